@@ -144,6 +144,8 @@ def bands(i: Instruction, outer: Mapping[Value, Instruction], given: frozenset[V
     *before, last = i.regions[0].instructions or (i,)
     if not all(isinstance(k.op, Elementwise | Extent | Constant | Load) for k in before) or not is_plain_loop(last):
         return None
+    if last.results:
+        return None
     makers = {**outer, **{v: k for k in before for v in k.results}}
     pieces = Pieces(last, makers, given)
     if pieces.way() != pieces.in_three:

@@ -185,8 +185,16 @@ class Elements:
                 inner = condition if before is None else self.b.bitand(before, condition)
                 outside = self.b.bitnot(condition)
                 before = outside if before is None else self.b.bitand(before, outside)
-            found.append((made.operands[position], tuple(source), condition, inner))
+            operand = made.operands[position]
+            read = None if self.is_there(operand, source) else inner
+            found.append((operand, tuple(source), condition, read))
         return found
+
+    def is_there(self, value: Value, index: Sequence[Value]) -> bool:
+        """Return whether a value has an element at an index wherever the kernel is: the one of a scalar, or of a few. It is read
+        under no guard, and so once, before all loops."""
+        at = zip(index, value.type.shape, strict=True)
+        return all(isinstance(e, int) and 0 <= self.b.numbers.get(v, -1) < e for v, e in at)
 
     def make(self, key: Key) -> Value:
         value, index, guard = key

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pullback.codegen.chunk import IDENTITY
 from pullback.codegen.cuda_loops import is_shifted
+from pullback.codegen.jam import MOST_INSIDE
 from pullback.ir.builder import Builder
 from pullback.ir.op import OPS
 from pullback.ir.ops.create import Constant
@@ -13,11 +15,15 @@ from pullback.ir.ops.kernel import Extent, For, Load, Store
 from pullback.ir.structure import Block, Instruction, Value, walk
 from pullback.ir.types import BOOL, I64
 
-MOST_PLACES = 8
+MOST_PLACES = 16
 """So many places where conditions change make pieces."""
 MOST_BODY = 160
+"""A body of up to so many instructions is copied for the inside whatever it saves; a longer one, whose copy takes LLVM a while,
+where conditions are at least a third of it."""
 MOST_CONSTANT = 1 << 30
 LINE = 64
+ANY_ORDER = {"add", "mul", "maximum", "minimum", "bitand", "bitor"}
+"""The combiners whose results the order of elements changes by rounding at most."""
 POSITIONAL = {
     "add",
     "sub",
@@ -42,12 +48,15 @@ Makers = Mapping[Value, Instruction]
 
 
 def is_plain_loop(i: Instruction) -> bool:
-    """Whether an instruction is an innermost loop over elements that are stored, each on its own."""
-    if not isinstance(i.op, For) or i.results or i.params.get("ordered"):
+    """Return whether an instruction is an innermost loop over elements that choose, are stored each on its own, and may be
+    combined in any order. Short reductions are left to ``jam``."""
+    if not isinstance(i.op, For) or i.params.get("ordered") or i.params.get("scan"):
         return False
-    inside = i.regions[0].instructions
+    inside, combine = i.regions[0].instructions, i.params.get("combine") or ()
+    if i.results and (len(combine) != len(i.results) or not ANY_ORDER.issuperset(combine) or len(inside) <= MOST_INSIDE):
+        return False
     plain = all(isinstance(k.op, Elementwise | Extent | Constant | Load | Store) and not k.regions for k in inside)
-    return plain and len(inside) <= MOST_BODY and any(k.op.name in ("select", "load_if") for k in inside)
+    return plain and any(k.op.name in ("select", "load_if") for k in inside)
 
 
 class Pieces:
@@ -55,9 +64,9 @@ class Pieces:
 
     def __init__(self, i: Instruction, outer: Makers, given: frozenset[Value]) -> None:
         self.loop, self.given = i, given
-        (self.count,), (region,) = i.operands, i.regions
+        (self.count, *self.initial), (region,) = i.operands, i.regions
         self.index = region.parameters[0]
-        self.instructions = region.instructions
+        self.instructions, self.combined = region.instructions, region.results
         self.inner = {v: k for k in self.instructions for v in k.results}
         self.producer = {**outer, **self.inner}
         self.truth = {
@@ -150,9 +159,17 @@ class Pieces:
         if not self.choices or not (self.turns or any(k.op.name == "load_if" for k in self.instructions)):
             return None
         joined = any(self.is_one_read(k) and k.operands[0] in self.varies for k in self.choices)
-        if self.wanted and self.inside is not None and not joined:
+        is_long = len(self.instructions) > MOST_BODY
+        if self.wanted and self.inside is not None and not joined and (not is_long or self.has_many_conditions()):
             return self.in_three
-        return self.in_pieces if joined and not self.wanted and len(self.turns) <= MOST_PLACES else None
+        is_few = joined and not self.wanted and len(self.turns) <= MOST_PLACES
+        return self.in_pieces if is_few and not self.combined else None
+
+    def has_many_conditions(self) -> bool:
+        """Return whether conditions are at least a third of the body, positions not counted."""
+        part = Part(self, Builder(), self.index, {}, dict.fromkeys(self.implied(), True))
+        part.copies()
+        return 3 * _length(used(part.b.instructions, part.combined())) <= 2 * _length(self.instructions)
 
     # writing
 
@@ -172,12 +189,21 @@ class Pieces:
         low, high = self.in_vectors(b, low, high)
         first = b.select(b.bitand(whole, b.lt(low, high)), low, self.count)
         last = b.maximum(first, b.select(whole, high, self.count))
-        Part(self, b, first, {}, dict.fromkeys(self.implied(), True)).write(b.sub(last, first), multiple=self.lanes())
+        middle = Part(self, b, first, {}, dict.fromkeys(self.implied(), True))
+        found = middle.write(b.sub(last, first), self.initial, multiple=self.lanes())
         part, inside = Value(self.index.type), Builder(b.loc)
         is_first = inside.lt(part, one)
         start = inside.select(is_first, zero, last)
-        Part(self, inside, start, {}, {}).write(inside.select(is_first, first, inside.sub(self.count, last)), few=True)
-        b.emit(OPS["for"], (b.const(2, I64),), {}, (inside.block((part,), ()),))
+        length = inside.select(is_first, first, inside.sub(self.count, last))
+        ends = Part(self, inside, start, {}, {}).write(length, self.identities(inside), few=True)
+        params = {"combine": self.loop.params["combine"]} if ends else {}
+        body = inside.block((part,), ends)
+        b.append(Instruction(OPS["for"], (b.const(2, I64), *found), self.loop.results, params, (body,), self.loop.loc))
+
+    def identities(self, b: Builder) -> list[Value]:
+        """What the combiners of the loop begin with where nothing was combined yet."""
+        dtypes = [v.type.dtype for v in self.loop.results]
+        return [b.const(IDENTITY[name](d), d) for name, d in zip(self.loop.params.get("combine") or (), dtypes, strict=True)]
 
     def in_vectors(self, b: Builder, low: Value, high: Value) -> tuple[Value, Value]:
         """Bounds moved inwards to multiples of a vector: a border takes one vector in any case, and a row often begins where
@@ -189,6 +215,7 @@ class Pieces:
     def lanes(self) -> int:
         """How many elements of each array that is stored to are in a line of the cache, at least."""
         stored = [k.operands[0].type.dtype for k in self.instructions if isinstance(k.op, Store)]
+        stored = stored or [v.type.dtype for v in self.combined]
         return LINE // max(1 if dtype.is_bool else dtype.bytes for dtype in stored)
 
     def in_pieces(self, b: Builder) -> None:
@@ -284,13 +311,22 @@ class Part:
         self.settled = settled
         self.env: Env = {**settled, pieces.index: self.b.add(self.at, start)}
 
-    def write(self, length: Value, few: bool = False, multiple: int = 0) -> None:
-        """``few``: most often there are few iterations; ``multiple``: of what number there are."""
+    def write(
+        self, length: Value, initial: Sequence[Value] = (), few: bool = False, multiple: int = 0
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Append the loop and return what it combines, from ``initial`` on. ``few``: most often there are few iterations;
+        ``multiple``: of what number there are."""
         self.copies()
-        loop = self.pieces.loop
-        body = Block((self.at,), used(self.b.instructions), ())
+        loop, combined = self.pieces.loop, self.combined()
+        body = Block((self.at,), used(self.b.instructions, combined), tuple(combined))
         params = {**loop.params, **({"few": True} if few else {}), **({"multiple": multiple} if multiple else {})}
-        self.outer.append(Instruction(loop.op, (length,), (), params, (body,), loop.loc))
+        results = tuple(Value(v.type, v.name) for v in loop.results)
+        self.outer.append(Instruction(loop.op, (length, *initial), results, params, (body,), loop.loc))
+        return results
+
+    def combined(self) -> list[Value]:
+        """The values of an iteration that the loop combines."""
+        return [self.value(v) for v in self.pieces.combined]
 
     def copies(self) -> None:
         """The instructions of the loop, as far as what is known leaves them."""
@@ -364,14 +400,19 @@ class Part:
         return guard is condition if truth else made is not None and self.pieces.negated(made) is condition
 
 
+def _length(instructions: Sequence[Instruction]) -> int:
+    """How many instructions compute on elements or choose among them."""
+    return sum(not (isinstance(k.op, Elementwise) and k.result.type.dtype is I64) for k in instructions)
+
+
 def _index_and_guard(load: Instruction) -> tuple[Sequence[Value], Value | None]:
     assert isinstance(load.op, Load)
     return (load.operands[2:], load.operands[1]) if load.op.masked else (load.operands[1:], None)
 
 
-def used(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """The instructions without what nothing reads."""
-    needed: set[Value] = set()
+def used(instructions: Sequence[Instruction], results: Sequence[Value] = ()) -> tuple[Instruction, ...]:
+    """The instructions without what nothing reads; ``results`` are read."""
+    needed: set[Value] = set(results)
     kept = []
     for k in reversed(instructions):
         if isinstance(k.op, Store) or k.regions or not needed.isdisjoint(k.results):

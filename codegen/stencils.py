@@ -24,8 +24,8 @@ from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 from pullback.ir.types import BOOL, ArrayType
 
-MOST_LINKS = 12
-MOST_IN_ALL = 24
+MOST_LINKS = 32
+MOST_IN_ALL = 64
 """So many elements all updates of a chain may be computed from."""
 MOST_WALKED = 64
 MOST_READS = 16
@@ -41,8 +41,9 @@ def patched(function: Function) -> Function:
         return function
     producer = {v: i for i in function.instructions for v in i.results}
     chosen: set[Instruction] = set()
-    for chain in _chains(function, producer):
-        if _is_stencil(chain, producer):
+    uses = use_counts(function.body)
+    for chain in _chains(function, uses):
+        if _is_stencil(chain, producer, uses):
             chosen.update(chain)
 
     def made(b: Builder, i: Instruction, new: New) -> list[Value]:
@@ -62,9 +63,8 @@ def _choice(b: Builder, i: Instruction, operands: Sequence[Value]) -> Value:
     return found
 
 
-def _chains(function: Function, producer: Producers) -> list[list[Instruction]]:
+def _chains(function: Function, uses: Mapping[Value, int]) -> list[list[Instruction]]:
     """The updates of parts, each with those of its result that follow it and are its only readers."""
-    uses = use_counts(function.body)
     found: dict[Value, list[Instruction]] = {}
     for i in function.instructions:
         if not isinstance(i.op, Place) or i.operands[0].type.dtype.is_complex or any(s != 1 for s in i.params["step"]):
@@ -75,11 +75,11 @@ def _chains(function: Function, producer: Producers) -> list[list[Instruction]]:
     return [chain for chain in found.values() if len(chain) <= MOST_LINKS]
 
 
-def _is_stencil(chain: Sequence[Instruction], producer: Producers) -> bool:
+def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping[Value, int]) -> bool:
     root = chain[0].operands[0]
     if not root.type.shape or any(not e for i in chain for e in i.operands[1].type.shape):
         return False
-    if sum(_leaves(i.operands[1], producer) for i in chain) > MOST_IN_ALL:
+    if sum(_leaves(i.operands[1], producer, uses) for i in chain) > MOST_IN_ALL:
         return False
     made = producer.get(root)
     if made is not None and (isinstance(made.op, Elementwise) or made.op is pad):
@@ -93,14 +93,18 @@ def _is_wide(i: Instruction) -> bool:
     return all(e != 1 or whole == 1 for e, whole in zip(value, base, strict=True))
 
 
-def _leaves(value: Value, producer: Producers) -> int:
-    """How many elements an element of a value is computed from, shifted ones apart."""
+def _leaves(value: Value, producer: Producers, uses: Mapping[Value, int]) -> int:
+    """Return how many elements an element of a value is computed from, shifted ones apart. What several read and takes more than
+    an element, such as the cotangent of a sum of shifted arrays, is one: it is stored, or else ``shifted`` says what it takes."""
     stack, seen, count = [value], {value}, 0
     while stack and count <= MOST_IN_ALL:
         current = stack.pop()
+        if not current.type.shape:
+            continue
         made = producer.get(current)
-        is_inner = made is not None and isinstance(made.op, Elementwise | Reindex)
-        count += not is_inner and bool(current.type.shape)
+        is_shared = uses[current] > 1 and made is not None and isinstance(made.op, Elementwise)
+        is_inner = made is not None and isinstance(made.op, Elementwise | Reindex) and not is_shared
+        count += not is_inner
         for v in made.operands if made is not None and is_inner else ():
             is_leaf = v not in producer and bool(v.type.shape)
             if v not in seen or is_leaf:
