@@ -6,7 +6,9 @@ imported, before any other module of it, and looked at again whenever a module w
 every module that runs was read from the files that the stamp is a hash of. Once something differs, ``changed`` says what.
 
 A file's times are those of its last modification, which tools such as ``rsync -t`` and ``cp -p`` restore, and of its last change
-of status, which the system sets by its clock and no tool can restore.
+of status, which the system sets by its clock and no tool can restore. The latter changes also where another name is given to the
+file, as by an installer that links the files of its cache into each environment, or where its mode is set. So where that time
+alone differs, the content is hashed again, and all is well if it is what the stamp is of.
 
 Python runs a ``.pyc`` file in place of its source if that has the size and the time, in whole seconds, that the ``.pyc`` file
 notes. One that was not written after the last change of its source may be of an older text: its own bytes are part of the stamp
@@ -118,9 +120,13 @@ class Sources:
         except OSError as error:
             self.files = {}
             self.changed = f"pullback's files could not be looked at when it was imported: {error}"
+        self._now = self.files
+        """The files when they were last seen to be the same, other names and modes aside."""
+        self._content: str | None = None
+        """The hash of the sources, once they were read while nothing differed."""
         self._modules = 0
         self._seen: set[str] = set()
-        self._last = time.monotonic()
+        self._last, self._checked = time.monotonic(), self.begun
 
     def are_as_imported(self, within: float = SELDOM) -> bool:
         """Whether all modules that were imported so far came from the files as they were at first.
@@ -129,26 +135,41 @@ class Sources:
         """
         if self.changed is not None:
             return False
-        number, names = len(sys.modules), self._seen
+        number, names, begun = len(sys.modules), self._seen, time.time_ns()
         if number != self._modules:
             names = {name for name in list(sys.modules) if name.startswith(_OURS)}
         try:
-            if time.monotonic() - self._last > within or not all(map(self._is_as_it_was, names - self._seen)):
+            new = names - self._seen
+            if time.monotonic() - self._last > within or not all(map(self._is_as_it_was, new)):
                 files = look()
-                if files != self.files:
-                    self.changed = _difference(self.files, files)
+                if files != self._now and not self._are_linked(files, new):
+                    self.changed = _difference(self._now, files)
                     return False
-                self._last = time.monotonic()
+                self._now, self._last = files, time.monotonic()
         except OSError:
             return False  # for now: of file descriptors, for one, there may be more later
-        self._modules, self._seen = number, names
+        self._modules, self._seen, self._checked = number, names, begun
         return True
+
+    def _are_linked(self, files: Files, new: Iterable[str]) -> bool:
+        """Return whether files of other times have the content that the stamp is of, and the modules that were imported since the
+        last look had it, too. Raises OSError."""
+        before = self._now
+        if self._content is None or files.keys() != before.keys():
+            return False
+        if any(times[:2] != before[path][:2] for path, times in files.items()):
+            return False
+        for path in map(_origin, new):
+            # Between the two looks the file may have been another one for a while.
+            if path not in files or (files[path] != before[path] and files[path].changed > self._checked - RESOLUTION):
+                return False
+        return _of_sources(files) == self._content and look() == files
 
     def _is_as_it_was(self, module: str) -> bool:
         """Whether the file of a module is as it was; False too where it is not known by its own, as in an archive. Raises
         OSError."""
-        path = str(getattr(getattr(sys.modules.get(module), "__spec__", None), "origin", None))
-        return path in self.files and _times(os.stat(path)) == self.files[path]
+        path = _origin(module)
+        return path in self._now and _times(os.stat(path)) == self._now[path]
 
     @property
     def is_settled(self) -> bool:
@@ -171,21 +192,25 @@ class Sources:
             if self.is_settled:
                 if not is_kept:
                     return name
-                known = find(name)
-                if known is not None:
-                    return known.decode()
-            stamp = self._read(compiled, doubtful, find, keep)
+                known = (find(name) or b"").decode().split()
+                if len(known) == 2:
+                    stamp, self._content = known
+                    return stamp
+            content = _of_sources(self.files)
+            stamp = self._with_compiled(content, compiled, doubtful, find, keep)
         except OSError:
             return None
         if not self.are_as_imported(within=0.0):
             return None
+        self._content = content
         if self.is_settled:
-            keep(name, stamp.encode())
+            keep(name, f"{stamp} {content}".encode())
         return stamp
 
-    def _read(self, compiled: Sequence[Compiled], doubtful: Sequence[Compiled], find: Find, keep: Keep) -> str:
-        """The hash of the sources, and of the compiled ones that may be of others. Raises OSError."""
-        stamp = _hash("sources", *_contents(self.files))
+    def _with_compiled(
+        self, stamp: str, compiled: Sequence[Compiled], doubtful: Sequence[Compiled], find: Find, keep: Keep
+    ) -> str:  # fmt: skip
+        """Return the stamp of the sources, or the hash of it and of the compiled ones that may be of others. Raises OSError."""
         # Archives and images of containers change the times of all files. Who saw them before noted what belongs together.
         pairs = _hash("compiled from", stamp)
         known = set((find(pairs) or b"").decode().split())
@@ -196,6 +221,16 @@ class Sources:
         if self.is_settled and not now <= known:
             keep(pairs, "\n".join(sorted(known | now)).encode())
         return stamp
+
+
+def _origin(module: str) -> str:
+    """The path of a module's file."""
+    return str(getattr(getattr(sys.modules.get(module), "__spec__", None), "origin", None))
+
+
+def _of_sources(files: Files) -> str:
+    """The hash of the sources. Raises OSError."""
+    return _hash("sources", *_contents(files))
 
 
 def _difference(before: Files, after: Files) -> str:

@@ -193,6 +193,85 @@ def test_no_version_meets_code_of_another(
     assert run(tree, cache, BEGIN, call) == [before[1][edit]]
 
 
+def linked(tree: Path) -> None:
+    """As an installer that links the files of its cache into another environment."""
+    other = tree.parent / "other environment"
+    for each in tree.rglob("*.py"):
+        target = other / each.relative_to(tree)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(each, target)
+
+
+def unlinked(tree: Path) -> None:
+    """As one that removes that environment."""
+    shutil.rmtree(tree.parent / "other environment")
+
+
+def with_other_modes(tree: Path) -> None:
+    for each in tree.rglob("*.py"):
+        each.chmod(0o640)
+
+
+def touched(tree: Path) -> None:
+    (tree / RULE[0]).touch()
+
+
+def spoiled(tree: Path) -> None:
+    path = tree / RULE[0]
+    in_place(path, spoil(path.read_text(), RULE))
+
+
+def spoiled_for_a_while(tree: Path) -> None:
+    """Each text with the times of modification of the other."""
+    path = tree / VALUE[0]
+    right = path.read_text()
+    in_place(path, spoil(right, VALUE))
+    in_place(path, right)
+
+
+@pytest.mark.parametrize(
+    ("changes", "goes_on"),
+    [([linked], True), ([linked, unlinked], True), ([with_other_modes], True), ([touched], False), ([linked, spoiled], False)],
+    ids=["linked", "unlinked", "modes", "touched", "linked, then spoiled"],
+)
+@pytest.mark.parametrize("is_known", [True, False], ids=["known files", "new files"])
+def test_files_with_another_name_or_mode_are_the_same(
+    tree: Path, tmp_path: Path, changes: list[Callable[[Path], None]], goes_on: bool, is_known: bool
+) -> None:
+    """A running process goes on to use its cache where the content is what it has imported, and does not where that differs."""
+    cache, call = tmp_path / "cache", CALLS[RULE]
+    if is_known:
+        time.sleep(sources.RESOLUTION / 1e9)
+        run(tree, cache, BEGIN, FIRST)
+    with running(tree, cache) as process:
+        process.do(FIRST)
+        assert process.do(call) == RIGHT[RULE]
+        for number, change in enumerate(changes, 2):
+            known = entries(cache)
+            change(tree)
+            time.sleep(2 * sources.INTERVAL)
+            process.do(f"pb.jit(lambda x: {' - '.join(['x'] * number)})(np.ones(3))")
+        assert (entries(cache) > known) == goes_on
+    assert warned(cache) != goes_on
+    run(tree, cache, BEGIN, call)
+
+
+def test_a_module_imported_while_its_file_was_another_is_no_part_of_the_version(tree: Path, tmp_path: Path) -> None:
+    """What a file was between two looks is not known: where it changed, and its module was imported, between them, nothing is
+    stored under the stamp, though the file is as before."""
+    cache = tmp_path / "cache"
+    run(tree, cache, BEGIN, FIRST)
+    with running(tree, cache) as process:
+        process.do(FIRST)
+        assert process.do("print('pullback.codegen.math' in sys.modules)") == "False"
+        known = entries(cache)
+        spoiled_for_a_while(tree)
+        process.do("import pullback.codegen.math")
+        process.do(CALLS[VALUE])
+        assert entries(cache) == known
+    assert warned(cache)
+
+
 def test_what_is_known_of_the_files_is_kept_and_no_more_than_that(tree: Path, tmp_path: Path) -> None:
     """The stamp of a tree is the same in all its processes and copies, and another one for each text of a module."""
     cache, path = tmp_path / "cache", tree / RULE[0]
