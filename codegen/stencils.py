@@ -24,7 +24,8 @@ from pullback.ir.passes.replay import New, replaced
 from pullback.ir.structure import Function, Instruction, Value, use_counts
 from pullback.ir.types import BOOL, ArrayType
 
-MOST_LINKS = 32
+MOST_LINKS, MOST_NARROW = 32, 12
+"""So many updates a chain may have, and so many if some write a few elements alone: each element chooses among all of them."""
 MOST_IN_ALL = 64
 """So many elements all updates of a chain may be computed from."""
 MOST_WALKED = 64
@@ -72,7 +73,7 @@ def _chains(function: Function, uses: Mapping[Value, int]) -> list[list[Instruct
         chain = found.pop(i.operands[0], []) if uses[i.operands[0]] == 1 else []
         chain.append(i)
         found[i.result] = chain
-    return [chain for chain in found.values() if len(chain) <= MOST_LINKS]
+    return [chain for chain in found.values() if len(chain) <= (MOST_LINKS if all(map(_is_wide, chain)) else MOST_NARROW)]
 
 
 def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping[Value, int]) -> bool:
