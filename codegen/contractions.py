@@ -86,6 +86,8 @@ def _canonical(b: Builder, x: Value, y: Value, spec: str, params: dict[str, Any]
     if ones:
         x, y = (_without(b, v, word, ones) for v, word in ((x, p.left), (y, p.right)))
         found = _canonical(b, x, y, "".join(k for k in spec if k not in ones), params, target)
+        if p.summed and ones.issuperset(p.summed) and not found.type.dtype.is_complex:
+            found = b.add(found, b.zeros_like(found))  # a sum begins with 0: of -0 alone it is 0
         axes = tuple(axis for axis, k in enumerate(p.out) if k in ones)
         shape = iter(found.type.shape)
         whole = tuple(1 if k in ones else next(shape) for k in p.out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -128,6 +129,8 @@ def compare_calls(lines: Sequence[str], calls: Sequence[Sequence[Any]]) -> None:
                 continue
             if not all(fuzz_calls.is_fit(x, fuzz_mixed.CHARS) for x in expected.values()):
                 return
+            if any(re.search("signbit|copysign", line) for line in lines) and any(np.isnan(x).any() for x in expected.values()):
+                return  # the sign of a NaN is the processor's
             if isinstance(found, Exception):
                 raise Mismatch(f"{described(found)}; NumPy: {described(expected)}")
             everything = [*expected.values(), *arguments]

@@ -250,6 +250,8 @@ class State:
             raise Unfit
         if line.kind in ("rough", "exact") and re.search(COMPLEX_CUTS, line.text) and any(np.iscomplexobj(x) for x in read):
             raise Unfit
+        if "np.dot(" in line.text and any(not np.isfinite(x).all() for x in read if _is_inexact(x)):
+            raise Unfit  # BLAS leaves products with a factor of 0 out
         if "einsum('ii" in line.text and any(np.shape(x) != np.shape(x)[::-1] and 0 in np.shape(x) for x in read):
             raise Unfit  # NumPy's diagonal of (0, n) has n elements, which are not in memory
         before = [_size(x) for x in read]

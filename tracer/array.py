@@ -537,7 +537,8 @@ def sample_of(x: TracedArray) -> Any:
     """Return a value that NumPy converts and casts as it does ``x``, for its own errors: the Python number if the trace knows
     it, else one of its type; an array without elements for an array."""
     if x.weak:
-        return _NUMBERS[x.weak] if x.literal is None or is_size(x.literal) else x.literal
+        number = x.literal if x.known is None else x.known[0]
+        return _NUMBERS[x.weak] if number is None or is_size(number) else number
     return np.ones((0,) * min(x.ndim, 1), x.dtype)
 
 

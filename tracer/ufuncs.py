@@ -174,13 +174,13 @@ _INTO_THEIR_DTYPE: dict[str, Exception] = {
 }
 
 
-def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: TracedArray, casting: str) -> None:
+def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: Any, casting: str) -> None:
     """Raises NumPy's own error where a result cannot be cast into an array, by asking NumPy for it."""
     with np.errstate(all="ignore"):
         function(*map(sample_of, operands), out=np.ones((0,), out.dtype), casting=casting)
 
 
-def _check_cast(ufunc: np.ufunc, xs: Sequence[TracedArray], out: TracedArray, casting: str, dtype: Any = None) -> None:
+def _check_cast(ufunc: np.ufunc, xs: Sequence[TracedArray], out: Any, casting: str, dtype: Any = None) -> None:
     """Raises NumPy's own error where a ufunc's result cannot be cast into an array, before shapes are looked at."""
     if ufunc.nout == 1 and ufunc.signature is None:
         (found,) = promotion.loop(ufunc, tuple(map(kind_of, xs)), dtype)[1]
@@ -210,7 +210,7 @@ def call_ufunc(
             raise TraceError(f"{name_of(ufunc)} with {', '.join(kwargs)}= is not supported for traced arrays")
         kind = None if dtype is None else np.dtype(dtype)
         for o in outs:
-            if isinstance(o, TracedArray):
+            if isinstance(o, TracedArray | np.ndarray):
                 _check_cast(ufunc, xs, o, casting, kind)
         if casting != "same_kind":
             _refuse_casting(ufunc, xs, kind, casting)
@@ -336,6 +336,7 @@ def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArra
     if {inner[0].kind, inner[1].kind} != {"i", "u"}:
         return None
     if inner[0].kind == "u":
+        x, y = broadcast_together(x, y)  # raises with the shapes in the order of the operands
         return _compare_integers(_COMPARISONS[ufunc], (inner[1], inner[0]), y, x)
     signed, unsigned = broadcast_together(cast(x, np.int64), cast(y, np.uint64))
     zero = broadcast_to(literal(0, np.int64), signed.shape)

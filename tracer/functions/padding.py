@@ -99,6 +99,8 @@ def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -
     unknown = set(kwargs) - set(_KEYWORDS[mode])
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
+    if mode == "constant":
+        _pairs(kwargs.get("constant_values", 0), x.ndim, "constant_values")  # raises NumPy's error
     if all(low == high == 0 for low, high in widths):
         return copy(x)
     if mode in ("constant", "empty"):

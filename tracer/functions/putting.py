@@ -238,10 +238,10 @@ def at(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None:
     if x.readonly:
         update(x, x)
     given = [wrapping(as_traced(v)) for v in values]
-    loop_of(ufunc, (x.dtype, *(v.dtype for v in given)))  # raises NumPy's TypeError before a place is looked at
+    inner, _ = loop_of(ufunc, (x.dtype, *(v.dtype for v in given)))  # raises NumPy's TypeError before a place is looked at
     wanted = plan_of(x.shape, key)
     try:
-        _at(ufunc, x, key, wanted, given)
+        _at(ufunc, x, key, wanted, given, inner[0])
     except ValueError:
         shape = x[key].shape
         if any(v.ndim > len(shape) or common_shape([v.shape, shape]) != shape for v in given):
@@ -249,12 +249,14 @@ def at(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None:
         raise
 
 
-def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, given: Sequence[Any]) -> None:
+def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, given: Sequence[Any], dtype: np.dtype[Any]) -> None:
+    """``dtype``: what NumPy adds in."""
     if not plan.arrays:
         part = x[key if any(k is Ellipsis for k in _tuple(key)) else (*_tuple(key), ...)]
         ufunc(part, *given, out=part, casting="unsafe")
         return
-    if ufunc in (np.add, np.subtract) and x.dtype.kind != "b" and np.can_cast(kind_of(given[0]), x.dtype, "same_kind"):
+    casts = np.can_cast(kind_of(given[0]), x.dtype, "same_kind") and not (x.dtype.kind in "iu" and dtype.kind not in "iu")
+    if ufunc in (np.add, np.subtract) and x.dtype.kind != "b" and casts:
         amount = cast(given[0], x.dtype)
         update(x, scattered("scatter_add", x, plan, xp.negative(amount) if ufunc is np.subtract else amount))
         return

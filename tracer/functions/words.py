@@ -30,7 +30,7 @@ class _NoStandIn(Exception):
 def numpys_error(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> Exception | None:
-    """What NumPy raises for such a call in the place of ``error``, if that is of the same kind."""
+    """What NumPy raises for such a call in the place of ``error``, if that is of the same kind or a TypeError."""
     try:
         given = [_stand_in(x) for x in args]
         words = {name: _stand_in(x) for name, x in kwargs.items()}
@@ -38,7 +38,8 @@ def numpys_error(
             function(*given, **words)
     except (ValueError, TypeError, IndexError) as found:
         kind = next(k for k in type(found).__mro__ if "._" not in k.__module__)
-        return found if isinstance(error, kind) or isinstance(found, type(error)) else None
+        is_alike = isinstance(error, kind) or isinstance(found, type(error))
+        return found if is_alike or kind is TypeError else None  # what types decide comes before shapes
     except Exception:
         return None
     return None
