@@ -373,6 +373,13 @@ template <class T> __device__ T pb_hypot(T x, T y) {
     T a = fabs(x), b = fabs(y), low = a < b ? a : b, high = a < b ? b : a;
     return low < high * T(sizeof(T) == 8 ? 7e-9 : 2e-4) ? high : hypot(x, y);
 }""",
+    "pb_over_hypot": """\
+// x over h, which is the hypot of x and y: where that is subnormal it has too few digits.
+template <class T> __device__ T pb_over_hypot(T x, T y, T h) {
+    if (!(h > T(0) && h < T(sizeof(T) == 8 ? 2.2250738585072014e-308 : 1.17549435e-38))) return h == T(0) ? h : x / h;
+    const T up = T(sizeof(T) == 8 ? 1152921504606846976.0 : 1073741824.0);
+    return x * up / pb_hypot(x * up, y * up);
+}""",
     "pb_logaddexp": """\
 template <class T> __device__ T pb_logaddexp(T x, T y) {
     if (x == y) return x + T(0.6931471805599453);

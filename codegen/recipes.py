@@ -14,6 +14,7 @@ from pullback.codegen.math import MATH
 from pullback.codegen.math_basis import rarely
 from pullback.codegen.math_erf import i2erfcx
 from pullback.codegen.math_gamma import trigamma
+from pullback.codegen.math_power import hypot
 from pullback.ir.ops.meaning import PHILOX, PHILOX_ROUNDS
 from pullback.ir.structure import Value
 from pullback.ir.types import DTYPES
@@ -138,9 +139,17 @@ def _inverse_square(b: Any, x: Value) -> tuple[Value, ...]:
 
 
 def over_hypot(b: Any, x: Value, y: Value, h: Value) -> Value:
+    """A subnormal ``h`` has too few digits."""
     is_origin = b.eq(h, _zero(b, h))
-    found: Value = b.select(is_origin, _zero(b, x), b.div(x, h))
-    return found
+    usual = b.select(is_origin, _zero(b, x), b.div(x, h))
+    least = _like(b, 2.0 ** (-1022 if x.type.dtype.bits == 64 else -126), h)
+    return rarely(b, b.bitand(b.lt(h, least), b.gt(h, _zero(b, h))), (usual,), _over_small_hypot, x, y)[0]
+
+
+def _over_small_hypot(b: Any, x: Value, y: Value) -> tuple[Value, ...]:
+    up = _like(b, 2.0 ** (60 if x.type.dtype.bits == 64 else 30), x)
+    near, far = b.mul(x, up), b.mul(y, up)
+    return (b.div(near, hypot(b, near, far)),)
 
 
 def integer_power(b: Any, x: Value, y: Value) -> Value:
@@ -240,6 +249,8 @@ def expn(b: Any, x: Value, n: int) -> Value:
     return found
 
 
+KNOWN = ("pow_slope_at", "over_squares_at", "normal_pdf_at", "inverse_mills_at", "exp_square_at")
+"""Functions whose values are their first operands."""
 RECIPES: Mapping[str, Callable[..., Value]] = {
     **MATH,
     "floordiv": floordiv,
@@ -263,6 +274,7 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "philox": philox,
     "behind": lambda b, x, after: x,
     **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
+    **dict.fromkeys(KNOWN, lambda b, value, *operands: value),
     "polygamma": polygamma,
     "expn": expn,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,30 @@ class Case:
     def results(self) -> list[ArrayType]:
         """The types of the results."""
         return [v.type for v in self.emit(Builder(), [Value(t) for t in self.types])]
+
+
+def _square(b: Any, x: Value) -> Value:
+    found: Value = b.mul(x, x)
+    return found
+
+
+FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
+    "pow_slope_at": (2, lambda b, x, y: b.pow_slope_at(b.mul(y, b.pow(x, b.sub(y, b.full(1, y.type)))), x, y)),
+    "over_hypot": (2, lambda b, x, y: b.over_hypot(x, y, b.hypot(x, y))),
+    "over_squares_at": (2, lambda b, x, y: b.over_squares_at(b.div(x, b.add(_square(b, x), _square(b, y))), x, y)),
+    "normal_pdf_at": (1, lambda b, x: b.normal_pdf_at(b.normal_pdf(x), x)),
+    "exp_square_at": (1, lambda b, x: b.exp_square_at(b.exp(_square(b, x)), x)),
+    "inverse_mills_at": (1, lambda b, x: b.inverse_mills_at(b.inverse_mills(x), x)),
+}
+"""Ops of which an operand is a function of the others: how many those are, and what is emitted of them."""
+
+
+def of_function(case: Case) -> Case:
+    """The case with operands that belong together, if the op has such."""
+    if case.op.name not in FUNCTIONS:
+        return case
+    count, function = FUNCTIONS[case.op.name]
+    return replace(case, types=case.types[:count], build=lambda b, operands, params: (function(b, *operands),))
 
 
 def domain(op: Op, position: int) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import scipy.special
@@ -161,8 +162,35 @@ def _with_gauss(value: Callable[[Any], Any], sign: int, kind: int = -1) -> Calla
     return derivatives
 
 
+def asymptotic(term: Callable[[int], Any]) -> Any:
+    """The sum of a series whose terms are known to fall below the precision before they grow."""
+    total, k = mp.zero, 0
+    while True:
+        change = term(k)
+        total += change
+        if abs(change) <= mp.ldexp(abs(total), -mp.prec - 8):
+            return total
+        k += 1
+
+
+def _odd_product(k: int) -> Any:
+    """1 * 3 * ... * (2 k - 1)."""
+    return mp.fac2(2 * k - 1)
+
+
+FAR = 4096
+"""From here on asymptotic series have all digits of the precisions that there are."""
+
+
+def _erfc(x: Any) -> Any:
+    """By DLMF 7.12.1 where it is far from 1."""
+    if x < FAR:
+        return mp.erfc(x)
+    return mp.exp(-x * x) / (x * mp.sqrt(mp.pi)) * asymptotic(lambda k: _odd_product(k) / (-2 * x * x) ** k)
+
+
 erf = lifted(_with_gauss(lambda x: mp.erf(x), 1))
-erfc = lifted(_with_gauss(lambda x: mp.erfc(x), -1))
+erfc = lifted(_with_gauss(_erfc, -1))
 erfi = lifted(_with_gauss(lambda x: mp.erfi(x), 1, 1))
 
 
@@ -175,6 +203,8 @@ def _ndtr(x: Jet) -> Jet:
 
 
 def _log_ndtr(x: Jet) -> Jet:
+    if x.at < -FAR * 2:
+        return x * x * mp.mpf(-0.5) + log(_over_x(-1, 1 / mp.sqrt(mp.pi), x * (-1 / _root2())) * mp.mpf(0.5))
     if x.at <= 0:
         return log(_ndtr(x))
     return lifted(_log1p)(-_ndtr(-x))
@@ -227,11 +257,26 @@ def _ndtri_exp(y: Jet) -> Jet:
     return lifted(_erfcinv)(2 * -lifted(_expm1)(y)) * _root2()
 
 
+def _over_x(signs: int, factor: Any, x: Jet) -> Jet:
+    """factor / x times the sum of the terms signs^k (2 k - 1)!! / (2 x^2)^k, as a series of powers of x."""
+    scale = factor / x.at
+    powers = [
+        asymptotic(lambda k, n=n: _odd_product(k) * mp.rf(2 * k + 1, n) / (signs * 2 * x.at**2) ** k) / (-x.at) ** n
+        for n in range(4)
+    ]
+    return compose([scale * p for p in powers], x)
+
+
 def _erfcx(x: Jet) -> Jet:
+    if x.at > FAR:
+        return _over_x(-1, 1 / mp.sqrt(mp.pi), x)
     return exp(x * x) * erfc(x)
 
 
 def _dawsn(x: Jet) -> Jet:
+    """DLMF 7.5.1, and far from 0 its asymptotic series."""
+    if abs(x.at) > FAR:
+        return _over_x(1, mp.one / 2, x)
     return exp(-(x * x)) * erfi(x) * (mp.sqrt(mp.pi) / 2)
 
 
@@ -311,6 +356,24 @@ def _integral(value: Any, slope: Jet, x: Jet) -> Jet:
     return compose((value, *(slope.derivative((k,)) for k in range(3))), x)
 
 
+def _turned(x: Jet, place: int) -> Jet:
+    """sin(pi x) or cos(pi x), whose argument is reduced exactly."""
+    s, c = mp.sinpi(x.at), mp.cospi(x.at)
+    cycle = (s, c, -s, -c)
+    return compose([cycle[(place + k) % 4] * mp.pi**k for k in range(4)], x)
+
+
+def _fresnel(x: Any) -> tuple[Any, Any]:
+    """S and C, far from 0 by DLMF 7.5.3, 7.5.4, 7.12.2 and 7.12.3."""
+    if abs(x) < FAR:
+        return mp.fresnels(x), mp.fresnelc(x)
+    z, square = abs(x), mp.pi * x * x
+    f, g = (asymptotic(lambda m, n=n: _odd_product(2 * m + n) / (square * square * -1) ** m) for n in (0, 1))
+    f, g = f / (mp.pi * z), g / (mp.pi * z * square)
+    s, c = mp.sinpi(x * x / 2), mp.cospi(x * x / 2)
+    return mp.sign(x) * (0.5 - f * c - g * s), mp.sign(x) * (0.5 + f * s - g * c)
+
+
 def _spence(z: Jet) -> Jet:
     w = z.at - 1
     if w == 0:
@@ -338,8 +401,20 @@ def _expn(n: int) -> Formula:
     return lifted(lambda x: tuple((-1) ** k * mp.expint(n - k, x) for k in range(4)))
 
 
+@cache
+def _zeta_at_0(precision: int, terms: int) -> Derivatives:
+    """The derivatives of zeta at 0."""
+    with mp.workprec(precision):
+        return [mp.zeta(0, 1, k) if k else mp.mpf(-0.5) for k in range(terms)]
+
+
 def _zeta_from_2(s: Any) -> Derivatives:
-    """zeta(s) - 1 and its derivatives."""
+    """zeta(s) - 1 and its derivatives; near 0 by Taylor's series, whose remainder is below the precision."""
+    if abs(s) < mp.ldexp(1, -40):
+        count = mp.prec // 40 + 2
+        at_0 = _zeta_at_0(mp.prec + 40, count + 4)
+        first, *rest = (sum(at_0[k + n] * s**n / mp.factorial(n) for n in range(count)) for k in range(4))
+        return (first - 1, *rest)
     if s > 100:
         terms = [[(-mp.log(n)) ** k * mp.mpf(n) ** -s for n in range(2, 4 + int(mp.prec // 50))] for k in range(4)]
         return tuple(sum(t) for t in terms)
@@ -390,23 +465,86 @@ def _cylinder(
     return derivatives
 
 
+def _far_bessel(v: int, x: Any, is_second: bool) -> Any:
+    """J or Y of order 0 or 1, by DLMF 10.17.3 and 10.17.4."""
+    with mp.workprec(mp.prec + max(0, mp.mag(x))):
+        w = x - (mp.mpf(v) / 2 + mp.mpf(0.25)) * mp.pi
+        s, c = mp.sin(w), mp.cos(w)
+    half = mp.mpf(0.5)
+
+    def coefficient(k: int) -> Any:
+        return mp.rf(half - v, k) * mp.rf(half + v, k) / (mp.factorial(k) * mp.mpf(-2) ** k)
+
+    p = asymptotic(lambda k: (-1) ** k * coefficient(2 * k) / x ** (2 * k))
+    q = asymptotic(lambda k: (-1) ** k * coefficient(2 * k + 1) / x ** (2 * k + 1))
+    return mp.sqrt(2 / (mp.pi * x)) * (p * s + q * c if is_second else p * c - q * s)
+
+
+def _first(v: int, x: Any) -> Any:
+    return mp.besselj(v, x) if abs(x) < FAR else _far_bessel(v, abs(x), False) * mp.sign(x) ** v
+
+
+def _second(v: int, x: Any) -> Any:
+    return mp.bessely(v, x) if x < FAR else _far_bessel(v, x, True)
+
+
 def _bessel(name: str, order: int) -> Callable[[Any], Derivatives]:
-    function = {"j": mp.besselj, "y": mp.bessely, "i": mp.besseli, "k": mp.besselk}[name]
+    function = {"j": _first, "y": _second, "i": mp.besseli, "k": mp.besselk}[name]
     sign, down = {"j": (-1, 1), "y": (-1, 1), "i": (1, 1), "k": (1, -1)}[name]
     return _cylinder(lambda v, x: function(v, x), order, sign, down)
 
 
 def _scaled(name: str, order: int) -> Formula:
+    """By definition, far from 0 by DLMF 10.40.1 and 10.40.2: the exponential that those leave out is below all precisions."""
     plain = lifted(_bessel(name, order))
-    if name == "k":
-        return lambda x: plain(x) * exp(x)
-    return lambda x: plain(x) * exp(-_abs(x))
+
+    def coefficient(k: int) -> Any:
+        return mp.rf(mp.mpf(0.5) - order, k) * mp.rf(mp.mpf(0.5) + order, k) / (mp.factorial(k) * mp.mpf(-2) ** k)
+
+    def far(x: Any) -> Derivatives:
+        z, sign, half = abs(x), -1 if name == "i" else 1, mp.mpf(0.5)
+        scale = mp.sqrt(mp.pi / (2 * z)) if name == "k" else 1 / mp.sqrt(2 * mp.pi * z)
+        powers = [
+            asymptotic(lambda k, n=n: sign**k * coefficient(k) * mp.rf(k + half, n) / z**k) * scale / (-z) ** n for n in range(4)
+        ]
+        return [p * (mp.sign(x) ** (n + order)) for n, p in enumerate(powers)]
+
+    def formula(x: Jet) -> Jet:
+        if abs(x.at) > FAR:
+            return compose(far(x.at), x)
+        return plain(x) * exp(x if name == "k" else -_abs(x))
+
+    return formula
+
+
+def _kelvin_series(x: Any, order: int, weight: Callable[[int], Any]) -> Any:
+    """The derivative of that order of the sum of weight(k) (i x^2 / 4)^k / k!^2, its parts apart, as their sizes are."""
+    parts, turn = [mp.zero, mp.zero], (1, 1, -1, -1)
+    for k in range(mp.prec + 8):
+        if 2 * k < order:
+            continue
+        size = weight(k) * mp.ff(2 * k, order) * x ** (2 * k - order) / (mp.mpf(4) ** k * mp.factorial(k) ** 2)
+        parts[k % 2] += turn[k % 4] * size
+        if k > order + 2 and abs(size) <= mp.ldexp(min(map(abs, parts)), -mp.prec - 8):
+            return mp.mpc(*parts)
+    raise ArithmeticError("no sum")
 
 
 def _kelvin(name: str, part: int, raised: int = 0) -> Formula:
     """ber + i bei = J0(x exp(3 pi i / 4)), ker + i kei = K0(x exp(pi i / 4)) (DLMF 10.61)."""
 
+    def near(x: Any) -> Derivatives:
+        """By the series in powers of i x^2 / 4 (DLMF 10.65.1 to 10.65.5)."""
+        of_one, of_harmonic = ([_kelvin_series(x, n, w) for n in range(5)] for w in (lambda k: 1, mp.harmonic))
+        if name == "b":
+            return of_one
+        logarithm = [mp.mpc(mp.log(x / 2) + mp.euler, mp.pi / 4), *((-1) ** j * mp.factorial(j) / x ** (j + 1) for j in range(4))]
+        return [of_harmonic[n] - sum(math.comb(n, j) * logarithm[j] * of_one[n - j] for j in range(n + 1)) for n in range(5)]
+
     def derivatives(x: Any) -> Derivatives:
+        if abs(x) < 128:
+            with mp.workprec(mp.prec + 4 * int(abs(x))):  # the terms are as large as exp(x), the sum may be as small as exp(-x)
+                return [v.imag if part else v.real for v in near(x)[raised : raised + 4]]
         turn = mp.expjpi(mp.mpf(3 if name == "b" else 1) / 4)
         function, sign, down = (mp.besselj, -1, 1) if name == "b" else (mp.besselk, 1, -1)
         found = _cylinder(lambda v, z: function(v, z), 0, sign, down, 4)(x * turn)
@@ -649,8 +787,8 @@ EXACT: dict[str, Formula] = {
     "sici_ci": lambda x: _integral(mp.ci(x.at), cos(x) / x, x),
     "shichi_shi": lambda x: _integral(mp.shi(x.at), _over_argument(x, 1), x),
     "shichi_chi": lambda x: _integral(mp.chi(x.at), lifted(_cosh)(x) / x, x),
-    "fresnel_s": lambda x: _integral(mp.fresnels(x.at), sin(x * x * (mp.pi / 2)), x),
-    "fresnel_c": lambda x: _integral(mp.fresnelc(x.at), cos(x * x * (mp.pi / 2)), x),
+    "fresnel_s": lambda x: _integral(_fresnel(x.at)[0], _turned(x * x * mp.mpf(0.5), 0), x),
+    "fresnel_c": lambda x: _integral(_fresnel(x.at)[1], _turned(x * x * mp.mpf(0.5), 1), x),
     "spence": _spence,
     "wrightomega": lifted(_wrightomega),
     "gammasgn": _flat(lambda x: mp.sign(mp.gamma(x))),

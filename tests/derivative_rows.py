@@ -26,10 +26,9 @@ class Row:
 
     ``call``: the function that users write. ``inside(*arguments)``: whether points are in the open domain. ``near``: special
     points of the first argument. ``exponents``: the least and the greatest power of two. ``wrt``: the arguments by which there
-    are derivatives. ``ordinary(rng, count)``: further points, one array an argument. ``step``: of the exponents beyond those of
-    numbers from 2^-64 to 2^64, for functions that mpmath takes milliseconds for; of two arguments, in units of 32.
-    ``without(*arguments)``: points at which the row's bounds do not hold, for the reason that ``derivative_bounds.REASONS``
-    gives.
+    are derivatives. ``ordinary(rng, count)``: further points, one array an argument. ``without(*arguments)``: points at which the
+    row's bounds do not hold, for the reason that ``derivative_bounds.REASONS`` gives; ``without_second``: likewise those of
+    second derivatives alone. ``count``: how many further points, where mpmath takes seconds for one; 0: as many as of other rows.
     """
 
     call: Callable[..., Any]
@@ -38,8 +37,9 @@ class Row:
     near: tuple[float, ...] = ()
     exponents: tuple[int, int] = FULL
     ordinary: Callable[[np.random.Generator, int], Sequence[Array]] | None = None
-    step: int = 1
     without: Inside | None = None
+    without_second: Inside | None = None
+    count: int = 0
     absolute: float = 0.0
 
 
@@ -55,32 +55,19 @@ def subnormal(x: Array) -> Array:
     return np.abs(x) < 4 * np.finfo(x.dtype).tiny
 
 
-def _square_underflows(x: Array) -> Array:
-    return np.abs(x) < 4 * np.sqrt(np.finfo(x.dtype).tiny)
+def _square_is_lost(x: Array) -> Array:
+    return x < 4 * np.sqrt(np.finfo(x.dtype).tiny)
 
 
-def _far_apart(x: Array, y: Array) -> Array:
-    """Where the square of the quotient underflows, or a number is subnormal."""
-    small, large = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
+def _subnormal_length(x: Array, y: Array) -> Array:
+    return np.hypot(x, y) < np.finfo(x.dtype).tiny
+
+
+def _subnormal_power(x: Array, y: Array) -> Array:
+    """Where the base or the value is subnormal."""
     tiny = np.finfo(x.dtype).tiny
-    return (small < 4 * np.sqrt(tiny) * large) | (small < tiny)
-
-
-def _extreme(x: Array, y: Array) -> Array:
-    return (np.minimum(x, y) < 2.0**-100) | (np.maximum(x, y) > 2.0**100)
-
-
-def _squares_leave(x: Array, y: Array) -> Array:
-    """Where the square of a number, or of a quotient, overflows or underflows."""
-    small, large = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
-    root = 4 * np.sqrt(np.finfo(x.dtype).tiny)
-    return (small < root) | (large > 1 / root) | (small < root * large)
-
-
-def _too_small(x: Array, y: Array) -> Array:
-    """Where x**(y - 2) overflows, or x**(y - 1), although y times it does not."""
-    tiny = np.finfo(x.dtype).tiny
-    return (x < 4 * tiny) | (x < 4 * np.sqrt(tiny)) & (np.abs(y) < 2.0**-20)
+    with np.errstate(all="ignore"):
+        return (np.power(x, y) < tiny) | (x < tiny)
 
 
 def uniform(*ranges: tuple[float, float]) -> Callable[[np.random.Generator, int], Sequence[Array]]:
@@ -139,95 +126,83 @@ UNARY: dict[str, Row] = {
         near=(-1.0, -2.0, -3.0, -10.0, -20.0),
     ),
     "gamma": Row(
-        step=4,
         call=special.gamma,
         inside=lambda x: (x != np.floor(x)) | (x > 0),
         near=(1.0, 2.0, -1.0, -2.0, -3.0, -20.0, 171.6243769563027, 35.0401, -170.5, 1.4616321449683622),
     ),
-    "gammasgn": Row(step=4, call=special.gammasgn, inside=lambda x: (x != np.floor(x)) | (x > 0), near=(-1.0, -2.0)),
-    "logit": Row(step=4, call=special.logit, inside=between(0, 1), near=(1.0, 0.5)),
-    "ndtr": Row(step=4, call=special.ndtr, near=(-38.4, -13.1, 38.4, 13.1, 8.29, 5.4)),
-    "log_ndtr": Row(step=4, call=special.log_ndtr, near=(-38.4, -13.1, 38.4, 13.1, 8.29, -1e4, -1e5, -1e8, -1e154)),
-    "ndtri": Row(without=_square_underflows, step=4, call=special.ndtri, inside=between(0, 1), near=(1.0, 0.5)),
+    "gammasgn": Row(call=special.gammasgn, inside=lambda x: (x != np.floor(x)) | (x > 0), near=(-1.0, -2.0)),
+    "logit": Row(call=special.logit, inside=between(0, 1), near=(1.0, 0.5)),
+    "ndtr": Row(call=special.ndtr, near=(-38.4, -13.1, 38.4, 13.1, 8.29, 5.4)),
+    "log_ndtr": Row(call=special.log_ndtr, near=(-38.4, -13.1, 38.4, 13.1, 8.29, -1e4, -1e5, -1e8, -1e154)),
+    "ndtri": Row(call=special.ndtri, inside=between(0, 1), near=(1.0, 0.5)),
     "ndtri_exp": Row(
-        without=_square_underflows,
-        step=4,
         call=special.ndtri_exp,
         inside=lambda x: x < 0,
         near=(-0.6931471805599453, -745.0, -103.0, -2.0),
     ),
-    "erfinv": Row(step=4, call=special.erfinv, inside=between(-1, 1), near=(1.0, -1.0)),
-    "erfcinv": Row(without=_square_underflows, step=4, call=special.erfcinv, inside=between(0, 2), near=(2.0, 1.0)),
-    "erfcx": Row(step=4, call=special.erfcx, near=(-26.6, -9.3, 50.0, 5e7, 1e5, 1e10)),
-    "erfi": Row(step=4, call=special.erfi, near=(26.6, -26.6, 9.3)),
-    "dawsn": Row(step=4, call=special.dawsn, near=(0.92413887, 1e5, 1e8)),
-    "exp1": Row(step=4, call=special.exp1, inside=positive, near=(1.0, 701.8, 88.0)),
-    "expi": Row(step=4, call=special.expi, inside=lambda x: x != 0, near=(0.37250741078136663, 716.0, 91.0, -1.0, -701.8)),
-    "expn": Row(without=lambda x: x > 708, step=4, call=lambda x: special.expn(2, x), inside=positive, near=(1.0, 701.8, 88.0)),
-    "exprel": Row(step=4, call=special.exprel, near=(*LOG_MAX, 717.0, -1.0, 1.0)),
-    "sici_si": Row(step=4, call=lambda x: special.sici(x)[0], near=(np.pi, 4.0, 1e9)),
-    "sici_ci": Row(step=4, call=lambda x: special.sici(x)[1], inside=positive, near=(0.6165054856207162, np.pi / 2, 4.0, 1e9)),
-    "shichi_shi": Row(
-        without=lambda x: np.abs(x) > np.log(np.finfo(x.dtype).max),
-        step=4,
-        call=lambda x: special.shichi(x)[0],
-        near=(717.0, 91.0, 1e-9),
-    ),
-    "shichi_chi": Row(step=4, call=lambda x: special.shichi(x)[1], inside=positive, near=(0.5238225713898644, 717.0, 91.0)),
-    "fresnel_s": Row(step=4, call=lambda x: special.fresnel(x)[0], near=(1.6, 36974.0)),
-    "fresnel_c": Row(step=4, call=lambda x: special.fresnel(x)[1], near=(1.6, 36974.0)),
-    "spence": Row(step=4, call=special.spence, inside=positive, near=(1.0, 0.5, 1.5, 2.0)),
-    "wrightomega": Row(step=4, call=special.wrightomega, near=(1.0, -1.0, -2.0, -50.0, -745.0, 1e20)),
+    "erfinv": Row(call=special.erfinv, inside=between(-1, 1), near=(1.0, -1.0)),
+    "erfcinv": Row(call=special.erfcinv, inside=between(0, 2), near=(2.0, 1.0)),
+    "erfcx": Row(call=special.erfcx, near=(-26.6, -9.3, 50.0, 5e7, 1e5, 1e10)),
+    "erfi": Row(call=special.erfi, near=(26.6, -26.6, 9.3)),
+    "dawsn": Row(call=special.dawsn, near=(0.92413887, 1e5, 1e8)),
+    "exp1": Row(call=special.exp1, inside=positive, near=(1.0, 701.8, 88.0)),
+    "expi": Row(call=special.expi, inside=lambda x: x != 0, near=(0.37250741078136663, 716.0, 91.0, -1.0, -701.8)),
+    "expn": Row(without=lambda x: x > 708, call=lambda x: special.expn(2, x), inside=positive, near=(1.0, 701.8, 88.0)),
+    "exprel": Row(call=special.exprel, near=(*LOG_MAX, 717.0, -1.0, 1.0)),
+    "sici_si": Row(call=lambda x: special.sici(x)[0], near=(np.pi, 4.0, 1e9)),
+    "sici_ci": Row(call=lambda x: special.sici(x)[1], inside=positive, near=(0.6165054856207162, np.pi / 2, 4.0, 1e9)),
+    "shichi_shi": Row(call=lambda x: special.shichi(x)[0], near=(717.0, 91.0, 1e-9)),
+    "shichi_chi": Row(call=lambda x: special.shichi(x)[1], inside=positive, near=(0.5238225713898644, 717.0, 91.0)),
+    "fresnel_s": Row(call=lambda x: special.fresnel(x)[0], near=(1.6, 36974.0)),
+    "fresnel_c": Row(call=lambda x: special.fresnel(x)[1], near=(1.6, 36974.0)),
+    "spence": Row(call=special.spence, inside=positive, near=(1.0, 0.5, 1.5, 2.0)),
+    "wrightomega": Row(call=special.wrightomega, near=(1.0, -1.0, -2.0, -50.0, -745.0, 1e20)),
     "zetac": Row(
-        step=64,
         call=special.zetac,
         inside=lambda x: (x != 1) & (x > -20),
         near=(1.0, 60.0, 30.0, 127.0, -2.0, 0.5),
         exponents=(-1074, 9),
     ),
     "riemann_zeta": Row(
-        step=64,
         call=special.zeta,
         inside=lambda x: (x != 1) & (x > -20),
         near=(1.0, 60.0, 30.0, 127.0, -2.0, 0.5),
         exponents=(-1074, 9),
     ),
-    "j0": Row(without=subnormal, step=4, call=special.j0, near=(2.404825557695773, 3.8317059702075125, 5.0, 8.0)),
-    "j1": Row(without=subnormal, step=4, call=special.j1, near=(3.8317059702075125, 1.8411837813406593, 5.0, 8.0)),
-    "y0": Row(step=4, call=special.y0, inside=positive, near=(0.8935769662791675, 2.197141326031017, 5.0)),
-    "y1": Row(step=4, call=special.y1, inside=positive, near=(2.197141326031017, 5.0)),
-    "i0": Row(step=4, call=special.i0, near=(713.9, -713.9, 91.9, 8.0)),
-    "i1": Row(step=4, call=special.i1, near=(713.9, -713.9, 91.9, 8.0)),
-    "i0e": Row(step=4, call=special.i0e, near=(8.0, -8.0, 1e8)),
-    "i1e": Row(step=4, call=special.i1e, near=(8.0, -8.0, 1e8, 1.5451)),
-    "k0": Row(step=4, call=special.k0, inside=positive, near=(2.0, 705.0, 88.0)),
-    "k1": Row(step=4, call=special.k1, inside=positive, near=(2.0, 705.0, 88.0)),
-    "k0e": Row(step=4, call=special.k0e, inside=positive, near=(2.0, 1e8)),
-    "k1e": Row(without=lambda x: x > 2.0**30, step=4, call=special.k1e, inside=positive, near=(2.0, 1e8)),
-    "airy_ai": Row(step=4, call=lambda x: special.airy(x)[0], near=(-2.338107410459767, 103.8, 2.09), exponents=(-1074, 30)),
-    "airy_aip": Row(step=4, call=lambda x: special.airy(x)[1], near=(-1.018792971647471, 103.8, 2.09), exponents=(-1074, 30)),
-    "airy_bi": Row(step=4, call=lambda x: special.airy(x)[2], near=(-1.173713222709128, 103.8, 2.09), exponents=(-1074, 30)),
-    "airy_bip": Row(step=4, call=lambda x: special.airy(x)[3], near=(-2.294439682614123, 103.8, 2.09), exponents=(-1074, 30)),
+    "j0": Row(without=subnormal, call=special.j0, near=(2.404825557695773, 3.8317059702075125, 5.0, 8.0)),
+    "j1": Row(without=subnormal, call=special.j1, near=(3.8317059702075125, 1.8411837813406593, 5.0, 8.0)),
+    "y0": Row(call=special.y0, inside=positive, near=(0.8935769662791675, 2.197141326031017, 5.0)),
+    "y1": Row(call=special.y1, inside=positive, near=(2.197141326031017, 5.0)),
+    "i0": Row(call=special.i0, near=(713.9, -713.9, 91.9, 8.0)),
+    "i1": Row(call=special.i1, near=(713.9, -713.9, 91.9, 8.0)),
+    "i0e": Row(call=special.i0e, near=(8.0, -8.0, 1e8)),
+    "i1e": Row(call=special.i1e, near=(8.0, -8.0, 1e8, 1.5451)),
+    "k0": Row(call=special.k0, inside=positive, near=(2.0, 705.0, 88.0)),
+    "k1": Row(call=special.k1, inside=positive, near=(2.0, 705.0, 88.0)),
+    "k0e": Row(call=special.k0e, inside=positive, near=(2.0, 1e8)),
+    "k1e": Row(call=special.k1e, inside=positive, near=(2.0, 1e8)),
+    "airy_ai": Row(call=lambda x: special.airy(x)[0], near=(-2.338107410459767, 103.8, 2.09), exponents=(-1074, 30)),
+    "airy_aip": Row(call=lambda x: special.airy(x)[1], near=(-1.018792971647471, 103.8, 2.09), exponents=(-1074, 30)),
+    "airy_bi": Row(call=lambda x: special.airy(x)[2], near=(-1.173713222709128, 103.8, 2.09), exponents=(-1074, 30)),
+    "airy_bip": Row(call=lambda x: special.airy(x)[3], near=(-2.294439682614123, 103.8, 2.09), exponents=(-1074, 30)),
     **{
         name: Row(
-            step=4,
             call=getattr(special, name),
             inside=positive if name.startswith("k") else lambda x: np.isfinite(x),
             near=(10.0, 1.0, 2.0),
             exponents=(-1074, 12),
-            without=(lambda x: x < 2.0**-60) if name.startswith("ke") else None,
+            without=_square_is_lost if name.startswith("ke") else None,
         )
         for name in ["ber", "bei", "berp", "beip", "ker", "kei", "kerp", "keip"]
     },
-    "ellipk": Row(step=4, call=special.ellipk, inside=lambda x: x < 1, near=(1.0, 0.5, -0.5)),
+    "ellipk": Row(call=special.ellipk, inside=lambda x: x < 1, near=(1.0, 0.5, -0.5)),
     "ellipkm1": Row(
         without=lambda p: p < 2.0**10 * np.finfo(p.dtype).tiny,
-        step=4,
         call=special.ellipkm1,
         inside=positive,
         near=(1.0, 0.5, 1.5),
     ),
-    "ellipe": Row(step=4, call=special.ellipe, inside=lambda x: x < 1, near=(1.0, 0.5, -0.5)),
+    "ellipe": Row(call=special.ellipe, inside=lambda x: x < 1, near=(1.0, 0.5, -0.5)),
 }
 
 
@@ -243,6 +218,24 @@ def _signed(low: float, high: float, count_: int = 2) -> Any:
         return [np.exp2(rng.uniform(low, high, count)) * rng.choice([-1, 1], count) for _ in range(count_)]
 
     return draw
+
+
+def _all_sizes(rng: np.random.Generator, count: int) -> Sequence[Array]:
+    """Near one; of one size anywhere in either format; of any two sizes in the narrower one."""
+    part = count // 4
+    ranges = ((-6.0, 6.0), (-1070.0, 1022.0), (-145.0, 126.0), (-145.0, 126.0))
+    sizes = np.concatenate([rng.uniform(low, high, part) for low, high in ranges])
+    others = sizes + rng.uniform(-3, 3, 4 * part)
+    others[3 * part :] = rng.uniform(*ranges[-1], part)
+    return [np.exp2(v) * rng.choice([-1, 1], 4 * part) for v in (sizes, np.minimum(others, 1022.0))]
+
+
+def _all_powers(rng: np.random.Generator, count: int) -> Sequence[Array]:
+    """Near one, and numbers of any size with exponents that keep the power within twice the range of a format."""
+    part = count // 3
+    x = np.concatenate([rng.uniform(-8, 8, part), rng.uniform(-1070, 1022, part), rng.uniform(-145, 126, part)])
+    reach = np.concatenate([np.full(part, 3.0), 2100 / np.abs(x[part : 2 * part]), 300 / np.abs(x[2 * part :])])
+    return [np.exp2(x), rng.uniform(-1, 1, 3 * part) * reach]
 
 
 everywhere: Inside = lambda *x: np.ones_like(x[0], bool)  # noqa: E731
@@ -261,21 +254,27 @@ BINARY: dict[str, Row] = {
     "minimum": Row(call=np.minimum, arity=2, ordinary=NEAR_ONE),
     "fmax": Row(call=np.fmax, arity=2, ordinary=NEAR_ONE),
     "fmin": Row(call=np.fmin, arity=2, ordinary=NEAR_ONE),
-    "pow": Row(without=_too_small, call=np.power, arity=2, inside=lambda x, y: x > 0, ordinary=_log_range(-8, 8, (-3, 3))),
+    "pow": Row(without_second=_subnormal_power, call=np.power, arity=2, inside=lambda x, y: x > 0, ordinary=_all_powers),
     "logaddexp": Row(call=np.logaddexp, arity=2, ordinary=NEAR_ONE),
-    "hypot": Row(without=_far_apart, call=np.hypot, arity=2, ordinary=NEAR_ONE),
-    "atan2": Row(without=_squares_leave, call=np.arctan2, arity=2, ordinary=NEAR_ONE),
-    "beta": Row(without=_extreme, call=special.beta, step=4, arity=2, inside=positive, ordinary=_log_range(-4, 6, (-4, 6))),
-    "betaln": Row(without=_extreme, call=special.betaln, step=4, arity=2, inside=positive, ordinary=_log_range(-8, 40, (-8, 8))),
+    "hypot": Row(without_second=_subnormal_length, call=np.hypot, arity=2, ordinary=_all_sizes),
+    "atan2": Row(call=np.arctan2, arity=2, ordinary=_all_sizes),
+    "beta": Row(call=special.beta, arity=2, inside=positive, exponents=(-96, 96), ordinary=_log_range(-4, 6, (-4, 6))),
+    "betaln": Row(call=special.betaln, arity=2, inside=positive, exponents=(-96, 96), ordinary=_log_range(-8, 40, (-8, 8))),
     "binom": Row(
-        without=_extreme,
+        exponents=(-96, 96),
         call=special.binom,
-        step=4,
         arity=2,
         inside=lambda n, k: (k > 0) & (n > k),
         ordinary=_log_range(3, 7, (-4, 3)),
     ),
-    "poch": Row(without=_extreme, call=special.poch, step=4, arity=2, inside=positive, ordinary=_log_range(-4, 7, (-4, 3))),
+    "poch": Row(
+        without_second=lambda a, m: a < 2.0**-20,
+        call=special.poch,
+        arity=2,
+        inside=positive,
+        exponents=(-96, 96),
+        ordinary=_log_range(-4, 7, (-4, 3)),
+    ),
     "owens_t": Row(
         without=lambda h, a: np.maximum(np.abs(h), np.abs(a)) > 2.0**20,
         call=special.owens_t,
@@ -343,6 +342,7 @@ BINARY: dict[str, Row] = {
             call=getattr(special, name),
             arity=2,
             inside=lambda v, x: x > 0,
+            count=48 if name in ("kv", "kve") else 0,
             ordinary=uniform((-3.3, 12.7), (0.05, 30)),
             exponents=(0, 0),
         )
@@ -350,6 +350,7 @@ BINARY: dict[str, Row] = {
     },
     "hyp0f1": Row(call=special.hyp0f1, arity=2, ordinary=uniform((0.3, 9), (-9, 9)), exponents=(0, 0)),
     "ellipkinc": Row(
+        count=48,
         without=lambda u, m: np.abs(u) < 2.0**-8,
         call=special.ellipkinc,
         arity=2,
@@ -357,6 +358,7 @@ BINARY: dict[str, Row] = {
         exponents=(-64, -32),
     ),
     "ellipeinc": Row(
+        count=48,
         without=lambda u, m: np.abs(u) < 2.0**-8,
         call=special.ellipeinc,
         arity=2,
@@ -400,12 +402,14 @@ MORE: dict[str, Row] = {
     "betaincinv": Row(call=special.betaincinv, arity=3, ordinary=uniform((0.3, 6), (0.3, 6), (0.01, 0.99)), exponents=(1, 0)),
     "betainccinv": Row(call=special.betainccinv, arity=3, ordinary=uniform((0.3, 6), (0.3, 6), (0.01, 0.99)), exponents=(1, 0)),
     "hyp1f1": Row(call=special.hyp1f1, arity=3, ordinary=uniform((0.3, 5), (0.3, 5), (-6, 6)), exponents=(1, 0)),
-    "hyperu": Row(call=special.hyperu, arity=3, ordinary=uniform((0.3, 3), (0.3, 3), (0.3, 9)), exponents=(1, 0)),
-    "hyp2f1": Row(call=special.hyp2f1, arity=4, ordinary=uniform((0.3, 4), (0.3, 4), (0.3, 4), (-0.9, 0.9)), exponents=(1, 0)),
+    "hyperu": Row(count=24, call=special.hyperu, arity=3, ordinary=uniform((0.3, 3), (0.3, 3), (0.3, 9)), exponents=(1, 0)),
+    "hyp2f1": Row(
+        count=16, call=special.hyp2f1, arity=4, ordinary=uniform((0.3, 4), (0.3, 4), (0.3, 4), (-0.9, 0.9)), exponents=(1, 0)
+    ),
 }
 ROWS: dict[str, Row] = {**UNARY, **BINARY, **MORE}
 EXACT_FORM = 24  # bits of ordinary numbers: numbers of both formats
-ORDINARY = {1: 96, 2: 48, 3: 24, 4: 16}
+ORDINARY = {1: 96, 2: 96, 3: 64, 4: 48}
 
 
 def points(name: str) -> Array:
@@ -414,20 +418,27 @@ def points(name: str) -> Array:
     rng = np.random.default_rng(sum(map(ord, name)))
     low, high = row.exponents
     if row.arity == 1:
-        powers = np.ldexp(1.0, [k for k in range(low, high + 1) if abs(k) <= 64 or k % row.step == 0 or k in (low, high)])
+        powers = np.ldexp(1.0, range(low, high + 1))
         ordinary = np.ldexp(1 + rng.random(ORDINARY[1]), rng.integers(max(low, -24), min(high, 11), ORDINARY[1]))
         ordinary = ordinary.astype(np.float32).astype(np.float64)
         x = np.concatenate([powers, ordinary, _around(row.near)])
         lines = np.unique(np.concatenate([x, -x]))[:, None]
     else:
-        exponents = [k for k in range(-1056, 1024, 32) if low <= k <= high and (k % (32 * row.step) == 0 or abs(k) <= 32)]
+        exponents = [k for k in range(-1056, 1024, 32) if low <= k <= high]
         signed = [s * np.ldexp(1.0, k) for k in exponents for s in (-1, 1)]
         grid = np.array(list(itertools.product(signed, repeat=row.arity))).reshape(-1, row.arity)
         assert row.ordinary is not None
-        free = np.stack([np.asarray(v) for v in row.ordinary(rng, ORDINARY[row.arity])], axis=-1)
-        lines = np.concatenate([grid, free.astype(np.float32).astype(np.float64)])
+        free = np.stack([np.asarray(v) for v in row.ordinary(rng, row.count or ORDINARY[row.arity])], axis=-1)
+        lines = np.concatenate([grid, _short(free)])
     with np.errstate(all="ignore"):
         return lines[row.inside(*lines.T)]
+
+
+def _short(x: Array) -> Array:
+    """Numbers of as many digits as float32 has."""
+    mantissa, exponent = np.frexp(x)
+    with np.errstate(under="ignore"):
+        return np.ldexp(np.rint(np.ldexp(mantissa, EXACT_FORM)), exponent - EXACT_FORM)
 
 
 def _around(special_points: Sequence[float]) -> Array:

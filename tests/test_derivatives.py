@@ -20,7 +20,7 @@ from derivative_bounds import AWAITED, BOUNDS, REASONS, WIDE
 from derivative_exact import EXACT
 from derivative_families import FOURIER, MULTILINEAR, PROGRAMS
 from derivative_matrices import MATRICES
-from derivative_references import is_current, orders, reference
+from derivative_references import is_current, orders, read, reference
 from derivative_rows import ROWS, points
 from derivative_sweep import MODES, measured, of_library
 from gradients import gradient_of_gradient, loss_of, with_gradient
@@ -95,13 +95,12 @@ def test_whole_sweep(name: str, dtype: str, mode: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", REFERENCED)
 def test_references_are_computed_again(name: str) -> None:
-    """Some lines of each file, by the mpmath of today."""
-    from derivative_references import read
-
+    """Some lines of each file, by the mpmath of today: those that it had an answer to in time."""
     x, values, _ = read(name)
     assert np.array_equal(x, points(name))
-    for k in np.random.default_rng(0).permutation(len(x))[:5]:
-        again, _ = reference(name, x[k])
+    known = np.flatnonzero(~np.isnan(values).all(axis=1))
+    for k in np.random.default_rng(0).permutation(known)[:5]:
+        again, _ = reference(name, x[k], 60.0)
         np.testing.assert_array_equal(again, values[k])
 
 

@@ -115,6 +115,15 @@ def no(b: Any, ct: Value, out: Value, *inputs: Value, **params: Any) -> Contribu
     return ZERO
 
 
+def known(name: str, *partials: Partial) -> Elementwise:
+    """A function of the operands after the first, which is its value: computed by a formula that has more digits, or costs less,
+    than what has the right derivatives."""
+    return Elementwise(
+        name=name, reference=lambda value, *operands: np.array(value), arity=1 + len(partials), cheap=True, cuda="{0}",
+        pullback=each(no, *partials),
+    )  # fmt: skip
+
+
 def const_like(b: Any, value: Any, x: Value) -> Value:
     """A constant with the type of ``x``."""
     found: Value = b.full(value, x.type)
@@ -289,26 +298,73 @@ def is_fractional(params: Mapping[str, Any]) -> bool:
     return bool(params.get("fractional", False))
 
 
+def _smallest_normal(b: Any, x: Value) -> Value:
+    return const_like(b, float(np.finfo(x.type.dtype.numpy).smallest_normal), x)
+
+
 def _has_slope(b: Any, x: Value, y: Value) -> Value:
     """Where y * x**(y - 1) is not 0 times infinity or NaN: x**-1 overflows at subnormal numbers."""
     if x.type.dtype.kind == "f":
-        is_usual = b.ge(b.abs(x), const_like(b, float(np.finfo(x.type.dtype.numpy).smallest_normal), x))
+        is_usual = b.ge(b.abs(x), _smallest_normal(b, x))
     else:
         is_usual = b.bitand(b.ne(x, b.zeros_like(x)), b.eq(x, x))
     return b.bitor(b.ne(y, b.zeros_like(y)), is_usual)
 
 
+def _is_constant(b: Any, x: Value) -> bool:
+    maker = b.maker(x)
+    while maker is not None and maker.op.name in ("broadcast", "cast", "reshape"):
+        maker = b.maker(maker.operands[0])
+    return maker is not None and maker.op.name == "const"
+
+
+def _is_flat(b: Any, y: Value) -> Value:
+    """Where no x**y underflows but that of 0."""
+    found: Value = b.lt(b.abs(y), const_like(b, 2.0**-3, y))
+    return found
+
+
+def _pow_by_base(b: Any, ct: Value, out: Value, x: Value, y: Value, **params: Any) -> Value:
+    """y x**(y - 1). Of subnormal x the power may overflow where y is small and the product does not: there it is out y / x."""
+    has_slope, less = _has_slope(b, x, y), b.sub(y, const_like(b, 1, y))
+    found = b.mul(y, b.pow(x, less))
+    if x.type.dtype.kind == "f" and not params and not _is_constant(b, y):
+        size = b.abs(x)
+        is_subnormal = b.bitand(b.lt(size, _smallest_normal(b, x)), b.gt(size, b.zeros_like(x)))
+        by_value = b.bitand(is_subnormal, _is_flat(b, y))
+        found = b.pow_slope_at(b.select(by_value, b.div(b.mul(out, y), x), found), x, y)
+    return _where(b, has_slope, b.mul(ct, found))
+
+
+def _pow_by_exponent(b: Any, ct: Value, out: Value, x: Value, y: Value, **params: Any) -> Value:
+    """out log(x): a subnormal ``out`` is multiplied last."""
+    has_slope = b.bitor(b.ne(x, b.zeros_like(x)), b.le(y, b.zeros_like(y)))
+    return _where(b, has_slope, b.mul(b.mul(ct, b.log(x)), out))
+
+
+def _pow_slope_by_base(b: Any, ct: Value, out: Value, value: Value, x: Value, y: Value) -> Value:
+    """y (y - 1) x**(y - 2), where that power may overflow alone as y (y - 1) x**(y - 1) / x."""
+    less = b.sub(y, const_like(b, 1, y))
+    power = b.pow(x, less)
+    usual = _pow_by_base(b, b.mul(ct, y), power, x, less)
+    by_value = b.bitand(_is_flat(b, y), b.ne(x, b.zeros_like(x)))
+    found: Value = b.select(by_value, b.mul(ct, b.div(b.mul(b.mul(y, power), less), x)), usual)
+    return found
+
+
+def _pow_slope_by_exponent(b: Any, ct: Value, out: Value, value: Value, x: Value, y: Value) -> Value:
+    """(1 + y log(x)) x**(y - 1), a product, of which infinite parts do not cancel."""
+    one = const_like(b, 1, y)
+    less = b.sub(y, one)
+    has_slope = b.bitor(b.ne(x, b.zeros_like(x)), b.le(less, b.zeros_like(y)))
+    return _where(b, has_slope, b.mul(ct, b.mul(b.add(b.mul(y, b.log(x)), one), b.pow(x, less))))
+
+
+pow_slope_at = known("pow_slope_at", _pow_slope_by_base, _pow_slope_by_exponent)
+"""y x**(y - 1), computed in one of two ways."""
 pow = Elementwise(
     name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
-    pullback=each(
-        lambda b, ct, out, x, y, **params: _where(
-            b, _has_slope(b, x, y), b.mul(ct, b.mul(y, b.pow(x, b.sub(y, const_like(b, 1, y)))))
-        ),
-        lambda b, ct, out, x, y, **params: _where(
-            b, b.bitor(b.ne(x, b.zeros_like(x)), b.le(y, b.zeros_like(y))), b.mul(ct, b.mul(out, b.log(x)))
-        ),
-    ),
-    cuda="pb_pow({0}, {1})", steep=if_root,
+    pullback=each(_pow_by_base, _pow_by_exponent), cuda="pb_pow({0}, {1})", steep=if_root,
 )  # fmt: skip
 """Params, for gradients alone (``ir/passes/roots.py``): ``root``, ``fractional``."""
 
@@ -404,14 +460,14 @@ def _across(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
 
 
 def _along(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
-    """ct y**2 / h**3, what x / hypot(x, y) changes by with x."""
+    """ct y**2 / h**3, what x / hypot(x, y) changes by with x: the square of y / h may underflow where this does not."""
     side = b.over_hypot(y, x, h)
-    found: Value = b.div(b.mul(b.mul(ct, side), side), h)
+    found: Value = b.mul(ct, b.mul(side, b.div(side, h)))
     return _where(b, b.ne(h, b.zeros_like(h)), found)
 
 
 over_hypot = Elementwise(
-    name="over_hypot", reference=meaning.over_hypot, arity=3, cheap=True, cuda="({2} == 0 ? {2} : {0} / {2})",
+    name="over_hypot", reference=meaning.over_hypot, arity=3, cheap=True, cuda="pb_over_hypot({0}, {1}, {2})",
     pullback=each(
         lambda b, ct, out, x, y, h: _along(b, ct, x, y, h), lambda b, ct, out, x, y, h: b.neg(_across(b, ct, x, y, h)), no
     ),
@@ -432,8 +488,29 @@ hypot = Elementwise(
 def _over_squares(b: Any, ct: Value, x: Value, y: Value) -> Value:
     """ct x / (x**2 + y**2), in two steps, as the squares may be too small or too large; 0 at the origin and at infinity."""
     size = b.hypot(x, y)
-    has_slope = b.bitand(b.ne(size, b.zeros_like(size)), b.ne(size, const_like(b, math.inf, size)))
-    return _where(b, has_slope, b.div(b.mul(ct, b.div(x, size)), size))
+    quotient = b.over_squares_at(b.div(b.div(x, size), size), x, y)
+    return _where(b, _has_angle(b, size), b.mul(ct, quotient))
+
+
+def _has_angle(b: Any, size: Value) -> Value:
+    found: Value = b.bitand(b.ne(size, b.zeros_like(size)), b.ne(size, const_like(b, math.inf, size)))
+    return found
+
+
+def _with_squares(b: Any, ct: Value, x: Value, y: Value, is_own: bool) -> Value:
+    """ct (y**2 - x**2) / (x**2 + y**2)**2, what x / (x**2 + y**2) changes by with x; with y by -2 ct x y / (x**2 + y**2)**2."""
+    size = b.hypot(x, y)
+    c, s = b.over_hypot(x, y, size), b.over_hypot(y, x, size)
+    product = b.mul(b.sub(s, c), b.add(s, c)) if is_own else _scaled(b, b.mul(c, s), -2.0)
+    return _where(b, _has_angle(b, size), b.div(b.div(b.mul(ct, product), size), size))
+
+
+over_squares_at = known(
+    "over_squares_at",
+    lambda b, ct, out, value, x, y: _with_squares(b, ct, x, y, True),
+    lambda b, ct, out, value, x, y: _with_squares(b, ct, x, y, False),
+)
+"""x / (x**2 + y**2). The derivatives of how that is computed are sums, whose parts overflow where they cancel."""
 
 
 sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))

@@ -69,7 +69,7 @@ rows_of(
 )
 rows_of(
     "shichi",
-    shichi_shi=(lambda b, ct, out, x: _quotient(b, ct, b.sinh(x), x, 1.0),),
+    shichi_shi=(in_double(lambda b, ct, out, x: _quotient(b, ct, b.sinh(x), x, 1.0)),),
     shichi_chi=(in_double(lambda b, ct, out, x: b.mul(ct, b.div(b.cosh(x), x))),),
 )
 
@@ -136,7 +136,8 @@ def _ndtri_exp(b: Any, ct: Value, out: Value, y: Value) -> Value:
     low = b.inverse_mills(where(b, is_low, out, 0.0))
     rest = where(b, is_low, const_like(b, -0.5, y), y)
     high = b.div(b.mul(b.neg(b.expm1(rest)), b.inverse_mills(b.neg(where(b, is_low, const_like(b, 0, y), out)))), b.exp(rest))
-    return b.div(ct, where(b, is_low, low, high))
+    found: Value = b.div(ct, b.inverse_mills_at(where(b, is_low, low, high), out))
+    return found
 
 
 ndtri_exp = row("ndtri_exp", _ndtri_exp)
@@ -153,8 +154,8 @@ wrightomega = row("wrightomega", _wrightomega)
 gammasgn = row("gammasgn", no)
 poch = row(
     "poch",
-    lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma_step(a, m))),
-    lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma(b.add(a, m)))),
+    in_double(lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma_step(a, m)))),
+    in_double(lambda b, ct, out, a, m: b.mul(ct, b.mul(out, b.digamma(b.add(a, m))))),
 )
 
 # zeta

@@ -178,8 +178,12 @@ def lorentzian(x: Array) -> Array:
 
 
 def over_hypot(x: Array, y: Array, h: Array) -> Array:
-    """x / hypot(x, y), where ``h`` is hypot(x, y); 0 at the origin."""
-    return np.where(h == 0, np.zeros_like(x), np.true_divide(x, h))
+    """x / hypot(x, y), where ``h`` is hypot(x, y); 0 at the origin. A subnormal ``h`` has too few digits."""
+    kind = np.float64 if x.dtype == np.float64 else np.float32
+    x, y, h, up = x.astype(kind), y.astype(kind), h.astype(kind), kind(2.0**60 if kind is np.float64 else 2.0**30)
+    is_small = (h > 0) & (h < np.finfo(kind).smallest_normal)
+    found = np.where(is_small, x * up, x) / np.where(is_small, np.hypot(x * up, y * up), h)
+    return np.where(h == 0, np.zeros_like(found), found)
 
 
 def gauss(x: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.ops import meaning
-from pullback.ir.ops.elementwise import Elementwise, Partial, const_like, each, no
+from pullback.ir.ops.elementwise import Elementwise, Partial, const_like, each, known, no
 from pullback.ir.ops.native import in_double, less, row, scaled, shifted, slope, steepness, where
 from pullback.ir.structure import Value
 
@@ -160,15 +160,16 @@ trigamma_step = _own(
     lambda b, ct, out, x, d: b.mul(ct, b.sub(b.polygamma(b.add(x, d), n=2), b.polygamma(x, n=2))),
     lambda b, ct, out, x, d: b.mul(ct, b.polygamma(b.add(x, d), n=2)), cuda="pb_polygamma_step({0}, {1}, 1)",
 )  # fmt: skip
+# In float32 the quotient of two arguments may overflow where the derivative does not.
 betaln = row(
     "betaln",
-    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.digamma_step(p, q))),
-    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.digamma_step(q, p))),
+    in_double(lambda b, ct, out, p, q: b.neg(b.mul(ct, b.digamma_step(p, q)))),
+    in_double(lambda b, ct, out, p, q: b.neg(b.mul(ct, b.digamma_step(q, p)))),
 )
 beta = row(
     "beta",
-    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.mul(out, b.digamma_step(p, q)))),
-    lambda b, ct, out, p, q: b.neg(b.mul(ct, b.mul(out, b.digamma_step(q, p)))),
+    in_double(lambda b, ct, out, p, q: b.neg(b.mul(ct, b.mul(out, b.digamma_step(p, q))))),
+    in_double(lambda b, ct, out, p, q: b.neg(b.mul(ct, b.mul(out, b.digamma_step(q, p))))),
 )
 
 
@@ -180,20 +181,20 @@ def _binom_step(b: Any, n: Value, k: Value) -> Value:
 
 binom = row(
     "binom",
-    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.digamma_step(shifted(b, b.sub(n, k), 1.0), k))),
-    lambda b, ct, out, n, k: b.mul(ct, b.mul(out, _binom_step(b, n, k))),
+    in_double(lambda b, ct, out, n, k: b.mul(ct, b.mul(out, b.digamma_step(shifted(b, b.sub(n, k), 1.0), k)))),
+    in_double(lambda b, ct, out, n, k: b.mul(ct, b.mul(out, _binom_step(b, n, k)))),
 )
 _P, _Q = _gamma_slope("gammainc", 1.0), _gamma_slope("gammaincc", -1.0)
-gammainc = row("gammainc", _by(_P), lambda b, ct, out, a, x: b.mul(ct, _gamma_density(b, a, x)))
-gammaincc = row("gammaincc", _by(_Q), lambda b, ct, out, a, x: b.neg(b.mul(ct, _gamma_density(b, a, x))))
+gammainc = row("gammainc", _by(_P), in_double(lambda b, ct, out, a, x: b.mul(ct, _gamma_density(b, a, x))))
+gammaincc = row("gammaincc", _by(_Q), in_double(lambda b, ct, out, a, x: b.neg(b.mul(ct, _gamma_density(b, a, x)))))
 gammaincinv = row("gammaincinv", _inverse(_P, _gamma_density), lambda b, ct, out, a, y: b.div(ct, _gamma_density(b, a, out)))
 gammainccinv = row(
     "gammainccinv", _inverse(_Q, _gamma_density, 1.0), lambda b, ct, out, a, y: b.neg(b.div(ct, _gamma_density(b, a, out)))
 )
 _I = [_beta_slope("betainc", place, sign) for place, sign in ((0, 1.0), (1, -1.0))]
 _J = [_beta_slope("betaincc", place, sign) for place, sign in ((0, -1.0), (1, 1.0))]
-betainc = row("betainc", *map(_by, _I), lambda b, ct, out, p, q, x: b.mul(ct, _beta_density(b, p, q, x)))
-betaincc = row("betaincc", *map(_by, _J), lambda b, ct, out, p, q, x: b.neg(b.mul(ct, _beta_density(b, p, q, x))))
+betainc = row("betainc", *map(_by, _I), in_double(lambda b, ct, out, p, q, x: b.mul(ct, _beta_density(b, p, q, x))))
+betaincc = row("betaincc", *map(_by, _J), in_double(lambda b, ct, out, p, q, x: b.neg(b.mul(ct, _beta_density(b, p, q, x)))))
 betaincinv = row(
     "betaincinv", *(_inverse(f, _beta_density) for f in _I), lambda b, ct, out, p, q, y: b.div(ct, _beta_density(b, p, q, out))
 )
@@ -202,7 +203,7 @@ betainccinv = row(
     *(_inverse(f, _beta_density, 1.0) for f in _J),
     lambda b, ct, out, p, q, y: b.neg(b.div(ct, _beta_density(b, p, q, out))),
 )
-stdtr = row("stdtr", _by(_student_slope), lambda b, ct, out, df, t: b.mul(ct, _student_density(b, df, t)))
+stdtr = row("stdtr", _by(_student_slope), in_double(lambda b, ct, out, df, t: b.mul(ct, _student_density(b, df, t))))
 stdtrit = row(
     "stdtrit", _inverse(_student_slope, _student_density), lambda b, ct, out, df, p: b.div(ct, _student_density(b, df, out))
 )
@@ -242,11 +243,20 @@ log_ndtr = row(
 )  # fmt: skip
 
 
+normal_pdf_at = known("normal_pdf_at", lambda b, ct, out, value, x: b.neg(b.mul(ct, b.mul(x, out))))
+"""The normal density at a quantile: its derivative by the probability is a sum of parts that overflow in different signs."""
+exp_square_at = known("exp_square_at", lambda b, ct, out, value, x: b.mul(ct, scaled(b, b.mul(x, out), 2.0)))
+"""exp(x**2) at a value of erfcinv, likewise."""
+inverse_mills_at = known("inverse_mills_at", lambda b, ct, out, value, x: b.neg(b.mul(ct, b.mul(out, b.mills_gap(x)))))
+"""inverse_mills at a value of ndtri_exp, likewise."""
+
+
 def _ndtri(b: Any, ct: Value, out: Value, p: Value) -> Value:
     """One over the density at ``out``, which in the tails is p, or 1 - p, times its ratio to that: the square of ``out`` has its
     rounding in units of the square."""
     rest = b.sub(const_like(b, 1, p), p)
-    found: Value = b.div(ct, b.mul(b.minimum(p, rest), b.inverse_mills(b.neg(b.abs(out)))))
+    density = b.mul(b.minimum(p, rest), b.inverse_mills(b.neg(b.abs(out))))
+    found: Value = b.div(ct, b.normal_pdf_at(density, out))
     return found
 
 
@@ -260,7 +270,8 @@ erfinv = row(
 def _erfcinv(b: Any, ct: Value, out: Value, y: Value) -> Value:
     """-sqrt(pi) / 2 exp(out^2), as erfcx of ``out`` over y, or over 2 - y with the sign turned."""
     side = b.minimum(y, b.sub(const_like(b, 2, y), y))
-    found: Value = b.mul(ct, scaled(b, b.div(b.erfcx(b.abs(out)), side), -math.sqrt(math.pi) / 2))
+    inverse = b.exp_square_at(b.div(b.erfcx(b.abs(out)), side), out)
+    found: Value = b.mul(ct, scaled(b, inverse, -math.sqrt(math.pi) / 2))
     return found
 
 
