@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pullback.runtime.engine import default_engine
+from pullback.runtime.compile.engine import default_engine
 
 LIBRARIES = ("numpy", "scipy", "llvmlite", "numba", "numexpr", "jax", "jaxlib", "torch", "drjit", "autograd")
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback import direct
+from pullback.fastcall import describe as direct
 
 ROUNDS, CALLS = 9, 2000
 MEASURE = "--measure"

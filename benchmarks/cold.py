@@ -22,14 +22,14 @@ import numpy as np
 import pullback as pb
 from benchmarks.cases.regression import DEMO, demo_arguments
 from benchmarks.growth import straight
-from pullback.runtime import counters
+from pullback.runtime.process import counters
 
 Array = Any
 ROOT = Path(__file__).parent.parent
 KERNELS, OPERATIONS = 20, 5000
 SETTLE = 0.6
-MODULES = ("ir.passes.grad", "ir.passes.pipeline", "codegen.cuda", "codegen.fuse", "codegen.lower", "codegen.schedule",
-           "codegen.llvm", "codegen.llvm_program")  # fmt: skip
+MODULES = ("ir.passes.transforms.expand", "ir.passes.pipeline", "codegen.cuda.emit", "codegen.fuse.fuse",
+           "codegen.lower.lower", "codegen.cpu.schedule", "codegen.cpu.llvm.kernel", "codegen.cpu.llvm.program")  # fmt: skip
 STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
 OF_LLVM = ("parse text", "optimise", "emit object", "load object")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import pullback as pb
 from benchmarks.cases import elementwise, pairs, rows
-from pullback.codegen.cuda_launch import Launch
+from pullback.codegen.cuda.source.launch import Launch
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))

@@ -2,8 +2,8 @@
 
     python -m benchmarks.products [f32 f64]          # PULLBACK_CPU=avx2, OPENBLAS_CORETYPE=Haswell: other machines' code
 
-For each class of ``codegen/product_classes.py`` its shapes with the ratio of times, then their geometric mean, who does it by the
-table there, and who would be faster. What differs belongs into that table.
+For each class of ``codegen/cpu/matmul/shape_classes.py`` its shapes with the ratio of times, then their geometric mean, who does
+it by the table there, and who would be faster. What differs belongs into that table.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import argparse
 import math
 import sys
 
-from pullback.codegen.product_classes import CLASSES, LIBRARY, OURS, Shape, class_of
-from pullback.ir.types import DTYPES as TYPES
-from pullback.runtime.engine import default_engine
-from pullback.runtime.product_choices import DTYPES, default_of
-from pullback.runtime.product_timing import MARGIN, times
-from pullback.runtime.symbols import blas_name
-from pullback.runtime.threads import get_num_threads, set_num_threads
+from pullback.codegen.cpu.matmul.shape_classes import CLASSES, LIBRARY, OURS, Shape, class_of
+from pullback.ir.core.types import DTYPES as TYPES
+from pullback.runtime.choices.matmul import DTYPES, default_of
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.libraries.symbols import blas_name
+from pullback.runtime.program.tune_matmul import MARGIN, times
+from pullback.runtime.threads.threads import get_num_threads, set_num_threads
 
 SHAPES: tuple[Shape, ...] = (
     (16, 16, 16), (32, 32, 32), (48, 48, 48), (64, 64, 64), (8, 64, 64), (8, 128, 128), (64, 64, 8), (128, 16, 64),

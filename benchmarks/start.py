@@ -39,7 +39,7 @@ x, y = np.ones((64, 64)), np.eye(10)[np.arange(64) % 10]
 start = time.perf_counter()
 digits.step(network, velocity, x, y, 0.1)
 taken = time.perf_counter() - start
-assert {may_compile} or not {{"compile", "optimise"}} & set(pullback.runtime.counters.snapshot().runs)
+assert {may_compile} or not {{"compile", "optimise"}} & set(pullback.runtime.process.counters.snapshot().runs)
 print(imported + taken)
 """
 

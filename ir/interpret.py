@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.extents import factor_names, value_of
-from pullback.ir.op import OPS
-from pullback.ir.ops.control import CheckFailed, Group
-from pullback.ir.ops.custom import Custom
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.host import Host, Print
-from pullback.ir.ops.kernel import (
+from pullback.ir.core.op import OPS
+from pullback.ir.core.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.core.types import ArrayType, DType
+from pullback.ir.ops.control.custom import Custom
+from pullback.ir.ops.control.host import Host, Print
+from pullback.ir.ops.control.loops import Scan, Switch, While
+from pullback.ir.ops.control.regions import CheckFailed, Group
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.kernel.float_parts import Cold, Rare
+from pullback.ir.ops.kernel.functions import Address, Call, CallAt, RowRef, Shared
+from pullback.ir.ops.kernel.kernel import (
     AddTo,
     AsLine,
     AsRows,
@@ -41,14 +45,10 @@ from pullback.ir.ops.kernel import (
     Threads,
     combined_values,
 )
-from pullback.ir.ops.library import Library
-from pullback.ir.ops.loops import Scan, Switch, While
-from pullback.ir.ops.parts import Cold, Rare
-from pullback.ir.ops.product import COLUMNS, ROWS, Product
+from pullback.ir.ops.kernel.matmul import COLUMNS, ROWS, Product
+from pullback.ir.ops.library.routines import Library
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
-from pullback.ir.ops.shared import Address, Call, CallAt, RowRef, Shared
-from pullback.ir.structure import Block, Function, Instruction, Module, Value
-from pullback.ir.types import ArrayType, DType
+from pullback.ir.shapes.extents import factor_names, value_of
 
 Env = dict[Value, Any]
 Sizes = dict[str, int]

@@ -21,10 +21,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pullback.ir.cells import cell_name
-from pullback.ir.op import OPS
-from pullback.ir.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
-from pullback.ir.types import DTYPES, ArrayType, DType, RefType, StackType, Type
+from pullback.ir.core.notebook_cells import cell_name
+from pullback.ir.core.op import OPS
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
+from pullback.ir.core.types import DTYPES, ArrayType, DType, RefType, StackType, Type
 
 HEADER = "pullback-ir 1"
 KINDS = ("func", "kernel", "program")

@@ -12,10 +12,10 @@
 
 from __future__ import annotations
 
-from pullback.ir.op import must_match
-from pullback.ir.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.core.op import must_match
+from pullback.ir.core.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.core.types import RefType, StackType
 from pullback.ir.text import Printer
-from pullback.ir.types import RefType, StackType
 
 
 class VerifyError(Exception):

@@ -8,39 +8,40 @@ if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
 # First: it notes the files that all other modules come from.
-from pullback.runtime import sources as _sources  # noqa: F401
+from pullback.runtime.cache import source_stamp as _sources  # noqa: F401
 
 # isort: split
 from pullback import tree
-from pullback.api import grad, jit, value_and_grad
-from pullback.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop
-from pullback.custom import custom_jvp, custom_vjp
-from pullback.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
-from pullback.entries import RetraceWarning
-from pullback.ir.later import names_later
-from pullback.ir.settings import check as _check
-from pullback.mapping import vmap
-from pullback.runtime.program import trim
-from pullback.runtime.threadpools import announce as _announce
-from pullback.runtime.threads import get_num_threads, set_num_threads
+from pullback.ir.core.environment import check as _check
+from pullback.ir.core.lazy_imports import names_later
+from pullback.programs.signatures import RetraceWarning
+from pullback.runtime.program.executable import trim
+from pullback.runtime.threads.threadpoolctl_plugin import announce as _announce
+from pullback.runtime.threads.threads import get_num_threads, set_num_threads
 from pullback.tracer import TraceError
-from pullback.tracer.checkpoint import CheckpointWarning
-from pullback.tracer.twins import twin_in as _twin_in
-from pullback.tracer.unrolled import UnrollWarning
+from pullback.tracer.arrays.replacements import twin_in as _twin_in
+from pullback.tracer.transforms.checkpoint import CheckpointWarning
+from pullback.tracer.user_code.unroll_warning import UnrollWarning
+from pullback.transforms.api import grad, jit, value_and_grad
+from pullback.transforms.control_flow import associative_scan, cond, fori_loop, map, scan, switch, while_loop
+from pullback.transforms.custom import custom_jvp, custom_vjp
+from pullback.transforms.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
+from pullback.transforms.vmap import vmap
 from pullback.tree import ravel as flatten
 
 if TYPE_CHECKING:
     from pullback import extend, optimizers, random
-    from pullback.arrays import DeviceArray, device_put
-    from pullback.callbacks import ShapeDtypeStruct, callback
-    from pullback.counts import CacheInfo, cache_info
-    from pullback.debugging.gradients import check_grad, check_grads
-    from pullback.debugging.nonfinite import find_nan
+    from pullback.checking.verification import VerificationError
+    from pullback.debugging.check_grad import check_grad, check_grads
+    from pullback.debugging.find_nan import find_nan
     from pullback.debugging.printing import print, print_grad
-    from pullback.debugging.verification import VerificationError
-    from pullback.device_export import DeviceExport
-    from pullback.exporting import Exported, ExportError, ExportWarning, export
-    from pullback.hips import (
+    from pullback.devices.device_put import DeviceArray, device_put
+    from pullback.exporting.cuda import DeviceExport
+    from pullback.exporting.export import Exported, ExportError, ExportWarning, export
+    from pullback.exporting.load import Loaded, load
+    from pullback.programs.cache_info import CacheInfo, cache_info
+    from pullback.runtime.cuda.driver.errors import DeviceError, DeviceFault, DeviceMemoryError, DeviceWarning
+    from pullback.transforms.autograd import (
         const_graph,
         deriv,
         elementwise_grad,
@@ -58,9 +59,8 @@ if TYPE_CHECKING:
         tensor_jacobian_product,
         vector_jacobian_product,
     )
-    from pullback.loading import Loaded, load
-    from pullback.runtime.cuda_errors import DeviceError, DeviceFault, DeviceMemoryError, DeviceWarning
-    from pullback.solvers import fixed_point, odeint
+    from pullback.transforms.callback import ShapeDtypeStruct, callback
+    from pullback.transforms.solvers import fixed_point, odeint
 
 __all__ = [
     "CacheInfo", "CheckpointWarning", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError",
@@ -81,7 +81,7 @@ __version__ = "0.1.0"
 
 _check()
 _announce()
-_twin_in("pullback.solvers", "scipy.integrate.odeint")
+_twin_in("pullback.transforms.solvers", "scipy.integrate.odeint")
 
 
 def __dir__() -> list[str]:
@@ -90,22 +90,22 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:
     __getattr__ = names_later(globals(), {
-        "pullback.arrays": ("DeviceArray", "device_put"),
-        "pullback.callbacks": ("ShapeDtypeStruct", "callback"),
-        "pullback.counts": ("CacheInfo", "cache_info"),
-        "pullback.debugging.gradients": ("check_grad", "check_grads"),
-        "pullback.debugging.nonfinite": ("find_nan",),
+        "pullback.devices.device_put": ("DeviceArray", "device_put"),
+        "pullback.transforms.callback": ("ShapeDtypeStruct", "callback"),
+        "pullback.programs.cache_info": ("CacheInfo", "cache_info"),
+        "pullback.debugging.check_grad": ("check_grad", "check_grads"),
+        "pullback.debugging.find_nan": ("find_nan",),
         "pullback.debugging.printing": ("print", "print_grad"),
-        "pullback.debugging.verification": ("VerificationError",),
-        "pullback.device_export": ("DeviceExport",),
-        "pullback.exporting": ("ExportError", "ExportWarning", "Exported", "export"),
-        "pullback.hips": (
+        "pullback.checking.verification": ("VerificationError",),
+        "pullback.exporting.cuda": ("DeviceExport",),
+        "pullback.exporting.export": ("ExportError", "ExportWarning", "Exported", "export"),
+        "pullback.transforms.autograd": (
             "const_graph", "deriv", "elementwise_grad", "grad_and_aux", "grad_named", "hessian_tensor_product",
             "hessian_vector_product", "holomorphic_grad", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
             "make_vjp", "multigrad_dict", "tensor_jacobian_product", "vector_jacobian_product",
         ),
-        "pullback.loading": ("Loaded", "load"),
-        "pullback.runtime.cuda_errors": ("DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning"),
-        "pullback.solvers": ("fixed_point", "odeint"),
+        "pullback.exporting.load": ("Loaded", "load"),
+        "pullback.runtime.cuda.driver.errors": ("DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning"),
+        "pullback.transforms.solvers": ("fixed_point", "odeint"),
         "pullback.extend": (), "pullback.optimizers": (), "pullback.random": (), "pullback.torch": (),
     })  # fmt: skip

@@ -2,7 +2,7 @@
 
 import sys
 
-from pullback.cli import main
+from pullback.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

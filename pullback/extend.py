@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from pullback.custom import Ruled
 from pullback.tracer import call_outside, follow, types_found
-from pullback.tracer.custom import Arguments, Rule, Tree, custom_call, order_at
+from pullback.tracer.transforms.custom import Arguments, Rule, Tree, custom_call, order_at
+from pullback.transforms.custom import Ruled
 
 __all__ = [
     "Primitive", "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",

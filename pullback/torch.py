@@ -12,20 +12,20 @@ import ml_dtypes
 import numpy as np
 
 from pullback import tree
-from pullback.api import jit
-from pullback.derivatives import vjp
-from pullback.ir.later import later
-from pullback.ir.remote import Remote
-from pullback.jitted import Jitted
-from pullback.method import Method
+from pullback.compiled.bound_method import Method
+from pullback.compiled.function import Jitted
+from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.lazy_imports import later
 from pullback.tracer import TreeDef, current, flatten, rebuild
-from pullback.tracer.tracebacks import with_users_frames
-from pullback.tracer.tree import Identity, map_statics
+from pullback.tracer.arrays.tree import Identity, map_statics
+from pullback.tracer.user_code.tracebacks import with_users_frames
+from pullback.transforms.api import jit
+from pullback.transforms.derivatives import vjp
 
 if TYPE_CHECKING:
-    from pullback.runtime import cuda_foreign
+    from pullback.runtime.cuda.arrays import foreign as cuda_foreign
 else:
-    cuda_foreign = later("pullback.runtime.cuda_foreign")
+    cuda_foreign = later("pullback.runtime.cuda.arrays.foreign")
 
 try:
     import torch

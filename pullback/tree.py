@@ -18,8 +18,8 @@ import numpy as np
 
 from pullback.tracer import TracedArray, TreeDef, rebuild
 from pullback.tracer import flatten as _flatten_labelled
-from pullback.tracer.tree import Container, Identity, bare, static_key
-from pullback.tracer.tree import register as _register
+from pullback.tracer.arrays.tree import Container, Identity, bare, static_key
+from pullback.tracer.arrays.tree import register as _register
 
 __all__ = ["Unravel", "flatten", "leaves", "map", "ravel", "register", "structure", "unflatten"]
 

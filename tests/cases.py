@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, DType, Function, Op, Value
-from pullback.ir.ops.complexes import Interleave
-from pullback.ir.ops.contract import Contract
-from pullback.ir.ops.create import Constant, Count, Iota
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.fourier import Fourier
-from pullback.ir.ops.index import Gather, Place, Scatter
-from pullback.ir.ops.linalg import Composed, Linalg, turned
-from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex
-from pullback.ir.ops.scan import Accumulate, Recur
-from pullback.ir.ops.sort import Sort
-from pullback.ir.types import I64
+from pullback.ir.core.types import I64
+from pullback.ir.ops.array.complex import Interleave
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.ops.array.create import Constant, Count, Iota
+from pullback.ir.ops.array.index import Gather, Place, Scatter
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.library.family import Composed, Linalg, turned
+from pullback.ir.ops.library.fourier import Fourier
+from pullback.ir.ops.library.sort import Sort
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (2, 3), (0,), (2, 0), (1, 2, 2))
 BY_KIND = {

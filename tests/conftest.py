@@ -14,9 +14,12 @@ import pytest
 from cuda_device import missing
 from forced import at_random
 
-from pullback import pipeline
-from pullback.codegen import carrying, phases, schedules
-from pullback.runtime import product_choices, stored
+from pullback.codegen.cpu.loops import distribute_loops as phases
+from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.kernels.groups import registry as schedules
+from pullback.programs import pipeline
+from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.program import serialize as stored
 
 CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="pullback-tests-")
 """One for all workers, which are started with the environment of the first process."""

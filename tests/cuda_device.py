@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from cuda_program import Machine, run_program, text_of
 
-from pullback.codegen.cuda import Emitted
-from pullback.codegen.cuda_launch import Launch
+from pullback.codegen.cuda.emit import Emitted
+from pullback.codegen.cuda.source.launch import Launch
 from pullback.ir import Function
-from pullback.runtime import cuda_compile
+from pullback.runtime.cuda.compile import compile as cuda_compile
 
 GUARD, AROUND = 256, 0xA5
 """How many bytes around an array must stay as they are, and what is in them."""

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from cuda_solver import Library
 
-from pullback.pipeline import templates
-from pullback.runtime import choices, cuda_libraries
-from pullback.runtime.cuda_device import Device
+from pullback.programs.pipeline import templates
+from pullback.runtime.choices import choices
+from pullback.runtime.cuda.device.device import Device
+from pullback.runtime.cuda.libraries import libraries as cuda_libraries
 
 
 def forget(device: Device) -> None:

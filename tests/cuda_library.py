@@ -10,7 +10,7 @@ import cuda_host
 from cuda_device import Device, driver
 from cuda_program import run_program, text_of
 
-from pullback.codegen.cuda import Emitted
+from pullback.codegen.cuda.emit import Emitted
 from pullback.ir import Function
 
 

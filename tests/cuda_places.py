@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from cuda_targets import needs_host
 
-from pullback import jitted, pipeline, placing
+from pullback.compiled import function as jitted
 from pullback.ir import Function
-from pullback.ir.classes import templated
-from pullback.runtime import cuda_compile, cuda_device
-from pullback.runtime.cuda_arrays import DeviceArray, uploaded
+from pullback.ir.passes.size_classes import templated
+from pullback.programs import pipeline
+from pullback.programs import placement as placing
+from pullback.runtime.cuda.arrays.device_array import DeviceArray, uploaded
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.cuda.device import device as cuda_device
 
 on_each_place = pytest.mark.parametrize(
     "place", [pytest.param("host", id="host", marks=needs_host), pytest.param("gpu", id="gpu", marks=pytest.mark.gpu)]

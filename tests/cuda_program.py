@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.cuda import Emitted, emit
-from pullback.codegen.cuda_launch import Launch
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.cuda.emit import Emitted, emit
+from pullback.codegen.cuda.source.launch import Launch
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
 from pullback.ir import Function, Module
-from pullback.ir.classes import templated
-from pullback.ir.extents import Abstract, value_of
+from pullback.ir.core.types import DTYPES
 from pullback.ir.interpret import _Program, interpret, undefined
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.passes.grad import grad
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
-from pullback.ir.types import DTYPES
+from pullback.ir.passes.size_classes import templated
+from pullback.ir.passes.transforms.expand import grad
+from pullback.ir.shapes.extents import Abstract, value_of
 from pullback.ir.verify import verify_module
 from pullback.tracer import flatten, trace, unflatten
 

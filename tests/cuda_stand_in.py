@@ -9,7 +9,9 @@ import cuda_host
 import pytest
 from cuda_targets import UNAVAILABLE
 
-from pullback.runtime import choices, cuda_compile, cuda_device
+from pullback.runtime.choices import choices
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.cuda.device import device as cuda_device
 
 __all__ = ["device", "order"]
 

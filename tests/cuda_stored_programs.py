@@ -12,7 +12,8 @@ import cuda_host
 import numpy as np
 
 import pullback as pb
-from pullback.runtime import counters, cuda_compile
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.process import counters
 
 X = np.linspace(-1.0, 1.0, 60).reshape(12, 5)
 

@@ -105,7 +105,7 @@ REASONS = {
         ],
         OF_ANOTHER,
     ),
-    "behind": "its first operand as it is, after all derivatives are taken: ir/passes/recomputed.py",
+    "behind": "its first operand as it is, after all derivatives are taken: ir/passes/transforms/rematerialize.py",
     "nextafter": "the identity in its first argument: held by tests/test_ops.py and docs/gradient-policy.md",
     "reciprocal": "of complex numbers, made of 1 / z: held by tests/test_complex.py with differences in the plane",
     "lpmv": "its order is an integer and its degree a parameter: held by tests/test_special.py against differences",

@@ -11,7 +11,7 @@ import pytest
 import scipy.special
 
 import pullback as pb
-from pullback.runtime import linking
+from pullback.runtime.compile import linker as linking
 from pullback.tree import leaves
 
 Array = np.ndarray[Any, Any]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.runtime import counters
+from pullback.runtime.process import counters
 
 Array = Any
 X = np.linspace(0.2, 1.4, 7)

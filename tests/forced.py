@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from pullback.codegen.collapse import Space
-from pullback.codegen.cost import Schedule
-from pullback.codegen.schedules import Pick
-from pullback.ir.structure import Function
+from pullback.codegen.kernels.cost import Schedule
+from pullback.codegen.kernels.groups.registry import Pick
+from pullback.codegen.kernels.iteration_space import Space
+from pullback.ir.core.structure import Function
 from pullback.ir.text import canonical
 
 

@@ -22,9 +22,9 @@ import numpy as np
 from cases import sample, specials
 
 from pullback.ir import ArrayType, Function, Module
+from pullback.ir.core.structure import walk
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.pipeline import PASSES, run
-from pullback.ir.structure import walk
 from pullback.ir.text import parse_module, print_module
 
 SEPARATOR = "# =>\n"

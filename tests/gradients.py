@@ -9,9 +9,9 @@ import numpy as np
 from cases import Case
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value
+from pullback.ir.core.types import F64
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
-from pullback.ir.types import F64
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.verify import verify
 
 Loss = Callable[[Builder, Sequence[Value]], Value]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback.tracer import control
+from pullback.tracer.transforms import control_flow as control
 
 
 class Recorded:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from math_recipes import DTYPES, Array
 
-from pullback.ir.ops import meaning
+from pullback.ir.ops.elementwise import semantics as meaning
 
 # op: (float64, float32)
 BOUNDS = {

@@ -22,7 +22,7 @@ from math_arguments import BINARY, NUMPY, RANGES, arguments_of, errors, hard, pa
 from math_recipes import DTYPES, Array, compiled, names
 from math_sources import METHODS, SPECIAL
 
-from pullback.ir.ops import meaning
+from pullback.ir.ops.elementwise import semantics as meaning
 
 PAGE = Path(__file__).parent.parent / "docs" / "math.md"
 RANDOM = 1_500_000

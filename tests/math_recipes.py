@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 import pullback.ir.ops  # noqa: F401
-from pullback.codegen.llvm import emit
-from pullback.codegen.math import MATH
-from pullback.codegen.math_basis import Recipe
-from pullback.codegen.processors import Target
-from pullback.codegen.schedule import schedule
-from pullback.ir.builder import Builder
-from pullback.ir.structure import Block, Value
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.math.basis import Recipe
+from pullback.codegen.math.table import MATH
+from pullback.codegen.targets import Target
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.types import scalar
 from pullback.ir.text import parse_function
-from pullback.ir.types import scalar
-from pullback.runtime.engine import Engine
+from pullback.runtime.compile.engine import Engine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DTYPES = {"f64": np.float64, "f32": np.float32}

@@ -35,7 +35,7 @@ import sys
 sys.path[:0] = [{root!r}, {tests!r}]
 if "pip" not in sys.argv[0]:
     import cuda_host
-    from pullback.runtime import cuda_compile
+    from pullback.runtime.cuda.compile import compile as cuda_compile
 
     cuda_host.activate()
     cuda_compile.use(cuda_host.Compiler())

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from targets import checked
 
-from pullback.codegen.llvm import emit
-from pullback.codegen.processors import Target
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
 from pullback.ir import Function, Module
 from pullback.ir.text import parse_module
-from pullback.runtime.callees import native_address
-from pullback.runtime.engine import default_engine
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.program.native_addresses import native_address
 
 PAGE = mmap.PAGESIZE
 MACHINES = {

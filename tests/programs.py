@@ -8,8 +8,8 @@ import numpy as np
 from cases import ENDLESS, covered_ops, elementwise_params
 
 from pullback.ir import DTYPES, ArrayType, Builder, Function, Loc, Op, Value
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.reduce import Reduce
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.elementwise.elementwise import Elementwise
 
 SHAPES = ((), (3,), (2, 3), (1, 3), (2, 1, 3))
 KINDS = ("f64", "f64", "f32", "i64", "u8", "bool")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pullback.ir import Block, Function, Value
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.dce import dce
+from pullback.ir.passes.editing.dce import dce
 
 T = TypeVar("T")
 Fails = Callable[[Function, Sequence[Any]], bool]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback.runtime import counters
+from pullback.runtime.process import counters
 
 Array = Any
 X = np.linspace(-1.0, 2.0, 60).reshape(12, 5)

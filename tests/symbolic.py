@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.dynamic import NotSymbolic, Variant, extents_of
-from pullback.ir.points import Fails
+from pullback.ir.shapes.instantiate import Fails
 from pullback.ir.text import canonical
+from pullback.programs.dynamic_shapes import NotSymbolic, Variant, extents_of
 from pullback.tracer import Signature, Trace, leaf_key, parameters_of, signature, trace, unflatten
 
 Call = Callable[..., Any]

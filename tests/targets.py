@@ -13,18 +13,18 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
 from pullback.ir import Function, Module
-from pullback.ir.classes import templated
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.passes.size_classes import templated
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.verify import verify_module
-from pullback.runtime import program
-from pullback.runtime.program import Executable
+from pullback.runtime.program import executable as program
+from pullback.runtime.program.executable import Executable
 
 Results = tuple[Any, ...]
 MOST_INTERPRETED = 3000

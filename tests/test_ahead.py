@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pullback.runtime import counters
-from pullback.runtime.accepted import CompileError
-from pullback.runtime.ahead import SWITCH, Ahead, Begun
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import Engine
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.compile.background import SWITCH, Ahead, Begun
+from pullback.runtime.compile.engine import Engine
+from pullback.runtime.compile.validation import CompileError
+from pullback.runtime.process import counters
 from tests.test_engine import axpy, run_axpy
 
 HELPERS = (0, 1, 3)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pullback import cache_command
-from pullback.cli import main
-from pullback.runtime import entries, usage
-from pullback.runtime.archive import BadArchive, read_archive, write_archive
-from pullback.runtime.cache import KernelCache, key
+from pullback.cli import cache as cache_command
+from pullback.cli.main import main
+from pullback.runtime.cache import entry_format as entries
+from pullback.runtime.cache import usage
+from pullback.runtime.cache.archive import BadArchive, read_archive, write_archive
+from pullback.runtime.cache.cache import KernelCache, key
 
 PAYLOADS = {key(f"kernel {n}"): bytes([n]) * (1000 * n + 1) for n in range(5)}
 FIRST = next(iter(PAYLOADS))

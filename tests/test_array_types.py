@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.tracer.tree import as_array
+from pullback.tracer.arrays.tree import as_array
 
 X = np.arange(1.0, 13.0).reshape(3, 4) / 4
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import direct
+from pullback.fastcall import describe as direct
 
 
 def scaled(x: np.ndarray, y: float = 2.0, *, z: int = 1) -> np.ndarray:

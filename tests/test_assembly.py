@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from assembly import Loop, loops
 
-from pullback.runtime.machine import find_host
+from pullback.runtime.compile.machine import find_host
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS, ELEMENTS = "benchmarks/cases/rows.py", "benchmarks/cases/elementwise.py"

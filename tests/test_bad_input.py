@@ -31,13 +31,14 @@ from forced import always, at_random
 from targets import assert_close
 
 import pullback as pb
-from pullback import pipeline
-from pullback.codegen import chunk, schedules
+from pullback.codegen.cpu.loops import parallelize as chunk
+from pullback.codegen.kernels.groups import registry as schedules
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.cse import cse
-from pullback.ir.passes.grad import grad
-from pullback.ir.passes.norms import norms
+from pullback.ir.passes.algebra.norms import norms
+from pullback.ir.passes.editing.cse import cse
 from pullback.ir.passes.pipeline import run
+from pullback.ir.passes.transforms.expand import grad
+from pullback.programs import pipeline
 from pullback.tracer import flatten, trace
 
 SIZES = (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 65, 130)

@@ -11,12 +11,12 @@ import pytest
 from products import MACHINES, batch_text, compiled_product, fenced
 
 import pullback as pb
-from pullback.codegen.contractions import contractions
-from pullback.codegen.product_layouts import layout
-from pullback.codegen.schedule import schedule
-from pullback.ir.ops.contract import split
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.fuse.rewrites.contraction_layouts import layout
+from pullback.codegen.fuse.rewrites.contractions import contractions
+from pullback.ir.ops.array.contract import split
 from pullback.ir.text import parse_function, parse_module
-from pullback.runtime import threads
+from pullback.runtime.threads import threads
 
 Array = Any
 LYING = [("".join(p)) for p in itertools.permutations("zmk") if p[-1] != "z"]

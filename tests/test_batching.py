@@ -11,10 +11,10 @@ from cases import Case, case_function, cases, covered_ops, sample
 from programs import random_function
 
 from pullback.ir import OPS, Builder, Function, Op, Value
+from pullback.ir.core.structure import copied
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
-from pullback.ir.structure import copied
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.verify import verify
 
 ROWS = 2

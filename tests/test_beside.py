@@ -9,7 +9,7 @@ import pytest
 from targets import compiled
 
 import pullback as pb
-from pullback.codegen.beside import beside
+from pullback.codegen.fuse.rewrites.interleave import beside
 from pullback.ir.text import parse_function
 
 

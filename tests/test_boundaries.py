@@ -11,8 +11,8 @@ import pytest
 
 import pullback as pb
 from pullback.ir import OPS
-from pullback.ir.ops.create import Constant, Count
-from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.array.create import Constant, Count
+from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.text import parse_module
 
 X, W, V = np.linspace(-1, 1, 80).reshape(20, 4), np.linspace(0, 1, 12).reshape(4, 3), np.linspace(0.5, 2, 20)

@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 
-from pullback.runtime import counters, entries, folder
-from pullback.runtime.cache import KernelCache, default_folders, generator_stamp, key
+from pullback.runtime.cache import entry_format as entries
+from pullback.runtime.cache import folder
+from pullback.runtime.cache.cache import KernelCache, default_folders, generator_stamp, key
+from pullback.runtime.process import counters
 
 NAME = key("a kernel")
 PAYLOAD = bytes(range(256)) * 40
@@ -307,7 +309,7 @@ def test_a_folder_that_another_makes_meanwhile_is_refused_if_others_may_write_to
 
 LIMITED = """
 import resource, sys, warnings
-from pullback.runtime.cache import KernelCache, key
+from pullback.runtime.cache.cache import KernelCache, key
 store = KernelCache(sys.argv[1])
 store.put(key("small"), b"s" * 100, kind="object")
 import signal
@@ -355,8 +357,8 @@ def test_eviction_bounds_the_bytes(tmp_path: Path) -> None:
 FILLER = """
 import os, random, signal, sys
 from pathlib import Path
-from pullback.runtime import folder
-from pullback.runtime.cache import KernelCache, key
+from pullback.runtime.cache import folder
+from pullback.runtime.cache.cache import KernelCache, key
 store, random = KernelCache(sys.argv[1], max_bytes=2_000_000, max_files=400), random.Random(sys.argv[2])
 writes, replace, lethal = 0, os.replace, int(sys.argv[3])
 
@@ -507,7 +509,7 @@ def test_a_maker_that_raises_leaves_nothing() -> None:
 
 RACE = """
 import sys
-from pullback.runtime.cache import KernelCache, key
+from pullback.runtime.cache.cache import KernelCache, key
 store = KernelCache(sys.argv[1], max_files=30)
 for turn in range(3):
     for n in range(20):
@@ -532,7 +534,7 @@ def test_eight_processes_on_one_folder(tmp_path: Path) -> None:
 
 WRITER = """
 import itertools, os, sys
-from pullback.runtime.cache import KernelCache, key
+from pullback.runtime.cache.cache import KernelCache, key
 store = KernelCache(sys.argv[1])
 print("go", flush=True)
 for n in itertools.count(int(sys.argv[2])):
@@ -646,7 +648,7 @@ def test_another_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> N
 
 
 def test_generator_stamp_is_the_same_in_every_process() -> None:
-    command = "from pullback.runtime.cache import generator_stamp; print(generator_stamp())"
+    command = "from pullback.runtime.cache.cache import generator_stamp; print(generator_stamp())"
     out = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout
     assert out.strip() == generator_stamp()
 

@@ -13,8 +13,8 @@ from layers.losses import softmax_cross_entropy
 from test_inspection import LOSS, loss
 
 import pullback as pb
-from pullback.inspection.anatomy import dissect
-from pullback.runtime import memory
+from pullback.inspection.provenance import dissect
+from pullback.runtime.memory import result_arrays as memory
 
 RNG = np.random.default_rng(0)
 PAGE = 4096

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import direct, jitted
-from pullback.runtime import abi
+from pullback.compiled import function as jitted
+from pullback.fastcall import describe as direct
+from pullback.runtime.fastcall import abi
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 
@@ -261,7 +262,7 @@ def test_doctor_says_which_path_calls_take() -> None:
     code = """
 import sys, numpy, scipy.linalg, scipy.special, llvmlite.binding, dataclasses, inspect
 {change}
-from pullback.cli import main
+from pullback.cli.main import main
 main(["doctor"])
 """
     unknown = "sys.version_info = (3, 99, 0, 'final', 0)"
@@ -662,11 +663,11 @@ def python(code: str, **environment: str) -> str:
 
 CHECK = """
 import numpy as np, pullback as pb
-from pullback.runtime import abi
+from pullback.runtime.fastcall import abi
 {before}
 f = pb.jit(lambda x: x * 2)
 import time
-from pullback import direct
+from pullback.fastcall import describe as direct
 results = [f(np.ones(2)).tolist() for _ in range(2)]
 while direct.is_underway(): time.sleep(0.01)
 results += [f(np.ones(2)).tolist() for _ in range(2)]
@@ -678,7 +679,7 @@ def test_the_path_may_be_chosen() -> None:
     assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="plain") == "[2.0, 2.0] False plain (PULLBACK_CALL_PATH=plain)"
     assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="native") == "[2.0, 2.0] True native (PULLBACK_CALL_PATH=native)"
     assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="") == "[2.0, 2.0] True native (PULLBACK_CALL_PATH=auto)"
-    code = "import pullback.runtime.abi"
+    code = "import pullback.runtime.fastcall.abi"
     with pytest.raises(subprocess.CalledProcessError) as found:
         python(code, PULLBACK_CALL_PATH="fast")
     assert "PULLBACK_CALL_PATH=fast: native, fused, plain or auto is expected" in found.value.stderr
@@ -705,12 +706,13 @@ def test_a_failed_test_of_the_interface_takes_the_plain_path() -> None:
 def test_the_call_path_is_no_ones_kernel() -> None:
     code = """
 import numpy as np, pullback as pb
-from pullback.runtime import abi, counters
+from pullback.runtime.fastcall import abi
+from pullback.runtime.process import counters
 f = pb.jit(lambda x: x * 2)
 f(np.ones(2))
 before = counters.snapshot()
 import time
-from pullback import direct
+from pullback.fastcall import describe as direct
 while direct.is_underway(): time.sleep(0.01)
 for _ in range(4): f(np.ones(2))
 after = counters.snapshot() - before

@@ -12,12 +12,12 @@ import scipy.special
 
 import pullback as pb
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.host import HostFunction
-from pullback.ir.passes.grad import grad
+from pullback.ir.ops.control.host import HostFunction
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify, verify_module
-from pullback.pipeline import template_counts
-from pullback.tracer.frame import Called
+from pullback.programs.pipeline import template_counts
+from pullback.tracer.arrays.frame import Called
 
 X = np.array([0.5, 1.5, 2.5])
 Pair = namedtuple("Pair", "a b")

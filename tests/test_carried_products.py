@@ -12,12 +12,12 @@ from scipy.special import erf
 from targets import assert_close, compiled, run_targets
 
 import pullback as pb
-from pullback.codegen import carrying
+from pullback.codegen.fuse import matmul_fusion as carrying
 from pullback.ir import Function
-from pullback.ir.ops.library import gemm
-from pullback.ir.ops.product import product
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.kernel.matmul import product
+from pullback.ir.ops.library.routines import gemm
 from pullback.ir.ops.program import alloc, launch
-from pullback.ir.structure import walk
 from pullback.tracer import flatten, trace
 
 Array = Any

@@ -7,7 +7,7 @@ import pytest
 
 import pullback as pb
 from pullback.debugging.divergence import diverging_instruction
-from pullback.debugging.examined import examine
+from pullback.debugging.find_nan import examine
 from pullback.ir import OPS
 from tests.tracing import marked_line
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pullback.cli import main
-from pullback.runtime import cache as caches
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.choices import VARIABLE, Choices, Key, Measure, Unmeasurable, pinned
+from pullback.cli.main import main
+from pullback.runtime.cache import cache as caches
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.choices.choices import VARIABLE, Choices, Key, Measure, Unmeasurable, pinned
 
 KEY = Key(subject="gemm", details=("f64", "512x512 512x512", "a card"))
 

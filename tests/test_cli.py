@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import cache_command
-from pullback.cli import main
+from pullback.cli import cache as cache_command
+from pullback.cli.main import main
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module, print_module
-from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
-from pullback.runtime.cache import KernelCache, default_cache
-from pullback.runtime.platforms import python_support, support
+from pullback.programs.pipeline import SHARED_STAGES, TARGET_STAGES
+from pullback.runtime.cache.cache import KernelCache, default_cache
+from pullback.runtime.compile.platforms import python_support, support
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits.py"
 MODULE = '''

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import pipeline
-from pullback.runtime.collector import paused
+from pullback.programs import pipeline
+from pullback.runtime.process.gc_pause import paused
 
 
 @pytest.fixture(autouse=True)

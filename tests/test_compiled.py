@@ -14,10 +14,10 @@ from targets import assert_close, compiled, run_targets
 from work import calls_in
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Loc, Value
-from pullback.ir.extents import abstract
+from pullback.ir.core.types import F32, F64, I64, dtype_of
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.types import F32, F64, I64, dtype_of
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.shapes.extents import abstract
 
 Build = Callable[..., Any]
 RNG = np.random.default_rng(0)

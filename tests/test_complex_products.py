@@ -13,19 +13,20 @@ from hypothesis import strategies as st
 from products import MACHINES, compiled_product, fenced
 
 import pullback as pb
-from pullback.codegen.complex_tile import ComplexTile
-from pullback.codegen.own_products import owned
-from pullback.codegen.plain_products import plain_products
-from pullback.codegen.processors import Target
-from pullback.codegen.product_shapes import Shape, shape_for
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.matmul.blocking import Shape, shape_for
+from pullback.codegen.cpu.matmul.complex_numbers import ComplexTile
+from pullback.codegen.cpu.matmul.library_or_generated import owned
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.cuda.schedule.naive_matmul import plain_products
+from pullback.codegen.targets import Target
 from pullback.ir import OPS, Function, Module
+from pullback.ir.core.structure import Block, walk
+from pullback.ir.core.types import F32, F64
 from pullback.ir.interpret import interpret
-from pullback.ir.structure import Block, walk
 from pullback.ir.text import parse_function, parse_module, print_module
-from pullback.ir.types import F32, F64
-from pullback.runtime import product_choices, threads
-from pullback.runtime.choices import VARIABLE, choices
+from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices.choices import VARIABLE, choices
+from pullback.runtime.threads import threads
 
 Array = Any
 EXTENTS = st.one_of(st.integers(0, 40), st.integers(0, 200))

@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from targets import compiled
 
 import pullback as pb
-from pullback.codegen.schedule import schedule
-from pullback.ir.ops.kernel import For
-from pullback.ir.structure import Instruction, walk
+from pullback.codegen.cpu.schedule import schedule
+from pullback.ir.core.structure import Instruction, walk
+from pullback.ir.ops.kernel.kernel import For
 from pullback.tracer import trace
 
 Array = Any

@@ -14,21 +14,21 @@ from cuda_program import Make, expected, run_program, scheduled
 from cuda_targets import on_each
 from test_semantics import VALUES
 
-from pullback.codegen.cuda import emit, emit_all
-from pullback.codegen.cuda_launch import MOST_BLOCKS
-from pullback.codegen.cuda_spelling import OF_BITS
-from pullback.codegen.cuda_words import HALF, Names
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.cuda.emit import emit, emit_all
+from pullback.codegen.cuda.source.launch import MOST_BLOCKS
+from pullback.codegen.cuda.source.names import HALF, Names
+from pullback.codegen.cuda.source.scalar_ops import OF_BITS
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Value
-from pullback.ir.ops.contract import Contract
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.ops.create import Constant, Count, Iota
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather, Place, Scatter
-from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex
-from pullback.ir.ops.scan import Accumulate, Recur
-from pullback.ir.structure import walk
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.ops.array.create import Constant, Count, Iota
+from pullback.ir.ops.array.index import Gather, Place, Scatter
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.text import parse_function
 
 FAMILIES = (Gather, Scatter, Place, Recur, Reduce, Reindex, Contract, Accumulate, Constant, Count, Iota)

@@ -14,7 +14,9 @@ from cuda_stand_in import device, order
 from scipy.special import shichi
 
 import pullback as pb
-from pullback.runtime import cuda_device, cuda_dlpack, cuda_graphs
+from pullback.runtime.cuda.arrays import dlpack as cuda_dlpack
+from pullback.runtime.cuda.device import device as cuda_device
+from pullback.runtime.cuda.device import graphs as cuda_graphs
 
 __all__ = ["device", "order"]
 

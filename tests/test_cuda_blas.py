@@ -17,12 +17,16 @@ from test_cuda_programs import close
 from test_cuda_runtime import both
 
 import pullback as pb
-from pullback.codegen import carrying
-from pullback.pipeline import fused_for
-from pullback.runtime import choices, cuda_call, cuda_calls, cuda_libraries, cuda_measure
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.cuda_device import Device
-from pullback.runtime.cuda_program import CudaExecutable
+from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.programs.pipeline import fused_for
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.choices import choices
+from pullback.runtime.cuda.device.device import Device
+from pullback.runtime.cuda.libraries import calls as cuda_calls
+from pullback.runtime.cuda.libraries import libraries as cuda_libraries
+from pullback.runtime.cuda.libraries import tuning as cuda_measure
+from pullback.runtime.cuda.program import call as cuda_call
+from pullback.runtime.cuda.program.executable import CudaExecutable
 
 __all__ = ["device", "library", "order"]
 

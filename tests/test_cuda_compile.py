@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from pullback.runtime import counters, cubin, cuda_compile, nvcc, nvrtc, toolkit
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.cuda_compile import OPTIONS, CompileError, NoCompiler
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.cuda.compile import cubin, nvcc, nvrtc, toolkit
+from pullback.runtime.cuda.compile.compile import OPTIONS, CompileError, NoCompiler
+from pullback.runtime.process import counters
 
 TEXT = """\
 // A thread for each element.

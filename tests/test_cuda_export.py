@@ -15,7 +15,7 @@ import pytest
 from cuda_stand_in import device, order
 
 import pullback as pb
-from pullback.runtime import cuda_compile
+from pullback.runtime.cuda.compile import compile as cuda_compile
 
 __all__ = ["device", "order"]
 
@@ -67,7 +67,7 @@ def test_nothing_of_ours_compiles_where_it_runs(model: Path, tmp_path: Path) -> 
     script = textwrap.dedent(f"""
         import numpy as np, pullback as pb, cuda_host
         cuda_host.activate()
-        from pullback.runtime import cuda_compile
+        from pullback.runtime.cuda.compile import compile as cuda_compile
         def refuse(*given): raise AssertionError("something is compiled")
         cuda_compile.found = cuda_compile.load = refuse
         f = pb.load({str(model)!r}, trust=True)

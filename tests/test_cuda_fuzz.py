@@ -22,7 +22,7 @@ from inplace import Program
 import pullback as pb
 from pullback.ir import Function
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
+from pullback.ir.passes.transforms.expand import grad
 
 pytestmark = pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
 MOST, AT_ONCE = 4, 50

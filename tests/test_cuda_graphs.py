@@ -16,12 +16,25 @@ from cuda_stand_in import device
 from test_cuda_programs import close
 
 import pullback as pb
-from pullback.runtime import cuda_call, cuda_device, cuda_flow, cuda_memory, cuda_steps, cuda_tape
-from pullback.runtime.cuda_call import Call
-from pullback.runtime.cuda_memory import CHUNK, Staging
-from pullback.runtime.cuda_parts import Turns
-from pullback.runtime.cuda_steps import Piece, Touch, after
-from pullback.runtime.cuda_tape import Tape
+from pullback.runtime.cuda.device import device as cuda_device
+from pullback.runtime.cuda.device import memory as cuda_memory
+from pullback.runtime.cuda.device.memory import CHUNK, Staging
+from pullback.runtime.cuda.program import (
+    call as cuda_call,
+)
+from pullback.runtime.cuda.program import (
+    plan_control_flow as cuda_flow,
+)
+from pullback.runtime.cuda.program import (
+    planned as cuda_tape,
+)
+from pullback.runtime.cuda.program import (
+    steps as cuda_steps,
+)
+from pullback.runtime.cuda.program.call import Call
+from pullback.runtime.cuda.program.plan import Turns
+from pullback.runtime.cuda.program.planned import Tape
+from pullback.runtime.cuda.program.steps import Piece, Touch, after
 from pullback.tracer import flatten, unflatten
 
 __all__ = ["device"]

@@ -11,7 +11,7 @@ import pytest
 from cuda_stand_in import device, order
 
 import pullback as pb
-from pullback.runtime.cuda_device import Device
+from pullback.runtime.cuda.device.device import Device
 
 __all__ = ["device", "order"]
 

@@ -18,12 +18,17 @@ from test_cuda_runtime import both
 from test_function_gradients import weighted
 
 import pullback as pb
-from pullback.codegen.cuda_launch import Operand, Routine
-from pullback.runtime import choices, cuda_calls, cuda_device, cuda_libraries, cuda_measure, cuda_stored
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.cuda_calls import sized
-from pullback.runtime.cuda_routines import RECORDS
-from pullback.runtime.entries import Entry
+from pullback.codegen.cuda.source.launch import Operand, Routine
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.cache.entry_format import Entry
+from pullback.runtime.choices import choices
+from pullback.runtime.cuda.device import device as cuda_device
+from pullback.runtime.cuda.libraries import calls as cuda_calls
+from pullback.runtime.cuda.libraries import libraries as cuda_libraries
+from pullback.runtime.cuda.libraries import tuning as cuda_measure
+from pullback.runtime.cuda.libraries.calls import sized
+from pullback.runtime.cuda.libraries.routines import RECORDS
+from pullback.runtime.cuda.program import serialize as cuda_stored
 from pullback.tracer import flatten
 
 __all__ = ["alone", "device", "library", "order"]
@@ -273,7 +278,7 @@ def test_every_function_that_is_called_has_a_prototype_for_each_letter(name: str
 
 @pytest.mark.parametrize("tapes", [True, False])
 def test_steps_follow_each_other(library: Library, order: None, tapes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pullback.runtime.cuda_program.CudaExecutable.uses_tapes", tapes)
+    monkeypatch.setattr("pullback.runtime.cuda.program.executable.CudaExecutable.uses_tapes", tapes)
     f = pb.jit(lambda a, b: np.linalg.solve(a * 2, np.linalg.cholesky(b + np.eye(4))) @ a)
     placed = pb.device_put((S4, D4))
     for _ in range(4):

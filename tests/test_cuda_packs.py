@@ -13,9 +13,9 @@ from cuda_targets import on_each
 from golden import assert_same
 
 import pullback as pb
-from pullback.codegen import cuda_launch
-from pullback.codegen.cuda_launch import Launches
-from pullback.runtime.cuda_launch import bound
+from pullback.codegen.cuda.source import launch as cuda_launch
+from pullback.codegen.cuda.source.launch import Launches
+from pullback.runtime.cuda.program.argument_blocks import bound
 
 ODD = (1, 2, 3, 5, 8, 31, 64, 333)
 

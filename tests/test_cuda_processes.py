@@ -19,7 +19,7 @@ def run(text: str, first: str = "") -> subprocess.CompletedProcess[str]:
     """A script over the stand-in. ``first`` runs before that is there."""
     head = """
         import sys, numpy as np, pullback as pb, cuda_host
-        from pullback.runtime import cuda_compile
+        from pullback.runtime.cuda.compile import compile as cuda_compile
         cuda_host.activate()
         cuda_compile.use(cuda_host.Compiler())
         f = pb.jit(lambda x: np.sin(x) * 2, device="cuda")

@@ -17,9 +17,10 @@ from golden import assert_same
 from targets import assert_close, checked
 
 import pullback as pb
-from pullback.codegen import carrying, cuda_launch
-from pullback.codegen.cuda import emit
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.cuda.emit import emit
+from pullback.codegen.cuda.source import launch as cuda_launch
+from pullback.codegen.fuse import matmul_fusion as carrying
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function, parse_module

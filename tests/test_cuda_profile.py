@@ -12,8 +12,9 @@ import pytest
 from cuda_stand_in import device
 
 import pullback as pb
-from pullback.inspection import Profile, limits
-from pullback.runtime.cuda_timing import TimedProgram
+from pullback.inspection import Profile
+from pullback.inspection import machine_limits as limits
+from pullback.runtime.cuda.program.profile import TimedProgram
 
 __all__ = ["device"]
 
@@ -100,7 +101,7 @@ def test_the_device_is_kept_busy_first(device: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(TimedProgram, "busy_bytes", 4e12)
     take = device.pool.take
     monkeypatch.setattr(device.pool, "take", lambda size, what: sizes.append(size) or take(min(size, 1 << 12), what))
-    monkeypatch.setattr("pullback.runtime.cuda_timing.FILLED", 1 << 20)
+    monkeypatch.setattr("pullback.runtime.cuda.program.profile.FILLED", 1 << 20)
     counted: list[Any] = []
     monkeypatch.setattr("pycuda.driver.memset_d32_async", lambda *args: counted.append(args))
     program = limits._program("doubled", "f64[n]", "add %x, %x", "cuda:0")

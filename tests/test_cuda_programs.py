@@ -19,7 +19,7 @@ from test_random import OF_SHAPE
 import pullback as pb
 from benchmarks.case import Case
 from benchmarks.cases import CASES, loops
-from pullback.codegen import cuda_launch
+from pullback.codegen.cuda.source import launch as cuda_launch
 from pullback.tracer import flatten
 
 WITHOUT_CUDA = {"a callback", "cond of arrays", "map of a tree"}

@@ -20,13 +20,13 @@ from test_cuda_programs import WITHOUT_CUDA, compiled
 
 from benchmarks.case import Case
 from benchmarks.cases import CASES
-from pullback.codegen import cuda_turns
-from pullback.codegen.cuda import emit_all
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.cuda.emit import emit_all
+from pullback.codegen.cuda.source import graph_loops as cuda_turns
 from pullback.ir import Function
 from pullback.ir.text import parse_module
-from pullback.runtime import cubin, nvcc, nvrtc
-from pullback.runtime.cuda_compile import OPTIONS
+from pullback.runtime.cuda.compile import cubin, nvcc, nvrtc
+from pullback.runtime.cuda.compile.compile import OPTIONS
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "cuda" / "resources"

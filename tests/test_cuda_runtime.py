@@ -17,8 +17,8 @@ from test_random import OF_SHAPE
 
 import pullback as pb
 from benchmarks.case import Case
-from pullback.runtime import cuda_device
-from pullback.runtime.cuda_program import CudaExecutable
+from pullback.runtime.cuda.device import device as cuda_device
+from pullback.runtime.cuda.program.executable import CudaExecutable
 from pullback.tracer import flatten, unflatten
 
 __all__ = ["device", "order"]

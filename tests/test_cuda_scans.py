@@ -11,7 +11,7 @@ from cuda_targets import on_each
 from golden import assert_same
 
 import pullback as pb
-from pullback.tracer.array import emit
+from pullback.tracer.arrays.make import emit
 
 SHAPES = [((0,), 0), ((1,), 0), ((255,), 0), ((5000,), 0), ((70001,), 0), ((3, 5001), 1), ((0, 7), 1), ((300, 5), 1),
           ((5001, 3), 0), ((7, 0), 0), ((130, 400), 0), ((4, 700, 3), 1), ((3, 4, 2500), 2)]  # fmt: skip

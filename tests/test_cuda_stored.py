@@ -15,13 +15,13 @@ import pytest
 from cuda_program import scheduled
 from cuda_stored_programs import CALLS
 
-from pullback.cli import main
+from pullback.cli.main import main
 from pullback.ir.text import canonical, parse_module
-from pullback.runtime import cuda_stored
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.cuda_make import parts_of
-from pullback.runtime.cuda_stored import Parts, decoded, encoded
-from pullback.runtime.stored import Unreadable
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.cuda.program import serialize as cuda_stored
+from pullback.runtime.cuda.program.build import parts_of
+from pullback.runtime.cuda.program.serialize import Parts, decoded, encoded
+from pullback.runtime.program.serialize import Unreadable
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "cuda_stored_programs.py"
@@ -71,7 +71,7 @@ def test_entries_are_listed_and_shown(
 ) -> None:  # fmt: skip
     cache = KernelCache(folder)
     entry = next(e for e in cache.entries() if e.kind == "program" and e.meta["program"] == "loop" and e.meta["cpu"] == "sm_90")
-    monkeypatch.setattr("pullback.cache_command.default_cache", lambda: cache)
+    monkeypatch.setattr("pullback.cli.cache.default_cache", lambda: cache)
     assert main(["cache", "show", entry.key]) == 0
     assert "program loop(" in capsys.readouterr().out
 

@@ -15,9 +15,10 @@ import pytest
 from test_cuda_compile import TEXT, Fake, found
 
 import pullback as pb
-from pullback.cli import main
-from pullback.runtime import cubin, cuda_compile, disassembly, nvrtc, toolkit
-from pullback.runtime.cache import default_cache
+from pullback.cli.main import main
+from pullback.runtime.cache.cache import default_cache
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.cuda.compile import cubin, disassembly, nvrtc, toolkit
 
 WAVE = [f"{Path(__file__).parent.parent / 'examples' / 'wave.py'}:loss", "f64[10]", "f64[10]", "--device", "cuda"]
 CC = shutil.which("cc") or shutil.which("g++")

@@ -12,8 +12,8 @@ import pytest
 from cuda_stand_in import device, order
 
 import pullback as pb
-from pullback.runtime import cuda_foreign
-from pullback.runtime.cuda_device import Device
+from pullback.runtime.cuda.arrays import foreign as cuda_foreign
+from pullback.runtime.cuda.device.device import Device
 
 torch = pytest.importorskip("torch", reason="torch is not installed; the bench extra has it")
 

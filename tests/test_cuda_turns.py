@@ -11,7 +11,7 @@ from cuda_targets import on_each
 from golden import assert_same
 
 import pullback as pb
-from pullback.ir.structure import walk
+from pullback.ir.core.structure import walk
 
 
 def steps(call: Any, *args: Any) -> list[str]:

@@ -17,8 +17,8 @@ import pytest
 from cuda_stand_in import device, order
 
 import pullback as pb
-from pullback.runtime import cuda_lingering
-from pullback.runtime.cuda_device import Device
+from pullback.runtime.cuda.device import deferred_release as cuda_lingering
+from pullback.runtime.cuda.device.device import Device
 
 __all__ = ["device", "order"]
 

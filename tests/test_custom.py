@@ -13,7 +13,7 @@ import scipy.special
 import pullback as pb
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify_module
-from pullback.pipeline import template_counts
+from pullback.programs.pipeline import template_counts
 
 X = np.array([0.5, 1.5, -2.5])
 Y = np.array([1.0, 2.0, 0.5])

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.dependencies import accesses, dependencies, is_schedule, kernel_accesses, reordered
-from pullback.ir.classes import templated
-from pullback.ir.structure import Module
+from pullback.codegen.analysis.steps import accesses, dependencies, is_schedule, kernel_accesses, reordered
+from pullback.ir.core.structure import Module
+from pullback.ir.passes.size_classes import templated
 from pullback.ir.text import parse_function, parse_module
-from pullback.pipeline import layouts_of, lowered, scheduled, split_outcomes, typed_constants
-from pullback.runtime import packing, program
-from pullback.runtime.packing import Life, Packing, Room, live_bytes, place_bytes
-from pullback.runtime.program import Executable
+from pullback.programs.pipeline import layouts_of, lowered, scheduled, split_outcomes, typed_constants
+from pullback.runtime.program import arena as packing
+from pullback.runtime.program import executable as program
+from pullback.runtime.program.arena import Life, Packing, Room, live_bytes, place_bytes
+from pullback.runtime.program.executable import Executable
 
 KERNEL = """
 kernel k(%a: &f64[s0], %b: &f64[s0], %c: &f64[s0], %d: &f64[s0, s0], %n: i64[]) -> () {

@@ -27,7 +27,7 @@ from gradients import gradient_of_gradient, loss_of, with_gradient
 
 from pullback.ir import OPS, Op
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.verify import verify
 
 REFERENCED = [name for name in ROWS if name in EXACT and name not in AWAITED]

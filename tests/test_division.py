@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.codegen import llvm
-from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_division import LEAST, MOST, plan
-from pullback.codegen.processors import PROCESSORS, Target, core
-from pullback.codegen.schedule import schedule
-from pullback.ir.structure import Function, walk
+from pullback.codegen.cpu.llvm import kernel as llvm
+from pullback.codegen.cpu.llvm.division import LEAST, MOST, plan
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import PROCESSORS, Target, core
+from pullback.ir.core.structure import Function, walk
 from pullback.ir.text import parse_module
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import Engine
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.compile.engine import Engine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 CPU = "icelake-server"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.runtime import memory
+from pullback.runtime.memory import result_arrays as memory
 
 N = 40
 

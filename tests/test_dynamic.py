@@ -26,7 +26,7 @@ from inplace import PROGRAMS
 from symbolic import check
 
 import pullback as pb
-from pullback.runtime import counters
+from pullback.runtime.process import counters
 
 Call = Callable[..., Any]
 

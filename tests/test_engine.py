@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pullback.codegen.llvm_text import BETTER, TIERED, has_better, quick
-from pullback.runtime import counters
-from pullback.runtime.accepted import CompileError
-from pullback.runtime.cache import KernelCache, key
-from pullback.runtime.engine import Engine
-from pullback.runtime.machine import find_host
-from pullback.runtime.objects import object_symbols
+from pullback.codegen.cpu.llvm.text import BETTER, TIERED, has_better, quick
+from pullback.runtime.cache.cache import KernelCache, key
+from pullback.runtime.compile.engine import Engine
+from pullback.runtime.compile.machine import find_host
+from pullback.runtime.compile.object_files import object_symbols
+from pullback.runtime.compile.validation import CompileError
+from pullback.runtime.process import counters
 
 _numbers = itertools.count()
 
@@ -326,7 +326,7 @@ def test_code_outlives_its_engine() -> None:
 
 FORKS = """
 import os, threading
-from pullback.runtime.engine import default_engine
+from pullback.runtime.compile.engine import default_engine
 text = "define i32 @f() {\\n  ret i32 %d\\n}"
 engine = default_engine()
 done = threading.Event()

@@ -14,9 +14,9 @@ import pytest
 
 import pullback as pb
 from pullback.ir import OPS
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.tracer.source import shown
-from pullback.tracer.ufuncs import call_op
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.tracer.arrays.ufuncs import call_op
+from pullback.tracer.user_code.source import shown
 
 Array = Any
 X = np.linspace(0.1, 0.7, 4)

@@ -11,8 +11,8 @@ import pytest
 from exports import CASES, Array, loss, needs_linker, normal, same
 
 import pullback as pb
-from pullback.runtime.accepted import runtime_symbols
-from pullback.runtime.objects import object_symbols
+from pullback.runtime.compile.object_files import object_symbols
+from pullback.runtime.compile.validation import runtime_symbols
 
 pytestmark = pytest.mark.usefixtures("our_products")
 

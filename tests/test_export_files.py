@@ -19,9 +19,10 @@ import pytest
 from exports import CASES, CC, Array, loss, needs_compiler, needs_linker, normal, same, saving
 
 import pullback as pb
-from pullback.codegen import cpuid
-from pullback.codegen.interface import FIRST_CHECK
-from pullback.runtime import exported, linking
+from pullback.codegen.export import cpuid
+from pullback.codegen.export.interface import FIRST_CHECK
+from pullback.runtime.compile import linker as linking
+from pullback.runtime.program import export as exported
 from pullback.tree import leaves
 
 pytestmark = pytest.mark.usefixtures("our_products")
@@ -50,7 +51,7 @@ def test_a_processor_without_the_instructions_is_told(tmp_path: Path, monkeypatc
     if exported.platform.machine() != "x86_64":
         pytest.skip("only x86-64 is asked")
     monkeypatch.setitem(cpuid.BITS, "another", (0x7FFFFFF0, 0, 0, 0))
-    monkeypatch.setattr("pullback.exporting.features_of", lambda host: ("sse3", "another"))
+    monkeypatch.setattr("pullback.exporting.export.features_of", lambda host: ("sse3", "another"))
     made = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
     with pytest.raises(RuntimeError, match="lacks instructions"):
         pb.load(str(made.library), trust=True)
@@ -162,7 +163,7 @@ def test_a_linker_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     bad.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
     bad.chmod(0o755)
     monkeypatch.setattr(linking, "find_linker", lambda: str(bad))
-    monkeypatch.setattr("pullback.exporting.find_linker", lambda: str(bad))
+    monkeypatch.setattr("pullback.exporting.export.find_linker", lambda: str(bad))
     with pytest.warns(pb.ExportWarning, match="no room"):
         assert pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model").library is None
 

@@ -12,14 +12,14 @@ import pytest
 from products import MACHINES, batch_text, compiled_product, fenced, product_text
 
 import pullback as pb
-from pullback.codegen.product_few import ROWS, STRIP, TERMS, VECTORS, FewRows
-from pullback.codegen.product_shapes import Shape
+from pullback.codegen.cpu.matmul.blocking import Shape
+from pullback.codegen.cpu.matmul.few_rows import ROWS, STRIP, TERMS, VECTORS, FewRows
 from pullback.ir import Module
+from pullback.ir.core.structure import Block, Function
+from pullback.ir.core.types import F32
 from pullback.ir.interpret import interpret
-from pullback.ir.structure import Block, Function
 from pullback.ir.text import print_module
-from pullback.ir.types import F32
-from pullback.runtime import threads
+from pullback.runtime.threads import threads
 
 RNG = np.random.default_rng(17)
 MACHINE = "AVX2"

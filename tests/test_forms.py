@@ -13,17 +13,17 @@ import pytest
 from test_reach import FUNCTIONS, SHAPES, arguments, texts
 
 import pullback as pb
-from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_forms import own_work
-from pullback.codegen.llvm_text import Unwritten, is_tiered
-from pullback.codegen.processors import Target
-from pullback.codegen.reach import is_reached
-from pullback.codegen.schedule import schedule
-from pullback.ir.op import OPS
-from pullback.ir.structure import Function, Instruction, Value
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.llvm.text import Unwritten, is_tiered
+from pullback.codegen.cpu.llvm.variants import own_work
+from pullback.codegen.cpu.loops.reachability import is_reached
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
+from pullback.ir.core.op import OPS
+from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.types import F64, scalar
 from pullback.ir.text import parse_module
-from pullback.ir.types import F64, scalar
-from pullback.runtime.program import is_unwritten
+from pullback.runtime.program.executable import is_unwritten
 
 
 def product(name: str, x: Any, w: Any, b: Any) -> Any:

@@ -10,11 +10,11 @@ import pytest
 from cases import Case, cases, covered_ops, sample
 
 from pullback.ir import OPS, ArrayType, Block, Builder, Function, Op, Value
+from pullback.ir.core.structure import walk
+from pullback.ir.core.types import F64
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.passes.grad import grad
-from pullback.ir.structure import walk
-from pullback.ir.types import F64
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.verify import verify
 
 DIFFERENTIABLE = [op for op in covered_ops() if "func" in op.vocabularies and not op.nondifferentiable]

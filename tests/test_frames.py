@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pullback.runtime.frames import with_room
+from pullback.runtime.process.stack_room import with_room
 
 CALLS, DEPTHS = 300, 400
 

@@ -8,7 +8,7 @@ import pytest
 from calls import X, run
 from versions import since
 
-from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.tracer import TraceError
 
 Call = Callable[..., Any]

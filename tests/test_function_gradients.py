@@ -11,7 +11,7 @@ from versions import known
 
 import pullback as pb
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.verify import verify
 from pullback.tracer import gradient_call, trace
 

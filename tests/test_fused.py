@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import direct
-from pullback.runtime import abi, fused
-from pullback.runtime.records import Record
+from pullback.fastcall import describe as direct
+from pullback.runtime.fastcall import abi
+from pullback.runtime.fastcall import specialized_entry as fused
+from pullback.runtime.fastcall.records import Record
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 

@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from targets import assert_close, run_targets
 
-from pullback.codegen.llvm import Emitted, emit
-from pullback.codegen.processors import Target
+from pullback.codegen.cpu.llvm.kernel import Emitted, emit
+from pullback.codegen.targets import Target
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Function, Loc, Op, Value
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.reduce import Reduce
-from pullback.ir.structure import walk
+from pullback.ir.core.structure import walk
+from pullback.ir.core.types import F64, I64
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.text import print_function
-from pullback.ir.types import F64, I64
 
 Pick = Callable[[int], int]
 
@@ -468,7 +468,7 @@ def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> N
     def narrow(kernel: Function, **ahead: Any) -> Emitted:
         return emit(kernel, "", Target(vector_bytes, has_fma=False), **ahead)
 
-    monkeypatch.setattr("pullback.runtime.program.emit_kernel", narrow)
+    monkeypatch.setattr("pullback.runtime.program.executable.emit_kernel", narrow)
     monkeypatch.setattr("test_fuzz.ANY", [op for op in ANY if op.name != "fma"])
     for seed in range(4):
         check_program(picker(seed))

@@ -23,7 +23,7 @@ from reducing import fewest, smallest
 import pullback as pb
 from pullback.ir import OPS, Function
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.text import print_function
 from pullback.tracer import trace, unflatten
 

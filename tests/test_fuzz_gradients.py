@@ -22,8 +22,8 @@ from test_fuzz_calls import BASE, Mismatch, accepted, outcome
 
 import pullback as pb
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.passes.transforms.expand import grad
 from pullback.tracer import trace, unflatten
 
 MOST_CALLS = 12

@@ -11,9 +11,9 @@ import pytest
 from agreeing import Mismatch
 from fuzz_kinds import KINDS
 
-from pullback import pipeline as programs
 from pullback.ir import OPS, Function
 from pullback.ir.passes import pipeline
+from pullback.programs import pipeline as programs
 
 SOME = {"value": 60, "call": 4, "gradient": 6, "control": 3}
 """So many programs of each kind run in every run of the tests."""

@@ -11,7 +11,7 @@ import pytest
 from golden import argument_sets, assert_same, read_golden, run_targets
 
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.verify import VerifyError, verify, verify_module
 

@@ -12,11 +12,12 @@ from forced import always
 from golden import argument_sets, assert_same
 from targets import Compiled, compiled
 
-from pullback.codegen import carrying, schedules
+from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.kernels.groups import registry as schedules
 from pullback.ir import Module
-from pullback.ir.extents import rename
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.contract import Contract
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.shapes.extents import rename
 from pullback.ir.text import parse_module, print_module
 
 HERE = Path(__file__).parent / "kernels"

@@ -14,7 +14,7 @@ from benchmarks.gpu import products
 from benchmarks.gpu.__main__ import HEAD, limit, lines_of, row
 from benchmarks.gpu.cases import CASES, GpuCase
 from benchmarks.gpu.worker import Worker
-from pullback.runtime.cuda_device import Device
+from pullback.runtime.cuda.device.device import Device
 
 __all__ = ["device"]
 

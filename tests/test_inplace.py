@@ -16,7 +16,7 @@ import pytest
 from inplace import PROGRAMS, Call, Program
 
 import pullback as pb
-from pullback import direct
+from pullback.fastcall import describe as direct
 
 assert all((inplace_elements, inplace_functions, inplace_loops, inplace_masks, inplace_outside, inplace_views))
 

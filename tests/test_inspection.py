@@ -15,10 +15,10 @@ from face import traces
 
 import pullback as pb
 from pullback.inspection import Cost, Explanation, Memory, Report, Residuals, Stages
-from pullback.inspection.report import WIDTH, places, table
-from pullback.ir.structure import Loc
+from pullback.ir.core.structure import Loc
 from pullback.ir.text import parse_module
-from pullback.runtime import engine
+from pullback.programs.report import WIDTH, places, table
+from pullback.runtime.compile import engine
 
 RNG = np.random.default_rng(0)
 SCALE = 1.5

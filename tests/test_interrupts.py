@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process of Wi
 STEPS = """
 import signal
 import numpy as np, pullback as pb
-from pullback.runtime import polling
+from pullback.runtime.program import polling
 
 class Late(BaseException):
     pass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.runtime import memory
+from pullback.runtime.memory import result_arrays as memory
 
 
 def normal(seed: int, *shape: int) -> Any:

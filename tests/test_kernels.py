@@ -14,15 +14,15 @@ from cases import Case, case_function, cases, covered_ops, elementwise_params, s
 from targets import assert_close, run_targets
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, DType, Function, Op, Value
-from pullback.ir.ops.complexes import Interleave
-from pullback.ir.ops.create import Constant
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.index import Gather, Place, Scatter
-from pullback.ir.ops.linalg import Composed, Linalg
-from pullback.ir.ops.reduce import Reduce
-from pullback.ir.ops.reindex import Reindex
-from pullback.ir.ops.scan import Accumulate, Recur
-from pullback.ir.types import COMPLEX_OF
+from pullback.ir.core.types import COMPLEX_OF
+from pullback.ir.ops.array.complex import Interleave
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.array.index import Gather, Place, Scatter
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.library.family import Composed, Linalg
 
 TESTED = [op for op in covered_ops() if "func" in op.vocabularies]
 ELEMENTWISE = [op for op in TESTED if isinstance(op, Elementwise)]

@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
-from pullback import pipeline
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.processors import Target
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
+from pullback.codegen.targets import Target
 from pullback.ir.text import parse_function, print_module
 from pullback.ir.verify import verify
-from pullback.runtime import deciders, engine, machine, stored
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import Engine
-from pullback.runtime.machine import Host
+from pullback.programs import pipeline
+from pullback.runtime.cache import key_inputs as deciders
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.compile import engine, machine
+from pullback.runtime.compile.engine import Engine
+from pullback.runtime.compile.machine import Host
+from pullback.runtime.program import serialize as stored
 
 TEXT = "define i64 @f(ptr %p) { ret i64 0 }"
 HOST = Host(triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="", vector_bytes=32, has_fma=True)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen import llvm_loops
-from pullback.pipeline import templates
-from pullback.runtime.engine import default_engine
+from pullback.codegen.cpu.llvm import loops as llvm_loops
+from pullback.programs.pipeline import templates
+from pullback.runtime.compile.engine import default_engine
 
 Array = Any
 

@@ -10,7 +10,7 @@ import pytest
 HEAD = """
 import os, sys
 import pullback as pb
-from pullback.tracer import tables, twins
+from pullback.tracer.arrays import tables, replacements as twins
 
 def names():
     late = {f"{m}.{n}" for table in (twins._late, twins._late_kinds) for m, group in table.items() for n in group}

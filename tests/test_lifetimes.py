@@ -15,9 +15,9 @@ import pytest
 from face import Array, traces
 
 import pullback as pb
-from pullback.pipeline import RECENT_TEMPLATES, templates
-from pullback.runtime import counters
-from pullback.runtime.engine import default_engine
+from pullback.programs.pipeline import RECENT_TEMPLATES, templates
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.process import counters
 
 X = np.linspace(0.1, 1.0, 12).reshape(4, 3)
 W = np.array([0.5, -1.0, 2.0])

@@ -19,15 +19,15 @@ from test_function_gradients import check_gradient, weighted
 from versions import IS_OLDER, known, since
 
 import pullback as pb
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
 from pullback.ir import DTYPES, ArrayType, Builder, Module, Value
-from pullback.ir.classes import templated
 from pullback.ir.passes.pipeline import OPTIMIZE, run
-from pullback.runtime.program import Executable
+from pullback.ir.passes.size_classes import templated
+from pullback.runtime.program.executable import Executable
 from pullback.tracer import trace
-from pullback.tracer.twins import library_twin
+from pullback.tracer.arrays.replacements import library_twin
 
 Call = Callable[..., Any]
 

@@ -7,12 +7,12 @@ import ctypes
 import numpy as np
 import pytest
 
-from pullback.codegen.llvm import emit
-from pullback.codegen.processors import Target
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.targets import Target
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import Engine
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.compile.engine import Engine
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 KERNEL = """pullback-ir 1

@@ -13,7 +13,7 @@ from tracing import run
 import pullback as pb
 from pullback.ir.interpret import interpret
 from pullback.ir.passes import pipeline
-from pullback.ir.passes.grad import grad as expand_gradients
+from pullback.ir.passes.transforms.expand import grad as expand_gradients
 from pullback.tracer import trace
 
 Function = Callable[..., Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pullback.ir.extents import abstract, rename
 from pullback.ir.interpret import interpret
+from pullback.ir.shapes.extents import abstract, rename
 from pullback.ir.text import parse_function, print_function
 from pullback.ir.verify import VerifyError, verify
 

@@ -13,23 +13,24 @@ import numpy as np
 import pytest
 from golden import assert_same
 
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
 from pullback.ir import OPS, Function, Instruction, Module, Op
-from pullback.ir.extents import abstract
+from pullback.ir.core.structure import walk
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.ops.host import HostFunction
-from pullback.ir.structure import walk
+from pullback.ir.ops.control.host import HostFunction
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.shapes.extents import abstract
 from pullback.ir.text import parse_function, parse_module, print_module
 from pullback.ir.verify import verify, verify_module
-from pullback.runtime import counters, interrupts
-from pullback.runtime.accepted import runtime_symbols
-from pullback.runtime.engine import Engine
-from pullback.runtime.objects import object_symbols
-from pullback.runtime.platforms import HOSTS
-from pullback.runtime.program import Executable, emit_driver
+from pullback.runtime.compile.engine import Engine
+from pullback.runtime.compile.object_files import object_symbols
+from pullback.runtime.compile.platforms import HOSTS
+from pullback.runtime.compile.validation import runtime_symbols
+from pullback.runtime.process import counters
+from pullback.runtime.program import interrupts
+from pullback.runtime.program.executable import Executable, emit_driver
 
 # Each program with the arguments it is run on. Types of regions are those of the operands.
 PROGRAMS: dict[str, tuple[str, list[list[Any]]]] = {}
@@ -554,12 +555,12 @@ def test_what_a_step_in_python_raises_ends_the_program(capsys: pytest.CaptureFix
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import numpy as np
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
+from pullback.codegen.cpu.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.text import parse_function
-from pullback.runtime.program import Executable
+from pullback.runtime.program.executable import Executable
 
 module = lower(fuse(parse_function('''func f(%x: f64[]) -> (f64[]) {
   %y: f64[], %n: i64[] = while %x {carried=1} (%i: i64[], %a: f64[]) {

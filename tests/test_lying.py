@@ -10,11 +10,11 @@ import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import pullback as pb
-from pullback.ir.ops.kernel import Lying, Near
-from pullback.ir.structure import walk
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.kernel.kernel import Lying, Near
 from pullback.ir.text import parse_module
-from pullback.runtime import product_choices
-from pullback.runtime.choices import VARIABLE, choices
+from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices.choices import VARIABLE, choices
 
 RNG = np.random.default_rng(11)
 

@@ -10,11 +10,11 @@ import pytest
 from math_arguments import BINARY, BOUNDS, NUMPY, STEPS, arguments_of, errors, hard, pairs_of
 from math_recipes import DTYPES, Array, built, compiled, run, run_block
 
-from pullback.codegen.math import MATH
-from pullback.codegen.schedule import schedule
-from pullback.ir.structure import Value, walk
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.math.table import MATH
+from pullback.ir.core.structure import Value, walk
 from pullback.ir.text import parse_function
-from pullback.runtime.machine import find_host
+from pullback.runtime.compile.machine import find_host
 
 
 def test_every_recipe_has_a_bound() -> None:

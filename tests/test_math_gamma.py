@@ -12,7 +12,7 @@ from math_arguments import EXACT as MEASURED
 from math_arguments import errors
 from math_recipes import DTYPES, run
 
-from pullback.codegen import math_gamma
+from pullback.codegen.math import gamma as math_gamma
 
 EXACT: dict[str, Any] = {
     "gammaln": lambda x: mpmath.log(abs(mpmath.gamma(x))),

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.runtime import memory
-from pullback.runtime.engine import default_engine
-from pullback.runtime.memory import Array, Pool, Unavailable
-from pullback.runtime.pool import LARGE_BYTES, POOL_BLOCKS, SOURCE
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory.pool import LARGE_BYTES, POOL_BLOCKS, SOURCE
+from pullback.runtime.memory.result_arrays import Array, Pool, Unavailable
 
 BYTE = np.dtype(np.uint8)
 F64 = np.dtype(np.float64)
@@ -369,7 +369,7 @@ def run(code: str, **environment: str) -> str:
 COMPILED_MEANWHILE = """
 import numpy as np
 import pullback as pb
-from pullback.runtime import engine
+from pullback.runtime.compile import engine
 begin, begun = engine.Engine.begin, []
 engine.Engine.begin = lambda self, text, *others: begun.append("pullback_pool_malloc" in text) or begin(self, text, *others)
 f, size = {"product": (lambda x: x @ x, 40), "large": (lambda x: 2 * x, 400), "small": (lambda x: 2 * x, 4)}["NAME"]
@@ -390,7 +390,7 @@ def test_it_is_compiled_meanwhile_by_programs_that_take_from_it(name: str, limit
 AT_THE_END = """
 import sys
 import numpy as np
-from pullback.runtime import memory
+from pullback.runtime.memory import result_arrays as memory
 byte = np.dtype(np.uint8)
 class Late:
     def __del__(self):

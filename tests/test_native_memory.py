@@ -14,8 +14,8 @@ import pytest
 from test_call_path import no_python, same, warm
 
 import pullback as pb
-from pullback import direct
-from pullback.runtime import abi
+from pullback.fastcall import describe as direct
+from pullback.runtime.fastcall import abi
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
 

@@ -22,7 +22,7 @@ MODULE = '''
 
 import math
 
-from pullback.ir.ops.elementwise import Elementwise, const_like, each
+from pullback.ir.ops.elementwise.elementwise import Elementwise, const_like, each
 
 RADIAN = lambda b, x: const_like(b, math.pi / 180, x)
 sindg = Elementwise(

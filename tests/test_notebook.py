@@ -94,7 +94,7 @@ def test_a_notebook(tmp_path: Any) -> None:
     assert error.ename == "TraceError" and error.evalue.startswith("In[12]:2: ")
     assert "if w.sum() > 0:" in error.evalue
     plain = "\n".join(error.traceback)
-    assert "jitted.py" not in plain and "In[12]" in plain
+    assert "function.py" not in plain and "In[12]" in plain
     assert text_of(cells[12]).startswith("1\nloss\n") and "@In[5]:2" in text_of(cells[12])
     assert text_of(cells[13]) == "[True, True, True, True]\n"
 

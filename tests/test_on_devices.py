@@ -13,9 +13,9 @@ from cuda_library import Host
 from cuda_targets import DEVICE, HOST
 
 import pullback as pb
-from pullback.inspection import limits
-from pullback.runtime import cuda_compile
-from pullback.runtime.cuda_timing import TimedProgram
+from pullback.inspection import machine_limits as limits
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.cuda.program.profile import TimedProgram
 
 
 @pytest.fixture(params=[HOST, DEVICE])

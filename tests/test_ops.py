@@ -17,16 +17,16 @@ from golden import assert_same, run_targets
 from gradients import check_by_differences, gradient_of_gradient, loss_of, with_gradient
 
 from pullback.ir import OPS, ArrayType, Builder, Op, Value
+from pullback.ir.core.op import resolve
+from pullback.ir.core.types import DTYPES, F64
 from pullback.ir.interpret import interpret
-from pullback.ir.op import resolve
-from pullback.ir.ops.effect import Barrier, Known, Stop, Tap
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.linalg import Composed, Linalg
-from pullback.ir.ops.loops import Loop, StackLength, Switch
-from pullback.ir.ops.special import Draw
-from pullback.ir.passes.grad import grad
+from pullback.ir.ops.control.loops import Loop, StackLength, Switch
+from pullback.ir.ops.control.markers import Barrier, Known, Stop, Tap
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.elementwise.gamma_beta_erf import Draw
+from pullback.ir.ops.library.family import Composed, Linalg
+from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.text import parse_function, print_function
-from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import verify
 
 TESTED = covered_ops()
@@ -193,7 +193,7 @@ MODULE = '''
 
 import numpy as np
 
-from pullback.ir.ops.elementwise import Elementwise, const_like, each
+from pullback.ir.ops.elementwise.elementwise import Elementwise, const_like, each
 
 
 def squared_meaning(x):

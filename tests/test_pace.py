@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pullback.codegen.pace import Work, paced
-from pullback.codegen.processors import PROCESSORS
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.loops.schedule_divisions import Work, paced
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import PROCESSORS
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.interpret import interpret
-from pullback.ir.structure import Block, Function, Instruction
 from pullback.ir.text import parse_module
 
 CPU = "sapphirerapids"

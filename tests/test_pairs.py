@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.pipeline import template_counts
+from pullback.programs.pipeline import template_counts
 
 COUNTS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 129, 200)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from targets import compiled, run_targets
 
-from pullback.codegen import phases
-from pullback.codegen.schedule import schedule
-from pullback.ir.builder import Builder
+from pullback.codegen.cpu.loops import distribute_loops as phases
+from pullback.codegen.cpu.schedule import schedule
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Function, Module, Value
+from pullback.ir.core.types import DTYPES, ArrayType
 from pullback.ir.interpret import interpret
-from pullback.ir.structure import Function, Module, Value
 from pullback.ir.text import parse_module, print_module
-from pullback.ir.types import DTYPES, ArrayType
 
 SIZES = (0, 1, 63, 64, 65, 700)
 

@@ -13,23 +13,23 @@ from cases import Case, case_function, cases, covered_ops
 from products import product_text
 from programs import random_function
 
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
 from pullback.ir import Function
-from pullback.ir.extents import abstract
-from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.pipeline import OPTIMIZE, run
+from pullback.ir.shapes.extents import abstract
 from pullback.ir.text import canonical, parse_module
-from pullback.runtime import entrance
-from pullback.runtime.accepted import CompileError, runtime_symbols
-from pullback.runtime.engine import Engine
-from pullback.runtime.launcher import RUNNER
-from pullback.runtime.machine import Host
-from pullback.runtime.objects import object_symbols
-from pullback.runtime.platforms import HOSTS, PYTHONS, python_support, support
-from pullback.runtime.pool import ALLOCATOR, SERVICES, SOURCE
-from pullback.runtime.program import emit_kernel
+from pullback.runtime.compile.engine import Engine
+from pullback.runtime.compile.machine import Host
+from pullback.runtime.compile.object_files import object_symbols
+from pullback.runtime.compile.platforms import HOSTS, PYTHONS, python_support, support
+from pullback.runtime.compile.validation import CompileError, runtime_symbols
+from pullback.runtime.fastcall import entry as entrance
+from pullback.runtime.memory.pool import ALLOCATOR, SERVICES, SOURCE
+from pullback.runtime.program.executable import emit_kernel
+from pullback.runtime.program.launcher import RUNNER
 
 TOGETHER = 40
 OTHERS = [name for name in HOSTS if name != "Linux x86-64"]
@@ -198,7 +198,7 @@ for name in ("register_at_fork", "fork", "getuid", "geteuid", "sched_getaffinity
         delattr(os, name)
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
-from pullback import selftest
+from pullback.cli import selftest
 sys.exit(selftest.run())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

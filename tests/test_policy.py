@@ -17,8 +17,8 @@ import pytest
 
 import pullback as pb
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
+from pullback.ir.passes.transforms.expand import grad
 from pullback.tracer import trace, unflatten
 
 FORMULAS = {formula.name: formula for formula in policy.formulas()}

@@ -14,21 +14,21 @@ from products import MACHINES, Compiled, fenced
 from targets import checked
 
 import pullback as pb
-from pullback.codegen.fuse import fuse
-from pullback.codegen.llvm import emit
-from pullback.codegen.lower import lower
-from pullback.codegen.prepacked import packs, prepacked
-from pullback.codegen.prepacked_kernels import Prepacked
-from pullback.codegen.repeated import repeated
-from pullback.codegen.schedule import schedule
+from pullback.codegen.analysis.loop_kernels import repeated
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.matmul.prepack.kernels import Prepacked
+from pullback.codegen.cpu.matmul.prepack.prepack import packs, prepacked
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
 from pullback.ir import Module
+from pullback.ir.core.structure import walk
+from pullback.ir.core.types import DTYPES
+from pullback.ir.ops.kernel.functions import parted
 from pullback.ir.ops.program import Launch
-from pullback.ir.ops.shared import parted
-from pullback.ir.structure import walk
 from pullback.ir.text import parse_module, print_module
-from pullback.ir.types import DTYPES
-from pullback.runtime import threads
-from pullback.runtime.engine import default_engine
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.threads import threads
 
 GOLDEN = Path(__file__).parent / "products" / "scheduled" / "prepacked.ir"
 WIDE = MACHINES["AVX-512"]

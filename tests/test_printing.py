@@ -14,8 +14,8 @@ import pullback as pb
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify_module
-from pullback.runtime import counters
-from pullback.tracer.source import shown
+from pullback.runtime.process import counters
+from pullback.tracer.user_code.source import shown
 
 X = np.array([0.5, 1.5, -2.5])
 Pair = namedtuple("Pair", "a b")

@@ -20,12 +20,12 @@ import pytest
 from face import Array, traces
 
 import pullback as pb
-from pullback.pipeline import template_counts
-from pullback.runtime import counters
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.fork import Work
-from pullback.runtime.locks import KeyedLocks
-from pullback.tracer.guards import Guard
+from pullback.programs.pipeline import template_counts
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.process import counters
+from pullback.runtime.process.fork import Work
+from pullback.runtime.process.locks import KeyedLocks
+from pullback.tracer.names.guards import Guard
 
 W = np.array([0.5, -1.0, 2.0])
 SCALE = 2.0
@@ -284,8 +284,8 @@ def test_eight_processes_compile_a_kernel_once_each_at_most(tmp_path: Path) -> N
 WARM_WORKERS = """
 import multiprocessing, sys
 import cloudpickle, joblib, numpy as np, pullback as pb
-from pullback.runtime import counters
-from pullback.runtime.cache import KernelCache
+from pullback.runtime.process import counters
+from pullback.runtime.cache.cache import KernelCache
 
 def make(scale):
     return pb.value_and_grad(lambda w: scale * np.sum(np.tanh(w)) ** 2)

@@ -14,23 +14,34 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import tuning
-from pullback.cli import main
-from pullback.codegen import product_classes
-from pullback.codegen.own_products import owned
-from pullback.codegen.processors import Target
-from pullback.codegen.product_classes import ALL, CLASSES, LIBRARY, OURS, STATIC, Shape, class_of, has_choice, static_choice
+from pullback.cli import tune as tuning
+from pullback.cli.main import main
+from pullback.codegen.cpu.matmul import shape_classes as product_classes
+from pullback.codegen.cpu.matmul.library_or_generated import owned
+from pullback.codegen.cpu.matmul.shape_classes import (
+    ALL,
+    CLASSES,
+    LIBRARY,
+    OURS,
+    STATIC,
+    Shape,
+    class_of,
+    has_choice,
+    static_choice,
+)
+from pullback.codegen.targets import Target
 from pullback.ir import OPS, Builder, Function
+from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.types import DTYPES, I64, RefType
 from pullback.ir.interpret import interpret
-from pullback.ir.structure import Block, Instruction, Value
 from pullback.ir.text import parse_function
-from pullback.ir.types import DTYPES, I64, RefType
-from pullback.runtime import cache as caches
-from pullback.runtime import product_choices, product_timing
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.choices import VARIABLE, Unmeasurable, choices
-from pullback.runtime.engine import default_engine
-from pullback.runtime.product_choices import bits, settled
+from pullback.runtime.cache import cache as caches
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices.choices import VARIABLE, Unmeasurable, choices
+from pullback.runtime.choices.matmul import bits, settled
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.program import tune_matmul as product_timing
 
 EDGES = (1, 4, 8, 9, 16, 17, 32, 33, 64, 65, 128, 181, 1024, 2048, 4096, 1 << 21)
 LARGE = len(CLASSES) - 1
@@ -238,7 +249,7 @@ def test_measurements_that_disagree_say_nothing(monkeypatch: pytest.MonkeyPatch,
     assert {each.how for each in product_timing.tuned("f32")} == {"default"} and not KernelCache(unsettled).entries()
 
 
-SECOND = "from pullback.runtime.product_choices import bits; print(bits('f32'), bits('f64'))"
+SECOND = "from pullback.runtime.choices.matmul import bits; print(bits('f32'), bits('f64'))"
 
 
 @pytest.mark.usefixtures("both_ways")

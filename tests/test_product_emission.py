@@ -11,15 +11,15 @@ import pytest
 from products import Compiled, compiled_product, fenced, product_text
 
 import pullback as pb
-from pullback.codegen.llvm import emit
-from pullback.codegen.processors import Target
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
 from pullback.ir import Module
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify
-from pullback.runtime import own_memory
-from pullback.runtime.engine import default_engine
-from pullback.runtime.program import Executable
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.program.executable import Executable
 
 WIDE = [Target(64), Target(32)]
 WHOLE = """pullback-ir 1

@@ -10,12 +10,12 @@ import pytest
 from products import batch_text
 from targets import assert_close, checked
 
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module
-from pullback.runtime import threads
-from pullback.runtime.program import Executable
+from pullback.runtime.program.executable import Executable
+from pullback.runtime.threads import threads
 
 PATHS = sorted((Path(__file__).parent / "products").glob("*.ir"))
 SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 7, 5), (6, 1, 9), (5, 8, 1), (17, 33, 15), (13, 20, 41), (40, 300, 50))

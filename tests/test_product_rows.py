@@ -11,10 +11,11 @@ import pytest
 from products import MACHINES, compiled_product, fenced, product_text
 from test_products import assert_within_bound, operands, run
 
-from pullback.codegen.product_blocks import FLAT, RUN
-from pullback.codegen.product_shapes import shape_for
-from pullback.ir.types import F32, F64
-from pullback.runtime import own_memory, threads
+from pullback.codegen.cpu.matmul.blocked import FLAT, RUN
+from pullback.codegen.cpu.matmul.blocking import shape_for
+from pullback.ir.core.types import F32, F64
+from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.threads import threads
 
 DTYPES = {"f32": F32, "f64": F64}
 

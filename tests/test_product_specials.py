@@ -13,8 +13,8 @@ from product_programs import FORMS, Form
 from test_random_products import MODES, SAME, products, run, seeded
 
 import pullback as pb
-from pullback import pipeline
-from pullback.runtime import engine
+from pullback.programs import pipeline
+from pullback.runtime.compile import engine
 
 Array = Any
 LEVELS = ("baseline", "avx2")

@@ -13,14 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from products import MACHINES, compiled_product, fenced, product_text
 
-from pullback.codegen import product_blocks
-from pullback.codegen.product_shapes import Shape, shape_for
-from pullback.codegen.product_tile import Tile
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.matmul import blocked as product_blocks
+from pullback.codegen.cpu.matmul.blocking import Shape, shape_for
+from pullback.codegen.cpu.matmul.microkernel import Tile
+from pullback.codegen.cpu.schedule import schedule
 from pullback.ir import Block, Function, Module
+from pullback.ir.core.types import F32, F64
 from pullback.ir.text import parse_module, print_module
-from pullback.ir.types import F32, F64
-from pullback.runtime import own_memory, threads
+from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.threads import threads
 
 EXTENTS = st.one_of(st.integers(0, 40), st.integers(0, 300))
 DTYPES = {"f32": np.float32, "f64": np.float64}

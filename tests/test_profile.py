@@ -13,13 +13,13 @@ import pytest
 from test_inspection import CALLS, LOSS, line_of, loss
 
 import pullback as pb
-from pullback.cli import main
-from pullback.codegen.llvm_laps import clock_of
+from pullback.cli.main import main
+from pullback.codegen.cpu.llvm.program_timing import clock_of
 from pullback.inspection import KernelCost, Limits, Profile, ProfiledStep
 from pullback.inspection.cost import CLASSES
-from pullback.inspection.report import WIDTH
-from pullback.ir.structure import Loc
-from pullback.runtime.timing import CLOCK
+from pullback.ir.core.structure import Loc
+from pullback.programs.report import WIDTH
+from pullback.runtime.program.profile import CLOCK
 
 LIMITS = Limits(
     traffic=((1 << 15, 200e9), (1 << 20, 100e9)), flops={"f64": 50e9, "f32": 100e9}, functions=1e9, threads=2

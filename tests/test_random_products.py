@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from product_programs import LARGE_WORK, MOST_WORK, ONE_IN, Pick, Program, drawn_extents, drawn_program, numbers, tupled
 
 import pullback as pb
-from pullback import pipeline
-from pullback.codegen import carrying
-from pullback.runtime import counters
+from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.programs import pipeline
+from pullback.runtime.process import counters
 from pullback.tracer import flatten
 
 Array = Any

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.llvm import emit
-from pullback.codegen.llvm_text import Slot
-from pullback.codegen.processors import Target
-from pullback.codegen.reach import Reach, is_reached
-from pullback.codegen.schedule import schedule
-from pullback.ir.extents import value_of
-from pullback.ir.ops.create import Constant
-from pullback.ir.ops.kernel import Extent, For, If, Threads
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.llvm.text import Slot
+from pullback.codegen.cpu.loops.reachability import Reach, is_reached
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
+from pullback.ir.core.structure import Function, Instruction, Value, walk
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.kernel.kernel import Extent, For, If, Threads
 from pullback.ir.ops.program import launch
-from pullback.ir.structure import Function, Instruction, Value, walk
+from pullback.ir.shapes.extents import value_of
 from pullback.ir.text import parse_function, parse_module
-from pullback.runtime import counters
-from pullback.runtime.callees import reaches, steps_of
+from pullback.runtime.process import counters
+from pullback.runtime.program.native_addresses import reaches, steps_of
 
 Array = Any
 

@@ -12,12 +12,12 @@ import pytest
 from scipy.special import expit
 
 import pullback as pb
-from pullback.ir.ops.contract import Contract
-from pullback.ir.ops.control import Group
-from pullback.ir.ops.loops import Scan
-from pullback.ir.structure import Block, Module
+from pullback.ir.core.structure import Block, Module
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.ops.control.loops import Scan
+from pullback.ir.ops.control.regions import Group
 from pullback.ir.text import parse_module
-from pullback.pipeline import template_counts
+from pullback.programs.pipeline import template_counts
 
 Array = Any
 Step = Callable[..., Any]

@@ -7,11 +7,11 @@ import pytest
 from targets import compiled
 
 import pullback as pb
-from pullback.codegen.repeated import kernels_in_loops, repeated
-from pullback.codegen.schedule import schedule
-from pullback.ir.ops.kernel import For
+from pullback.codegen.analysis.loop_kernels import kernels_in_loops, repeated
+from pullback.codegen.cpu.schedule import schedule
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.kernel.kernel import For
 from pullback.ir.ops.program import launch
-from pullback.ir.structure import walk
 from pullback.ir.text import parse_function
 from pullback.ir.verify import verify_module
 

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from pullback.runtime import sources
+from pullback.runtime.cache import source_stamp as sources
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("pullback", "tracer", "ir", "codegen", "runtime")
 # The rule is imported with pullback, the values by the first compile: a module that a program in the folder does not need.
-RULE = ("ir/ops/elementwise.py", 'sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))', "b.cos(x)", "b.sin(x)")
-VALUE = ("codegen/math.py", '"sin": math_trig.sin,', "math_trig.sin", "math_trig.cos")
+SINE = 'sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))'
+RULE = ("ir/ops/elementwise/elementwise.py", SINE, "b.cos(x)", "b.sin(x)")
+VALUE = ("codegen/math/table.py", '"sin": math_trig.sin,', "math_trig.sin", "math_trig.cos")
 BEGIN = "import sys, warnings; warnings.simplefilter('always'); import numpy as np, pullback as pb"
 CALLS = {
     RULE: "print(round(float(pb.grad(np.sin)(1.0)), 3))",
@@ -178,7 +179,7 @@ def test_no_version_meets_code_of_another(
         if moment != "before the first compile":
             process.do(FIRST)
             is_lazy = edit is VALUE
-            assert process.do("print('pullback.codegen.math' in sys.modules)") == str(not is_lazy)
+            assert process.do("print('pullback.codegen.math.table' in sys.modules)") == str(not is_lazy)
         known = entries(cache)
         replaced(tree, edit, how, after[0])
         time.sleep(2 * sources.INTERVAL)
@@ -263,10 +264,10 @@ def test_a_module_imported_while_its_file_was_another_is_no_part_of_the_version(
     run(tree, cache, BEGIN, FIRST)
     with running(tree, cache) as process:
         process.do(FIRST)
-        assert process.do("print('pullback.codegen.math' in sys.modules)") == "False"
+        assert process.do("print('pullback.codegen.math.table' in sys.modules)") == "False"
         known = entries(cache)
         spoiled_for_a_while(tree)
-        process.do("import pullback.codegen.math")
+        process.do("import pullback.codegen.math.table")
         process.do(CALLS[VALUE])
         assert entries(cache) == known
     assert warned(cache)
@@ -277,7 +278,7 @@ def test_what_is_known_of_the_files_is_kept_and_no_more_than_that(tree: Path, tm
     cache, path = tmp_path / "cache", tree / RULE[0]
     for compiled in list(tree.rglob("__pycache__")):
         shutil.rmtree(compiled)
-    ask = ("import pullback", "from pullback.runtime.cache import generator_stamp", "print(generator_stamp())")
+    ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")
     right = path.read_text()
     first = run(tree, cache, *ask)
     time.sleep(sources.RESOLUTION / 1e9)
@@ -308,9 +309,9 @@ def test_files_whose_times_alone_changed_are_known_by_who_saw_them_before(tree: 
     cache, path = tmp_path / "cache", tree / RULE[0]
     for compiled in list(tree.rglob("__pycache__")):
         shutil.rmtree(compiled)
-    ask = ("import pullback", "from pullback.runtime.cache import generator_stamp", "print(generator_stamp())")
+    ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")
     for _ in range(2):
-        first = run(tree, cache, *ask, "import pullback.codegen.math")
+        first = run(tree, cache, *ask, "import pullback.codegen.math.table")
         time.sleep(sources.RESOLUTION / 1e9)
     assert run(tree, cache, *ask) == first
     for each in tree.rglob("*.py"):
@@ -322,7 +323,7 @@ def test_files_whose_times_alone_changed_are_known_by_who_saw_them_before(tree: 
 
 def test_in_an_archive_and_without_sources(tree: Path, tmp_path: Path) -> None:
     """What Python can import has a stamp that is of it."""
-    ask = ("import pullback", "from pullback.runtime.cache import generator_stamp", "print(generator_stamp())")
+    ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")
     plain = run(tree, tmp_path / "cache", *ask)
     archive = shutil.make_archive(str(tmp_path / "all"), "zip", tree)
     zipped = run(Path(archive), tmp_path / "cache", *ask)

@@ -11,9 +11,9 @@ from cuda_targets import UNAVAILABLE
 from targets import run_targets
 
 import pullback as pb
-from pullback.codegen.fuse import fuse
-from pullback.ir.ops.index import Scatter
-from pullback.ir.structure import Function, walk
+from pullback.codegen.fuse.fuse import fuse
+from pullback.ir.core.structure import Function, walk
+from pullback.ir.ops.array.index import Scatter
 from pullback.ir.text import parse_function
 
 RNG = np.random.default_rng(0)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.llvm import emit
-from pullback.codegen.processors import Target
-from pullback.codegen.schedule import schedule
-from pullback.ir.classes import MOST_NEAR, templated
-from pullback.ir.extents import extents_of
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
+from pullback.ir.passes.size_classes import MOST_NEAR, templated
+from pullback.ir.shapes.extents import extents_of
 from pullback.tracer import flatten, trace
 from tests.targets import assert_close, compiled, run_targets
 

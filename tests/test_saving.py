@@ -12,7 +12,7 @@ import pytest
 from scipy.special import erf, expit
 
 import pullback as pb
-from pullback.ir.passes.cut import NEVER, Cut, Node, cut
+from pullback.ir.passes.transforms.min_cut import NEVER, Cut, Node, cut
 
 RNG = np.random.default_rng(7)
 Array = Any

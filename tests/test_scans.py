@@ -10,9 +10,10 @@ from golden import bind_sizes
 from targets import assert_close, run_targets
 
 import pullback as pb
-from pullback.codegen import scan_kernel, schedules
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.kernels.groups import scan as scan_kernel
+from pullback.codegen.lower.lower import lower
 from pullback.ir.text import parse_function, print_module
 
 RNG = np.random.default_rng(0)

@@ -9,9 +9,9 @@ from cuda_targets import UNAVAILABLE
 from targets import run_targets
 
 import pullback as pb
-from pullback.codegen.fuse import fuse
-from pullback.ir.ops.index import scatter_sum
-from pullback.ir.structure import walk
+from pullback.codegen.fuse.fuse import fuse
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.array.index import scatter_sum
 from pullback.ir.text import parse_function
 
 RNG = np.random.default_rng(0)

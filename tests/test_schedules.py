@@ -7,11 +7,11 @@ import pytest
 from forced import always, at_random
 
 import pullback as pb
-from pullback.codegen import schedules
-from pullback.codegen.collapse import Space, collapse
-from pullback.codegen.schedules import SCHEDULES, cheapest, fitting
-from pullback.ir.ops.control import group
-from pullback.ir.structure import Instruction
+from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.kernels.groups.registry import SCHEDULES, cheapest, fitting
+from pullback.codegen.kernels.iteration_space import Space, collapse
+from pullback.ir.core.structure import Instruction
+from pullback.ir.ops.control.regions import group
 from pullback.ir.text import parse_function
 
 GROUPS = {

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback import selftest
-from pullback.cli import main
-from pullback.selftest import KERNELS, Kernel, problem
+from pullback.cli import selftest
+from pullback.cli.main import main
+from pullback.cli.selftest import KERNELS, Kernel, problem
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -14,7 +14,7 @@ from golden import assert_same, run_targets
 from gradients import derivative
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Value
-from pullback.ir.ops import meaning
+from pullback.ir.ops.elementwise import semantics as meaning
 from pullback.ir.passes.pipeline import BEFORE_GRAD
 
 NAN, INF = float("nan"), float("inf")

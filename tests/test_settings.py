@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pullback.codegen.product_classes import SUBJECT
-from pullback.ir import settings
-from pullback.runtime import abi, cache, choices, machine, memory, threads
+from pullback.codegen.cpu.matmul.shape_classes import SUBJECT
+from pullback.ir.core import environment as settings
+from pullback.runtime.cache import cache
+from pullback.runtime.choices import choices
+from pullback.runtime.compile import machine
+from pullback.runtime.fastcall import abi
+from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.threads import threads
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("pullback", "tracer", "ir", "codegen", "runtime")
@@ -54,10 +59,10 @@ def test_every_variable_that_is_read_is_among_them() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
                 if re.fullmatch("PULLBACK_[A-Z_]+", node.value):
                     named.add((path.relative_to(ROOT).as_posix(), node.value))
-    others = {name for path, name in named if path != "ir/settings.py"}
+    others = {name for path, name in named if path != "ir/core/environment.py"}
     assert others == {"PULLBACK_CACHE_DIR"}, "which the selftest sets for its child"
     known = {setting.name for setting in settings.SETTINGS}
-    assert known == {name for path, name in named if path == "ir/settings.py"} == {name for name, *_ in BAD}
+    assert known == {name for path, name in named if path == "ir/core/environment.py"} == {name for name, *_ in BAD}
     listed = set(re.findall(r"`(PULLBACK_[A-Z_]+)`", (ROOT / "README.md").read_text()))
     assert known == listed - OF_TESTS
 

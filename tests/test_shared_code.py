@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback.codegen.llvm import emit
-from pullback.codegen.processors import Target
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
 from pullback.ir.text import parse_function
-from pullback.runtime.program import emit_kernel, shared_with
+from pullback.runtime.program.executable import emit_kernel, shared_with
 
 Array = Any
 

@@ -10,21 +10,21 @@ import scipy.special
 from products import Compiled, compiled_product, product_text
 
 import pullback as pb
-from pullback.codegen.llvm import ahead, emit
-from pullback.codegen.llvm_text import is_brief
-from pullback.codegen.processors import Target
-from pullback.codegen.product_classes import has_choice
-from pullback.codegen.product_stored import StoredBlocks
-from pullback.codegen.reach import is_reached
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.llvm.kernel import ahead, emit
+from pullback.codegen.cpu.llvm.text import is_brief
+from pullback.codegen.cpu.loops.reachability import is_reached
+from pullback.codegen.cpu.matmul.shape_classes import has_choice
+from pullback.codegen.cpu.matmul.stored_epilogue import StoredBlocks
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
 from pullback.ir import Module
+from pullback.ir.core.structure import walk
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.shared import Call
-from pullback.ir.structure import walk
+from pullback.ir.ops.kernel.functions import Call
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.verify import VerifyError, verify_module
-from pullback.runtime.engine import default_engine
-from pullback.runtime.program import emit_kernel, shared_with
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.program.executable import emit_kernel, shared_with
 
 WIDE = Target(64)
 TWICE = """pullback-ir 1

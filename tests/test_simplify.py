@@ -16,15 +16,15 @@ from programs import random_function
 from work import calls_in
 
 from pullback.ir import OPS, ArrayType, Builder, Function, Value, scalar
+from pullback.ir.core.types import DTYPES, F64
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.control import CheckFailed
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes import pipeline
-from pullback.ir.passes.cse import cse
-from pullback.ir.passes.dce import dce
-from pullback.ir.passes.rewrite import RULES, Rule
-from pullback.ir.passes.simplify import simplify
+from pullback.ir.passes.editing.cse import cse
+from pullback.ir.passes.editing.dce import dce
+from pullback.ir.passes.simplify.rewrite import RULES, Rule
+from pullback.ir.passes.simplify.simplify import simplify
 from pullback.ir.text import canonical, parse_function, parse_module
-from pullback.ir.types import DTYPES, F64
 from pullback.ir.verify import VerifyError, verify
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from targets import run_targets
 
 import pullback as pb
-from pullback.ir.ops.small import MOST, MOST_OF_PRODUCT
+from pullback.ir.ops.kernel.small_matrices import MOST, MOST_OF_PRODUCT
 from pullback.tracer import flatten, trace
 
 Array = Any

@@ -10,12 +10,13 @@ from targets import run_targets
 from versions import since
 
 import pullback as pb
-from pullback.codegen import sorts as parted
-from pullback.codegen.fuse import fuse
-from pullback.ir.ops.sort import unsort
-from pullback.ir.structure import walk
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.kernels.ops import sort as parted
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.library.sort import unsort
 from pullback.ir.text import parse_function
-from pullback.runtime import sorts, threads
+from pullback.runtime.libraries import numpy_sorts as sorts
+from pullback.runtime.threads import threads
 
 Call = Callable[..., Any]
 RNG = np.random.default_rng(3)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.fuse import fuse
-from pullback.codegen.lower import lower
-from pullback.ir.extents import abstract
-from pullback.ir.ops.control import Group
+from pullback.codegen.fuse.fuse import fuse
+from pullback.codegen.lower.lower import lower
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.control.regions import Group
 from pullback.ir.passes.pipeline import OPTIMIZE, run
-from pullback.ir.structure import walk
+from pullback.ir.shapes.extents import abstract
 from pullback.ir.text import print_module
 from pullback.tracer import flatten, trace
 from tests.targets import assert_close, compiled, run_targets

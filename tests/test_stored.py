@@ -21,14 +21,15 @@ import pytest
 from stored_programs import CALLS, X, dense
 
 import pullback as pb
-from pullback import pipeline
 from pullback.ir import OPS, OWN_OPS
-from pullback.runtime import counters, stored
-from pullback.runtime.cache import KernelCache
-from pullback.runtime.engine import Engine, default_engine
-from pullback.runtime.machine import find_host
-from pullback.runtime.program import is_unwritten
-from pullback.runtime.stored import Unreadable, decoded, encoded
+from pullback.programs import pipeline
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.compile.engine import Engine, default_engine
+from pullback.runtime.compile.machine import find_host
+from pullback.runtime.process import counters
+from pullback.runtime.program import serialize as stored
+from pullback.runtime.program.executable import is_unwritten
+from pullback.runtime.program.serialize import Unreadable, decoded, encoded
 
 SCRIPT = Path(__file__).parent / "stored_programs.py"
 PASSES = {"grad", "simplify", "fuse", "lower", "schedule", "compile", "parse text", "optimise", "emit object"}
@@ -102,7 +103,7 @@ for m, k, n in [(20, 20, 20), (150, 200, 170), (20, 3000, 8)]:
     if FIRST:
         break
 found = pb.cache_info()
-print(found.templates_built, found.templates_loaded, "pullback.codegen.products" in sys.modules)
+print(found.templates_built, found.templates_loaded, "pullback.codegen.cpu.matmul.expand" in sys.modules)
 """
 
 

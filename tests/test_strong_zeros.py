@@ -1,5 +1,5 @@
-"""Zeros behind the infinite slope of a root (ir/passes/strong.py): through loops, batches, branches and both modes; the rows of
-docs/gradient-policy.md have the functions."""
+"""Zeros behind the infinite slope of a root (ir/passes/singular/strong_zero.py): through loops, batches, branches and both modes;
+the rows of docs/gradient-policy.md have the functions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.ir.classes import templated
-from pullback.ir.passes.grad import grad
+from pullback.ir.core.structure import walk
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
-from pullback.ir.structure import walk
+from pullback.ir.passes.size_classes import templated
+from pullback.ir.passes.transforms.expand import grad
 from pullback.tracer import trace
 
 A = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 3.0]])

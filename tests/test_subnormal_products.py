@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from products import MACHINES, compiled_product, product_text
 
-from pullback.runtime import threads
+from pullback.runtime.threads import threads
 
 M, K, N = 29, 300, 75
 

@@ -13,14 +13,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from pullback.runtime.symbols import (
-    MissingSymbol,
-    address,
-    blas_get_threads,
-    blas_set_threads,
-    signature,
-    ufunc_loop,
-)
+from pullback.runtime.libraries.symbols import MissingSymbol, address, blas_get_threads, blas_set_threads, signature, ufunc_loop
 
 
 def special(name: str, arguments: int) -> Callable[..., float]:
@@ -48,7 +41,7 @@ def test_dgemm() -> None:
 
 LINALG_LATER = """
 import sys
-from pullback.runtime.symbols import address
+from pullback.runtime.libraries.symbols import address
 found = {name: address(name) for name in ("blas.dgemm", "lapack.dpotrf")}
 assert not [name for name in sys.modules if name.startswith("scipy.linalg")]
 import ctypes, scipy.linalg

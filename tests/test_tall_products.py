@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.product_classes import DEEP, LOW
-from pullback.codegen.product_tall import MOST_PARTS, PART
-from pullback.runtime import product_choices
+from pullback.codegen.cpu.matmul.shape_classes import DEEP, LOW
+from pullback.codegen.cpu.matmul.split_k import MOST_PARTS, PART
+from pullback.runtime.choices import matmul as product_choices
 
 RNG = np.random.default_rng(13)
 FORMS: dict[str, Callable[..., Any]] = {

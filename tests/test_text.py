@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from programs import random_function
 
 from pullback.ir import DTYPES, ArrayType, Builder, Function, Loc, Module, RefType, Value
-from pullback.ir.structure import walk
+from pullback.ir.core.structure import walk
 from pullback.ir.text import (
     ParseError,
     canonical,

@@ -16,15 +16,16 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen import schedules
-from pullback.codegen.chunk import MOST_CHUNKS
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.loops.parallelize import MOST_CHUNKS
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.kernels.groups import registry as schedules
+from pullback.ir.core.structure import walk
 from pullback.ir.interpret import interpret
-from pullback.ir.structure import walk
 from pullback.ir.text import parse_function, print_function
 from pullback.ir.verify import verify
-from pullback.runtime import symbols, threads
-from pullback.runtime.engine import default_engine
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.libraries import symbols
+from pullback.runtime.threads import threads
 
 Array = np.ndarray[Any, Any]
 Make = Callable[[np.random.Generator, int], tuple[Array, ...]]

@@ -13,7 +13,7 @@ from forced import always, at_random
 from targets import assert_close, run_targets
 
 import pullback as pb
-from pullback.codegen import schedules
+from pullback.codegen.kernels.groups import registry as schedules
 from pullback.tracer import flatten, trace
 
 SIZES = [(0, 3), (3, 0), (1, 1), (2, 7), (3, 8), (5, 9), (17, 16), (63, 4), (64, 3), (65, 17), (130, 33), (9, 700), (4100, 2)]

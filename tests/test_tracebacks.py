@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.tracer.source import shown
+from pullback.tracer.user_code.source import shown
 
 X = np.linspace(0.1, 0.7, 4)
 OURS = ("pullback", "tracer", "runtime", "ir", "codegen", "numpy", "scipy")
@@ -189,7 +189,7 @@ def test_what_fails_in_compiled_code_fails_as_in_numpy(function: Callable[..., A
 def test_the_variable_keeps_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLBACK_TRACEBACK", "full")
     found = frames(raised(lambda: pb.jit(caller)(X)))
-    assert "jitted.py:__call__" in found and "trace.py:trace" in found and "traced.py:__bool__" in found
+    assert "function.py:__call__" in found and "trace.py:trace" in found and "traced.py:__bool__" in found
 
 
 def test_errors_met_and_replaced_inside_are_not_shown() -> None:

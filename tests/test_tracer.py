@@ -13,8 +13,8 @@ import scipy.special
 from tracing import X, check, evaluate, run, same
 
 from pullback.ir import OPS
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.ops.elementwise import Elementwise
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer import parameters_of, signature, trace
 
 Pair = namedtuple("Pair", "first second")

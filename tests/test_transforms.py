@@ -14,7 +14,7 @@ import pytest
 import scipy.linalg
 
 import pullback as pb
-from pullback.pipeline import template_counts
+from pullback.programs.pipeline import template_counts
 from pullback.tree import leaves as tree_leaves
 from tests.face import traces
 

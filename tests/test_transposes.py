@@ -12,10 +12,10 @@ from targets import compiled
 from test_tiles import check
 
 import pullback as pb
-from pullback.codegen.schedule import schedule
+from pullback.codegen.cpu.schedule import schedule
+from pullback.ir.core.structure import walk
 from pullback.ir.interpret import interpret
-from pullback.ir.ops.kernel import Local
-from pullback.ir.structure import walk
+from pullback.ir.ops.kernel.kernel import Local
 from pullback.ir.text import parse_function
 
 EXTENTS = (0, 1, 7, 8, 9, 32, 33, 70)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pullback.tracer import TraceError, flatten, leaf_key, unflatten
-from pullback.tracer.tree import named, paths, static_key
+from pullback.tracer.arrays.tree import named, paths, static_key
 
 Point = namedtuple("Point", "x y")
 

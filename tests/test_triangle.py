@@ -12,7 +12,7 @@ from forced import always
 from test_tiles import check
 
 import pullback as pb
-from pullback.codegen import schedules
+from pullback.codegen.kernels.groups import registry as schedules
 
 COUNTS = (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 65, 130)
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from products import MACHINES, compiled_product
 
-from pullback.codegen import llvm_streams
-from pullback.codegen.llvm import emit
-from pullback.codegen.processors import Target
-from pullback.codegen.schedule import schedule
-from pullback.ir.builder import Builder
-from pullback.ir.structure import Function, Value
+from pullback.codegen.cpu.llvm import streaming as llvm_streams
+from pullback.codegen.cpu.llvm.kernel import emit
+from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.targets import Target
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Function, Value
+from pullback.ir.core.types import DTYPES, ArrayType
 from pullback.ir.text import parse_module
-from pullback.ir.types import DTYPES, ArrayType
 from pullback.ir.verify import verify_module
-from pullback.runtime.program import parts_of
+from pullback.runtime.program.executable import parts_of
 from tests.cases import sample
 from tests.targets import assert_close, compiled, layout_of, run_targets
 

@@ -10,7 +10,7 @@ from test_carried_products import made, ops
 from test_products import operands
 
 import pullback as pb
-from pullback.ir.classes import templated
+from pullback.ir.passes.size_classes import templated
 
 VECTORS: dict[str, Any] = {
     "row": lambda x, w: x[:1] @ w,

@@ -15,12 +15,12 @@ import pytest
 from fuzz_calls import defined
 
 import pullback as pb
-from pullback import pipeline as programs
-from pullback.debugging.verification import copied_arrays
+from pullback.checking.verification import copied_arrays
+from pullback.checking.verify_mode import Verified, Verifying
+from pullback.compiled.function import Jitted
 from pullback.ir import OPS, Function
 from pullback.ir.passes import pipeline
-from pullback.jitted import Jitted
-from pullback.verified import Verified, Verifying
+from pullback.programs import pipeline as programs
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(4, 3))

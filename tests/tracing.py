@@ -10,10 +10,10 @@ import pytest
 
 import pullback as pb
 from pullback.ir.interpret import interpret
-from pullback.ir.passes.grad import grad as expand_gradients
+from pullback.ir.passes.transforms.expand import grad as expand_gradients
 from pullback.ir.verify import verify
 from pullback.tracer import Trace, TraceError, current, flatten, trace, unflatten
-from pullback.tracer.source import shown
+from pullback.tracer.user_code.source import shown
 
 X = np.array([0.5, 1.5, 2.5])
 

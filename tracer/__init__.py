@@ -1,24 +1,24 @@
 """NumPy functions in, array IR out."""
 
 from pullback.tracer import functions as _functions
-from pullback.tracer.array import emit
-from pullback.tracer.batching import over_axes
-from pullback.tracer.errors import TraceError, user_loc
-from pullback.tracer.frame import Argument, Captured, Constant, Input, Pinned, current
-from pullback.tracer.guards import Guard
-from pullback.tracer.hosted import call_outside, types_found
-from pullback.tracer.jacobians import Chosen, jacobian_call
-from pullback.tracer.linear import Linear, ones_like, zeros_like
-from pullback.tracer.outcomes import Branch
-from pullback.tracer.ownership import OWNED, adopt
-from pullback.tracer.promotion import composition
-from pullback.tracer.region import follow, following, guard_attribute, rebuild
-from pullback.tracer.tables import implements, register_method
+from pullback.tracer.arrays.frame import Argument, Captured, Constant, Input, Pinned, current
+from pullback.tracer.arrays.make import emit
+from pullback.tracer.arrays.promotion import composition
+from pullback.tracer.arrays.replacements import twin
+from pullback.tracer.arrays.tables import implements, register_method
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import TreeDef, flatten, leaf_key, unflatten
+from pullback.tracer.branch_guards import Branch
+from pullback.tracer.names.guards import Guard
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
-from pullback.tracer.traced import TracedArray
-from pullback.tracer.transform import gradient_call
-from pullback.tracer.tree import TreeDef, flatten, leaf_key, unflatten
-from pullback.tracer.twins import twin
+from pullback.tracer.transforms.callback import call_outside, types_found
+from pullback.tracer.transforms.grad import gradient_call
+from pullback.tracer.transforms.jacobians import Chosen, jacobian_call
+from pullback.tracer.transforms.linearize import Linear, ones_like, zeros_like
+from pullback.tracer.transforms.region import follow, following, guard_attribute, rebuild
+from pullback.tracer.transforms.vmap import over_axes
+from pullback.tracer.user_code.errors import TraceError, user_loc
+from pullback.tracer.user_code.ownership import OWNED, adopt
 
 __all__ = [
     "Argument", "Branch", "Captured", "Chosen", "Constant", "Guard", "Input", "Linear", "OWNED", "Parameters", "Pinned",

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.ir import Function, Instruction, Value
+from pullback.ir.core.lazy_imports import later
 from pullback.ir.interpret import interpret
-from pullback.ir.later import later
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.passes.guards import BEYOND
-from pullback.tracer.functions.indexing import range_message
-from pullback.tracer.source import line_text, shown
-from pullback.tracer.tracebacks import traceback_at
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.passes.hoist_guards import BEYOND
+from pullback.tracer.functions.numpy.indexing import range_message
+from pullback.tracer.user_code.source import line_text, shown
+from pullback.tracer.user_code.tracebacks import traceback_at
 
 if TYPE_CHECKING:
-    from pullback.ir.passes import grad
+    from pullback.ir.passes.transforms import expand as grad
 else:
-    grad = later("pullback.ir.passes.grad")
+    grad = later("pullback.ir.passes.transforms.expand")
 
 Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
 

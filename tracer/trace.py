@@ -18,27 +18,19 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Function, Loc, Value
-from pullback.ir.asked import Sizes
-from pullback.ir.remote import Remote
-from pullback.ir.sizes import is_size
-from pullback.ir.structure import use_counts
-from pullback.tracer.array import as_traced, holds_traced, instead_of_special, is_special_array
-from pullback.tracer.classes import of_real_class
-from pullback.tracer.effects import line_by_line
-from pullback.tracer.errors import TraceError, error_loc, foreign_error, user_loc
-from pullback.tracer.failures import exception_of
-from pullback.tracer.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
-from pullback.tracer.guards import Guard
-from pullback.tracer.labelled import holds_labelled
-from pullback.tracer.layout import Strides, strides_in
-from pullback.tracer.literals import literal_type, refuse_dtype
-from pullback.tracer.names import Names, is_filled
-from pullback.tracer.outcomes import Branch, Outcomes
-from pullback.tracer.outside import Outside
-from pullback.tracer.ownership import adopt
-from pullback.tracer.python_ints import argument_bounds
-from pullback.tracer.traced import READONLY, Origin, TracedArray
-from pullback.tracer.tree import (
+from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.structure import use_counts
+from pullback.ir.shapes.guards import Sizes
+from pullback.ir.shapes.symbolic import is_size
+from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
+from pullback.tracer.arrays.labelled import holds_labelled
+from pullback.tracer.arrays.literals import literal_type, refuse_dtype
+from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
+from pullback.tracer.arrays.python_ints import argument_bounds
+from pullback.tracer.arrays.replacements import takes_traced
+from pullback.tracer.arrays.strides import Strides, strides_in
+from pullback.tracer.arrays.traced import READONLY, Origin, TracedArray
+from pullback.tracer.arrays.tree import (
     LEAF,
     TreeDef,
     bare,
@@ -54,9 +46,17 @@ from pullback.tracer.tree import (
     static_key,
     unflatten,
 )
-from pullback.tracer.twins import takes_traced
-from pullback.tracer.unrolled import warn_unrolled
-from pullback.tracer.watch import Watch, native
+from pullback.tracer.branch_guards import Branch, Outcomes
+from pullback.tracer.failures import exception_of
+from pullback.tracer.names.guard_code import Watch, native
+from pullback.tracer.names.guards import Guard
+from pullback.tracer.names.proxies import Outside
+from pullback.tracer.names.resolver import Names, is_filled
+from pullback.tracer.names.side_effects import line_by_line
+from pullback.tracer.names.user_classes import of_real_class
+from pullback.tracer.user_code.errors import TraceError, error_loc, foreign_error, user_loc
+from pullback.tracer.user_code.ownership import adopt
+from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ def trace(
     """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already.
 
     Numbers from outside that ``captured`` names, and those in containers that it names, are inputs even where a rewrite looks for
-    their values. ``symbolic``: extents of arguments are sizes (``ir.sizes``), and what is computed from them is.
+    their values. ``symbolic``: extents of arguments are sizes (``ir.shapes.symbolic``), and what is computed from them is.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """

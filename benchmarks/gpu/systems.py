@@ -29,7 +29,7 @@ class Prepared:
 
 def prepare_pullback(case: GpuCase, arguments: Arguments) -> Prepared:
     pb: Any = importlib.import_module("pullback")
-    cuda = importlib.import_module("pullback.runtime.cuda_device")
+    cuda = importlib.import_module("pullback.runtime.cuda.device.device")
     call = pb.value_and_grad(case.function, argnums=case.wanted) if case.wanted else pb.jit(case.function)
     placed = pb.device_put(arguments)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import Arguments, Case
-from pullback.runtime.machine import find_host
+from pullback.runtime.compile.machine import find_host
 
 Call = Callable[[], Any]
 ROWS, PLAIN = 101, 111

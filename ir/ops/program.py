@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.ir.op import Op, Same
-from pullback.ir.structure import Block
-from pullback.ir.types import BOOL, I64, ArrayType, RefType, StackType, Type, scalar
+from pullback.ir.core.op import Op, Same
+from pullback.ir.core.structure import Block
+from pullback.ir.core.types import BOOL, I64, ArrayType, RefType, StackType, Type, scalar
 
 PROGRAM = frozenset({"program"})
 

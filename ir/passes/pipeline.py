@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pullback.ir.passes.beforehand import beforehand
-from pullback.ir.passes.components import components
-from pullback.ir.passes.cse import cse
-from pullback.ir.passes.cuts import cuts
-from pullback.ir.passes.dce import dce
-from pullback.ir.passes.even_powers import even_powers
-from pullback.ir.passes.fission import fission
-from pullback.ir.passes.grad import grad
-from pullback.ir.passes.guards import guards_first
-from pullback.ir.passes.log_sums import log_sums
-from pullback.ir.passes.mirrors import mirrors
-from pullback.ir.passes.norms import norms
-from pullback.ir.passes.recomputed import recomputed
-from pullback.ir.passes.regions import regions
-from pullback.ir.passes.roots import roots
-from pullback.ir.passes.shifts import shifts
-from pullback.ir.passes.simplify import simplify
-from pullback.ir.passes.spectral_sums import spectral_sums
-from pullback.ir.passes.sums import sums
-from pullback.ir.passes.tails import tails
-from pullback.ir.passes.uncustom import uncustom
-from pullback.ir.passes.untap import unbarrier, untap
-from pullback.ir.settings import is_verified
-from pullback.ir.structure import Function
+from pullback.ir.core.environment import is_verified
+from pullback.ir.core.structure import Function
+from pullback.ir.passes.algebra.merge_sums import sums
+from pullback.ir.passes.algebra.norms import norms
+from pullback.ir.passes.algebra.shift_invariance import shifts
+from pullback.ir.passes.algebra.symmetric_sums import mirrors
+from pullback.ir.passes.editing.cse import cse
+from pullback.ir.passes.editing.dce import dce
+from pullback.ir.passes.hoist_guards import guards_first
+from pullback.ir.passes.inline_custom import uncustom
+from pullback.ir.passes.loops.hoist_contractions import beforehand
+from pullback.ir.passes.loops.loop_invariants import regions
+from pullback.ir.passes.loops.sink_contractions import fission
+from pullback.ir.passes.simplify.simplify import simplify
+from pullback.ir.passes.singular.even_powers import even_powers
+from pullback.ir.passes.singular.log_sums import log_sums
+from pullback.ir.passes.singular.roots import roots
+from pullback.ir.passes.singular.spectral_sums import spectral_sums
+from pullback.ir.passes.strip_markers import unbarrier, untap
+from pullback.ir.passes.structure.split_axes import cuts
+from pullback.ir.passes.structure.split_coordinates import components
+from pullback.ir.passes.transforms.expand import grad
+from pullback.ir.passes.transforms.logistic_tails import tails
+from pullback.ir.passes.transforms.rematerialize import recomputed
 from pullback.ir.verify import verify
 
 Pass = Callable[[Function], Function]

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from pullback.debugging.running import Array, run_call, run_stepwise
-from pullback.entry import Entry
-from pullback.inspection.call import Call
-from pullback.inspection.record import Recorder
-from pullback.inspection.report import place
-from pullback.ir.structure import Block, Loc, Value
-from pullback.pipeline import program
+from pullback.checking.interpreted_run import Array, run_call, run_stepwise
+from pullback.ir.core.structure import Block, Loc, Value
+from pullback.programs.call import Call
+from pullback.programs.compile_record import Recorder
+from pullback.programs.entry import Entry
+from pullback.programs.pipeline import program
+from pullback.programs.report import place
 from pullback.tracer import TracedArray
-from pullback.tracer.bodies import is_running
-from pullback.tracer.ownership import is_users
-from pullback.tracer.source import line_text
-from pullback.tracer.tree import LEAF, TreeDef
+from pullback.tracer.arrays.tree import LEAF, TreeDef
+from pullback.tracer.transforms.branches import is_running
+from pullback.tracer.user_code.ownership import is_users
+from pullback.tracer.user_code.source import line_text
 
 RETURNED = "the result"
 NO_FILE = "<string>"

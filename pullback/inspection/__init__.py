@@ -5,7 +5,7 @@ The classes are here; they are imported when they are asked for. The functions, 
 
 from typing import TYPE_CHECKING
 
-from pullback.ir.later import names_later
+from pullback.ir.core.lazy_imports import names_later
 
 if TYPE_CHECKING:
     from pullback.inspection.reports import (

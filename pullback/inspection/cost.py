@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from pullback.inspection.anatomy import Anatomy, Step, dissect, members, plain
-from pullback.inspection.call import Call
-from pullback.inspection.report import Report, counted, paragraph, places, table
-from pullback.ir.extents import value_of
-from pullback.ir.op import OPS, Op
-from pullback.ir.ops.create import Constant, Count
-from pullback.ir.ops.elementwise import Elementwise
-from pullback.ir.ops.kernel import (
+from pullback.inspection.provenance import Anatomy, Step, dissect, members, plain
+from pullback.ir.core.op import OPS, Op
+from pullback.ir.core.structure import Block, Instruction, Loc, Value, walk
+from pullback.ir.core.types import DType, RefType
+from pullback.ir.ops.array.create import Constant, Count
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.kernel.kernel import (
     AsRows,
     Either,
     Extent,
@@ -33,10 +32,11 @@ from pullback.ir.ops.kernel import (
     Sub,
     combined_values,
 )
-from pullback.ir.ops.library import Library
-from pullback.ir.ops.product import COLUMNS, Product
-from pullback.ir.structure import Block, Instruction, Loc, Value, walk
-from pullback.ir.types import DType, RefType
+from pullback.ir.ops.kernel.matmul import COLUMNS, Product
+from pullback.ir.ops.library.routines import Library
+from pullback.ir.shapes.extents import value_of
+from pullback.programs.call import Call
+from pullback.programs.report import Report, counted, paragraph, places, table
 
 CLASSES = ("add", "multiply", "divide", "compare", "function", "integer")
 OF_FLOATS: Mapping[str, tuple[str, ...]] = {

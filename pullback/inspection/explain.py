@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pullback import chosen
-from pullback.dynamic import Failed, Instantiated, failed
-from pullback.inspection.anatomy import dissect
-from pullback.inspection.call import ArgumentType, Call, key_text, shortened, type_text
-from pullback.inspection.report import Report, counted, paragraph, place, table
-from pullback.ir.classes import templated
-from pullback.ir.structure import Loc
-from pullback.pipeline import has_template, is_stored, layouts_of, scheduled, split_outcomes
-from pullback.runtime.engine import default_engine
-from pullback.runtime.program import parts_of
+from pullback.inspection.provenance import dissect
+from pullback.ir.core.structure import Loc
+from pullback.ir.passes.size_classes import templated
+from pullback.programs import matmul_choices as chosen
+from pullback.programs.call import ArgumentType, Call, key_text, shortened, type_text
+from pullback.programs.dynamic_shapes import Failed, Instantiated, failed
+from pullback.programs.pipeline import has_template, is_stored, layouts_of, scheduled, split_outcomes
+from pullback.programs.report import Report, counted, paragraph, place, table
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.program.executable import parts_of
 from pullback.tracer import Captured, Guard, Trace
 
 if TYPE_CHECKING:
-    from pullback.entry import Entry
-    from pullback.paths import Paths
+    from pullback.programs.branch_paths import Paths
+    from pullback.programs.entry import Entry
 
 Status = Literal["compiled", "other sizes", "size guard failed", "guard failed", "new signature", "first call"]
 SHOWN_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")

@@ -9,21 +9,21 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from pullback.codegen.prepacked import prepacked
-from pullback.inspection.anatomy import NUMBERED, Anatomy, dissect, is_forward, members, plain
-from pullback.inspection.call import Call
-from pullback.inspection.report import Report, counted, paragraph, place, table
+from pullback.codegen.cpu.matmul.prepack.prepack import prepacked
+from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.residuals import read_backward
-from pullback.inspection.stacks import lengths
-from pullback.ir.ops.create import Constant as ConstantOp
+from pullback.inspection.stack_lengths import lengths
+from pullback.ir.core.structure import NOWHERE, Function, Instruction, Loc, Value, walk
+from pullback.ir.core.types import ArrayType
+from pullback.ir.ops.array.create import Constant as ConstantOp
+from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
-from pullback.ir.ops.reindex import Reindex
-from pullback.ir.structure import NOWHERE, Function, Instruction, Loc, Value, walk
-from pullback.ir.types import ArrayType
-from pullback.pipeline import homes, split_outcomes
-from pullback.runtime.engine import default_engine
-from pullback.runtime.packing import place_bytes
-from pullback.runtime.program import Plan
+from pullback.programs.call import Call
+from pullback.programs.pipeline import homes, split_outcomes
+from pullback.programs.report import Report, counted, paragraph, place, table
+from pullback.runtime.compile.engine import default_engine
+from pullback.runtime.program.arena import place_bytes
+from pullback.runtime.program.executable import Plan
 from pullback.tracer import Constant
 
 Role = Literal["input", "constant", "result", "temporary", "stack"]

@@ -1,7 +1,7 @@
 """profile: what each step of a call takes, against what it computes and moves and what the machine gives at most.
 
-The steps are timed natively, by a program that stores the clock between them (``runtime.timing``). Every number of a report is
-the mean of the same calls, so that the parts add up to the whole.
+The steps are timed natively, by a program that stores the clock between them (``runtime.program.profile``). Every number of a
+report is the mean of the same calls, so that the parts add up to the whole.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pullback.codegen.prepacked import packs
-from pullback.inspection.anatomy import Anatomy, dissect, is_forward, members, plain
-from pullback.inspection.call import Call
-from pullback.inspection.chrome import trace_text
+from pullback.codegen.cpu.matmul.prepack.prepack import packs
 from pullback.inspection.cost import KernelCost, cost_of, covered
-from pullback.inspection.limits import Limits, limits, timed_program
-from pullback.inspection.report import Report, counted, paragraph, places, table
-from pullback.ir.later import later
-from pullback.ir.ops.control import CheckFailed
-from pullback.ir.ops.host import Host
+from pullback.inspection.machine_limits import Limits, limits, timed_program
+from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, plain
+from pullback.inspection.trace_events import trace_text
+from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.structure import Instruction, Loc, walk
+from pullback.ir.ops.control.host import Host
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.ops.program import Alloc, Launch
-from pullback.ir.structure import Instruction, Loc, walk
-from pullback.pipeline import homes, typed_constants
-from pullback.runtime.timing import TimedExecutable, Times
+from pullback.programs.call import Call
+from pullback.programs.pipeline import homes, typed_constants
+from pullback.programs.report import Report, counted, paragraph, places, table
+from pullback.runtime.program.profile import TimedExecutable, Times
 from pullback.tracer import TraceError
 from pullback.tracer.failures import failure
 
 if TYPE_CHECKING:
-    from pullback.runtime import cuda_device
-    from pullback.runtime.cuda_timing import TimedProgram
+    from pullback.runtime.cuda.device import device as cuda_device
+    from pullback.runtime.cuda.program.profile import TimedProgram
 else:
-    cuda_device = later("pullback.runtime.cuda_device")
+    cuda_device = later("pullback.runtime.cuda.device.device")
 
 Part = Literal["forward", "backward", "both"]
 PARTS: tuple[Part, ...] = ("forward", "backward", "both")

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pullback.codegen.dependencies import Access, accesses, dependencies, owners
-from pullback.inspection.anatomy import NUMBERED, Anatomy, members
-from pullback.inspection.report import counted, places
+from pullback.codegen.analysis.steps import Access, accesses, dependencies, owners
+from pullback.inspection.provenance import NUMBERED, Anatomy, members
+from pullback.ir.core.structure import Block, Function, Instruction, Module, Value, walk
 from pullback.ir.ops.program import Alloc
-from pullback.ir.structure import Block, Function, Instruction, Module, Value, walk
 from pullback.ir.text import print_module
-from pullback.pipeline import concrete
-from pullback.runtime.packing import place_bytes
-from pullback.runtime.program import Places, Plan
+from pullback.programs.pipeline import concrete
+from pullback.programs.report import counted, places
+from pullback.runtime.program.arena import place_bytes
+from pullback.runtime.program.executable import Places, Plan
 
 Notes = dict[Instruction, dict[int | None, str]]
 

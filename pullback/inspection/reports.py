@@ -1,15 +1,15 @@
 """All that there is to report on a call, in one place."""
 
-from pullback.inspection.call import ArgumentType, Call, arguments_of
 from pullback.inspection.cost import Cost, KernelCost, cost
 from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
-from pullback.inspection.limits import Limits, limits
+from pullback.inspection.machine_limits import Limits, limits
 from pullback.inspection.memory import Buffer, Memory, memory
 from pullback.inspection.profile import Profile, ProfiledStep, profile
-from pullback.inspection.record import Record, Recorder
-from pullback.inspection.report import Report
 from pullback.inspection.residuals import ReadInput, Residual, Residuals, residuals
 from pullback.inspection.stages import Stages, stages
+from pullback.programs.call import ArgumentType, Call, arguments_of
+from pullback.programs.compile_record import Record, Recorder
+from pullback.programs.report import Report
 
 __all__ = [
     "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Limits", "Memory", "Profile",

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pullback.inspection.anatomy import Anatomy, dissect, is_forward, makers_of, members, plain
-from pullback.inspection.call import Call
-from pullback.inspection.report import HARD_SPACE, Report, counted, paragraph, place, table
-from pullback.ir.ops.control import Gradient
-from pullback.ir.ops.reindex import Reindex
-from pullback.ir.passes.cut import MOST_EXACT
-from pullback.ir.structure import Instruction, Loc, Value, walk
+from pullback.inspection.provenance import Anatomy, dissect, is_forward, makers_of, members, plain
+from pullback.ir.core.structure import Instruction, Loc, Value, walk
+from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.control.regions import Gradient
+from pullback.ir.passes.transforms.min_cut import MOST_EXACT
+from pullback.programs.call import Call
+from pullback.programs.report import HARD_SPACE, Report, counted, paragraph, place, table
 
 Kept = Literal["memory", "kernel", "recomputed"]
 WORDS = {"memory": "in memory", "kernel": "within a kernel", "recomputed": "computed again"}

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from pullback.inspection.anatomy import dissect
-from pullback.inspection.call import Call
 from pullback.inspection.program import program_text
-from pullback.inspection.report import Report
-from pullback.pipeline import SHARED_STAGES, TARGET_STAGES
-from pullback.pipeline import stages as texts_of
-from pullback.runtime import cuda_compile, cuda_found, disassembly
+from pullback.inspection.provenance import dissect
+from pullback.programs.call import Call
+from pullback.programs.pipeline import SHARED_STAGES, TARGET_STAGES
+from pullback.programs.pipeline import stages as texts_of
+from pullback.programs.report import Report
+from pullback.runtime.cuda import discovery as cuda_found
+from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.cuda.compile import disassembly
 
 ARCHITECTURE = "sm_90"
 """What GPU code is shown for where there is no GPU."""

@@ -13,7 +13,7 @@ import numpy as _numpy
 
 from pullback.numpy import fft as fft
 from pullback.numpy import linalg as linalg
-from pullback.tracer.door import EXTRA, attribute
+from pullback.tracer.names.numpy_namespace import EXTRA, attribute
 
 __array_api_version__ = _numpy.__array_api_version__
 if hasattr(_numpy, "__array_namespace_info__"):  # since NumPy 2.1

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as _numpy
 
-from pullback.tracer.door import attribute
+from pullback.tracer.names.numpy_namespace import attribute
 
 __all__ = sorted(_numpy.linalg.__all__)
 

@@ -6,7 +6,7 @@ of the result depends on the key and that place alone. Draws have gradients by t
 """
 
 from pullback.random.bits import bits, uniform
-from pullback.random.choosing import bernoulli, categorical, choice, integers, permutation, rademacher, randint
+from pullback.random.choice import bernoulli, categorical, choice, integers, permutation, rademacher, randint
 from pullback.random.continuous import (
     cauchy,
     double_sided_maxwell,
@@ -24,10 +24,10 @@ from pullback.random.continuous import (
     wald,
     weibull_min,
 )
-from pullback.random.counts import binomial, geometric, multinomial, poisson
-from pullback.random.gammas import beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t
-from pullback.random.keys import clone, fold_in, key, key_data, key_impl, split, wrap_key_data
-from pullback.random.vectors import ball, multivariate_normal, orthogonal
+from pullback.random.discrete import binomial, geometric, multinomial, poisson
+from pullback.random.gamma import beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t
+from pullback.random.key import clone, fold_in, key, key_data, key_impl, split, wrap_key_data
+from pullback.random.multivariate import ball, multivariate_normal, orthogonal
 
 __all__ = [
     "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "clone", "dirichlet",

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.types import dtype_of
-from pullback.random.keys import block, drawing
+from pullback.ir.core.types import dtype_of
+from pullback.random.key import block, drawing
 from pullback.tracer import TracedArray
-from pullback.tracer.array import as_traced, broadcast_shapes, broadcast_to, cast
-from pullback.tracer.functions.common import positions, shape_of, xp
+from pullback.tracer.arrays.arguments import positions, shape_of, xp
+from pullback.tracer.arrays.make import as_traced, broadcast_shapes, broadcast_to, cast
 
 Shape = tuple[int, ...]
 DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}

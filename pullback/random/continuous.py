@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from pullback.random.bits import Shape, float_dtype, logs, middle, parameters, static_shape, unit
-from pullback.random.keys import drawing, fold_in
+from pullback.random.key import drawing, fold_in
 from pullback.tracer import emit
-from pullback.tracer.functions.common import xp
-from pullback.tracer.functions.special import ndtr, ndtri
+from pullback.tracer.arrays.arguments import xp
+from pullback.tracer.functions.scipy.special.special import ndtr, ndtri
 
 
 def standard_normal(key: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:

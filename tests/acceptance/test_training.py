@@ -22,7 +22,7 @@ from layers.optimizers import INITIAL, initial_states, training_step
 
 import pullback as pb
 from pullback.ir import OPS
-from pullback.ir.ops.reindex import Reindex
+from pullback.ir.ops.array.reindex import Reindex
 
 Array = Any
 State = tuple[Array, ...]

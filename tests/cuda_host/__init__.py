@@ -66,7 +66,7 @@ def unavailable() -> str | None:
 
 
 class Compiler:
-    """g++ in place of NVRTC, for ``pullback.runtime.cuda_compile.use``."""
+    """g++ in place of NVRTC, for ``pullback.runtime.cuda.compile.compile.use``."""
 
     name = "g++"
 

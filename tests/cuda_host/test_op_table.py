@@ -18,8 +18,8 @@ from gradients import loss_of, with_gradient
 from test_ops import NARROW, differentiable, seeded
 
 from pullback.ir import Function, Op
-from pullback.ir.ops.linalg import Composed, Linalg
-from pullback.ir.structure import Block
+from pullback.ir.core.structure import Block
+from pullback.ir.ops.library.family import Composed, Linalg
 
 pytestmark = pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
 OPS = [op for op in covered_ops() if "func" in op.vocabularies]

@@ -1,0 +1,1 @@
+"""Questions both targets ask."""

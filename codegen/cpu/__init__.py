@@ -1,0 +1,1 @@
+"""Stage schedule for the CPU: the list of passes."""

@@ -1,0 +1,1 @@
+"""Stage emit: LLVM IR text."""

@@ -1,0 +1,360 @@
+"""Memory of a kernel as LLVM sees it: places, addresses, and loads and stores of scalars, lines, gathers and scatters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pullback.codegen.cpu.llvm.lanes import Lanes, mangled, stored, wide
+from pullback.codegen.cpu.llvm.streaming import LINE, Streams, ask_ahead
+from pullback.codegen.cpu.llvm.text import NO_MEMORY
+from pullback.codegen.cpu.llvm.values import Values
+from pullback.codegen.cpu.llvm.vector_patterns import every_other, is_part, load_backwards, load_each, part, store_backwards
+from pullback.codegen.targets import Target
+from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.types import BOOL, DType, RefType
+
+MOST_ON_STACK = 1 << 14
+"""The bytes that memory of the kernel's own whose size it computes takes at most on the stack."""
+ROOM = ("take", "state", "give")
+"""What other memory of its own needs: the words of slots ("room", ...)."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
+
+    pointer: str
+    type: RefType
+    extents: tuple[Lanes, ...]
+    strides: tuple[Lanes, ...]
+
+
+class Accesses(Values):
+    """``mask``: the lanes of the last, partial vector; None where all run. ``part``: which of an iteration's vectors is written.
+    ``firsts``: the addresses of the first part's accesses, of which ``met`` were met again. ``asks_ahead``: whether loads ask for
+    the lines behind theirs. ``blocks``: the slots of the blocks of memory that the function holds. ``depth``: how many loops are
+    around."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.places: dict[Value, Place] = {}
+        self.mask: str | None = None
+        self.part = 0
+        self.firsts: list[str] = []
+        self.met = 0
+        self.asks_ahead = False
+        self.streams: Streams | None = None
+        self.blocks: list[str] = []
+        self.depth = 0
+
+    def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
+        """The position of an element: in elements, or in bytes for strided references."""
+        total = Lanes("0")
+        if place.strides:
+            for i, stride in zip(index, place.strides, strict=True):
+                total = self.add(total, self.multiply(i, stride))
+            return total
+        for i, extent in zip(index, place.extents, strict=True):
+            total = self.add(self.multiply(total, extent), i)
+        return total
+
+    def pointers(self, place: Place, offset: Lanes) -> str:
+        step = "i8" if place.strides else stored(place.type.dtype)
+        if offset.is_scalar:
+            return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
+        return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
+
+    def beside(self, place: Place, first: str, moved: str, step: int = 1) -> str:
+        """The address of neighbours, so many elements behind a first one. In a further part of an iteration, it is a fixed
+        distance from that of the same access in the first part."""
+        name = stored(place.type.dtype)
+        if self.part:
+            self.met += 1
+            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {step * self.part * self.width}")
+        found = self.let(f"getelementptr {name}, ptr {first}, i64 {moved}")
+        self.firsts.append(found)
+        return found
+
+    def in_row(self, place: Place, index: Sequence[Lanes]) -> str | None:
+        """The address of neighbours by that of their row, which loops need not compute again; None if they are no part of one."""
+        *outer, inner = index or (Lanes("0"),)
+        if place.strides or inner.step != 1 or not all(i.is_scalar for i in outer):
+            return None
+        row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), outer), place.extents[-1])
+        first = place.pointer if row.literal == 0 else self.pointers(place, row)
+        return self.beside(place, first, inner.text)
+
+    def guarded(self, guard: Lanes | None) -> str | None:
+        """The mask of a vector access: the tail's and the guard's lanes; None for all."""
+        if guard is None:
+            return self.mask
+        mine = self.vector(guard, BOOL)
+        if self.mask is None:
+            return mine
+        return self.let(f"and {wide('i1', self.width)} {self.mask}, {mine}")
+
+    def load(self, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
+        dtype = place.type.dtype
+        name, align = stored(dtype), dtype.bytes
+        if (row := self.in_row(place, index)) is not None:
+            return self.load_line(place, row, guard)
+        offset = self.offset(place, index)
+        if offset.is_scalar and (guard is None or guard.is_scalar):
+            return Lanes(self.loaded(self.scalar_load(place, offset, guard), dtype, 1))
+        t, c = wide(name, self.width), wide("i1", self.width)
+        mask = self.guarded(guard)
+        if offset.step == 1 and not place.strides:
+            return self.load_line(place, self.beside(place, place.pointer, offset.text), guard)
+        if offset.each and not place.strides and mask is None:
+            return Lanes(self.loaded(load_each(self, place, offset, t), dtype, self.width), None)
+        if offset.step == -1 and not place.strides:
+            turned = load_backwards(self, place, offset, mask, guard is not None)
+            return Lanes(self.loaded(turned, dtype, self.width), None)
+        if offset.step == 2 and not place.strides and is_part(place, index):
+            return Lanes(self.loaded(part(self, place, index, t, mask), dtype, self.width), None)
+        if offset.step == 2 and not place.strides and mask is None:
+            return Lanes(self.loaded(every_other(self, place, offset, t), dtype, self.width), None)
+        pointers = self.pointers(place, Lanes(self.i64(offset), None))
+        lanes = mask or self.all_lanes()
+        p = wide("ptr", self.width)
+        found = self.intrinsic(
+            t, f"llvm.masked.gather.{mangled(name, self.width)}.v{self.width}p0",
+            [(p, pointers), ("i32", str(align)), (c, lanes), (t, "zeroinitializer")],
+        )  # fmt: skip
+        return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def load_line(self, place: Place, pointer: str, guard: Lanes | None, walks: bool = False, asks: bool = True) -> Lanes:
+        """Load neighbours, the first at an address. ``walks``: of a serial loop, whose accesses are near; ``asks``: ahead, too,
+        in a loop that does."""
+        dtype, mask = place.type.dtype, self.guarded(guard)
+        name, align = stored(dtype), dtype.bytes
+        t, c = wide(name, self.width), wide("i1", self.width)
+        if guard is not None and mask is not None and not walks:
+            pointer = self.near(pointer, place, mask)
+        if self.streams is not None and mask is None:
+            self.streams.ahead(pointer, dtype, self.part)
+        elif self.asks_ahead and asks and not walks:
+            ask_ahead(self, pointer)
+        if mask is None:
+            return Lanes(self.loaded(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
+        m = mangled(name, self.width)
+        found = self.intrinsic(
+            t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
+        )
+        return Lanes(self.loaded(found, dtype, self.width), None)
+
+    def near(self, pointer: str, place: Place, mask: str) -> str:
+        """The address of a masked load; the place's own where no lane is read: one that no page backs is slow even then."""
+        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(wide("i1", self.width), mask)])
+        return self.let(f"select i1 {is_read}, ptr {pointer}, ptr {place.pointer}")
+
+    def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
+        name = stored(place.type.dtype)
+        if guard is None or guard.text == "true":
+            return self.let(f"load {name}, ptr {self.pointers(place, offset)}, align {place.type.dtype.bytes}")
+        result = self.slot(name)
+        self.line(f"store {name} zeroinitializer, ptr {result}")
+        self.count += 1
+        inside, after = f"read{self.count}", f"past{self.count}"
+        self.line(f"br i1 {guard.text}, label %{inside}, label %{after}")
+        with self.aside():
+            self.label(inside, follows=True)
+            self.line(f"store {name} {self.scalar_load(place, offset, None)}, ptr {result}")
+            self.line(f"br label %{after}")
+        self.label(after, follows=True)
+        return self.let(f"load {name}, ptr {result}")
+
+    def loaded(self, text: str, dtype: DType, width: int) -> str:
+        if not dtype.is_bool:
+            return text
+        return self.let(f"icmp ne {wide('i8', width)} {text}, {'zeroinitializer' if width > 1 else '0'}")
+
+    def all_lanes(self) -> str:
+        return "<" + ", ".join(["i1 true"] * self.width) + ">"
+
+    def store(self, value: Lanes, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
+        dtype = place.type.dtype
+        name, align = stored(dtype), dtype.bytes
+        if 0 in place.type.shape:
+            return
+        if (row := self.in_row(place, index)) is not None:
+            self.store_line(value, place, row, guard)
+            return
+        offset = self.offset(place, index)
+        if offset.is_scalar:
+            if not value.is_scalar:
+                raise AssertionError("all lanes of a vector loop would write to one place")
+            text = self.let(f"zext i1 {value.text} to i8") if dtype.is_bool else value.text
+            self.line(f"store {name} {text}, ptr {self.pointers(place, offset)}, align {align}")
+            return
+        if offset.step == 1 and not place.strides:
+            self.store_line(value, place, self.beside(place, place.pointer, offset.text), guard)
+            return
+        text, mask = self.lanes_stored(value, dtype), self.guarded(guard)
+        if self.streams is not None and (mask is not None or offset.step != -1):
+            self.streams.flush()
+        t, c = wide(name, self.width), wide("i1", self.width)
+        if offset.step == -1 and not place.strides:
+            store_backwards(self, text, place, offset, mask)
+            return
+        pointers = self.pointers(place, Lanes(self.i64(offset), None))
+        self.intrinsic(
+            "void", f"llvm.masked.scatter.{mangled(name, self.width)}.v{self.width}p0",
+            [(t, text), (wide("ptr", self.width), pointers), ("i32", str(align)), (c, mask or self.all_lanes())],
+        )  # fmt: skip
+
+    def lanes_stored(self, value: Lanes, dtype: DType) -> str:
+        """A vector as it is in memory."""
+        text = self.vector(value, dtype)
+        return self.let(f"zext {wide('i1', self.width)} {text} to {wide('i8', self.width)}") if dtype.is_bool else text
+
+    def store_line(self, value: Lanes, place: Place, pointer: str, guard: Lanes | None) -> None:
+        """Store neighbours, the first at an address."""
+        dtype, mask = place.type.dtype, self.guarded(guard)
+        name, text = stored(dtype), self.lanes_stored(value, dtype)
+        t, align = wide(name, self.width), dtype.bytes
+        if mask is None:
+            if self.streams is None or not self.streams.store(text, t, pointer, place.pointer, dtype):
+                self.line(f"store {t} {text}, ptr {pointer}, align {align}")
+            return
+        if self.streams is not None:
+            self.streams.flush()
+        given = [(t, text), ("ptr", pointer), ("i32", str(align)), (wide("i1", self.width), mask)]
+        self.intrinsic("void", f"llvm.masked.store.{mangled(name, self.width)}.p0", given)
+
+    def prefetch(self, place: Place, index: Sequence[Lanes], near: bool) -> None:
+        """Ask for the lines of elements side by side, each once; of others for none. ``near``: into the first cache."""
+        offset = self.offset(place, index)
+        walks = offset.step is not None and offset.step <= 1 and not place.strides
+        if walks or offset.is_scalar:
+            self.prefetch_line(self.pointers(place, Lanes(offset.text)), place.type.dtype, near)
+
+    def prefetch_line(self, pointer: str, dtype: DType, near: bool) -> None:
+        """Ask for the lines of neighbours, the first at an address, that none before has asked for."""
+        stride = dtype.bytes * self.width
+        if stride >= LINE or self.part * stride % LINE == 0:
+            given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")]
+            self.intrinsic("void", "llvm.prefetch.p0", given)
+
+    def sub(self, i: Instruction) -> None:
+        place, index = self.places[i.operands[0]], self.env[i.operands[1]]
+        rest = [Lanes("0")] * (place.type.rank - 1)
+        pointer = self.pointers(place, self.offset(place, [index, *rest]))
+        t = i.result.type
+        assert isinstance(t, RefType)
+        self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
+
+    def row(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        index = [self.env[v] for v in i.operands[1:]]
+        extents = (self.extent(t.shape[0]), *index[place.type.rank :])
+        self.places[i.result] = Place(self.pointers(place, self.offset(place, index[: place.type.rank])), t, extents, ())
+
+    def either(self, i: Instruction) -> None:
+        condition = self.env[i.operands[0]].text
+        one, other = (self.places[v] for v in i.operands[1:])
+        t = i.result.type
+        assert isinstance(t, RefType)
+
+        def chosen(kind: str, x: str, y: str) -> str:
+            return self.let(f"select i1 {condition}, {kind} {x}, {kind} {y}")
+
+        pairs = zip(self.strides(one), self.strides(other), strict=True)
+        strides = tuple(Lanes(chosen("i64", x.text, y.text)) for x, y in pairs)
+        self.places[i.result] = Place(chosen("ptr", one.pointer, other.pointer), t, one.extents, strides)
+
+    def strides(self, place: Place) -> Sequence[Lanes]:
+        """How many bytes apart neighbours along each axis are."""
+        if place.strides:
+            return place.strides
+        found = [Lanes(str(place.type.dtype.bytes))]
+        for extent in reversed(place.extents[1:]):
+            found.insert(0, self.multiply(found[0], extent))
+        return found
+
+    def as_rows(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        turned = bool(i.params["turned"])
+        shift = t.dtype.bytes.bit_length() - 1
+        apart = Lanes(self.let(f"ashr exact i64 {place.strides[turned].text}, {shift}"))
+        self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
+
+    def as_line(self, i: Instruction) -> None:
+        place, t = self.places[i.operands[0]], i.result.type
+        assert isinstance(t, RefType)
+        self.places[i.result] = Place(place.pointer, t, (self.multiply(*place.extents),), ())
+
+    def either_rows(self, i: Instruction) -> None:
+        condition, ref, copy, first, long, *left = i.operands
+        place, room, t = self.places[ref], self.places[copy], i.result.type
+        assert isinstance(t, RefType)
+        size = t.dtype.bytes
+        columns = self.env[long]
+        apart = place.extents[1].text
+        if place.strides:
+            apart = self.let(f"ashr i64 {place.strides[0].text}, {size.bit_length() - 1}")
+        skipped = self.multiply(self.env[first], columns)
+        for column in left:
+            skipped = self.add(skipped, self.env[column])
+        before = self.multiply(skipped, Lanes(str(-size)))
+        start = self.let(f"getelementptr i8, ptr {room.pointer}, i64 {before.text}")
+        pointer, lead = (
+            self.let(f"select i1 {self.env[condition].text}, {kind} {x}, {kind} {y}")
+            for kind, x, y in (("ptr", place.pointer, start), ("i64", apart, columns.text))
+        )
+        self.places[i.result] = Place(pointer, t, (place.extents[0], Lanes(lead)), ())
+
+    def local(self, i: Instruction) -> None:
+        t = i.result.type
+        assert isinstance(t, RefType)
+        if is_on_stack(i):
+            pointer = self.at_entry(f"alloca [{_numbers(t)} x {stored(t.dtype)}], align 64")
+        else:
+            count = self.multiply(self.env[i.operands[0]], Lanes(str(_numbers(t) // max(int(t.shape[0]), 1) * t.dtype.bytes)))
+            pointer = self.heap(count.text)
+        self.places[i.result] = Place(pointer, t, tuple(self.extent(e) for e in t.shape), ())
+
+    def heap(self, count: str) -> str:
+        """So many bytes, which the function gives back when it ends; where there is no memory, it ends."""
+        block = self.at_entry("alloca ptr")
+        self.entry.append(f"  store ptr null, ptr {block}")
+        self.blocks.append(block)
+        if self.depth:
+            self.give_back(block)
+        wanted = self.let(f"add i64 {count}, {LINE}")
+        found = self.let(f"call ptr {self.callee('room', 'take')}(ptr {self.callee('room', 'state')}, i64 {wanted})")
+        self.line(f"store ptr {found}, ptr {block}")
+        self.count += 1
+        none, some = f"none{self.count}", f"some{self.count}"
+        self.line(f"br i1 {self.let(f'icmp eq ptr {found}, null')}, label %{none}, label %{some}")
+        with self.aside():
+            self.label(none, follows=True)
+            self.leave(NO_MEMORY)
+        self.label(some, follows=True)
+        last = self.let(f"add i64 {self.let(f'ptrtoint ptr {found} to i64')}, {LINE - 1}")
+        return self.let(f"inttoptr i64 {self.let(f'and i64 {last}, {-LINE}')} to ptr")
+
+    def give_back(self, block: str) -> None:
+        """Give back what a slot holds, if it holds anything."""
+        held = self.let(f"load ptr, ptr {block}")
+        with self.when(self.let(f"icmp ne ptr {held}, null")):
+            self.line(f"call void {self.callee('room', 'give')}(ptr {self.callee('room', 'state')}, ptr {held}, i64 0)")
+
+    def leave(self, status: int) -> None:
+        """Go where the function gives back what it holds and returns; its status becomes another unless it has one."""
+        raise NotImplementedError
+
+
+def is_on_stack(i: Instruction) -> bool:
+    """Whether memory of a function's own is so little that it needs nobody who gives it."""
+    t = i.result.type
+    assert isinstance(t, RefType)
+    return not i.operands or _numbers(t) * t.dtype.bytes <= MOST_ON_STACK
+
+
+def _numbers(t: RefType) -> int:
+    return math.prod(e for e in t.shape if isinstance(e, int))

@@ -1,0 +1,1 @@
+"""Weights packed before loops."""

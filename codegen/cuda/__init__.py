@@ -1,0 +1,1 @@
+"""Stage emit for CUDA: entry."""

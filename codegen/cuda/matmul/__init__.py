@@ -1,0 +1,1 @@
+"""Tiles and tensor cores."""

@@ -1,0 +1,1 @@
+"""Mapping loops to grid, block, lane."""

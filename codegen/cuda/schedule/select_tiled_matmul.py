@@ -1,0 +1,156 @@
+"""cuda_tiled: which matrix products of a kernel a GPU computes in tiles.
+
+Requires: a lowered kernel. Keeps: its meaning. ``gemm`` becomes ``product``. A product stays if it stands at the top of the body,
+or alone in loops there, a batch, whose iterations write places of their own; the numbers of rows, columns and iterations have to
+be extents, by which the host knows how many tiles there are. Any other product becomes loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pullback.codegen.analysis.library_loops import batch_of
+from pullback.codegen.cuda.schedule.map_loops import OWN, Loops, is_independent
+from pullback.codegen.cuda.schedule.naive_matmul import plain_products
+from pullback.codegen.fuse.matmul_fusion import HALVES
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import Op
+from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.types import I64, RefType, scalar
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.kernel.kernel import Extent, For, Load, Store, Sub, extent, load, store
+from pullback.ir.ops.kernel.matmul import Product, product
+from pullback.ir.ops.library.routines import gemm
+
+
+def tiled(body: Block) -> Block:
+    """A kernel's body whose products are in tiles or in loops."""
+    body = replace(body, instructions=_with_products(body))
+    loops = Loops(body)
+    made: list[Instruction] = []
+    for i in body.instructions:
+        is_tiled = has_product(i) and _is_batch(loops, nest_of(i))
+        made.extend((i,) if is_tiled else plain_products(Block((), (i,))).instructions)
+    return replace(body, instructions=tuple(made))
+
+
+def plain_routine(i: Instruction) -> Instruction | None:
+    """The ``gemm`` that a product is; None if it does anything else."""
+    left, right, each = i.regions
+    reads = [_lone(region, Load) for region in (left, right)]
+    write = _lone(each, Store)
+    if write is None or write.operands[0] is not each.parameters[2] or write.operands[2:] != each.parameters[:2]:
+        return None
+    refs, flags = [], []
+    for region, read in zip((left, right), reads, strict=True):
+        if read is None or read.results != region.results or {*read.operands[1:]} != {*region.parameters}:
+            return None
+        refs.append(read.operands[0])
+        flags.append(read.operands[1:] != region.parameters)
+    params = {**i.params, "ta": flags[0], "tb": flags[1]}
+    return Instruction(gemm, (*refs, write.operands[1]), (), params, (), i.loc)
+
+
+def _lone(region: Block, kind: type[Op]) -> Instruction | None:
+    """The only instruction of a region, if it is a load or a store of all of a matrix."""
+    (i, *others) = region.instructions or (None,)
+    if i is None or others or not isinstance(i.op, kind) or getattr(i.op, "masked", False):
+        return None
+    return i if len(i.operands) == 3 + (kind is Store) else None
+
+
+def has_product(i: Instruction) -> bool:
+    return any(isinstance(k.op, Product) for k in (i, *(k for region in i.regions for k in walk(region))))
+
+
+def nest_of(i: Instruction) -> list[Instruction]:
+    """The loops of a batch, outermost first, and what stands in the last one: its product, if it is a batch."""
+    nest = [i]
+    while isinstance(nest[-1].op, For):
+        inner = [k for k in nest[-1].regions[0].instructions if k.regions]
+        if len(inner) != 1:
+            break
+        nest.append(inner[0])
+    return nest
+
+
+def extent_of(loops: Loops, value: Value) -> int | str | None:
+    """A number of iterations, rows, columns or terms as an extent; None if the kernel computes it."""
+    made = loops.defined.get(value)
+    if made is None or not isinstance(made.op, Extent | Constant):
+        return None
+    found = made.params["size" if isinstance(made.op, Extent) else "value"]
+    return found if isinstance(found, int | str) else None
+
+
+def half_of(i: Instruction) -> str | None:
+    """The type of 16 bits from which both operands' elements are made; None if they are not."""
+    left, right = (_before_cast(region) for region in i.regions[:2])
+    if left is None or right is None or left.type != right.type:
+        return None
+    return left.type.dtype.name
+
+
+def element_of(region: Block) -> tuple[list[Instruction], Value]:
+    """What computes an operand's element, without a last conversion from a type of 16 bits, and the element."""
+    value = _before_cast(region) or region.results[0]
+    return [i for i in region.instructions if value is region.results[0] or region.results[0] not in i.results], value
+
+
+def _before_cast(region: Block) -> Value | None:
+    made = next((i for i in region.instructions if region.results[0] in i.results), None)
+    if made is None or made.op.name != "cast" or made.operands[0].type.dtype.name not in HALVES:
+        return None
+    return made.operands[0]
+
+
+def _is_batch(loops: Loops, nest: list[Instruction]) -> bool:
+    *around, last = nest
+    if not isinstance(last.op, Product) or last.params.get("combine"):
+        return False
+    counts = [loop.operands[0] for loop in around]
+    if any(extent_of(loops, v) is None for v in (*counts, *last.operands[:2])):
+        return False
+    for loop, inner in zip(around, nest[1:]):
+        others = [i for i in loop.regions[0].instructions if i is not inner]
+        plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load | Sub) for i in others)
+        if not is_independent(loop) or "combine" in loop.params or not plain:
+            return False
+    fates = loops.fates(around) if around else {}
+    return fates is not None and set(fates.values()) <= {OWN}
+
+
+def _with_products(block: Block) -> tuple[Instruction, ...]:
+    """The instructions of a body with products for its ``gemm`` of real numbers, alone or of a batch. Others are a block's."""
+    made: list[Instruction] = []
+    for i in block.instructions:
+        if batch_of(i) is None:
+            made.append(i)
+        elif i.op is gemm and len(i.operands[0].type.shape) == 2:
+            _as_product(Builder(i.loc, made), i)
+        else:
+            inside = tuple(replace(r, instructions=_with_products(r)) for r in i.regions)
+            made.append(replace(i, regions=inside) if i.regions else i)
+    return tuple(made)
+
+
+def _as_product(b: Builder, i: Instruction) -> None:
+    """``c = a @ b``, either transposed."""
+    left, right, out = i.operands
+    assert isinstance(left.type, RefType) and isinstance(out.type, RefType)
+    ta, tb = bool(i.params["ta"]), bool(i.params["tb"])
+    shape = (*out.type.shape, left.type.shape[0 if ta else 1])
+    sizes = [b.emit(extent, (), {"size": e})[0] for e in shape]
+    regions = []
+    for ref, names, is_turned in ((left, "ip", ta), (right, "pj", tb)):
+        index = [Value(scalar(I64), name) for name in names]
+        inner = Builder(i.loc)
+        (element,) = inner.emit(load, (ref, *(reversed(index) if is_turned else index)))
+        regions.append(inner.block(index, [element]))
+    index = [Value(scalar(I64), name) for name in "ij"]
+    total = Value(scalar(out.type.dtype), "sum")
+    inner = Builder(i.loc)
+    inner.emit(store, (total, out, *index))
+    params = {"tf32": True} if i.params.get("tf32") else {}
+    b.emit(product, sizes, params, [*regions, inner.block([*index, total], [])])

@@ -1,0 +1,1 @@
+"""Objects without Python."""

@@ -1,0 +1,1 @@
+"""Stage fuse: array IR to groups."""

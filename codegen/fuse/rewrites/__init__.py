@@ -1,0 +1,1 @@
+"""Array rewrites before grouping."""

@@ -1,0 +1,23 @@
+"""composed: every op whose gradient alone is its own becomes the ordinary ops that it stands for.
+
+Requires: an optimised func. Keeps: all other instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.ops.library.family import Composed
+from pullback.ir.passes.editing.replay import New, replaced
+
+
+def composed(function: Function) -> Function:
+    """The function without ``Composed`` ops."""
+
+    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+        assert isinstance(i.op, Composed)
+        return i.op.compose(b, *map(new, i.operands), **i.params)
+
+    return replaced(function, lambda i: isinstance(i.op, Composed), made)

@@ -1,0 +1,1 @@
+"""What every unscheduled kernel is built with."""

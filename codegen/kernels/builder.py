@@ -1,0 +1,174 @@
+"""What lowering one step gives: a kernel and how to launch it; and the builder that kernels are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import OPS, Op
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value, key_of
+from pullback.ir.core.types import I64, Extent, RefType, Shape, scalar
+
+MOST_MOVED = 1 << 30
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draft:
+    """``kernel`` takes the operands, the results and the scratch buffers. ``sizes`` are the program's extents for s0, s1, ...;
+    ``failures`` what each status code means. ``in_place``: a kernel without the first operand that updates the first result."""
+
+    kernel: Function
+    sizes: tuple[Extent, ...]
+    scratch: tuple[RefType, ...] = ()
+    failures: tuple[tuple[str, str, str], ...] = ()
+    in_place: Function | None = None
+
+    @property
+    def updates_first(self) -> bool:
+        return self.in_place is not None
+
+
+class KernelBuilder(Builder):
+    """Builds a kernel's nested loops. Every instruction goes to the outermost loop body in which all its operands are known, and
+    equal pure instructions are one. ``open`` and ``close`` make loops; ``here`` appends at the innermost body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: list[list[Instruction]] = [self.instructions]
+        self.level: dict[Value, int] = {}
+        self.known: dict[Any, tuple[Value, ...]] = {}
+        self.numbers: dict[Value, int] = {}
+        self.moved: dict[Value, tuple[Value, int]] = {}
+        self.names: dict[Extent, str] = {}
+        self.place: Loc = NOWHERE
+        self.word = ""
+
+    def size(self, extent: Extent) -> Extent:
+        """The kernel's name of a program extent."""
+        if isinstance(extent, int):
+            return extent
+        return self.names.setdefault(extent, f"s{len(self.names)}")
+
+    def sizes(self) -> tuple[Extent, ...]:
+        return tuple(self.names)
+
+    def shape(self, shape: Shape) -> Shape:
+        return tuple(self.size(e) for e in shape)
+
+    def extent_of(self, extent: Extent) -> Value:
+        """The i64 value of a program extent or of an int."""
+        if isinstance(extent, int):
+            return self.const(extent, I64)
+        return self.emit(OPS["extent"], (), {"size": self.size(extent)})[0]
+
+    def emit(
+        self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
+    ) -> tuple[Value, ...]:
+        params = params or {}
+        base, by = self.distance(op, operands)
+        if base is not None:
+            if not by:
+                return (base,)
+            op, operands = OPS["add" if by > 0 else "sub"], (base, self.const(abs(by), I64))
+        key = key_of(op, operands, params)
+        found = self.known.get(key)
+        if found is None:
+            depth = max((self.level.get(v, 0) for v in operands), default=0)
+            found = self.put(depth, op, operands, params)
+            self.known[key] = found
+            if base is not None:
+                self.moved[found[0]] = base, by
+            elif op is OPS["const"] and params["dtype"] is I64:
+                self.numbers[found[0]] = int(params["value"])
+        return found
+
+    def distance(self, op: Op, operands: Sequence[Value]) -> tuple[Value | None, int]:
+        """What a position is a number away from, and how far, if it is computed so: steps there and back are one."""
+        if op.name not in ("add", "sub") or operands[0].type.dtype is not I64:
+            return None, 0
+        a, b = operands if op.name == "sub" or operands[1] in self.numbers else operands[::-1]
+        by = self.numbers.get(b)
+        if by is None or a in self.numbers or abs(by) > MOST_MOVED:
+            return None, 0
+        base, sofar = self.moved.get(a, (a, 0))
+        return base, sofar + (by if op.name == "add" else -by)
+
+    def put(
+        self, depth: int, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block] = ()
+    ) -> tuple[Value, ...]:
+        types = op.infer([v.type for v in operands], params, regions, lambda a, b: None)
+        results = tuple(Value(t, self.word) for t in types)
+        self.levels[depth].append(Instruction(op, tuple(operands), results, params, tuple(regions), self.place))
+        for value in results:
+            self.level[value] = depth
+        return results
+
+    def here(self, name: str, *operands: Value, **params: Any) -> Any:
+        """Append an instruction at the innermost body, whatever its operands: reads and writes of memory that changes."""
+        results = self.put(len(self.levels) - 1, OPS[name], operands, params)
+        return results[0] if len(results) == 1 else results
+
+    def open(self, hint: str = "i") -> Value:
+        """Enter a loop body; returns its index."""
+        self.levels.append([])
+        return self.bound(I64, hint)
+
+    def bound(self, dtype: Any, hint: str) -> Value:
+        """A parameter of the innermost loop body."""
+        value = Value(scalar(dtype), hint)
+        self.level[value] = len(self.levels) - 1
+        return value
+
+    def close(
+        self,
+        index: Value,
+        count: Value,
+        initial: Sequence[Value] = (),
+        yields: Sequence[Value] = (),
+        combine: Sequence[str] | None = None,
+        carried: Sequence[Value] = (),
+        scan: Sequence[str] = (),
+        ordered: bool = False,
+        apart: bool = False,
+        way: str = "",
+        few: bool = False,
+        about: int = 0,
+    ) -> tuple[Value, ...]:
+        """Leave a loop body; returns the loop's results. ``apart``: its iterations write places of their own; ``few``: most often
+        there are few; ``about``: so many; ``way``: how it runs."""
+        body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
+        params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
+        if scan:
+            params["scan"] = tuple(scan)
+        params |= {name: True for name, holds in (("ordered", ordered), ("apart", apart), ("few", few)) if holds}
+        if about:
+            params["about"] = about
+        if way:
+            params["map"] = way
+        return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))
+
+    def close_ordered(self, index: Value, count: Value) -> None:
+        """Leave the body of a loop whose iterations run in order though they carry nothing: they write to memory."""
+        body = Block((index,), tuple(self.levels.pop()), ())
+        self.put(len(self.levels) - 1, OPS["for"], (count,), {"ordered": True}, (body,))
+
+    def enter(self) -> None:
+        """Enter what runs under a condition."""
+        self.levels.append([])
+
+    def leave_if(self, condition: Value) -> None:
+        """Leave what runs if a condition holds."""
+        body = Block((), tuple(self.levels.pop()), ())
+        self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (body,))
+
+    def when(self, condition: Value, body: Callable[[], object]) -> None:
+        """What ``body`` appends, if a condition holds."""
+        self.levels.append([])
+        body()
+        region = Block((), tuple(self.levels.pop()), ())
+        self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (region,))
+
+    def kernel(self, parameters: Sequence[Value]) -> Function:
+        return Function("k", Block(tuple(parameters), tuple(self.levels[0]), ()), "kernel")

@@ -1,0 +1,1 @@
+"""Strategies: ways to write a group kernel (registry)."""

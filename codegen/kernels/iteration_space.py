@@ -1,0 +1,180 @@
+"""collapse: neighbouring axes of a group's space become one where every member treats them alike, so that loops are long and
+memory is walked in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.types import ArrayType, Shape
+from pullback.ir.ops.array.complex import Interleave, component
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.ops.array.index import Gather, ScatterSum
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.array.reindex import broadcast
+from pullback.ir.ops.array.scan import Accumulate
+from pullback.ir.ops.control.regions import Check
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.shapes.extents import product
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A group ready for a kernel: its region, the extents of its space, and how many of them are rows. ``nears``: whether rows of
+    strided matrices may be brought near."""
+
+    region: Block
+    extents: Shape
+    rows: int
+    nears: bool = False
+
+    @property
+    def scans(self) -> list[Instruction]:
+        """The scans, which say in which order elements are visited."""
+        return [i for i in self.region.instructions if isinstance(i.op, Accumulate)]
+
+    @property
+    def row_sums(self) -> list[Instruction]:
+        """The sums of what goes to the same row of a result; elements are visited in the order of these rows."""
+        return [i for i in self.region.instructions if isinstance(i.op, ScatterSum)]
+
+    @property
+    def product(self) -> Instruction | None:
+        """The contraction whose results are elements, if there is one."""
+        return next((i for i in self.region.instructions if isinstance(i.op, Contract)), None)
+
+    @property
+    def order(self) -> str | None:
+        """Why the elements cannot be visited in any order; None if they can."""
+        if self.product is not None:
+            return "elements are visited as a matrix product has them"
+        if self.row_sums:
+            return "elements are visited in the order of rows that they are summed to"
+        return "elements are visited in the order of a scan" if self.scans else None
+
+
+def collapse(group: Instruction, layouts: Sequence[str]) -> Space:
+    """The space of a group with as few axes as possible. ``layouts``: of the operands; strided ones keep their axes."""
+    (region,) = group.regions
+    extents, rows = tuple(group.params["space"]), group.params["rows"]
+    space = Space(region, extents, rows)
+    joins = _joins(space, layouts)
+    if not any(joins):
+        return space
+    parts: list[list[int]] = [[0]]
+    for axis, joined in enumerate(joins, 1):
+        if joined:
+            parts[-1].append(axis)
+        else:
+            parts.append([axis])
+    return _rewrite(space, parts) or space
+
+
+def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
+    """For each axis but the first, whether it can join the one before."""
+    rank = len(space.extents)
+    joins = [axis != space.rows for axis in range(1, rank)]
+    extents, row_shape = space.extents, space.extents[: space.rows]
+
+    def alike(axes: Sequence[int]) -> None:
+        for axis in range(1, rank):
+            joins[axis - 1] &= (axis in axes) == (axis - 1 in axes)
+
+    for parameter, layout in zip(space.region.parameters, layouts, strict=True):
+        if layout == "strided" and parameter.type.rank > 1:
+            return [False] * (rank - 1)
+    for i in space.region.instructions:
+        shape = i.results[0].type.shape if i.results else ()
+        if isinstance(i.op, Interleave) and 0 < i.params.get("axis", 0) < i.operands[0].type.rank:
+            joins[i.params["axis"] - 1] = False
+        if isinstance(i.op, Interleave) or (i.op is component and _is_read(space, i) and shape in (extents, row_shape)):
+            continue
+        if isinstance(i.op, Gather):
+            return [False] * (rank - 1)
+        if isinstance(i.op, Accumulate):
+            alike([i.params["axis"]])
+            continue
+        if isinstance(i.op, Elementwise | Check) or not shape:
+            if isinstance(i.op, Reduce):
+                alike(i.params["axes"])
+        elif (i.op is broadcast and shape == space.extents) or (
+            isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents
+        ):
+            alike(i.params["axes"])
+        elif i.op is broadcast and not i.operands[0].type.shape and shape == row_shape:
+            pass
+        else:
+            return [False] * (rank - 1)
+    return joins
+
+
+def _is_read(space: Space, i: Instruction) -> bool:
+    """Whether an instruction reads a parameter of the region."""
+    return i.operands[0] in space.region.parameters
+
+
+def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
+    """The region with joined axes; None if a value would need two shapes."""
+    extents = tuple(product([space.extents[a] for a in part]) for part in parts)
+    rows = sum(1 for part in parts if part[0] < space.rows)
+    shapes: dict[Value, Shape] = {}
+
+    def want(value: Value, kept: Sequence[int]) -> bool:
+        """Note that the axes of a value are these axes of the space."""
+        shape = tuple(product([space.extents[a] for a in part]) for part in parts if part[0] in kept)
+        return shapes.setdefault(value, shape) == shape
+
+    axes = range(len(space.extents))
+    row_shape = space.extents[: space.rows]
+
+    def natural(value: Value) -> bool:
+        shape = value.type.shape
+        if shape == space.extents:
+            return want(value, axes)
+        return not shape or (shape == row_shape and want(value, axes[: space.rows]))
+
+    def place(i: Instruction) -> int:
+        """The axis of a result along which arrays are put side by side."""
+        axis = i.params.get("axis", i.operands[0].type.rank)
+        return sum(part[0] < axis for part in parts)
+
+    for i in space.region.instructions:
+        if isinstance(i.op, Interleave):
+            fits = all(map(natural, i.operands))
+            known = shapes.get(i.operands[0], ())
+            axis = place(i)
+            shapes[i.result] = (*known[:axis], len(i.operands), *known[axis:])
+        elif i.op is component:
+            fits = natural(i.result)
+            whole = (*shapes.get(i.result, ()), 2)
+            fits = fits and shapes.setdefault(i.operands[0], whole) == whole
+        elif i.op is broadcast and i.result.type.shape == space.extents:
+            fits = want(i.result, axes) and want(i.operands[0], [a for a in axes if a not in i.params["axes"]])
+        elif isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents:
+            fits = want(i.operands[0], axes) and want(i.result, [a for a in axes if a not in i.params["axes"]])
+        else:
+            fits = all(natural(v) for v in (*i.operands, *i.results))
+        if not fits:
+            return None
+    if not all(natural(v) for v in space.region.results if v not in shapes):
+        return None
+    first = {part[0]: k for k, part in enumerate(parts)}
+    env = {v: Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in space.region.parameters}
+    made = []
+    for i in space.region.instructions:
+        results = tuple(Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in i.results)
+        env.update(zip(i.results, results, strict=True))
+        params = dict(i.params)
+        if isinstance(i.op, Accumulate):
+            params["axis"] = first[i.params["axis"]]
+        if isinstance(i.op, Interleave) and "axis" in params:
+            params["axis"] = place(i)
+        if "axes" in params:
+            is_row = i.op is broadcast and i.result.type.shape != space.extents
+            params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)
+        if "shape" in params and tuple(params["shape"]) == i.result.type.shape:
+            params["shape"] = results[0].type.shape
+        made.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, params, i.regions, i.loc))
+    parameters = tuple(env[v] for v in space.region.parameters)
+    return Space(Block(parameters, tuple(made), tuple(env[v] for v in space.region.results)), extents, rows)

@@ -1,0 +1,1 @@
+"""Kernels of ops that stand alone (registry)."""

@@ -1,0 +1,1 @@
+"""Stage lower: programs."""

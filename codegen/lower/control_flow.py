@@ -1,0 +1,264 @@
+"""Control flow of a fused function, as loops and branches of its program.
+
+A carried scalar has one buffer, which the end of the body fills anew. A carried array has one buffer if the body updates it in
+place (as ``a[i] = v`` does), else two that take turns. What a body gives as a row of a sequence is computed in that row, and rows
+that it is given are read where they are. A carried array that ends with the loop lends it its buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.types import I64, ArrayType, RefType
+from pullback.ir.ops.program import Alloc, branch, loop, loop_while
+
+if TYPE_CHECKING:
+    from pullback.codegen.lower.lower import Lowering
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """The references that the body of a loop is given, the buffers they are at first, and what it yields for the next run."""
+
+    given: list[Value]
+    first: list[Value]
+    yields: list[Value]
+
+
+def lower_scan(outer: Lowering, b: Builder, i: Instruction) -> None:
+    (region,) = i.regions
+    length, carried, sliced = tuple(i.params["length"]), i.params["carried"], i.params["sliced"]
+    start = 0 if length else 1
+    states = i.operands[start : start + carried]
+    sequences = [outer.sequence(b, v) for v in i.operands[start + carried : start + carried + sliced]]
+    count = [] if length else [outer.plain(b, i.operands[0])]
+    index = b.at(b.loc, "i").alloc(dtype=I64, shape=())
+    homes = [_home(outer, b, i, k) for k in range(start, start + carried)]
+    captures = _captures(outer, b, i.operands[start + carried + sliced :])
+    made = []
+    for value in i.results[carried:]:
+        at = b.at(b.loc, value.name)
+        t = value.type
+        made.append(outer.buffer(b, value) if length else at.stack(*count, dtype=t.dtype, shape=t.shape))
+    refs, turns = _references(region.parameters[1 : 1 + carried], homes)
+    rows = region.parameters[1 + carried : 1 + carried + sliced]
+    memory = dict(zip(region.parameters, (index, *refs, *(index for _ in rows), *captures), strict=True))
+    fixed = frozenset(v for v in region.parameters if v not in region.parameters[1 : 1 + carried])
+    inner = outer.inside(region, memory, fixed)
+    for value, sequence in zip(rows, sequences, strict=True):
+        inner.memory[value] = inner.b.at(i.loc, value.name).row(sequence, index)
+    inner.run()
+    body = _Body(outer, inner, b, i)
+    body.rows(region.results[carried:], [("row", (sequence, index)) for sequence in made])
+    body.turn(refs, turns, region.results[:carried])
+    block = Block(tuple(turns.given), tuple(inner.b.instructions), tuple(turns.yields))
+    params = {"length": length, "reverse": i.params["reverse"]}
+    last = b.emit(loop, (index, *count, *turns.first), params, (block,))
+    body.leave(states, homes, refs, turns, last)
+    for value, ref in zip(i.results[carried:], made, strict=True):
+        outer.memory[value] = ref
+    b.free(index)
+
+
+def lower_while(outer: Lowering, b: Builder, i: Instruction) -> None:
+    condition, region = i.regions
+    carried = i.params["carried"]
+    states = i.operands[:carried]
+    trips = outer.buffer(b, i.results[carried])
+    homes = [_home(outer, b, i, k) for k in range(carried)]
+    captures = _captures(outer, b, i.operands[carried:])
+    made = []
+    for value in i.results[carried + 1 :]:
+        made.append(b.at(b.loc, value.name).stack(dtype=value.type.dtype, shape=value.type.shape))
+    refs, turns = _references(region.parameters[1 : 1 + carried], homes)
+    memory = dict(zip(region.parameters, (trips, *refs, *captures), strict=True))
+    inner = outer.inside(region, memory, frozenset((region.parameters[0], *region.parameters[1 + carried :])))
+    inner.run()
+    body = _Body(outer, inner, b, i)
+    body.rows(region.results[carried:], [("push", (stack,)) for stack in made])
+    body.turn(refs, turns, region.results[:carried])
+    block = Block(tuple(turns.given), tuple(inner.b.instructions), tuple(turns.yields))
+    seen = {ref: Value(ref.type, ref.name) for ref in turns.given}
+    memory = dict(zip(condition.parameters, (trips, *(seen.get(r, r) for r in refs), *captures), strict=True))
+    test = outer.inside(condition, memory, frozenset(condition.parameters))
+    test.run()
+    goes_on = test.dense(test.b, condition.results[0])
+    asked = Block(tuple(seen.values()), tuple(test.b.instructions), (goes_on,))
+    last = b.emit(loop_while, (trips, *turns.first), {}, (asked, block))
+    body.leave(states, homes, refs, turns, last)
+    for value, ref in zip(i.results[carried:], (trips, *made), strict=True):
+        outer.memory[value] = ref
+
+
+def lower_switch(outer: Lowering, b: Builder, i: Instruction) -> None:
+    index = outer.plain(b, i.operands[0])
+    given = i.operands[1:]
+    memory = [outer.memory[v] for v in given]
+    dying = [outer.ends_here(v, [w for w in i.operands if w is not v]) and given.count(v) == 1 for v in given]
+    branches = []
+    for region in i.regions:
+        fixed = frozenset(v for v, dies in zip(region.parameters, dying, strict=True) if not dies)
+        inner = outer.inside(region, dict(zip(region.parameters, memory, strict=True)), fixed)
+        inner.run()
+        branches.append(_Body(outer, inner, b, i))
+    lent: list[int] = []
+    targets: list[Value | None] = []
+    for k, value in enumerate(i.results):
+        kept = _kept_in(i, branches, k, [p for p, dies in enumerate(dying) if dies and p not in lent], memory)
+        if kept is None:
+            outer.memory[value] = outer.buffer(b, value)
+            targets.append(outer.memory[value])
+            continue
+        lent.append(kept)
+        outer.memory[value] = outer.memory[given[kept]]
+        outer.takes_over(value, given[kept])
+        targets.append(None)
+    blocks = []
+    for region, body in zip(i.regions, branches, strict=True):
+        wanted = [(v, ref) for v, ref in zip(region.results, targets, strict=True) if ref is not None]
+        body.rows([v for v, _ in wanted], [("view", (ref,)) for _, ref in wanted])
+        blocks.append(Block((), tuple(body.inner.b.instructions), ()))
+    b.emit(branch, (index,), {}, blocks)
+
+
+def _kept_in(
+    i: Instruction, branches: Sequence[_Body], position: int, captures: Sequence[int], memory: Sequence[Value]
+) -> int | None:
+    """The capture in whose buffer every branch leaves a result."""
+    wholes = {body.whole(body.inner.memory[region.results[position]]) for region, body in zip(i.regions, branches, strict=True)}
+    for k in captures:
+        ref = memory[k]
+        if isinstance(ref.type, RefType) and ref.type == _as_ref(i.results[position]) and wholes == {branches[0].whole(ref)}:
+            return k
+    return None
+
+
+def _as_ref(value: Value) -> RefType:
+    return RefType(value.type.dtype, value.type.shape)
+
+
+def _home(outer: Lowering, b: Builder, i: Instruction, position: int) -> Value:
+    """The buffer that a carried value has at first: its operand's own if that ends here, else a new one."""
+    value = i.operands[position]
+    others = [v for k, v in enumerate(i.operands) if k != position]
+    if outer.ends_here(value, others):
+        return outer.memory[value]
+    ref = outer.buffer(b, value)
+    b.copy(outer.plain(b, value), ref)
+    return ref
+
+
+def _captures(outer: Lowering, b: Builder, values: Sequence[Value]) -> list[Value]:
+    """The buffers of captures, row-major, for they are read in every run; scalars and stacks as they are."""
+    return [outer.plain(b, v) if isinstance(v.type, ArrayType) else outer.memory[v] for v in values]
+
+
+def _references(parameters: Sequence[Value], homes: Sequence[Value]) -> tuple[list[Value], Turns]:
+    """What the body knows its carried values by: scalars by their buffers, arrays by references it is given."""
+    refs = [Value(home.type, v.name) if v.type.shape else home for v, home in zip(parameters, homes, strict=True)]
+    given = [ref for ref in refs if ref not in homes]
+    return refs, Turns(given, [home for ref, home in zip(refs, homes, strict=True) if ref is not home], [])
+
+
+class _Body:
+    """The end of a lowered region: its results go where they belong."""
+
+    def __init__(self, outer: Lowering, inner: Lowering, b: Builder, i: Instruction) -> None:
+        self.outer = outer
+        self.inner = inner
+        self.b = b
+        self.instruction = i
+        self.end = inner.b.at(i.loc)
+        self.spares: dict[Value, Value] = {}
+        self.claimed: set[Value] = set()
+
+    def whole(self, ref: Value) -> Value:
+        """The buffer that a reference shows."""
+        return self.inner.whole.get(ref, ref)
+
+    def claim(self, ref: Value) -> int | None:
+        """Where the body makes the buffer behind a reference, if it does and nobody has it yet."""
+        whole = self.whole(ref)
+        if whole in self.claimed:
+            return None
+        for position, i in enumerate(self.inner.b.instructions):
+            if isinstance(i.op, Alloc) and i.result is whole:
+                self.claimed.add(whole)
+                return position
+        return None
+
+    def rows(self, values: Sequence[Value], places: Sequence[tuple[str, tuple[Value, ...]]]) -> None:
+        """Have values in memory that an op gives: a row of a sequence, one more on a stack, a buffer of the outside."""
+        for value, (name, operands) in zip(values, places, strict=True):
+            source = self.inner.plain(self.end, value)
+            at = self.claim(source) if value.type.shape else None
+            here = Builder(self.end.loc, hint=value.name)
+            target = operands[0] if name == "view" else getattr(here, name)(*operands)
+            if at is None:
+                self.inner.b.instructions.extend(here.instructions)
+                self.end.copy(source, target)
+                continue
+            whole = self.whole(source)
+            alloc = self.inner.b.instructions[at]
+            seen = {"dtype": whole.type.dtype, "shape": whole.type.shape}
+            view = Builder(alloc.loc, here.instructions)
+            view.view(target, **seen)
+            last = here.instructions[-1]
+            here.instructions[-1] = Instruction(last.op, last.operands, (whole,), last.params, (), last.loc)
+            self.inner.b.instructions[at : at + 1] = here.instructions
+
+    def turn(self, refs: Sequence[Value], turns: Turns, results: Sequence[Value]) -> None:
+        """Prepare the next run: scalars are filled anew; of two buffers, the other one has its turn."""
+        sources = [self.inner.plain(self.end, v) for v in results]
+        fills: list[tuple[Value, Value]] = []
+        for ref, source, value in zip(refs, sources, results, strict=True):
+            if ref not in turns.given:
+                if self.whole(source) is not self.whole(ref):
+                    fills.append((source, ref))
+                continue
+            if self.whole(source) is ref:
+                turns.yields.append(source)
+                continue
+            at = self.claim(source)
+            if at is None:
+                spare = Value(RefType(value.type.dtype, value.type.shape), "spare")
+                self.end.copy(source, spare)
+                turns.yields.append(spare)
+            else:
+                spare = self.whole(source)
+                del self.inner.b.instructions[at]
+                turns.yields.append(source)
+            self.spares[ref] = spare
+        cells = {self.whole(ref) for ref in refs if ref not in turns.given}
+        ready = []
+        for source, ref in fills:
+            if self.whole(source) in cells:
+                kept = self.end.alloc(dtype=source.type.dtype, shape=())
+                self.end.copy(source, kept)
+                source = kept
+            ready.append((source, ref))
+        for source, ref in ready:
+            self.end.copy(source, ref)
+        for ref, spare in self.spares.items():
+            t = spare.type
+            turns.yields.append(ref if ref.type == t else self.inner.seen_as(self.end, ref, ArrayType(t.dtype, t.shape)))
+            turns.first.append(self.b.at(self.b.loc, "spare").alloc(dtype=t.dtype, shape=t.shape))
+            turns.given.append(spare)
+
+    def leave(
+        self, states: Sequence[Value], homes: Sequence[Value], refs: Sequence[Value], turns: Turns, last: Sequence[Value]
+    ) -> None:
+        """After the loop: each carried value is where it was at first."""
+        i = self.instruction
+        for state, result, home, ref in zip(states, i.results, homes, refs, strict=False):
+            if ref in self.spares:
+                self.b.copy(last[turns.given.index(ref)], home)
+            self.outer.memory[result] = home
+            if home is self.outer.memory.get(state):
+                self.outer.takes_over(result, state)
+        for spare in turns.first[len(turns.first) - len(self.spares) :]:
+            self.b.free(spare)

@@ -1,0 +1,157 @@
+"""What the recipes of elementary functions share: float formats, constants, polynomials, scaling by powers
+of two.
+
+A recipe is a function of a builder and rank-0 float values that appends straight-line code and returns a value of the
+same type; the one branch there is leads to code for rare arguments (``rarely``). Equal subexpressions of two recipes
+are built alike, so that they merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import OPS
+from pullback.ir.core.structure import NOWHERE, Block, Value
+from pullback.ir.core.types import DTYPES, F32, F64, DType
+
+Recipe = Callable[..., Value]
+Coefficients = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """Numbers of a binary float format.
+
+    ``round`` is 1.5 * 2**digits: adding it rounds to an integer, which is then found in the low bits of the
+    sum. ``ln2`` and ``half_pi`` are split into parts that sum to the constant; the first part of ``ln2``
+    has trailing zeros enough for its product with an exponent to be exact.
+    """
+
+    dtype: DType
+    signed: DType
+    unsigned: DType
+    digits: int
+    bias: int
+    round: float
+    smallest_normal: float
+    ln2: tuple[float, float]
+    half_pi: tuple[float, float, float]
+
+
+FORMATS = {
+    "f64": Format(
+        dtype=F64,
+        signed=DTYPES["i64"],
+        unsigned=DTYPES["u64"],
+        digits=52,
+        bias=1023,
+        round=1.5 * 2.0**52,
+        smallest_normal=2.0**-1022,
+        ln2=(0.6931471805598903, 5.497923018708371e-14),
+        half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+    ),
+    "f32": Format(
+        dtype=F32,
+        signed=DTYPES["i32"],
+        unsigned=DTYPES["u32"],
+        digits=23,
+        bias=127,
+        round=1.5 * 2.0**23,
+        smallest_normal=2.0**-126,
+        ln2=(0.693145751953125, 1.428606765330187e-06),
+        half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+    ),
+}
+
+
+def format_of(x: Value) -> Format:
+    return FORMATS[x.type.dtype.name]
+
+
+def number(b: Builder, x: Value, value: float) -> Value:
+    """A constant of the type of ``x``."""
+    return b.const(value, x.type.dtype)
+
+
+def polynomial(b: Builder, x: Value, coefficients: Coefficients, steps: int = 0) -> Value:
+    """The sum of c[k] * x**k with the coefficients of the format of ``x``.
+
+    Estrin's scheme (Muller, Elementary Functions, 2016, section 5.1): pairs, then pairs of pairs; n - 1
+    fused operations in a chain of log2(n). The first ``steps`` coefficients are added last by Horner's
+    rule, which rounds less.
+    """
+    constants = [number(b, x, c) for c in coefficients[x.type.dtype.name]]
+    terms = constants[steps:]
+    power = x
+    while len(terms) > 1:
+        paired = [b.fma(power, terms[i + 1], terms[i]) for i in range(0, len(terms) - 1, 2)]
+        terms = paired + terms[len(paired) * 2 :]
+        if len(terms) > 1:
+            power = b.mul(power, power)
+    total = terms[0]
+    for constant in reversed(constants[:steps]):
+        total = b.fma(x, total, constant)
+    return total
+
+
+def halves(b: Builder, x: Value, square: Value, coefficients: Coefficients) -> Value:
+    """The sum of c[k] * x**k, even and odd powers apart, each by Horner's rule: n - 1 fused operations and no other."""
+    even, odd = ([number(b, x, c) for c in coefficients[x.type.dtype.name][k::2]] for k in (0, 1))
+    sums = []
+    for terms in (even, odd):
+        total = terms[-1]
+        for constant in reversed(terms[:-1]):
+            total = b.fma(square, total, constant)
+        sums.append(total)
+    return b.fma(x, sums[1], sums[0])
+
+
+def clamp(b: Builder, x: Value, low: float | None, high: float | None) -> Value:
+    """``x`` held in [low, high]; NaN stays NaN."""
+    if high is not None:
+        bound = number(b, x, high)
+        x = b.select(b.gt(x, bound), bound, x)
+    if low is not None:
+        bound = number(b, x, low)
+        x = b.select(b.lt(x, bound), bound, x)
+    return x
+
+
+def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """x + y rounded, and what that leaves out (Knuth)."""
+    total = b.add(x, y)
+    part = b.sub(total, x)
+    return total, b.add(b.sub(x, b.sub(total, part)), b.sub(y, part))
+
+
+def bits_of(b: Builder, x: Value) -> Value:
+    """The bits of ``x`` as an unsigned integer."""
+    return b.bitcast(x, dtype=format_of(x).unsigned)
+
+
+def power_of_two(b: Builder, biased: Value, like: Value) -> Value:
+    """2**k from an unsigned integer whose low bits hold k + bias; higher bits are shifted out."""
+    fmt = format_of(like)
+    return b.bitcast(b.shl(biased, b.const(fmt.digits, fmt.unsigned)), dtype=fmt.dtype)
+
+
+def rarely(
+    b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[..., Sequence[Value]], *given: Value
+) -> tuple[Value, ...]:
+    """What ``compute(b, *given)`` gives where the condition holds, and ``usual`` elsewhere; it costs nothing where it never
+    holds. ``compute`` is known by its name and the dtypes of what it is given."""
+    key = compute, type(b), tuple(v.type for v in given)
+    if key not in _REGIONS:
+        inside = b.region()
+        inside.loc = NOWHERE
+        parameters = [Value(v.type, "x") for v in given]
+        _REGIONS[key] = inside.block(parameters, compute(inside, *parameters))
+    function = "_".join([compute.__name__.strip("_"), *(v.type.dtype.name for v in given)])
+    b.emit(OPS["cold"], (), {"function": function}, [_REGIONS[key]])
+    return b.emit(OPS["rare"], (condition, *usual, *given), {"function": function, "usual": len(usual)})
+
+
+_REGIONS: dict[tuple[Any, ...], Block] = {}

@@ -1,0 +1,229 @@
+"""Exponentials: exp, exp2, expm1, tanh and its derivative sech2, sinh, cosh, expit and its derivative logistic_pdf.
+
+Method: x = k ln2 + r with |r| <= ln2 / 2 (Cody and Waite, Software Manual for the Elementary Functions,
+1980), a minimax polynomial for exp(r) or expm1(r), scaling by 2**k, which alone rounds a subnormal result
+again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pullback.codegen.math.basis import Coefficients, bits_of, clamp, format_of, halves, number, polynomial, power_of_two, rarely
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Value
+
+# (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2, least error relative to exp(r): 2**-56.9 and 2**-28.1.
+EXP: Coefficients = {
+    "f64": (
+        0.5000000000000011, 0.1666666666666627, 0.04166666666652369, 0.008333333333455923,
+        0.0013888888946809851, 0.00019841269796081585, 2.4801488334404867e-05, 2.755718413258908e-06,
+        2.7632389138556665e-07, 2.51642928883831e-08,
+    ),
+    "f32": (
+        0.49999994, 0.16666514, 0.04166806, 0.00836955, 0.0013843767,
+    ),
+}  # fmt: skip
+# The same quotient, least error relative to expm1(r): 2**-61.2 and 2**-26.0.
+EXPM1: Coefficients = {
+    "f64": (
+        0.5, 0.1666666666666668, 0.04166666666666672, 0.008333333333318935, 0.0013888888888842327,
+        0.00019841269893342632, 2.4801587427691226e-05, 2.7557236751414415e-06, 2.755717779692223e-07,
+        2.511166200569555e-08, 2.0944952035254023e-09,
+    ),
+    "f32": (
+        0.49999997, 0.16666538, 0.04166774, 0.008367318, 0.0013837893,
+    ),
+}  # fmt: skip
+# Beyond these exp is 0 and inf in round to nearest, and expm1 is -1.
+EXP_RANGE = {"f64": (-746.0, 710.0), "f32": (-104.0, 89.0)}
+EXP2_RANGE = {"f64": (-1076.0, 1024.0), "f32": (-151.0, 128.0)}
+EXPM1_LOW = {"f64": -38.0, "f32": -18.0}
+SINH_HIGH = {"f64": 710.5, "f32": 89.5}
+# tanh is 1 here; exp(-2 x) is a normal number up to here.
+TANH_HIGH = {"f64": 350.0, "f32": 43.0}
+LN2 = {"f64": (0.6931471805599453, 2.3190468138462996e-17), "f32": (0.6931471824645996, -1.9046542121259336e-09)}
+
+
+def nearest(b: Builder, x: Value, scale: float) -> Value:
+    """The whole number nearest to x * scale."""
+    shift = number(b, x, format_of(x).round)
+    return b.sub(b.fma(x, number(b, x, scale), shift), shift)
+
+
+def split_exponent(b: Builder, x: Value, scale: float, offset: int) -> tuple[Value, Value]:
+    """``nearest`` as a float k and as an unsigned integer whose low bits hold k + offset."""
+    shift = number(b, x, format_of(x).round + offset)
+    shifted = b.fma(x, number(b, x, scale), shift)
+    return b.sub(shifted, shift), bits_of(b, shifted)
+
+
+def reduce_ln2(b: Builder, x: Value, k: Value) -> tuple[Value, Value, Value]:
+    """r = x - k ln2 rounded, the exact x - k ln2[0], and -k."""
+    high, low = format_of(x).ln2
+    minus_k = b.neg(k)
+    first = b.fma(minus_k, number(b, x, high), x)
+    return b.fma(minus_k, number(b, x, low), first), first, minus_k
+
+
+def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Value]:
+    """m and k with exp(x + low) = 2**k (1 + m) for ``x`` within EXP_RANGE or NaN, and ``low`` at most a few ulp of it."""
+    k = nearest(b, x, math.log2(math.e))
+    r, first, minus_k = reduce_ln2(b, x, k)
+    if low is not None:
+        r = b.add(r, low)
+    square = b.mul(r, r)
+    tail = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.mul(square, halves(b, r, square, EXP)))
+    if low is not None:
+        tail = b.add(tail, low)
+    return b.add(first, tail), k
+
+
+def exp_of_sum(b: Builder, x: Value, low: Value | None = None) -> Value:
+    m, k = exp_parts(b, x, low)
+    return b.scalb(some(b, not_least(b, x), b.add(m, number(b, x, 1.0))), k)
+
+
+def not_least(b: Builder, x: Value) -> Value:
+    """Whether ``x`` is not held at the low end of EXP_RANGE, where nothing is left of exp(x). To scale a number to zero takes a
+    processor two hundred cycles, to scale zero none."""
+    return b.ne(x, number(b, x, EXP_RANGE[x.type.dtype.name][0]))
+
+
+def some(b: Builder, is_some: Value, x: Value) -> Value:
+    """``x`` or zero."""
+    return b.select(is_some, x, number(b, x, 0.0))
+
+
+def exp_minus_abs(b: Builder, x: Value) -> Value:
+    """exp(-abs(x)), the common part of expit and logaddexp."""
+    return exp_of_sum(b, _minus_abs(b, x))
+
+
+def _minus_abs(b: Builder, x: Value) -> Value:
+    return clamp(b, b.neg(b.abs(x)), EXP_RANGE[x.type.dtype.name][0], None)
+
+
+def exp(b: Builder, x: Value) -> Value:
+    low, high = EXP_RANGE[x.type.dtype.name]
+    return exp_of_sum(b, clamp(b, x, low, high))
+
+
+def exp2(b: Builder, x: Value) -> Value:
+    """2**x: the reduction is exact, r ln2 is formed as a sum of two."""
+    low, high = EXP2_RANGE[x.type.dtype.name]
+    x = clamp(b, x, low, high)
+    k = nearest(b, x, 1.0)
+    fraction = b.sub(x, k)
+    ln2_high, ln2_low = (number(b, x, part) for part in LN2[x.type.dtype.name])
+    r = b.mul(fraction, ln2_high)
+    rest = b.fma(fraction, ln2_low, b.fma(fraction, ln2_high, b.neg(r)))
+    square = b.mul(r, r)
+    tail = b.add(r, b.fma(square, halves(b, r, square, EXP), rest))
+    return b.scalb(some(b, b.ne(x, number(b, x, low)), b.add(tail, number(b, x, 1.0))), k)
+
+
+def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
+    """r, c and s with expm1(x) = s * (1 + r + c) - 1 and s = 2**(k + offset - bias)."""
+    k, exponent = split_exponent(b, x, math.log2(math.e), offset)
+    r, first, minus_k = reduce_ln2(b, x, k)
+    rest = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.sub(first, r))
+    c = b.fma(b.mul(r, r), polynomial(b, r, EXPM1), rest)
+    return r, c, power_of_two(b, exponent, x)
+
+
+def expm1(b: Builder, x: Value) -> Value:
+    """expm1 as 2 * (s (r + c) + s - 1/2) with s = 2**(k - 1), so that k = 1024 does not overflow early."""
+    fmt = format_of(x)
+    held = clamp(b, x, EXPM1_LOW[fmt.dtype.name], EXP_RANGE[fmt.dtype.name][1])
+    r, c, s = expm1_parts(b, held, fmt.bias - 1)
+    half = b.fma(s, c, b.fma(s, r, b.sub(s, number(b, x, 0.5))))
+    tiny = b.lt(b.abs(x), number(b, x, 2.0 ** -(fmt.digits + 2)))
+    return b.select(tiny, x, b.add(half, half))
+
+
+def _tanh_parts(b: Builder, x: Value) -> tuple[Value, Value]:
+    """s and t with exp(-2 abs(x)) = s (1 + t)."""
+    held = clamp(b, b.abs(x), None, TANH_HIGH[x.type.dtype.name])
+    r, c, s = expm1_parts(b, b.mul(held, number(b, x, -2.0)), format_of(x).bias)
+    return s, b.add(r, c)
+
+
+def tanh(b: Builder, x: Value) -> Value:
+    """-t / (t + 2) for t = expm1(-2 abs(x)), where numerator and denominator share all but one operation."""
+    s, tail = _tanh_parts(b, x)
+    one = number(b, x, 1.0)
+    quotient = b.div(b.fma(s, tail, b.sub(s, one)), b.fma(s, tail, b.add(s, one)))
+    return b.copysign(quotient, x)
+
+
+def sech2(b: Builder, x: Value) -> Value:
+    """1 - tanh(x)**2 as 4 q (1 - q), q = e / (1 + e) at most a half, for e = exp(-2 abs(x)), by the exponential of tanh. Far out
+    it is 4 e alone."""
+    s, tail = _tanh_parts(b, x)
+    one, size = number(b, x, 1.0), b.abs(x)
+    q = b.div(b.fma(s, tail, s), b.fma(s, tail, b.add(s, one)))
+    y = b.mul(b.mul(q, number(b, x, 4.0)), b.sub(one, q))
+    is_far = b.gt(size, number(b, x, TANH_HIGH[x.type.dtype.name]))
+    (y,) = rarely(b, is_far, (y,), _far_sech2, size)
+    return y
+
+
+def _far_sech2(b: Builder, size: Value) -> tuple[Value, ...]:
+    """4 exp(-2 size)."""
+    low = EXP_RANGE[size.type.dtype.name][0] - 2.0
+    held = clamp(b, b.mul(size, number(b, size, -2.0)), low, None)
+    m, k = exp_parts(b, held)
+    whole = some(b, b.ne(held, number(b, size, low)), b.add(m, number(b, size, 1.0)))
+    return (b.scalb(whole, b.add(k, number(b, size, 2.0))),)
+
+
+def sinh(b: Builder, x: Value) -> Value:
+    """2 (t + t / (4 t + 1)) for t = expm1(abs(x)) / 4, which overflows only where sinh does."""
+    fmt = format_of(x)
+    size = b.abs(x)
+    r, c, s = expm1_parts(b, clamp(b, size, None, SINH_HIGH[fmt.dtype.name]), fmt.bias - 2)
+    whole = b.sub(s, number(b, x, 0.25))
+    near = b.fma(s, r, whole)
+    rest = b.fma(s, c, b.fma(s, r, b.sub(whole, near)))
+    t = b.add(near, rest)
+    t_low = b.sub(rest, b.sub(t, near))
+    y = b.add(t, b.add(b.div(t, b.fma(number(b, x, 4.0), t, number(b, x, 1.0))), t_low))
+    tiny = b.lt(size, number(b, x, 2.0 ** -(fmt.digits // 2 + 2)))
+    return b.copysign(b.select(tiny, size, b.add(y, y)), x)
+
+
+def cosh(b: Builder, x: Value) -> Value:
+    """2 h + 1 / (8 h) for h = exp(abs(x)) / 4."""
+    fmt = format_of(x)
+    r, c, s = expm1_parts(b, clamp(b, b.abs(x), None, SINH_HIGH[fmt.dtype.name]), fmt.bias - 2)
+    h = b.fma(s, b.add(r, c), s)
+    return b.fma(h, number(b, x, 2.0), b.div(number(b, x, 0.125), h))
+
+
+def _expit_below(b: Builder, x: Value) -> Value:
+    """expit(-abs(x)) = e / (1 + e) for e = exp(-abs(x)). Its small values are not flushed.
+
+    e, as a sum of two, times an inverse, for whose error (1 - inverse - e inverse) makes up.
+    """
+    one = number(b, x, 1.0)
+    held = _minus_abs(b, x)
+    m, k = exp_parts(b, held)
+    whole, is_some = b.add(m, one), not_least(b, held)
+    rest = b.sub(m, b.sub(whole, one))
+    e, e_low = b.scalb(some(b, is_some, whole), k), b.scalb(some(b, is_some, rest), k)
+    inverse = b.div(one, b.add(one, e))
+    missing = b.fma(b.neg(e), inverse, b.sub(one, inverse))
+    return b.fma(e, inverse, b.mul(inverse, b.fma(e, missing, e_low)))
+
+
+def expit(b: Builder, x: Value) -> Value:
+    """The logistic function: its value y at -abs(x), or 1 - y."""
+    y = _expit_below(b, x)
+    return b.select(b.lt(x, number(b, x, 0.0)), y, b.sub(number(b, x, 1.0), y))
+
+
+def logistic_pdf(b: Builder, x: Value) -> Value:
+    """The derivative of expit, y (1 - y), by the y of expit."""
+    y = _expit_below(b, x)
+    return b.mul(y, b.sub(number(b, x, 1.0), y))

@@ -1,0 +1,283 @@
+"""Scalar functions spelled ``recipe``: compositions of kernel ops, the same for every vector width.
+
+``RECIPES`` maps an op's name to ``recipe(b, *operands, **params)``. The elementary functions are in
+``pullback.codegen.math.table``; here are integers, choice and bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pullback.codegen.math.basis import rarely
+from pullback.codegen.math.error_function import i2erfcx
+from pullback.codegen.math.gamma import trigamma
+from pullback.codegen.math.power import hypot
+from pullback.codegen.math.table import MATH
+from pullback.ir.core.structure import Value
+from pullback.ir.core.types import DTYPES
+from pullback.ir.ops.elementwise.semantics import PHILOX, PHILOX_ROUNDS
+
+
+def _like(b: Any, value: Any, x: Value) -> Value:
+    found: Value = b.const(value, x.type.dtype)
+    return found
+
+
+def _zero(b: Any, x: Value) -> Value:
+    return _like(b, 0, x)
+
+
+def _is_float(x: Value) -> bool:
+    return x.type.dtype.is_float
+
+
+def _safe_divisor(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
+    """Whether y is 0, and a divisor that never traps: 1 for 0, and for -1, by which MIN cannot be divided."""
+    is_zero = b.eq(y, _zero(b, y))
+    unsafe = is_zero
+    if x.type.dtype.kind == "i":
+        unsafe = b.bitor(is_zero, b.eq(y, _like(b, -1, y)))
+    return is_zero, b.select(unsafe, _like(b, 1, y), y)
+
+
+def _int_quotient(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
+    """x / y rounded to zero and its remainder; 0 and 0 if y is 0; -x and 0 if y is -1."""
+    is_zero, divisor = _safe_divisor(b, x, y)
+    quotient = b.idiv(x, divisor)
+    remainder = b.sub(x, b.mul(quotient, divisor))
+    if x.type.dtype.kind == "i":
+        quotient = b.select(b.eq(y, _like(b, -1, y)), b.neg(x), quotient)
+    return b.select(is_zero, _zero(b, x), quotient), b.select(is_zero, _zero(b, x), remainder)
+
+
+def _goes_down(b: Any, remainder: Value, y: Value) -> Value:
+    """Whether a quotient rounded to zero is one above the floor: the remainder has not the divisor's sign."""
+    nonzero = b.ne(remainder, _zero(b, y))
+    found: Value = b.bitand(nonzero, b.bitxor(b.lt(remainder, _zero(b, y)), b.lt(y, _zero(b, y))))
+    return found
+
+
+def floordiv(b: Any, x: Value, y: Value) -> Value:
+    if not _is_float(x):
+        quotient, remainder = _int_quotient(b, x, y)
+        down = b.cast(_goes_down(b, remainder, y), dtype=x.type.dtype)
+        found: Value = b.sub(quotient, down)
+        return found
+    remainder, adjusted, zero = b.fmod(x, y), None, _zero(b, x)
+    down = _goes_down(b, remainder, y)
+    adjusted = b.div(b.sub(x, remainder), y)
+    adjusted = b.select(down, b.sub(adjusted, _like(b, 1, x)), adjusted)
+    below = b.floor(adjusted)
+    near = b.select(b.gt(b.sub(adjusted, below), _like(b, 0.5, x)), b.add(below, _like(b, 1, x)), below)
+    whole = b.select(b.eq(adjusted, zero), b.copysign(zero, b.div(x, y)), near)
+    result: Value = b.select(b.eq(y, zero), b.div(x, y), whole)
+    return result
+
+
+def mod(b: Any, x: Value, y: Value) -> Value:
+    if not _is_float(x):
+        _, remainder = _int_quotient(b, x, y)
+        found: Value = b.select(_goes_down(b, remainder, y), b.add(remainder, y), remainder)
+        return found
+    remainder, zero = b.fmod(x, y), _zero(b, x)
+    moved = b.select(_goes_down(b, remainder, y), b.add(remainder, y), remainder)
+    signed = b.select(b.eq(remainder, zero), b.copysign(zero, y), moved)
+    result: Value = b.select(b.eq(y, zero), remainder, signed)
+    return result
+
+
+def nextafter(b: Any, x: Value, y: Value) -> Value:
+    """Numbers of one sign are in the order of their bits."""
+    dtype = x.type.dtype
+    bits = b.bitcast(x, dtype=DTYPES[f"i{dtype.bits}"])
+    one, zero = _like(b, 1, bits), _zero(b, x)
+    grows = b.eq(b.lt(x, y), b.gt(x, zero))
+    moved = b.bitcast(b.select(grows, b.add(bits, one), b.sub(bits, one)), dtype=dtype)
+    least = b.copysign(b.bitcast(one, dtype=dtype), y)
+    found = b.select(b.eq(x, y), y, b.select(b.eq(x, zero), least, moved))
+    is_nan = b.bitor(b.ne(x, x), b.ne(y, y))
+    result: Value = b.select(is_nan, b.add(x, y), found)
+    return result
+
+
+def fmod(b: Any, x: Value, y: Value) -> Value:
+    return _int_quotient(b, x, y)[1]
+
+
+def absolute(b: Any, x: Value) -> Value:
+    return x
+
+
+def sign(b: Any, x: Value) -> Value:
+    zero, one = _zero(b, x), _like(b, 1, x)
+    positive = b.select(b.gt(x, zero), one, zero)
+    if x.type.dtype.kind == "u":
+        return positive
+    either = b.select(b.lt(x, zero), _like(b, -1, x), positive)
+    return b.select(b.ne(x, x), x, either) if _is_float(x) else either
+
+
+def one_minus_square(b: Any, x: Value) -> Value:
+    one = _like(b, 1, x)
+    found: Value = b.mul(b.sub(one, x), b.add(one, x))
+    return found
+
+
+def lorentzian(b: Any, x: Value) -> Value:
+    """The square overflows before its inverse, which may be subnormal, is 0."""
+    one = _like(b, 1, x)
+    usual = b.div(one, b.add(b.mul(x, x), one))
+    bound = _like(b, 2.0 ** (500 if x.type.dtype.bits == 64 else 60), x)
+    return rarely(b, b.gt(b.abs(x), bound), (usual,), _inverse_square, x)[0]
+
+
+def _inverse_square(b: Any, x: Value) -> tuple[Value, ...]:
+    inverse = b.div(_like(b, 1, x), x)
+    return (b.mul(inverse, inverse),)
+
+
+def over_hypot(b: Any, x: Value, y: Value, h: Value) -> Value:
+    """A subnormal ``h`` has too few digits."""
+    is_origin = b.eq(h, _zero(b, h))
+    usual = b.select(is_origin, _zero(b, x), b.div(x, h))
+    least = _like(b, 2.0 ** (-1022 if x.type.dtype.bits == 64 else -126), h)
+    return rarely(b, b.bitand(b.lt(h, least), b.gt(h, _zero(b, h))), (usual,), _over_small_hypot, x, y)[0]
+
+
+def _over_small_hypot(b: Any, x: Value, y: Value) -> tuple[Value, ...]:
+    up = _like(b, 2.0 ** (60 if x.type.dtype.bits == 64 else 30), x)
+    near, far = b.mul(x, up), b.mul(y, up)
+    return (b.div(near, hypot(b, near, far)),)
+
+
+def integer_power(b: Any, x: Value, y: Value) -> Value:
+    """Square and multiply over the exponent's bits; 0 for a negative exponent."""
+    dtype = x.type.dtype
+    result, square = _like(b, 1, x), x
+    for bit in range(dtype.bits if dtype.kind == "u" else dtype.bits - 1):
+        is_set = b.ne(b.bitand(y, _like(b, 1 << bit, y)), _zero(b, y))
+        result = b.select(is_set, b.mul(result, square), result)
+        square = b.mul(square, square)
+    if dtype.kind == "u":
+        return result
+    found: Value = b.select(b.lt(y, _zero(b, y)), _zero(b, x), result)
+    return found
+
+
+def power(b: Any, x: Value, y: Value, **params: bool) -> Value:
+    return MATH["pow"](b, x, y) if _is_float(x) else integer_power(b, x, y)
+
+
+def fmax(b: Any, x: Value, y: Value) -> Value:
+    found: Value = b.select(b.ne(x, x), y, b.select(b.ne(y, y), x, b.maximum(x, y)))
+    return found
+
+
+def fmin(b: Any, x: Value, y: Value) -> Value:
+    found: Value = b.select(b.ne(x, x), y, b.select(b.ne(y, y), x, b.minimum(x, y)))
+    return found
+
+
+def clip(b: Any, x: Value, lo: Value, hi: Value) -> Value:
+    found: Value = b.minimum(b.maximum(x, lo), hi)
+    return found
+
+
+def bitnot(b: Any, x: Value) -> Value:
+    found: Value = b.bitxor(
+        x,
+        b.const(True if x.type.dtype.is_bool else -1 if x.type.dtype.kind == "i" else (1 << x.type.dtype.bits) - 1, x.type.dtype),
+    )
+    return found
+
+
+def _shift(b: Any, x: Value, n: Value, raw: str, past: Value) -> Value:
+    width = _like(b, x.type.dtype.bits, n)
+    inside = b.lt(n, width)
+    if n.type.dtype.kind == "i":
+        inside = b.bitand(inside, b.ge(n, _zero(b, n)))
+    safe = b.select(inside, n, _zero(b, n))
+    found: Value = b.select(inside, getattr(b, raw)(x, safe), past)
+    return found
+
+
+def shl(b: Any, x: Value, n: Value) -> Value:
+    return _shift(b, x, n, "raw_shl", _zero(b, x))
+
+
+def shr(b: Any, x: Value, n: Value) -> Value:
+    past = _zero(b, x)
+    if x.type.dtype.kind == "i":
+        past = b.select(b.lt(x, past), _like(b, -1, x), past)
+    return _shift(b, x, n, "raw_shr", past)
+
+
+def mulhi(b: Any, x: Value, y: Value) -> Value:
+    """The high half of a product, by products of halves."""
+    half = x.type.dtype.bits // 2
+    low, shift = _like(b, (1 << half) - 1, x), _like(b, half, x)
+    x0, x1, y0, y1 = b.bitand(x, low), b.raw_shr(x, shift), b.bitand(y, low), b.raw_shr(y, shift)
+    first = b.add(b.mul(x1, y0), b.raw_shr(b.mul(x0, y0), shift))
+    second = b.add(b.mul(x0, y1), b.bitand(first, low))
+    found: Value = b.add(b.mul(x1, y1), b.add(b.raw_shr(first, shift), b.raw_shr(second, shift)))
+    return found
+
+
+def philox(b: Any, c0: Value, c1: Value, c2: Value, c3: Value, k0: Value, k1: Value, word: int) -> Value:
+    mask = (1 << c0.type.dtype.bits) - 1
+    (m0, m1), (w0, w1) = ([_like(b, v & mask, c0) for v in pair] for pair in PHILOX)
+    for _ in range(PHILOX_ROUNDS):
+        left, right = b.bitxor(mulhi(b, c2, m1), b.bitxor(c1, k0)), b.bitxor(mulhi(b, c0, m0), b.bitxor(c3, k1))
+        c0, c1, c2, c3 = left, b.mul(c2, m1), right, b.mul(c0, m0)
+        k0, k1 = b.add(k0, w0), b.add(k1, w1)
+    return (c0, c1, c2, c3)[word]
+
+
+def polygamma(b: Any, x: Value, n: int) -> Value:
+    """(-1)^(n+1) n! zeta(n + 1, x), zeta being Hurwitz's."""
+    if n == 1:
+        return trigamma(b, x)
+    sign_ = 1.0 if n % 2 else -1.0
+    found: Value = b.mul(b.zeta(_like(b, n + 1, x), x), _like(b, sign_ * math.factorial(n), x))
+    return found
+
+
+def expn(b: Any, x: Value, n: int) -> Value:
+    found: Value = b.expn_at(_like(b, n, x), x)
+    return found
+
+
+KNOWN = ("pow_slope_at", "over_squares_at", "normal_pdf_at", "inverse_mills_at", "exp_square_at")
+"""Functions whose values are their first operands."""
+RECIPES: Mapping[str, Callable[..., Value]] = {
+    **MATH,
+    "floordiv": floordiv,
+    "mod": mod,
+    "fmod": fmod,
+    "nextafter": nextafter,
+    "abs": absolute,
+    "i2erfcx": i2erfcx,
+    "one_minus_square": one_minus_square,
+    "lorentzian": lorentzian,
+    "over_hypot": over_hypot,
+    "sign": sign,
+    "pow": power,
+    "fmax": fmax,
+    "fmin": fmin,
+    "clip": clip,
+    "bitnot": bitnot,
+    "shl": shl,
+    "shr": shr,
+    "mulhi": mulhi,
+    "philox": philox,
+    "behind": lambda b, x, after: x,
+    **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
+    **dict.fromkeys(KNOWN, lambda b, value, *operands: value),
+    "polygamma": polygamma,
+    "expn": expn,
+}
+HALF = (DTYPES["f16"], DTYPES["bf16"])
+OF_BITS = frozenset({"nextafter"})
+"""Recipes that take 16-bit floats as they are; the others compute them in float32."""

@@ -1,0 +1,1 @@
+"""Structure, op record, types, builder."""

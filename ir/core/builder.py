@@ -1,0 +1,123 @@
+"""Builds blocks and functions instruction by instruction, inferring result types.
+
+A builder is a view: ``at(loc)`` gives one that appends to the same block with another location, so that no location is
+ambient state. Ops are methods: ``b.mul(x, y)``, ``b.sum(x, axes=(0,))``. An op of one result returns that value, others a
+tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback.ir.core.op import OPS, Op, must_match
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value
+from pullback.ir.core.types import ArrayType, DType, Type, dtype_of
+from pullback.ir.shapes.symbolic import as_complex, as_float, as_int
+
+
+class _Makers:
+    """Who defines what among instructions that grow in number."""
+
+    def __init__(self, instructions: list[Instruction]) -> None:
+        self.instructions, self.read = instructions, 0
+        self.found: dict[Value, Instruction] = {}
+
+    def find(self, value: Value) -> Instruction | None:
+        for i in self.instructions[self.read :]:
+            self.found.update(dict.fromkeys(i.results, i))
+        self.read = len(self.instructions)
+        return self.found.get(value)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """What makes an op a method of builders."""
+
+    def method(self: Builder, *operands: Value, **params: Any) -> Any:
+        op = OPS.get(name)
+        if op is None:
+            raise AttributeError(f"no op is called {name}")
+        results = self.emit(op, operands, params)
+        return results[0] if len(results) == 1 else results
+
+    return method
+
+
+class Builder:
+    is_linear = False
+    """Whether what rules emit is transposed, so that it must be linear in cotangents, whose numbers are not known."""
+
+    def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
+        self.loc = loc
+        self.hint = hint
+        self.instructions: list[Instruction] = [] if instructions is None else instructions
+        self.makers = _Makers(self.instructions)
+
+    def at(self, loc: Loc, hint: str | None = None) -> Builder:
+        """A builder of the same block whose instructions carry ``loc`` and whose values are named ``hint``."""
+        found = type(self)(loc, self.instructions, self.hint if hint is None else hint)
+        found.makers = self.makers
+        found.is_linear = self.is_linear
+        return found
+
+    def maker(self, value: Value) -> Instruction | None:
+        """The instruction of this block that defines a value."""
+        return self.makers.find(value)
+
+    def emit(
+        self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
+    ) -> tuple[Value, ...]:
+        """Append an instruction and return its results. Raises TypeError on operands the op does not take."""
+        given = [v.type for v in operands]
+        try:
+            params = op.settle(given, params or {})
+            types = op.infer(given, params, regions, must_match)
+        except TypeError as error:
+            raise TypeError(f"{op.name}({', '.join(map(str, given))}): {error}") from None
+        results = tuple(Value(t, self.hint) for t in types)
+        self.instructions.append(Instruction(op, tuple(operands), results, params, tuple(regions), self.loc))
+        return results
+
+    def region(self) -> Builder:
+        """A builder of a region of an instruction to come, which may read what is defined by then."""
+        return type(self)(self.loc, [], self.hint)
+
+    def append(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in OPS:
+            raise AttributeError(f"no op is called {name}")
+        setattr(Builder, name, _method(name))  # found without this function from now on
+        found: Callable[..., Any] = getattr(self, name)
+        return found
+
+    def const(self, value: Any, dtype: DType | str) -> Value:
+        """A rank-0 constant."""
+        element = dtype_of(dtype)
+        plain = bool(value) if element.is_bool else as_int(value) if element.is_integer else value
+        if element.is_float:
+            plain = as_float(plain)
+        if element.is_complex:
+            plain = as_complex(plain)
+        return self.emit(OPS["const"], (), {"value": plain, "dtype": element})[0]
+
+    def full(self, value: Any, type: Type) -> Value:
+        """An array of one constant: a rank-0 constant, broadcast."""
+        assert isinstance(type, ArrayType)
+        return self.spread(self.const(value, type.dtype), type.shape)
+
+    def spread(self, x: Value, shape: tuple[Any, ...]) -> Value:
+        """A rank-0 value broadcast to ``shape``."""
+        if not shape:
+            return x
+        return self.emit(OPS["broadcast"], (x,), {"axes": tuple(range(len(shape))), "shape": shape})[0]
+
+    def zeros_like(self, x: Value) -> Value:
+        return self.full(0, x.type)
+
+    def block(self, parameters: Sequence[Value], results: Sequence[Value]) -> Block:
+        return Block(tuple(parameters), tuple(self.instructions), tuple(results))
+
+    def function(self, name: str, parameters: Sequence[Value], results: Sequence[Value], kind: str = "func") -> Function:
+        return Function(name, self.block(parameters, results), kind)

@@ -1,0 +1,1 @@
+"""Reindex, reduce, scan, index, create, contract, complex."""

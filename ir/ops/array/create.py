@@ -1,0 +1,73 @@
+"""Ops that make arrays from params alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pullback.ir.core.op import Op, Same
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.types import I64, ArrayType, Extent, Type
+
+if TYPE_CHECKING:
+    from pullback.ir.core.builder import Builder
+
+EVERYWHERE = frozenset({"func", "kernel", "program"})
+
+
+class Constant(Op):
+    """A rank-0 constant; params ``value`` and ``dtype``. Larger constants are parameters of the function."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (ArrayType(params["dtype"]),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        return (np.asarray(params["value"], params["dtype"].numpy),)
+
+
+class Iota(Op):
+    """The position along ``axis``, as integers of ``dtype``, over ``shape``."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        if not 0 <= params["axis"] < len(params["shape"]):
+            raise TypeError("the axis is outside the shape")
+        return (ArrayType(params["dtype"], tuple(params["shape"])),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        shape, axis = params["shape"], params["axis"]
+        line = np.arange(shape[axis], dtype=params["dtype"].numpy)
+        return (np.broadcast_to(line.reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape),)
+
+
+class Count(Op):
+    """How many elements an array of ``shape`` has, as an i64: the divisor of a mean, the same instruction for all sizes.
+
+    An operand says whose extents these are, along ``axes``; nothing is read of it, and ``simplify`` takes it away.
+    """
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            (counted,) = types
+            for extent, axis in zip(params["shape"], params["axes"], strict=True):
+                same(extent, counted.shape[axis])
+        return (ArrayType(I64),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        return (np.asarray(math.prod(params["shape"]), np.int64),)
+
+    def batch(
+        self, b: Builder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
+    ) -> tuple[Value, ...]:
+        return (b.broadcast(b.count(shape=params["shape"]), axes=(0,), shape=(size,)),)
+
+
+const = Constant(name="const", typed=("dtype",), vocabularies=EVERYWHERE)
+iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",))
+count = Count(name="count", extents=("shape",), nondifferentiable="a number of elements")

@@ -1,0 +1,220 @@
+"""Index ops read and write at positions that are values, or at a regular part of a buffer.
+
+Indices are int64, in range (a ``check`` before them says so) or negative, counting from the end. ``gather`` takes one index
+array for each axis in ``axes``, all of one shape; that shape leads the result, the other axes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.op import ZERO, Contribution, Into, Op, Same, leading
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.types import I64, ArrayType, Extent, Shape, Type
+from pullback.ir.ops.array.reindex import offsets_into_literal, same_part, settle_part, slices
+
+
+def _rest(x: ArrayType, axes: Sequence[int]) -> Shape:
+    return tuple(e for k, e in enumerate(x.shape) if k not in axes)
+
+
+def _check_indices(indices: Sequence[ArrayType], axes: Sequence[int], x: ArrayType, same: Same) -> Shape:
+    if len(indices) != len(axes) or not axes or list(axes) != sorted(set(axes)) or not 0 <= axes[0] <= axes[-1] < x.rank:
+        raise TypeError("one index array an axis, axes ascending")
+    for index in indices:
+        if index.dtype is not I64 or index.rank != indices[0].rank:
+            raise TypeError("indices are i64 arrays of one shape")
+        for e, f in zip(index.shape, indices[0].shape, strict=True):
+            same(e, f)
+    return indices[0].shape
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Op):
+    """Operands x, one index array for each of ``axes``."""
+
+    linear: bool = True
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        x, *indices = [t for t in types if isinstance(t, ArrayType)]
+        shape = _check_indices(indices, params["axes"], x, same)
+        return (x.with_shape(shape + _rest(x, params["axes"])),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        x, *indices = operands
+        axes = tuple(params["axes"])
+        return (np.moveaxis(x, axes, range(len(axes)))[tuple(indices)],)
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
+        (x, *indices), axes = operands, tuple(params["axes"])
+        if not batched[0]:
+            return b.emit(self, (x, *leading(b, indices, batched[1:], size)), params)
+        if not any(batched[1:]):
+            found = b.gather(x, *indices, axes=tuple(a + 1 for a in axes))
+            count = indices[0].type.rank
+            return (b.transpose(found, perm=(count, *range(count), *range(count + 1, found.type.rank))),)
+        return b.emit(self, (x, *_with_rows(b, indices, batched[1:], size)), _rows_first(axes))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scatter(Op):
+    """Operands base, one index array for each of ``axes``, values of the shape that gather would give.
+
+    ``accumulate``: values are added, repeated indices included, in index order; otherwise the last one wins.
+    """
+
+    accumulate: bool
+    linear: bool = True
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
+        shape = _check_indices(indices, params["axes"], base, same) + _rest(base, params["axes"])
+        if values.dtype is not base.dtype or values.rank != len(shape):
+            raise TypeError(f"values must be {base.with_shape(shape)}")
+        for e, f in zip(values.shape, shape, strict=True):
+            same(e, f)
+        return (base,)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        base, *indices, values = operands
+        axes = tuple(params["axes"])
+        out = np.array(base)
+        moved = np.moveaxis(out, axes, range(len(axes)))
+        if self.accumulate:
+            with np.errstate(all="ignore"):
+                np.add.at(moved, tuple(indices), values)
+        else:
+            moved[tuple(indices)] = values
+        return (out,)
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
+        (base, *indices, values), axes = operands, tuple(params["axes"])
+        base, values = leading(b, (base, values), (batched[0], batched[-1]), size)
+        if any(batched[1:-1]):
+            operands = (base, *_with_rows(b, indices, batched[1:-1], size), values)
+            return b.emit(self, operands, _rows_first(axes))
+        count = indices[0].type.rank
+        values = b.transpose(values, perm=(*range(1, count + 1), 0, *range(count + 1, values.type.rank)))
+        operands = (base, *indices, values)
+        return b.emit(self, operands, {"axes": tuple(a + 1 for a in axes)})
+
+
+class ScatterSum(Op):
+    """As a ``Scatter`` that accumulates, onto zeros of a ``shape``; made of one before kernels are. ``axes`` are the leading
+    ones."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        *indices, values = [t for t in types if isinstance(t, ArrayType)]
+        found = values.with_shape(tuple(params["shape"]))
+        shape = _check_indices(indices, params["axes"], found, same) + _rest(found, params["axes"])
+        if values.rank != len(shape) or tuple(params["axes"]) != tuple(range(len(indices))):
+            raise TypeError(f"values must be {values.with_shape(shape)}, axes the leading ones")
+        for e, f in zip(values.shape, shape, strict=True):
+            same(e, f)
+        return (found,)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        *indices, values = operands
+        out = np.zeros(params["shape"], values.dtype)
+        with np.errstate(all="ignore"):
+            np.add.at(out, tuple(indices), values)
+        return (out,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Place(Op):
+    """Operands base and a value that is added to, or replaces, the part of base at ``start`` with ``step``."""
+
+    accumulate: bool
+    linear: bool = True
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        base, value = types
+        if not isinstance(base, ArrayType) or not isinstance(value, ArrayType) or base.dtype is not value.dtype:
+            raise TypeError("takes two arrays of one dtype")
+        same_part(value.shape, base.shape, params["start"], params["step"], same)
+        return (base,)
+
+    def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
+        base, value = types
+        return settle_part(value.shape, base.shape, params)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        base, value = operands
+        out = np.array(base)
+        part = slices(params["start"], params["step"], value.shape)
+        with np.errstate(all="ignore"):
+            out[part] = out[part] + value if self.accumulate else value
+        return (out,)
+
+
+def _with_rows(b: Any, indices: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
+    """Indices for each place of a leading axis, after the number of that place."""
+    found = leading(b, indices, batched, size)
+    return [b.iota(shape=found[0].type.shape, axis=0, dtype=I64), *found]
+
+
+def _rows_first(axes: Sequence[int]) -> dict[str, Any]:
+    return {"axes": (0, *(a + 1 for a in axes))}
+
+
+def _gather_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    x, *indices = inputs
+
+    def add(base: Any) -> Any:
+        return b.scatter_add(base, *indices, cts[0], axes=params["axes"])
+
+    return [Into(add=add, dense=lambda: add(b.zeros_like(x))), *[ZERO] * len(indices)]
+
+
+def _scatter_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    _, *indices, _ = inputs
+    values = b.gather(cts[0], *indices, axes=params["axes"]) if wants[-1] else ZERO
+    return [cts[0], *[ZERO] * len(indices), values]
+
+
+def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """Of values written to one place only the last gets a cotangent."""
+    base, *indices, values = inputs
+    contributions: list[Contribution] = [ZERO] * len(inputs)
+    # What is read of the cotangent is read before it is overwritten, so that no copy is made.
+    if wants[-1]:
+        ct = b.gather(cts[0], *indices, axes=params["axes"])
+        for axis in range(indices[0].type.rank):
+            place = b.iota(shape=indices[0].type.shape, axis=axis, dtype=I64)
+            written = b.full(0, ArrayType(I64, tuple(base.type.shape[a] for a in params["axes"])))
+            every = tuple(range(len(params["axes"])))
+            last = b.gather(b.scatter_set(written, *indices, place, axes=every), *indices, axes=every)
+            rest = tuple(range(place.type.rank, ct.type.rank))
+            is_last = b.eq(last, place)
+            spread = b.broadcast(is_last, axes=rest, shape=ct.type.shape) if rest else is_last
+            ct = b.select(spread, ct, b.zeros_like(ct))
+        contributions[-1] = ct
+    if wants[0]:
+        contributions[0] = b.scatter_set(cts[0], *indices, b.zeros_like(values), axes=params["axes"])
+    return contributions
+
+
+def _slice_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    value = b.slice(cts[0], start=params["start"], step=params["step"], shape=inputs[1].type.shape) if wants[1] else ZERO
+    return [cts[0], value]
+
+
+def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    place = {"start": params["start"], "step": params["step"]}
+    value = b.slice(cts[0], **place, shape=inputs[1].type.shape) if wants[1] else ZERO
+    return [b.slice_set(cts[0], b.zeros_like(inputs[1]), **place) if wants[0] else ZERO, value]
+
+
+gather = Gather(name="gather", pullback=_gather_rule)
+scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
+scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
+slice_add = Place(name="slice_add", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_slice_add_rule)
+slice_set = Place(name="slice_set", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_slice_set_rule)
+scatter_sum = ScatterSum(
+    name="scatter_sum", typed=("shape",), extents=("shape",), nondifferentiable="derivatives are taken before it is made"
+)

@@ -1,0 +1,1 @@
+"""Regions, loops, custom rules, host calls, markers."""

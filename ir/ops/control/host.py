@@ -1,0 +1,167 @@
+"""Host: steps of a program that run in Python, once, in program order: ``print`` shows values, ``callback`` calls a function.
+
+As program ops they take dense buffers, those of their results last, and have no results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Same, leading
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.types import ArrayType, RefType, Type, dtype_of
+
+
+class Host(Op):
+    """The family. ``outputs(params)``: how many results it has."""
+
+    def outputs(self, params: Mapping[str, Any]) -> int:
+        return 0
+
+    def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
+        """The step as a program op: reads the first buffers and fills the rest, those of the results."""
+        self.evaluate(buffers, params, ())
+
+
+class Print(Host):
+    """Writes ``text`` to the standard output: a format string whose fields are the operands, by position.
+
+    ``scalars`` names, for each operand, the Python type ("bool", "int", "float") that it is shown as, or is empty.
+    """
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if len(params["scalars"]) != len(types):
+            raise TypeError(f"{len(params['scalars'])} scalars for {len(types)} operands")
+        return ()
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        """One print, of whole arrays."""
+        scalars = tuple("" if axis else scalar for axis, scalar in zip(batched, params["scalars"], strict=True))
+        found: tuple[Value, ...] = b.emit(self, operands, {**params, "scalars": scalars})
+        return found
+
+
+class Callback(Host):
+    """The results of a Python function of the operands after the first, which is the function's number, an i64 scalar: what a
+    program calls is an argument of it. ``dtypes`` and ``ranks`` give the results' types, ``shape`` all their extents in a row.
+    With ``constant`` its derivatives are zero, else there are none. The first ``axes`` axes of operands and results are not the
+    function's: it is called for each index along them.
+    """
+
+    def outputs(self, params: Mapping[str, Any]) -> int:
+        return len(params["ranks"])
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        results, extents = [], iter(params["shape"])
+        for dtype, rank in zip(params["dtypes"], params["ranks"], strict=True):
+            results.append(ArrayType(dtype_of(dtype), tuple(itertools.islice(extents, rank))))
+        if next(extents, None) is not None or any(len(t.shape) != r for t, r in zip(results, params["ranks"])):
+            raise TypeError(f"{len(params['shape'])} extents for ranks {list(params['ranks'])}")
+        if not types or types[0].dtype.name != "i64" or types[0].rank:
+            raise TypeError("the first operand must be the number of a function, an i64 scalar")
+        if not isinstance(types[0], RefType):
+            return tuple(results)
+        if [(t.dtype, t.rank) for t in types[len(types) - len(results) :]] != [(t.dtype, t.rank) for t in results]:
+            raise TypeError("the last operands must be the results' buffers")
+        return ()
+
+    def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
+        count = len(buffers) - self.outputs(params)
+        _call_along(buffers[0], buffers[1:count], buffers[count:], params["axes"])
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        extents = iter(params["shape"])
+        shape = [e for rank in params["ranks"] for e in (size, *itertools.islice(extents, rank))]
+        ranks = tuple(rank + 1 for rank in params["ranks"])
+        whole = leading(b, operands[1:], batched[1:], size)
+        changed = {**params, "shape": tuple(shape), "ranks": ranks, "axes": params["axes"] + 1}
+        found: tuple[Value, ...] = b.emit(self, (operands[0], *whole), changed)
+        return found
+
+
+class HostFunction:
+    """A Python function that programs call by its ``number``, while it is alive: its results are a list of arrays."""
+
+    __slots__ = ("__weakref__", "call", "number")
+
+    def __init__(self, call: Callable[..., Sequence[Any]]) -> None:
+        self.call = call
+        self.number = next(_numbers)
+        _functions[self.number] = self
+
+
+_numbers = itertools.count(1)
+_functions: WeakValueDictionary[int, HostFunction] = WeakValueDictionary()
+
+
+class Shown:
+    """A value as a field of a format string; arrays take the format of their elements."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def __format__(self, spec: str) -> str:
+        if spec and isinstance(self.value, np.ndarray) and self.value.ndim:
+            return np.array2string(self.value, formatter={"all": lambda element: format(element, spec)})
+        return format(self.value, spec)
+
+
+def show(*values: Any, text: str, scalars: Sequence[str]) -> tuple[()]:
+    """The meaning of ``print``."""
+    plain = [np.asarray(v).item() if scalar else v[()] for v, scalar in zip(values, scalars, strict=True)]
+    print(text.format(*map(Shown, plain)), end="")
+    return ()
+
+
+def call(number: Any, *operands: Any, axes: int, shape: Any, ranks: Any, dtypes: Any, constant: bool) -> tuple[Any, ...]:
+    """The meaning of ``callback``. Raises LookupError for a function that is gone, or of another process."""
+    if not axes:
+        return tuple(_function(number)(*operands))
+    extents = iter(shape)
+    shapes = [tuple(itertools.islice(extents, rank)) for rank in ranks]
+    results = tuple(np.empty(s, dtype_of(t).numpy) for s, t in zip(shapes, dtypes, strict=True))
+    _call_along(number, operands, results, axes)
+    return results
+
+
+def _call_along(number: Any, operands: Sequence[Any], results: Sequence[Any], axes: int) -> None:
+    """Call a function for each index along the first axes, into arrays of results."""
+    function = _function(number)
+    for index in np.ndindex((*operands, *results)[0].shape[:axes] if axes else ()):
+        for whole, part in zip(results, function(*(x[(*index, ...)] for x in operands)), strict=True):
+            whole[index] = part
+
+
+def _function(number: Any) -> Callable[..., Sequence[Any]]:
+    found = _functions.get(int(number))
+    if found is None:
+        raise LookupError(f"no function has number {int(number)} in this process")
+    return found.call
+
+
+def _no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    if not params["constant"]:
+        raise NoDerivative(
+            "a Python function that is called back has no derivative of its own; give it a rule by pb.custom_vjp "
+            "or pb.extend.defvjp"
+        )
+    return [ZERO] * len(inputs)
+
+
+_HOST = {"effect": "effect", "vocabularies": frozenset({"func", "program"})}
+
+print_ = Print(name="print", reference=show, nondifferentiable="it has no result", **_HOST)  # type: ignore[arg-type]
+callback = Callback(name="callback", reference=call, pullback=_no_rule, extents=("shape",), **_HOST)  # type: ignore[arg-type]

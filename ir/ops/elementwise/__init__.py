@@ -1,0 +1,1 @@
+"""Scalar functions and their semantics."""

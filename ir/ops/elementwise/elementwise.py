@@ -1,0 +1,754 @@
+"""Elementwise ops: one scalar function applied at every index. They serve arrays and kernel scalars alike.
+
+A row's ``pullback`` is ``each(...)``: one function per operand, called as ``(b, ct, out, *operands, **params)`` if that
+operand is wanted. ``llvm`` and ``cuda`` spell the scalar function, by kind of element where kinds differ: an instruction
+template over ``{t}`` (type), ``{m}`` (its intrinsic suffix) and ``{0}``, ``{1}``, ...; ``recipe`` for a composition of kernel ops
+that codegen keeps under the op's name; ``ufunc:NAME`` for the
+native loop of a NumPy or SciPy ufunc, ``ufunc:NAME k/n`` for the result k of one that has n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.op import ZERO, Contribution, Op, Rule, Same
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.types import BOOL, COMPLEX_OF, ArrayType, Type
+from pullback.ir.ops.elementwise import semantics as meaning
+
+Partial = Callable[..., Contribution]
+Spelling = str | Mapping[str, str]
+BOTH = frozenset({"func", "kernel"})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Elementwise(Op):
+    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T), "dtype" (a param), "part"
+    (the type of a part of a complex number, of real ones the same) or "complex" (two parts -> the complex type).
+
+    ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``: whether
+    the slope may be infinite where the value is finite and at an end of its range, as that of a root is at 0; what is to be done
+    with a zero behind it says ``ir/passes/singular/strong_zero.py``. ``derivative_of``: the name of the function whose derivative
+    it is and whose exponential it shares, so that beside that it costs little.
+    """
+
+    arity: int = 1
+    kinds: str = "f"
+    gives: str = "same"
+    cheap: bool = False
+    steep: Callable[[Mapping[str, Any]], bool] | None = None
+    derivative_of: str = ""
+    llvm: Spelling = "recipe"
+    cuda: Spelling = ""
+    vocabularies: frozenset[str] = BOTH
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if len(types) != self.arity:
+            raise TypeError(f"takes {self.arity} operands, got {len(types)}")
+        one = types[0]
+        is_usual = self.gives == "same" and isinstance(one, ArrayType) and one.dtype.kind in self.kinds
+        if is_usual and types.count(one) == len(types):
+            return (one,)
+        arrays: list[ArrayType] = []
+        for t in types:
+            if not isinstance(t, ArrayType):
+                raise TypeError("takes arrays, not references")
+            arrays.append(t)
+        first = arrays[0]
+        for other in arrays[1:]:
+            if len(other.shape) != len(first.shape):
+                raise TypeError("operands must have one shape")
+            for a, b in zip(first.shape, other.shape, strict=True):
+                same(a, b)
+        data = arrays[1:] if self.gives == "select" else arrays
+        if self.gives == "select" and first.dtype is not BOOL:
+            raise TypeError("the first operand must be bool")
+        dtype = data[0].dtype
+        for t in data:
+            if t.dtype is not dtype:
+                raise TypeError("operands must have one dtype")
+        if dtype.kind not in self.kinds:
+            raise TypeError(f"is not defined for {dtype}")
+        match self.gives:
+            case "bool":
+                return (ArrayType(BOOL, first.shape),)
+            case "dtype":
+                return (ArrayType(params["dtype"], first.shape),)
+            case "part":
+                return (ArrayType(first.dtype.part, first.shape),)
+            case "complex":
+                if first.dtype not in COMPLEX_OF:
+                    raise TypeError(f"there are no complex numbers of {first.dtype}")
+                return (ArrayType(COMPLEX_OF[first.dtype], first.shape),)
+        return (first if first.dtype is dtype else ArrayType(dtype, first.shape),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        with np.errstate(all="ignore"):
+            result = self.function(*operands, **params)
+        return (np.asarray(result, types[0].dtype.numpy),)
+
+    def spelling(self, target: str, kind: str) -> str:
+        """The spelling for "llvm" or "cuda" and an element kind."""
+        table: Spelling = getattr(self, target)
+        return table if isinstance(table, str) else table[kind]
+
+
+def each(*partials: Partial) -> Rule:
+    """A rule made of one function per operand; only those of wanted operands are called."""
+
+    def rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+        return [
+            partial(b, cts[0], outputs[0], *inputs, **params) if want else ZERO
+            for partial, want in zip(partials, wants, strict=True)
+        ]
+
+    return rule
+
+
+def no(b: Any, ct: Value, out: Value, *inputs: Value, **params: Any) -> Contribution:
+    """The derivative is zero almost everywhere, or the operand selects."""
+    return ZERO
+
+
+def known(name: str, *partials: Partial) -> Elementwise:
+    """A function of the operands after the first, which is its value: computed by a formula that has more digits, or costs less,
+    than what has the right derivatives."""
+    return Elementwise(
+        name=name, reference=lambda value, *operands: np.array(value), arity=1 + len(partials), cheap=True, cuda="{0}",
+        pullback=each(no, *partials),
+    )  # fmt: skip
+
+
+def const_like(b: Any, value: Any, x: Value) -> Value:
+    """A constant with the type of ``x``."""
+    found: Value = b.full(value, x.type)
+    return found
+
+
+def _scaled(b: Any, ct: Value, factor: float) -> Value:
+    found: Value = b.mul(ct, const_like(b, factor, ct))
+    return found
+
+
+def _quotient(b: Any, x: Value, y: Value) -> Value:
+    """x / y. By a root it is x times its inverse, which is never too large, and which the root's own derivative takes, too."""
+    maker = b.maker(y)
+    is_root = maker is not None and maker.op.name == "sqrt" and y.type.dtype.kind == "f"
+    found: Value = b.mul(x, b.div(const_like(b, 1.0, y), y)) if is_root else b.div(x, y)
+    return found
+
+
+def _where(b: Any, condition: Value, x: Value) -> Value:
+    found: Value = b.select(condition, x, b.zeros_like(x))
+    return found
+
+
+def _arith(llvm: Spelling, cuda: str) -> dict[str, Any]:
+    return {"llvm": llvm, "cuda": cuda, "cheap": True}
+
+
+def as_complex(b: Any, x: Value) -> Value:
+    """A real value as a complex one."""
+    found: Value = b.cast(x, dtype=COMPLEX_OF[x.type.dtype])
+    return found
+
+
+def _unary(name: str, partial: Partial, reference: Any = "", cuda: str = "", llvm: Spelling = "recipe", **kw: Any) -> Elementwise:
+    """A floating-point function of one operand, called ``name`` in NumPy's namespace unless ``reference`` says otherwise."""
+    return Elementwise(
+        name=name, reference=reference or f"numpy.{name}", pullback=each(partial), cuda=cuda or f"{name}({{0}})", llvm=llvm, **kw
+    )
+
+
+def _analytic(name: str, partial: Partial, reference: Any = "", **kw: Any) -> Elementwise:
+    """A function of one operand that is real or complex, and has a complex derivative."""
+    return _unary(name, partial, reference, kinds="fc", **kw)
+
+
+def _compare(name: str, reference: str, llvm: str, cuda: str) -> Elementwise:
+    return Elementwise(
+        name=name, reference=f"numpy.{reference}", arity=2, kinds="bifuc", gives="bool", pullback=each(no, no), cheap=True,
+        llvm={
+            "f": f"fcmp {'une' if llvm == 'ne' else 'o' + llvm} {{t}} {{0}}, {{1}}",
+            "i": f"icmp {llvm if llvm in ('eq', 'ne') else 's' + llvm} {{t}} {{0}}, {{1}}",
+            "u": f"icmp {llvm if llvm in ('eq', 'ne') else 'u' + llvm} {{t}} {{0}}, {{1}}",
+            "b": f"icmp {llvm if llvm in ('eq', 'ne') else 'u' + llvm} {{t}} {{0}}, {{1}}",
+        },
+        cuda=f"{{0}} {cuda} {{1}}",
+    )  # fmt: skip
+
+
+# arithmetic
+
+add = Elementwise(
+    name="add", reference="numpy.add", arity=2, kinds="bifuc", linear=True,
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: ct),
+    **_arith({"f": "fadd {t} {0}, {1}", "i": "add {t} {0}, {1}", "u": "add {t} {0}, {1}", "b": "or {t} {0}, {1}"}, "{0} + {1}"),
+)  # fmt: skip
+sub = Elementwise(
+    name="sub", reference="numpy.subtract", arity=2, kinds="ifuc", linear=True,
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(ct)),
+    **_arith({"f": "fsub {t} {0}, {1}", "i": "sub {t} {0}, {1}", "u": "sub {t} {0}, {1}"}, "{0} - {1}"),
+)  # fmt: skip
+mul = Elementwise(
+    name="mul", reference="numpy.multiply", arity=2, kinds="bifuc",
+    pullback=each(lambda b, ct, out, x, y: b.mul(ct, y), lambda b, ct, out, x, y: b.mul(ct, x)),
+    **_arith({"f": "fmul {t} {0}, {1}", "i": "mul {t} {0}, {1}", "u": "mul {t} {0}, {1}", "b": "and {t} {0}, {1}"}, "{0} * {1}"),
+)  # fmt: skip
+div = Elementwise(
+    name="div", reference="numpy.true_divide", arity=2, kinds="fc",
+    pullback=each(
+        lambda b, ct, out, x, y: b.div(ct, y),
+        lambda b, ct, out, x, y: b.neg(b.mul(ct, _quotient(b, out, y))),
+    ),
+    **_arith("fdiv {t} {0}, {1}", "{0} / {1}"),
+)  # fmt: skip
+floordiv = Elementwise(
+    name="floordiv", reference=meaning.floordiv, also=("numpy.floor_divide",), arity=2, kinds="ifu", pullback=each(no, no),
+    cuda="pb_floordiv({0}, {1})",
+)  # fmt: skip
+mod = Elementwise(
+    name="mod", reference=meaning.mod, also=("numpy.remainder",), arity=2, kinds="ifu",
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.floordiv(x, y)))),
+    cuda="pb_mod({0}, {1})",
+)  # fmt: skip
+fmod = Elementwise(
+    name="fmod", reference=meaning.fmod, also=("numpy.fmod",), arity=2, kinds="ifu",
+    pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.trunc(b.div(x, y))))),
+    llvm={"f": "ufunc:numpy.fmod", "i": "recipe", "u": "recipe"},
+    cuda={"f": "fmod({0}, {1})", "i": "pb_rem({0}, {1})", "u": "pb_rem({0}, {1})"},
+)  # fmt: skip
+idiv = Elementwise(
+    name="idiv", reference=meaning.idiv, arity=2, kinds="iu", pullback=each(no, no),
+    llvm={"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"}, cuda="{0} / {1}", vocabularies=frozenset({"kernel"}),
+)  # fmt: skip
+neg = Elementwise(
+    name="neg", reference="numpy.negative", kinds="ifuc", linear=True, pullback=each(lambda b, ct, out, x: b.neg(ct)),
+    **_arith({"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}", "u": "sub {t} zeroinitializer, {0}"}, "-{0}"),
+)  # fmt: skip
+fma = Elementwise(
+    name="fma", reference=meaning.fma, arity=3,
+    pullback=each(
+        lambda b, ct, out, x, y, z: b.mul(ct, y), lambda b, ct, out, x, y, z: b.mul(ct, x), lambda b, ct, out, x, y, z: ct
+    ),
+    **_arith("call {t} @llvm.fma.{m}({t} {0}, {t} {1}, {t} {2})", "fma({0}, {1}, {2})"),
+)  # fmt: skip
+
+
+def _abs_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    found = b.mul(as_complex(b, ct), b.conj(b.sign(x))) if x.type.dtype.is_complex else b.mul(ct, b.sign(x))
+    return _where(b, b.ne(x, b.zeros_like(x)), found)
+
+
+def _sign_partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
+    """Of complex numbers z / |z|: (ct - conj(ct out^2)) / 2|z|, and 0 at 0."""
+    if not x.type.dtype.is_complex:
+        return ZERO
+    turned = b.sub(ct, b.conj(b.mul(ct, b.mul(out, out))))
+    return _where(b, b.ne(x, b.zeros_like(x)), b.div(_scaled(b, turned, 0.5), as_complex(b, b.abs(x))))
+
+
+abs = Elementwise(
+    name="abs", reference="numpy.absolute", also=("numpy.abs", "numpy.fabs"), kinds="ifuc", gives="part",
+    pullback=each(_abs_partial),
+    **_arith(
+        {"f": "call {t} @llvm.fabs.{m}({t} {0})", "i": "call {t} @llvm.abs.{m}({t} {0}, i1 false)", "u": "recipe"},
+        "pb_abs({0})",
+    ),
+)  # fmt: skip
+sign = Elementwise(
+    name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifuc", pullback=each(_sign_partial), cheap=True,
+    cuda="pb_sign({0})",
+)  # fmt: skip
+copysign = Elementwise(
+    name="copysign", reference="numpy.copysign", arity=2, cheap=True,
+    pullback=each(
+        lambda b, ct, out, x, y: b.mul(ct, b.mul(b.copysign(const_like(b, 1, x), x), b.copysign(const_like(b, 1, x), y))),
+        no,
+    ),
+    llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})",
+)  # fmt: skip
+nextafter = Elementwise(
+    name="nextafter", reference="numpy.nextafter", arity=2, cuda="nextafter({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, x, y: b.select(b.eq(x, y), b.zeros_like(ct), ct), lambda b, ct, out, x, y: _where(b, b.eq(x, y), ct)
+    ),
+)  # fmt: skip
+"""The number after x on the way to y. It moves with x, but is y where they are equal."""
+gcd = Elementwise(name="gcd", reference="numpy.gcd", arity=2, kinds="iu", pullback=each(no, no), llvm="ufunc:numpy.gcd",
+                  cuda="pb_gcd({0}, {1})")  # fmt: skip
+
+
+def always(params: Mapping[str, Any]) -> bool:
+    return True
+
+
+def if_root(params: Mapping[str, Any]) -> bool:
+    """Whether the param ``root`` says that the power is a root whose argument is at its least where it is 0."""
+    return bool(params.get("root", False))
+
+
+def is_fractional(params: Mapping[str, Any]) -> bool:
+    """Whether the param ``fractional`` says that the exponent of a power is between 1 and 2."""
+    return bool(params.get("fractional", False))
+
+
+def _smallest_normal(b: Any, x: Value) -> Value:
+    return const_like(b, float(np.finfo(x.type.dtype.numpy).smallest_normal), x)
+
+
+def _has_slope(b: Any, x: Value, y: Value) -> Value:
+    """Where y * x**(y - 1) is not 0 times infinity or NaN: x**-1 overflows at subnormal numbers."""
+    if x.type.dtype.kind == "f":
+        is_usual = b.ge(b.abs(x), _smallest_normal(b, x))
+    else:
+        is_usual = b.bitand(b.ne(x, b.zeros_like(x)), b.eq(x, x))
+    return b.bitor(b.ne(y, b.zeros_like(y)), is_usual)
+
+
+def _is_constant(b: Any, x: Value) -> bool:
+    maker = b.maker(x)
+    while maker is not None and maker.op.name in ("broadcast", "cast", "reshape"):
+        maker = b.maker(maker.operands[0])
+    return maker is not None and maker.op.name == "const"
+
+
+def _is_flat(b: Any, y: Value) -> Value:
+    """Where no x**y underflows but that of 0."""
+    found: Value = b.lt(b.abs(y), const_like(b, 2.0**-3, y))
+    return found
+
+
+def _pow_by_base(b: Any, ct: Value, out: Value, x: Value, y: Value, **params: Any) -> Value:
+    """y x**(y - 1). Of subnormal x the power may overflow where y is small and the product does not: there it is out y / x."""
+    has_slope, less = _has_slope(b, x, y), b.sub(y, const_like(b, 1, y))
+    found = b.mul(y, b.pow(x, less))
+    if x.type.dtype.kind == "f" and not params and not _is_constant(b, y):
+        size = b.abs(x)
+        is_subnormal = b.bitand(b.lt(size, _smallest_normal(b, x)), b.gt(size, b.zeros_like(x)))
+        by_value = b.bitand(is_subnormal, _is_flat(b, y))
+        found = b.pow_slope_at(b.select(by_value, b.div(b.mul(out, y), x), found), x, y)
+    return _where(b, has_slope, b.mul(ct, found))
+
+
+def _pow_by_exponent(b: Any, ct: Value, out: Value, x: Value, y: Value, **params: Any) -> Value:
+    """out log(x): a subnormal ``out`` is multiplied last."""
+    has_slope = b.bitor(b.ne(x, b.zeros_like(x)), b.le(y, b.zeros_like(y)))
+    return _where(b, has_slope, b.mul(b.mul(ct, b.log(x)), out))
+
+
+def _pow_slope_by_base(b: Any, ct: Value, out: Value, value: Value, x: Value, y: Value) -> Value:
+    """y (y - 1) x**(y - 2), where that power may overflow alone as y (y - 1) x**(y - 1) / x."""
+    less = b.sub(y, const_like(b, 1, y))
+    power = b.pow(x, less)
+    usual = _pow_by_base(b, b.mul(ct, y), power, x, less)
+    by_value = b.bitand(_is_flat(b, y), b.ne(x, b.zeros_like(x)))
+    found: Value = b.select(by_value, b.mul(ct, b.div(b.mul(b.mul(y, power), less), x)), usual)
+    return found
+
+
+def _pow_slope_by_exponent(b: Any, ct: Value, out: Value, value: Value, x: Value, y: Value) -> Value:
+    """(1 + y log(x)) x**(y - 1), a product, of which infinite parts do not cancel."""
+    one = const_like(b, 1, y)
+    less = b.sub(y, one)
+    has_slope = b.bitor(b.ne(x, b.zeros_like(x)), b.le(less, b.zeros_like(y)))
+    return _where(b, has_slope, b.mul(ct, b.mul(b.add(b.mul(y, b.log(x)), one), b.pow(x, less))))
+
+
+pow_slope_at = known("pow_slope_at", _pow_slope_by_base, _pow_slope_by_exponent)
+"""y x**(y - 1), computed in one of two ways."""
+pow = Elementwise(
+    name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
+    pullback=each(_pow_by_base, _pow_by_exponent), cuda="pb_pow({0}, {1})", steep=if_root,
+)  # fmt: skip
+"""Params, for gradients alone (``ir/passes/singular/roots.py``): ``root``, ``fractional``."""
+
+# minimum and maximum: NaN wins; +0 is above -0, so that no result depends on an order
+
+
+def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores_nan: bool = False) -> Elementwise:
+    def side(b: Any, ct: Value, x: Value, y: Value) -> Value:
+        above = getattr(b, wins)(x, y)
+        if ignores_nan:
+            above = b.bitor(above, b.ne(y, y))
+        tie = _where(b, b.eq(x, y), _scaled(b, ct, 0.5))
+        found: Value = b.select(above, ct, tie)
+        return found
+
+    int_name = "max" if wins == "gt" else "min"
+    spelled = {
+        "f": f"call {{t}} @llvm.{llvm}.{{m}}({{t}} {{0}}, {{t}} {{1}})" if not ignores_nan else "recipe",
+        "i": f"call {{t}} @llvm.s{int_name}.{{m}}({{t}} {{0}}, {{t}} {{1}})",
+        "u": f"call {{t}} @llvm.u{int_name}.{{m}}({{t}} {{0}}, {{t}} {{1}})",
+        "b": ("or" if wins == "gt" else "and") + " {t} {0}, {1}",
+    }
+    return Elementwise(
+        name=name, reference=reference, also=(also,), arity=2, kinds="bifuc", cheap=True,
+        pullback=each(lambda b, ct, out, x, y: side(b, ct, x, y), lambda b, ct, out, x, y: side(b, ct, y, x)),
+        llvm=spelled, cuda=f"pb_{name}({{0}}, {{1}})",
+    )  # fmt: skip
+
+
+maximum = _extreme("maximum", meaning.maximum, "numpy.maximum", "maximum", "gt")
+minimum = _extreme("minimum", meaning.minimum, "numpy.minimum", "minimum", "lt")
+fmax = _extreme("fmax", meaning.fmax, "numpy.fmax", "maxnum", "gt", ignores_nan=True)
+fmin = _extreme("fmin", meaning.fmin, "numpy.fmin", "minnum", "lt", ignores_nan=True)
+clip = Elementwise(
+    name="clip", reference=meaning.clip, arity=3, kinds="ifu", cheap=True,
+    pullback=each(
+        lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.ge(x, lo), b.le(x, hi)), ct),
+        lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.lt(x, lo), b.le(lo, hi)), ct),
+        lambda b, ct, out, x, lo, hi: _where(b, b.gt(b.maximum(x, lo), hi), ct),
+    ),
+    cuda="pb_minimum(pb_maximum({0}, {1}), {2})",
+)  # fmt: skip
+
+# exponentials and logarithms
+
+LN2 = 0.6931471805599453
+LN10 = 2.302585092994046
+exp = _analytic("exp", lambda b, ct, out, x: b.mul(ct, out))
+exp2 = _analytic("exp2", lambda b, ct, out, x: b.mul(ct, _scaled(b, out, LN2)), also=("scipy.special.exp2",))
+expm1 = _analytic("expm1", lambda b, ct, out, x: b.mul(ct, b.exp(x)), also=("scipy.special.expm1",))
+log = _analytic("log", lambda b, ct, out, x: b.div(ct, x))
+log2 = _analytic("log2", lambda b, ct, out, x: b.div(_scaled(b, ct, 1.0 / LN2), x))
+log10 = _analytic("log10", lambda b, ct, out, x: b.div(_scaled(b, ct, 1.0 / LN10), x))
+log1p = _analytic("log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",))
+
+
+def _apart(b: Any, x: Value, y: Value) -> Value:
+    """x - y, and 0 for equal infinities."""
+    d = b.sub(x, y)
+    return b.select(b.bitand(b.eq(x, y), b.ne(d, d)), b.zeros_like(d), d)
+
+
+logaddexp = Elementwise(
+    name="logaddexp", reference="numpy.logaddexp", arity=2, cuda="pb_logaddexp({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, x, y))),
+        lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, y, x))),
+    ),
+)  # fmt: skip
+
+
+def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False, positive: bool = False) -> Value:
+    d: Value = b.mul(_scaled(b, ct, 0.5), b.div(const_like(b, 1.0, out), out))
+    return _where(b, b.ne(out, b.zeros_like(out)), d) if norm else d
+
+
+sqrt = _analytic(
+    "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
+    steep=lambda params: not params.get("norm") and not params.get("positive"), llvm="call {t} @llvm.sqrt.{m}({t} {0})",
+)  # fmt: skip
+"""Params ``norm``: it is the root of a sum of squares, whose derivatives at 0 are 0; ``positive``: the operand counts as
+positive (``ir/passes/singular/roots.py``)."""
+cbrt = _unary(
+    "cbrt", lambda b, ct, out, x, root=False: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), reference=meaning.cbrt,
+    also=("numpy.cbrt", "scipy.special.cbrt"), steep=if_root,
+)  # fmt: skip
+
+
+def _across(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
+    """ct x y / h**3, the size of what x / hypot(x, y) changes by with y."""
+    found: Value = b.div(b.mul(ct, b.mul(b.over_hypot(x, y, h), b.over_hypot(y, x, h))), h)
+    return _where(b, b.ne(h, b.zeros_like(h)), found)
+
+
+def _along(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
+    """ct y**2 / h**3, what x / hypot(x, y) changes by with x: the square of y / h may underflow where this does not."""
+    side = b.over_hypot(y, x, h)
+    found: Value = b.mul(ct, b.mul(side, b.div(side, h)))
+    return _where(b, b.ne(h, b.zeros_like(h)), found)
+
+
+over_hypot = Elementwise(
+    name="over_hypot", reference=meaning.over_hypot, arity=3, cheap=True, cuda="pb_over_hypot({0}, {1}, {2})",
+    pullback=each(
+        lambda b, ct, out, x, y, h: _along(b, ct, x, y, h), lambda b, ct, out, x, y, h: b.neg(_across(b, ct, x, y, h)), no
+    ),
+)  # fmt: skip
+"""A function of x and y alone, the derivative of hypot; the third operand is hypot(x, y), which is known where it is needed.
+The quotient of both has derivatives that cancel where one of x and y is much larger."""
+hypot = Elementwise(
+    name="hypot", reference="numpy.hypot", arity=2, cuda="pb_hypot({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, x, y: b.mul(ct, b.over_hypot(x, y, out)),
+        lambda b, ct, out, x, y: b.mul(ct, b.over_hypot(y, x, out)),
+    ),
+)  # fmt: skip
+
+# trigonometric and hyperbolic functions
+
+
+def _over_squares(b: Any, ct: Value, x: Value, y: Value) -> Value:
+    """ct x / (x**2 + y**2), in two steps, as the squares may be too small or too large; 0 at the origin and at infinity."""
+    size = b.hypot(x, y)
+    quotient = b.over_squares_at(b.div(b.div(x, size), size), x, y)
+    return _where(b, _has_angle(b, size), b.mul(ct, quotient))
+
+
+def _has_angle(b: Any, size: Value) -> Value:
+    found: Value = b.bitand(b.ne(size, b.zeros_like(size)), b.ne(size, const_like(b, math.inf, size)))
+    return found
+
+
+def _with_squares(b: Any, ct: Value, x: Value, y: Value, is_own: bool) -> Value:
+    """ct (y**2 - x**2) / (x**2 + y**2)**2, what x / (x**2 + y**2) changes by with x; with y by -2 ct x y / (x**2 + y**2)**2."""
+    size = b.hypot(x, y)
+    c, s = b.over_hypot(x, y, size), b.over_hypot(y, x, size)
+    product = b.mul(b.sub(s, c), b.add(s, c)) if is_own else _scaled(b, b.mul(c, s), -2.0)
+    return _where(b, _has_angle(b, size), b.div(b.div(b.mul(ct, product), size), size))
+
+
+over_squares_at = known(
+    "over_squares_at",
+    lambda b, ct, out, value, x, y: _with_squares(b, ct, x, y, True),
+    lambda b, ct, out, value, x, y: _with_squares(b, ct, x, y, False),
+)
+"""x / (x**2 + y**2). The derivatives of how that is computed are sums, whose parts overflow where they cancel."""
+
+
+sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
+cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
+tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
+one_minus_square = _analytic(
+    "one_minus_square", lambda b, ct, out, x: b.mul(ct, _scaled(b, x, -2.0)), meaning.one_minus_square, cheap=True,
+    cuda="((1 - {0}) * (1 + {0}))",
+)  # fmt: skip
+"""1 - x**2 as (1 - x) (1 + x), which is right near 1, with a derivative that is right near 0."""
+lorentzian = _analytic(
+    "lorentzian", lambda b, ct, out, x: b.mul(b.mul(b.mul(_scaled(b, ct, -2.0), out), x), out), meaning.lorentzian, cheap=True,
+    cuda="(1 / (1 + {0} * {0}))",
+)  # fmt: skip
+"""1 / (1 + x**2), with a derivative whose parts neither overflow nor underflow before it does."""
+asin = _analytic(
+    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(b.one_minus_square(x))), "numpy.arcsin", also=("numpy.asin",), steep=always
+)
+acos = _analytic(
+    "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(b.one_minus_square(x)))), "numpy.arccos", also=("numpy.acos",),
+    steep=always,
+)  # fmt: skip
+atan = _analytic("atan", lambda b, ct, out, x: b.mul(ct, b.lorentzian(x)), "numpy.arctan", also=("numpy.atan",))
+atan2 = Elementwise(
+    name="atan2", reference="numpy.arctan2", also=("numpy.atan2",), arity=2, cuda="atan2({0}, {1})",
+    pullback=each(
+        lambda b, ct, out, y, x: _over_squares(b, ct, x, y),
+        lambda b, ct, out, y, x: b.neg(_over_squares(b, ct, y, x)),
+    ),
+)  # fmt: skip
+sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))
+cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
+
+
+def _tanh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    """By x: what out leaves of 1 is lost where it is near 1."""
+    if not x.type.dtype.is_complex:
+        found: Value = b.mul(ct, b.sech2(x))
+        return found
+    inverse = b.div(const_like(b, 1, x), b.cosh(x))
+    turned: Value = b.mul(b.mul(ct, inverse), inverse)
+    return turned
+
+
+sech2 = _unary(
+    "sech2", lambda b, ct, out, x: b.mul(b.mul(_scaled(b, ct, -2.0), b.tanh(x)), out), meaning.sech2, cuda="pb_sech2({0})",
+    derivative_of="tanh",
+)  # fmt: skip
+"""The derivative of tanh, sech(x)**2, by the exponential of tanh where both are computed."""
+tanh = _analytic("tanh", _tanh_partial)
+
+
+def _over(b: Any, x: Value, y: Value) -> Value:
+    found: Value = b.div(x, y)
+    return found
+
+
+def _asinh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
+    one = const_like(b, 1, x)
+    if not x.type.dtype.is_complex:
+        return _over(b, ct, b.hypot(x, one))
+    turned = b.mul(x, const_like(b, 1j, x))
+    roots: Value = b.mul(b.sqrt(b.add(one, turned)), b.sqrt(b.sub(one, turned)))
+    return _over(b, ct, roots)
+
+
+asinh = _analytic("asinh", _asinh_partial, "numpy.arcsinh", also=("numpy.asinh",))
+acosh = _analytic(
+    "acosh",
+    lambda b, ct, out, x: b.div(ct, b.mul(b.sqrt(b.sub(x, const_like(b, 1, x))), b.sqrt(b.add(x, const_like(b, 1, x))))),
+    "numpy.arccosh", also=("numpy.acosh",), steep=always,
+)  # fmt: skip
+atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, b.one_minus_square(x)), "numpy.arctanh", also=("numpy.atanh",))
+
+# special functions
+
+TWO_OVER_SQRT_PI = 1.1283791670955126
+gauss = _unary(
+    "gauss", lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)), meaning.gauss, cuda="pb_gauss({0}, 1)"
+)
+"""exp(-x**2), to the last digits where the square is large."""
+erf = _unary("erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erf")
+erfc = _unary("erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erfc")
+logistic_pdf = _unary(
+    "logistic_pdf", lambda b, ct, out, x: b.neg(b.mul(b.mul(ct, b.tanh(_scaled(b, x, 0.5))), out)), meaning.logistic_pdf,
+    cuda="pb_logistic_pdf({0})", derivative_of="expit",
+)  # fmt: skip
+"""The derivative of expit, by the exponential of expit where both are computed."""
+expit = _unary(
+    "expit", lambda b, ct, out, x: b.mul(ct, b.logistic_pdf(x)), "scipy.special.expit", cuda="pb_expit({0})"
+)
+gammaln = _unary(
+    "gammaln",
+    lambda b, ct, out, x: b.mul(ct, b.digamma(x)),
+    reference=meaning.gammaln,
+    also=("scipy.special.gammaln",),
+    cuda="lgamma({0})",
+)
+digamma = _unary(
+    "digamma", lambda b, ct, out, x: b.mul(ct, b.polygamma(x, n=1)), "scipy.special.digamma", also=("scipy.special.psi",),
+    cuda="pb_digamma({0})",
+)  # fmt: skip
+polygamma = _unary(
+    "polygamma",
+    lambda b, ct, out, x, n: b.mul(ct, b.polygamma(x, n=n + 1)),
+    reference=meaning.polygamma,
+    cuda="pb_polygamma({0}, {n})",
+)
+
+# rounding
+
+floor = _unary("floor", no, cheap=True, llvm="call {t} @llvm.floor.{m}({t} {0})")
+ceil = _unary("ceil", no, cheap=True, llvm="call {t} @llvm.ceil.{m}({t} {0})")
+trunc = _unary("trunc", no, cheap=True, also=("numpy.fix",), llvm="call {t} @llvm.trunc.{m}({t} {0})")
+rint = _unary("rint", no, cheap=True, kinds="fc", llvm="call {t} @llvm.rint.{m}({t} {0})")
+
+# comparisons, choice, bits
+
+eq = _compare("eq", "equal", "eq", "==")
+ne = _compare("ne", "not_equal", "ne", "!=")
+lt = _compare("lt", "less", "lt", "<")
+le = _compare("le", "less_equal", "le", "<=")
+gt = _compare("gt", "greater", "gt", ">")
+ge = _compare("ge", "greater_equal", "ge", ">=")
+select = Elementwise(
+    name="select", reference="numpy.where", arity=3, kinds="bifuc", gives="select", linear=True, cheap=True,
+    pullback=each(
+        no,
+        lambda b, ct, out, c, x, y: b.select(c, ct, b.zeros_like(ct)),
+        lambda b, ct, out, c, x, y: b.select(c, b.zeros_like(ct), ct),
+    ),
+    llvm="select {c} {0}, {t} {1}, {t} {2}", cuda="{0} ? {1} : {2}",
+)  # fmt: skip
+bitand = Elementwise(
+    name="bitand",
+    reference="numpy.bitwise_and",
+    arity=2,
+    kinds="biu",
+    pullback=each(no, no),
+    **_arith("and {t} {0}, {1}", "{0} & {1}"),
+)
+bitor = Elementwise(
+    name="bitor",
+    reference="numpy.bitwise_or",
+    arity=2,
+    kinds="biu",
+    pullback=each(no, no),
+    **_arith("or {t} {0}, {1}", "{0} | {1}"),
+)
+bitxor = Elementwise(
+    name="bitxor",
+    reference="numpy.bitwise_xor",
+    arity=2,
+    kinds="biu",
+    pullback=each(no, no),
+    **_arith("xor {t} {0}, {1}", "{0} ^ {1}"),
+)
+bitnot = Elementwise(
+    name="bitnot", reference="numpy.invert", kinds="biu", pullback=each(no), cheap=True,
+    llvm="recipe", cuda={"b": "!{0}", "i": "~{0}", "u": "~{0}"},
+)  # fmt: skip
+shl = Elementwise(
+    name="shl",
+    reference=meaning.shl,
+    also=("numpy.left_shift",),
+    arity=2,
+    kinds="iu",
+    pullback=each(no, no),
+    cheap=True,
+    cuda="pb_shl({0}, {1})",
+)
+shr = Elementwise(
+    name="shr",
+    reference=meaning.shr,
+    also=("numpy.right_shift",),
+    arity=2,
+    kinds="iu",
+    pullback=each(no, no),
+    cheap=True,
+    cuda="pb_shr({0}, {1})",
+)
+
+# random bits
+
+mulhi = Elementwise(
+    name="mulhi", reference=meaning.mulhi, arity=2, kinds="u", pullback=each(no, no), cheap=True, cuda="pb_mulhi({0}, {1})"
+)
+philox = Elementwise(
+    name="philox", reference=meaning.philox, arity=6, kinds="u", pullback=each(*[no] * 6),
+    cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})",
+)  # fmt: skip
+
+behind = Elementwise(
+    name="behind", reference=lambda x, after: np.array(x), arity=2, kinds="f", cheap=True, cuda="{0}",
+    pullback=each(lambda b, ct, out, x, after: ct, no),
+)  # fmt: skip
+"""The first operand, in a kernel that has the second one: what is computed from it is not computed before."""
+
+# conversions
+
+
+def _cast_partial(b: Any, ct: Value, out: Value, x: Value, dtype: Any) -> Contribution:
+    if not dtype.is_inexact:
+        return ZERO
+    found: Value = b.cast(ct, dtype=x.type.dtype)
+    return found
+
+
+cast = Elementwise(
+    name="cast", reference=meaning.cast, kinds="bifuc", gives="dtype", typed=("dtype",), linear=True, cheap=True,
+    pullback=each(_cast_partial), llvm="cast", cuda="pb_cast<{t}>({0})",
+)  # fmt: skip
+bitcast = Elementwise(
+    name="bitcast", reference=meaning.bitcast, kinds="bifu", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
+    llvm="bitcast", cuda="pb_bitcast<{t}>({0})",
+)  # fmt: skip
+
+# what only kernels have
+
+KERNEL = frozenset({"kernel"})
+raw_shl = Elementwise(
+    name="raw_shl",
+    reference="numpy.left_shift",
+    arity=2,
+    kinds="iu",
+    pullback=each(no, no),
+    vocabularies=KERNEL,
+    **_arith("shl {t} {0}, {1}", "{0} << {1}"),
+)
+raw_shr = Elementwise(
+    name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
+    **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
+)  # fmt: skip
+ratio = Elementwise(
+    name="ratio", reference=meaning.ratio, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
+    llvm="fdiv {t} {0}, {1}", cuda="{0} / {1}",
+)  # fmt: skip
+lookup = Elementwise(
+    name="lookup", reference=meaning.lookup, kinds="u", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
+    llvm="lookup", vocabularies=KERNEL,
+)  # fmt: skip

@@ -1,0 +1,78 @@
+"""What only kernels have for elementary functions: floats taken apart and put together by powers of two, and code that runs
+where an argument is unusual.
+
+``scalb``, ``significand`` and ``exponent`` are single instructions on some processors; elsewhere they are spelled out
+(``pullback.codegen.math.legalize``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.op import Op, Same
+from pullback.ir.core.structure import Block
+from pullback.ir.core.types import BOOL, Type, scalar
+from pullback.ir.ops.elementwise.elementwise import Elementwise, each, no
+
+KERNEL = frozenset({"kernel"})
+Array = Any
+
+def scalb(x: Array, k: Array) -> Array:
+    """x * 2**k, rounded once, for a whole number k."""
+    kept = np.where(np.isfinite(k), np.clip(k, -5000, 5000), 0).astype(np.int32)
+    return np.where(np.isfinite(k), np.ldexp(x, kept), np.where(k > 0, x * np.inf, x * k))
+
+
+def significand(x: Array) -> Array:
+    """x / 2**exponent(x), which lies in [3/4, 3/2): 1 for infinity and zeros, NaN for NaN and below zero."""
+    m, _ = np.frexp(x)
+    m = np.where(m < 0.75, m * 2, m)
+    m = np.where((x == 0) | (x == np.inf), 1.0, m)
+    return np.where(x < 0, np.nan, m).astype(np.asarray(x).dtype)
+
+
+def exponent(x: Array) -> Array:
+    """The whole number k with x = significand * 2**k: -inf for zeros, inf for infinity, NaN for NaN; any below zero."""
+    m, k = np.frexp(x)
+    k = np.where(m < 0.75, k - 1, k).astype(np.asarray(x).dtype)
+    k = np.where(x == 0, -np.inf, k)
+    return np.where(np.isfinite(x), k, x).astype(np.asarray(x).dtype)
+
+
+class Cold(Op):
+    """Defines ``function``, which ``rare`` instructions after it name: the region, which reads nothing from outside. It stands at
+    the top of a kernel, so that passes do not have it more than once, and emitted code only if it is short."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types or len(regions) != 1:
+            raise TypeError("takes no operands and has one region")
+        return ()
+
+
+class Rare(Op):
+    """Operands: a condition, as many usual values as ``usual`` says, and what the parameters of ``function`` are. That gives
+    as many values as are usual; they are the results where the condition holds, the usual ones elsewhere. It runs only if
+    the condition holds; on a vector, if it does in some lane: it must be sound in all.
+    """
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types[0] != scalar(BOOL):
+            raise TypeError("the first operand must be bool")
+        return tuple(types[1 : 1 + params["usual"]])
+
+
+def _part(name: str, reference: Any, arity: int, cuda: str) -> Elementwise:
+    return Elementwise(
+        name=name, reference=reference, arity=arity, pullback=each(*[no] * arity), cheap=True, llvm="parts", cuda=cuda,
+        vocabularies=KERNEL,
+    )  # fmt: skip
+
+
+scalb_ = _part("scalb", scalb, 2, "scalbn({0}, (int){1})")
+significand_ = _part("significand", significand, 1, "pb_significand({0})")
+exponent_ = _part("exponent", exponent, 1, "pb_exponent({0})")
+cold = Cold(name="cold", vocabularies=KERNEL)
+rare = Rare(name="rare", vocabularies=KERNEL)

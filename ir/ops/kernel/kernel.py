@@ -1,0 +1,332 @@
+"""Kernel ops. A kernel reads and writes memory through references and loops over iteration spaces; its scalars are rank-0
+arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and passed at launch.
+
+``for`` has three forms. With ``combine`` (one elementwise op's name, "argmax" or "argmin" a carried value) each iteration
+yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
+iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
+combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
+nothing are independent unless ``ordered``; ``apart`` promises that each also writes places of its own, where that is not seen.
+``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often, ``about``, that
+there are so many.
+``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.core.op import Op, Same
+from pullback.ir.core.structure import Block, Value, walk
+from pullback.ir.core.types import I64, RefType, Type, scalar
+from pullback.ir.shapes.extents import product
+
+KERNEL = frozenset({"kernel"})
+MOST_PRIVATE = 1 << 18
+
+
+def _ref(t: Type) -> RefType:
+    if not isinstance(t, RefType):
+        raise TypeError(f"expected a reference, found {t}")
+    return t
+
+
+def is_strided(v: Value) -> bool:
+    """Whether a value is a strided reference."""
+    return isinstance(v.type, RefType) and v.type.layout == "strided"
+
+
+def _scalars(types: Sequence[Type], count: int, dtype: Any = I64) -> None:
+    if len(types) != count or any(t != scalar(dtype) for t in types):
+        raise TypeError(f"expected {count} {dtype} scalars, found {', '.join(map(str, types))}")
+
+
+class Extent(Op):
+    """The value of a size (param ``size``), or of a literal extent."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+class Threads(Op):
+    """How many threads loops may run on. It may decide how a result is computed, never what the result is."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+class Chosen(Op):
+    """What was chosen on the machine at hand, as bits of a number: params ``subject`` and ``dtype``, and ``of``, the extents of
+    what it is about. It may decide how a result is computed."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if types:
+            raise TypeError("takes no operands")
+        return (scalar(I64),)
+
+
+class Stride(Op):
+    """How many bytes apart neighbours along an axis (param ``axis``) of a strided reference are; what is not strided has none."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (ref,) = types
+        if _ref(ref).layout != "strided" or not 0 <= params["axis"] < ref.rank:
+            raise TypeError("takes a strided reference that has that axis")
+        return (scalar(I64),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Load(Op):
+    """Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index an axis."""
+
+    masked: bool = False
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        if self.masked:
+            _scalars(types[1:2], 1, "bool")
+        _scalars(types[2 if self.masked else 1 :], ref.rank)
+        return (scalar(ref.dtype),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Store(Op):
+    """Operands: the value, a reference, with ``masked`` a condition, one index an axis."""
+
+    masked: bool = False
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[1])
+        _scalars(types[:1], 1, ref.dtype)
+        if self.masked:
+            _scalars(types[2:3], 1, "bool")
+        _scalars(types[3 if self.masked else 2 :], ref.rank)
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AddTo(Store):
+    """Adds an integer to an element, by whatever number of threads and in any order; operands as of ``store``."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        if not _ref(types[1]).dtype.is_integer:
+            raise TypeError("takes integers, whose sums do not depend on their order")
+        return super().infer(types, params, regions, same)
+
+
+class Sub(Op):
+    """The part of a reference at one index of its first axis: a reference of one rank less."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        _scalars(types[1:], 1)
+        if not ref.rank:
+            raise TypeError("the reference has rank 0")
+        return (RefType(ref.dtype, ref.shape[1:], ref.layout, ref.space),)
+
+
+class Lying(Op):
+    """A strided matrix as products read it, and dense memory that may become a copy of it: the one or the other, so that
+    neighbours along one axis are neighbours in memory, and along the other one further apart than the first axis is long."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        one, other = map(_ref, types)
+        if one.layout != "strided" or other.layout != "c" or one.rank != 2 or (one.dtype, 2) != (other.dtype, other.rank):
+            raise TypeError("takes a strided reference of rank 2, and a dense one like it")
+        for e, f in zip(one.shape, other.shape):
+            same(e, f)
+        return (one,)
+
+
+class Either(Op):
+    """One of two references of a dtype and a shape, by a condition: the first one if it holds. Strided."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types[:1], 1, "bool")
+        one, other = _ref(types[1]), _ref(types[2])
+        if (one.dtype, one.rank, one.space) != (other.dtype, other.rank, other.space):
+            raise TypeError("takes two references of one dtype, rank and space")
+        for e, f in zip(one.shape, other.shape):
+            same(e, f)
+        return (RefType(one.dtype, one.shape, "strided", one.space),)
+
+
+class AsRows(Op):
+    """A strided reference of two axes as a dense one that has rows of some length: neighbours along its last axis are neighbours
+    in memory, and those along the first one a whole number of elements apart. ``turned``: it is the other way round, and so are
+    the axes of the result."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
+
+
+class AsLine(Op):
+    """A strided reference of two axes as a dense one of one axis: all its elements, column by column, which lie one behind the
+    other in memory."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, (product(ref.shape),), "c", ref.space),)
+
+
+class Near(Op):
+    """Some rows of a strided matrix, the first one and how many are given, as a dense reference that has the indices of the
+    matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read. With the first column
+    and how many, only these columns of them: a tile, as narrow as ``codegen.cpu.loops.stage_rows`` has tiles unless the matrix
+    has rows."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref = _ref(types[0])
+        _scalars(types[1:], 4 if len(types) > 3 else 2)
+        if ref.layout != "strided" or ref.rank != 2:
+            raise TypeError("takes a strided reference of rank 2")
+        return (RefType(ref.dtype, ref.shape, "c", ref.space),)
+
+
+class EitherRows(Op):
+    """A matrix as ``near`` gives it: itself if a condition holds, as ``as_rows`` does with a strided one, or a copy of some rows.
+    Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, how many elements apart its
+    rows are, and the column that it begins with, if that is not the first one."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        ref, copy = _ref(types[1]), _ref(types[2])
+        _scalars(types[:1], 1, "bool")
+        _scalars(types[3:], 3 if len(types) > 5 else 2)
+        if ref.rank != 2 or copy.layout != "c" or copy.rank not in (1, 2) or copy.dtype is not ref.dtype:
+            raise TypeError("takes a reference of rank 2, and a dense one for the copy")
+        return (RefType(ref.dtype, ref.shape, "c", ref.space),)
+
+
+class Local(Op):
+    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop
+    that it is in, runs. With an operand, only so many entries of the first axis are there."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types[:1], min(len(types), 1))
+        if len(types) > 1:
+            raise TypeError("takes one operand at most, the number of entries of the first axis")
+        shape = tuple(params["shape"])
+        if not all(isinstance(e, int) for e in shape):
+            raise TypeError("the extents must be numbers")
+        return (RefType(params["dtype"], shape, space="stack"),)
+
+
+class Private(Op):
+    """Memory like that of a dense reference, contents undefined, for one run of the region that it is in. Runs side by side have
+    one each, if it takes at most ``MOST_PRIVATE`` bytes; larger memory is the reference's own, which others must not use then."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (ref,) = types
+        if _ref(ref).layout != "c":
+            raise TypeError("takes a dense reference")
+        return (ref,)
+
+
+class For(Op):
+    """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
+    values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
+    a list of combiners, too; their values come first, are carried, and each yields what its combiner makes of it and an element.
+    ``most``: how many iterations there are at most, where that is known.
+    """
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (region,) = regions
+        _scalars(types[:1], 1)
+        carried = tuple(types[1:])
+        combine, scanned = params.get("combine"), len(params.get("scan", ()))
+        expected = (scalar(I64), *(carried if combine is None and not scanned else carried[:scanned]))
+        if tuple(v.type for v in region.parameters) != expected:
+            raise TypeError(f"the region must take ({', '.join(map(str, expected))})")
+        if tuple(v.type for v in region.results) != carried:
+            raise TypeError(f"the region must yield ({', '.join(map(str, carried))})")
+        if combine is not None or scanned:
+            combined_values(combine or (), carried[scanned:])
+        for name, before, after in zip(params.get("scan", ()), region.parameters[1:], region.results):
+            if scanned_element(region, name, before, after) is None:
+                raise TypeError(f"the region must yield {name} of a scanned value and an element, and use the value once")
+        return carried
+
+
+def scanned_element(region: Block, combiner: str, before: Value, after: Value) -> Value | None:
+    """The element that a region combines with a scanned value; None if it does anything else with it."""
+    readers = [i for i in walk(region) if before in i.operands]
+    if len(readers) != 1 or readers[0].op.name != combiner or readers[0].results != (after,):
+        return None
+    first, second = readers[0].operands
+    return second if first is before and second is not before else None
+
+
+def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tuple[str, tuple[Any, ...]]]:
+    """Each combiner with the carried values that are its own: two for argmax and argmin, else one. Raises TypeError."""
+    found, rest = [], list(carried)
+    for name in combine:
+        width = 2 if name.startswith("arg") else 1
+        if len(rest) < width:
+            raise TypeError("fewer carried values than combiners")
+        found.append((name, tuple(rest[:width])))
+        rest = rest[width:]
+    if rest:
+        raise TypeError("more carried values than combiners")
+    return found
+
+
+class If(Op):
+    """Runs its region (no parameters, no results) if its operand is true."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (region,) = regions
+        _scalars(types, 1, "bool")
+        if region.parameters or region.results:
+            raise TypeError("the region takes and yields nothing")
+        return ()
+
+
+class Fail(Op):
+    """The kernel's status becomes ``code`` (positive) if the operand is true and no earlier failure was seen."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types, 1, "bool")
+        return ()
+
+
+class Prefetch(Op):
+    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing. With
+    ``near`` it will be read at once, and is brought nearest."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        _scalars(types[1:], _ref(types[0]).rank)
+        return ()
+
+
+extent = Extent(name="extent", vocabularies=KERNEL)
+threads = Threads(name="threads", effect="effect", vocabularies=KERNEL)
+chosen = Chosen(name="chosen", extents=("of",), effect="effect", vocabularies=KERNEL)
+stride = Stride(name="stride", vocabularies=KERNEL)
+load = Load(name="load", vocabularies=KERNEL)
+load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
+store = Store(name="store", effect="effect", vocabularies=KERNEL)
+store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KERNEL)
+add_to = AddTo(name="add_to", effect="effect", vocabularies=KERNEL)
+local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
+private = Private(name="private", vocabularies=KERNEL)
+sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
+lying = Lying(name="lying", effect="effect", vocabularies=KERNEL)
+either = Either(name="either", vocabularies=KERNEL)
+as_rows = AsRows(name="as_rows", vocabularies=KERNEL)
+as_line = AsLine(name="as_line", vocabularies=KERNEL)
+near = Near(name="near", effect="effect", vocabularies=KERNEL)
+either_rows = EitherRows(name="either_rows", vocabularies=KERNEL)
+prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
+for_ = For(name="for", effect="effect", vocabularies=KERNEL)
+if_ = If(name="if", effect="effect", vocabularies=KERNEL)
+fail = Fail(name="fail", effect="fails", vocabularies=KERNEL)

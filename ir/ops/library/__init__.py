@@ -1,0 +1,1 @@
+"""Ops done by BLAS, LAPACK, pocketfft, NumPy sorts."""

@@ -1,0 +1,143 @@
+"""Discrete Fourier transforms along one axis, by the loops of NumPy's pocketfft; none is scaled.
+
+``fft`` is y[k] = sum of x[j] exp(-2 pi i j k / n) and ``ifft`` the same with exp(+...); each is its own transpose. ``rfft`` gives
+the first n // 2 + 1 of these for real x, and ``irfft`` n real values from as many, whose other half is their conjugate: the
+transpose of one is the other, but for conjugates and a factor 2 of the values that have one in the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.op import Contribution, Op, Same, resolve
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.types import COMPLEX_OF, F32, F64, I64, ArrayType, RefType, Type
+from pullback.ir.ops.elementwise.elementwise import const_like
+from pullback.ir.ops.kernel.kernel import KERNEL
+from pullback.ir.ops.library.routines import Library
+
+# kernels
+
+
+MODULE = "numpy.fft._pocketfft_umath"
+
+
+def _run(routine: str, x: Any, out: Any, axis: int) -> None:
+    """Call a loop of pocketfft from Python."""
+    resolve(f"{MODULE}.{routine}")(x, x.real.dtype.type(1), axes=[(axis,), (), (axis,)], out=out)
+
+
+def _whole(ref: Any, is_complex: bool) -> Any:
+    """Complex numbers for their parts along the last axis, in the same memory."""
+    return ref.view(np.result_type(ref.dtype, np.complex64))[..., 0] if is_complex else ref
+
+
+def _lines(x: Any, out: Any, routine: str, axis: int) -> None:
+    _run(routine, _whole(x, routine[0] != "r"), _whole(out, routine != "irfft"), axis)
+
+
+class Lines(Library):
+    """Operands: the values and the results, dense, complex ones as parts along a last axis. ``routine`` names the loop, and the
+    transforms are along ``axis``, the first or the last one of numbers."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        refs = [t for t in types if isinstance(t, RefType) and t.layout == "c" and t.dtype in (F32, F64)]
+        if len(refs) != 2 or len(types) != 2 or refs[0].dtype is not refs[1].dtype:
+            raise TypeError("takes two dense references of f32 or of f64")
+        return ()
+
+    def call(self, operands: Sequence[Any], params: Mapping[str, Any]) -> None:
+        self.function(*operands, **params)
+
+
+lines = Lines(
+    name="fourier_lines", reference=_lines, routine=f"{MODULE}.{{}}", ranks=(), reads=(0,), writes=(1,),
+    arguments=lambda params: [], fit=lambda shapes, params, same: None,
+    products=lambda shapes, params: int(2.5 * np.prod(shapes[0]) * np.log2(max(2, shapes[0][params["axis"]]))),
+    vocabularies=KERNEL,
+)  # fmt: skip
+
+
+# transforms
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fourier(Op):
+    """Params: ``axis``; of ``rfft`` and ``irfft`` ``odd``, whether n is, and ``shape``, that of the result."""
+
+    linear: bool = True
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (x,) = types
+        if not isinstance(x, ArrayType) or not 0 <= params["axis"] < x.rank:
+            raise TypeError("takes an array that has the axis")
+        if x.dtype.is_complex is (self.name == "rfft") or (x.dtype.part if x.dtype.is_complex else x.dtype) not in COMPLEX_OF:
+            raise TypeError(f"takes {'floats' if self.name == 'rfft' else 'complex numbers'}, found {x}")
+        if "shape" not in params:
+            return (x,)
+        shape, axis = tuple(params["shape"]), params["axis"]
+        for k, (e, f) in enumerate(zip(x.shape, shape, strict=True)):
+            if k != axis:
+                same(e, f)
+        length, half = (x.shape[axis], shape[axis]) if self.name == "rfft" else (shape[axis], x.shape[axis])
+        if isinstance(length, int) and isinstance(half, int) and (half != length // 2 + 1 or length % 2 != params["odd"]):
+            raise TypeError(f"{half} complex numbers do not stand for {length} real ones")
+        return (ArrayType(COMPLEX_OF[x.dtype] if self.name == "rfft" else x.dtype.part, shape),)
+
+    def routine(self, params: Mapping[str, Any]) -> str:
+        """The name of the loop."""
+        return f"rfft_n_{'odd' if params['odd'] else 'even'}" if self.name == "rfft" else self.name
+
+
+def _is_edge(b: Any, z: Value, axis: int, odd: bool) -> Value:
+    """Whether a value of a half spectrum has no conjugate in the other half: the first and, for even n, the last."""
+    place = b.iota(shape=z.type.shape, axis=axis, dtype=I64)
+    found: Value = b.eq(place, b.zeros_like(place))
+    if odd:
+        return found
+    last = b.sub(b.count(shape=(z.type.shape[axis],)), b.const(1, I64))
+    both: Value = b.bitor(found, b.eq(place, b.spread(last, z.type.shape)))
+    return both
+
+
+def _but_edges(b: Any, z: Value, axis: int, odd: bool, factor: float) -> Value:
+    """The values that have a conjugate times a factor."""
+    found: Value = b.select(_is_edge(b, z, axis, odd), z, b.mul(z, const_like(b, factor, z)))
+    return found
+
+
+def _fft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    return [b.emit(op, (cts[0],), params)[0]]
+
+
+def _rfft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    axis, odd = params["axis"], params["odd"]
+    return [b.irfft(_but_edges(b, b.conj(cts[0]), axis, odd, 0.5), axis=axis, odd=odd, shape=inputs[0].type.shape)]
+
+
+def _irfft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    axis, odd = params["axis"], params["odd"]
+    return [_but_edges(b, b.conj(b.rfft(cts[0], axis=axis, odd=odd, shape=inputs[0].type.shape)), axis, odd, 2.0)]
+
+
+def _transformed(routine: str, x: Any, axis: int, shape: tuple[int, ...] | None = None) -> Any:
+    kind = x.real.dtype if routine == "irfft" else np.result_type(x.dtype, np.complex64)
+    out = np.empty(x.shape if shape is None else shape, kind)
+    _run(routine, x, out, axis)
+    return out
+
+
+fft = Fourier(name="fft", reference=lambda x, axis: _transformed("fft", x, axis), pullback=_fft_rule)
+ifft = Fourier(name="ifft", reference=lambda x, axis: _transformed("ifft", x, axis), pullback=_fft_rule)
+rfft = Fourier(
+    name="rfft", reference=lambda x, axis, odd, shape: _transformed(f"rfft_n_{'odd' if odd else 'even'}", x, axis, shape),
+    pullback=_rfft_rule, typed=("shape",), extents=("shape",),
+)  # fmt: skip
+irfft = Fourier(
+    name="irfft", reference=lambda x, axis, odd, shape: _transformed("irfft", x, axis, shape),
+    pullback=_irfft_rule, typed=("shape",), extents=("shape",),
+)  # fmt: skip

@@ -1,0 +1,182 @@
+"""Sorting along the last axis: ``sort`` gives the elements in rising order, NaN last, ``argsort`` the stable permutation to it.
+A derivative goes along the permutation. ``sort_row`` and ``settle_row`` are what kernels of sorts call
+(``codegen/kernels/ops/sort.py``), ``sort_rows`` and ``order_rows`` where many threads sort together
+(``codegen/kernels/ops/cooperative_sort.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.op import Contribution, Op, Same
+from pullback.ir.core.structure import Block
+from pullback.ir.core.types import DTYPES, I64, ArrayType, RefType, Type, scalar
+from pullback.ir.ops.library.family import position
+from pullback.ir.ops.library.routines import Library
+
+SORTABLE = tuple(DTYPES[name] for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"))
+"""The dtypes that kernels sort; others are converted to one that holds them."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sort(Op):
+    """The family. ``gives_places``: instead of elements it gives their places."""
+
+    gives_places: bool = False
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        (t,) = types
+        if not isinstance(t, ArrayType) or not t.rank or t.dtype not in SORTABLE:
+            raise TypeError("takes an array with axes, of a dtype that can be sorted")
+        return (ArrayType(I64, t.shape) if self.gives_places else t,)
+
+
+class Unsort(Op):
+    """Operands: places of an order along the last axis, each once, and values. Each value goes to its place. Made of a
+    ``scatter_set`` before kernels are."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        places, values = types
+        if not isinstance(places, ArrayType) or not isinstance(values, ArrayType) or places.dtype is not I64:
+            raise TypeError("takes places as i64, and values")
+        if not values.rank or values.rank != places.rank:
+            raise TypeError("takes as many places as values")
+        for e, f in zip(values.shape, places.shape, strict=True):
+            same(e, f)
+        return (values,)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        places, values = operands
+        out = np.empty_like(values)
+        np.put_along_axis(out, places, values, -1)
+        return (out,)
+
+
+class SortRow(Library):
+    """A routine on a part of a dense vector. Operands: the vector, the first element of the part, and how many are in it."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        row, *part = types
+        if not isinstance(row, RefType) or row.layout != "c" or row.rank != 1 or row.dtype not in SORTABLE:
+            raise TypeError("takes a dense vector of a dtype that can be sorted")
+        if part != [scalar(I64)] * 2:
+            raise TypeError("takes where a part begins and how many elements it has")
+        return ()
+
+    def symbol(self, dtype: Any, is_complex: bool = False) -> str:
+        return self.routine.format(dtype.numpy.name)
+
+
+class ArgsortRow(SortRow):
+    """A routine on two dense vectors: the second gets the places of the first's elements in order; any order before."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        row, places = types
+        super().infer((row, scalar(I64), scalar(I64)), params, regions, same)
+        _beside(row, places, same)
+        return ()
+
+
+class SettleRow(SortRow):
+    """Operands: a vector; ranks of its elements without ``shift`` low bits over their places, sorted; a part of these as of
+    ``sort_row``, which no run of equal ranks reaches beyond; and ``shift``, at most 31. Low bits of what is left in the part are
+    the places of the elements in order."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        row, packed, *rest, shift = types
+        super().infer((row, *rest), params, regions, same)
+        _beside(row, packed, same)
+        if shift != scalar(I64):
+            raise TypeError("takes a number of bits")
+        return ()
+
+
+def _beside(row: Type, other: Type, same: Same) -> None:
+    if not isinstance(row, RefType) or not isinstance(other, RefType) or (other.dtype, other.layout, other.rank) != (I64, "c", 1):
+        raise TypeError("takes a dense vector of i64 beside the other")
+    same(other.shape[0], row.shape[0])
+
+
+class RowSort(Library):
+    """All rows of an array along its last axis. Operands: the array, the result, and memory of the result's type; of orders also
+    a number that all keys, integers from 0 on, are below. For targets on which many threads sort together."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+        x, out, spare, *below = types
+        if not isinstance(x, RefType) or x.dtype not in SORTABLE or not x.rank or x.layout != "c":
+            raise TypeError("takes a dense array with axes, of a dtype that can be sorted")
+        if out != RefType(x.dtype if self.name == "sort_rows" else I64, x.shape) or spare != out:
+            raise TypeError("takes memory for the result and as much beside")
+        if below not in ([], [scalar(I64)]):
+            raise TypeError("takes what keys are below, as i64")
+        return ()
+
+    def call(self, operands: Sequence[Any], params: Mapping[str, Any]) -> None:
+        self.function(*operands)
+
+
+def _sort_rows(x: Any, out: Any, spare: Any) -> None:
+    out[...] = np.sort(x, axis=-1)
+
+
+def _order_rows(x: Any, out: Any, spare: Any, below: Any = None) -> None:
+    out[...] = np.argsort(x, axis=-1, kind="stable")
+
+
+def _sort(x: Any, first: Any, count: Any) -> None:
+    x[first : first + count].sort()
+
+
+def _argsort(x: Any, places: Any) -> None:
+    places[...] = np.argsort(x, kind="stable")
+
+
+def _settle(x: Any, packed: Any, first: Any, count: Any, shift: Any) -> None:
+    part = packed[first : first + count]
+    places = part & ((1 << int(shift)) - 1)
+    part[...] = places[np.lexsort((places, x[places], part >> shift))]
+
+
+def _comparisons(shapes: Sequence[tuple[int, ...]], params: Mapping[str, Any]) -> int:
+    return 0
+
+
+sort_row = SortRow(
+    name="sort_row", reference=_sort, routine="sort.{}", ranks=(1,), reads=(0,), writes=(0,), fit=lambda *given: None,
+    arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+argsort_row = ArgsortRow(
+    name="argsort_row", reference=_argsort, routine="argsort.{}", ranks=(1, 1), reads=(0, 1), writes=(1,),
+    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+settle_row = SettleRow(
+    name="settle_row", reference=_settle, routine="sort.int64", ranks=(1, 1), reads=(0, 1), writes=(1,),
+    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+
+sort_rows = RowSort(
+    name="sort_rows", reference=_sort_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
+    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+order_rows = RowSort(
+    name="order_rows", reference=_order_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
+    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+)  # fmt: skip
+
+
+def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    (x,) = inputs
+    rank = x.type.rank
+    places = [*(position(b, x.type.shape, k) for k in range(rank - 1)), b.argsort(x)]
+    return [b.scatter_set(b.zeros_like(x), *places, cts[0], axes=tuple(range(rank)))]
+
+
+sort = Sort(name="sort", reference=lambda x: np.sort(x, axis=-1), pullback=_rule)
+argsort = Sort(
+    name="argsort", reference=lambda x: np.argsort(x, axis=-1, kind="stable"), gives_places=True,
+    nondifferentiable="places are integers",
+)  # fmt: skip
+unsort = Unsort(name="unsort", nondifferentiable="derivatives are taken before it is made")

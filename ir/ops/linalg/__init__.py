@@ -1,0 +1,1 @@
+"""Matrix functions and their rules."""

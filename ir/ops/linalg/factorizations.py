@@ -1,0 +1,535 @@
+"""Factors of matrices and what they serve: Cholesky and LU factors, solves, determinants.
+
+The rules of gradients are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode
+algorithmic differentiation" (2008), and for the Cholesky factor I. Murray, "Differentiation of the Cholesky decomposition"
+(2016), equation 8. A matrix of which an op reads one triangle counts as Hermitian, and so is its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.op import ZERO, Contribution, Op, Same
+from pullback.ir.core.structure import Value
+from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, Type
+from pullback.ir.ops.kernel import small_matrices as small
+from pullback.ir.ops.library.family import (
+    I32,
+    Composed,
+    Linalg,
+    adjoint,
+    as_dtype,
+    choose,
+    columns_of,
+    conj,
+    conjugating,
+    copy,
+    diagonal,
+    each,
+    hermitian,
+    identity,
+    item,
+    length,
+    matmul,
+    matrices,
+    part,
+    place,
+    position,
+    put,
+    real_of,
+    rectangular,
+    rows_and_columns,
+    rows_of,
+    same_form,
+    spread,
+    triangle,
+    turn,
+    turned,
+    within,
+)
+from pullback.ir.ops.library.routines import getrf, potrf, trsm
+
+# rows in another order
+
+
+def _rows_at(b: Any, x: Value, perm: Value) -> list[Value]:
+    """The indices of the rows ``perm`` of matrices: one array for each batch axis, then ``perm``."""
+    return [position(b, perm.type.shape, k) for k in range(x.type.rank - 2)] + [perm]
+
+
+def take_rows(b: Any, x: Value, perm: Value) -> Value:
+    """Row perm[i] as row i."""
+    found: Value = b.gather(x, *_rows_at(b, x, perm), axes=tuple(range(x.type.rank - 1)))
+    return found
+
+
+# mirror: the Hermitian matrix of which one triangle is given
+
+
+def _mirror(a: Any, lower: bool) -> Any:
+    part = np.tril(a) if lower else np.triu(a)
+    on_diagonal = np.eye(a.shape[-1], dtype=bool)
+    return np.where(on_diagonal, a.real, part + np.swapaxes(part, -1, -2).conj()).astype(a.dtype)
+
+
+def _square_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return tuple(matrices(types, 1, same))
+
+
+def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
+    row, column = rows_and_columns(b, a.type)
+    whole = b.select((b.ge if lower else b.le)(row, column), a, adjoint(b, a))
+    if a.type.dtype.kind == "f":
+        return (whole,)
+    return (b.select(b.eq(row, column), b.cast(b.real(a), dtype=a.type.dtype), whole),)
+
+
+def _mirror_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    return [hermitian(b, cts[0])]
+
+
+mirror = Composed(
+    name="mirror", reference=_mirror, pullback=conjugating(_mirror_rule), typed_as=_square_type, compose=_compose_mirror
+)
+"""Param ``lower``: which triangle is read."""
+
+
+# cholesky: the lower factor, and where it broke down
+
+
+def _cholesky(a: Any) -> tuple[Any, Any]:
+    factor, info = np.tril(a), np.zeros(a.shape[:-2], np.int32)
+    for index in np.ndindex(info.shape):
+        potrf.function(factor[index], info[(*index, ...)])
+    return factor, info
+
+
+def _cholesky_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    (a,) = matrices(types, 1, same)
+    return a, ArrayType(I32, a.shape[:-2])
+
+
+def _cholesky_body(b: Any, params: Mapping[str, Any], a: Value, factor: Value, info: Value) -> None:
+    each(b, factor, lambda i, j: choose(b, b.ge(i, j), item(b, a, i, j)))
+    b.here("potrf", factor, info)
+
+
+def _cholesky_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    factor = outputs[0]
+    product = within(b, factor, cts[0])
+    row, column = rows_and_columns(b, factor.type)
+    halved = b.select(b.eq(row, column), b.mul(product, b.full(0.5, product.type)), product)
+    half = b.select(b.ge(row, column), halved, b.zeros_like(halved))
+    under = conj(b, factor)
+    left = b.triangular_solve(under, half, lower=True, transposed=True, unit_diagonal=False)
+    both = b.triangular_solve(under, adjoint(b, left), lower=True, transposed=True, unit_diagonal=False)
+    return [hermitian(b, both)]
+
+
+cholesky = Linalg(
+    name="cholesky",
+    reference=_cholesky,
+    pullback=conjugating(_cholesky_rule),
+    typed_as=_cholesky_type,
+    core=(2, 2, 0),
+    body=_cholesky_body,
+    small=small.cholesky,
+)
+"""Results: the lower factor of a Hermitian matrix, of which the lower triangle is read; and, of i32, 0 or the order of the first
+leading minor that is not positive (the factor then is of no use)."""
+
+
+# triangular_solve: x with op(a) x = b
+
+
+def _triangular_solve(a: Any, b: Any, lower: bool, transposed: bool, unit_diagonal: bool) -> Any:
+    x = np.array(b)
+    for index in np.ndindex(a.shape[:-2]):
+        trsm.function(a[index], x[index], lower=lower, transposed=transposed, unit_diagonal=unit_diagonal)
+    return x
+
+
+def _solve_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a, b = matrices(types, 2, same)
+    same(a.shape[-1], b.shape[-2])
+    return (b,)
+
+
+def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, x: Value) -> None:
+    copy(b, given, x)
+    b.here("trsv" if x.type.shape[1] == 1 else "trsm", a, x, **params)
+
+
+def _product_of(b: Any, x: Value, y: Value) -> Value:
+    """Minus the product of x and the transpose of y."""
+    return matmul(b, b.neg(x), y, "ik", "jk")
+
+
+def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    a, _ = inputs
+    transposed, lower, unit = params["transposed"], params["lower"], params["unit_diagonal"]
+    ct = b.triangular_solve(a, cts[0], lower=lower, transposed=not transposed, unit_diagonal=unit)
+    if not wants[0]:
+        return [ZERO, ct]
+    whole = _product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0])
+    return [triangle(b, whole, lower, strict=unit), ct]
+
+
+triangular_solve = Linalg(
+    name="triangular_solve", reference=_triangular_solve, pullback=_triangular_rule, typed_as=_solve_type, core=(2, 2, 2),
+    body=_triangular_body, small=small.triangular_solve,
+)  # fmt: skip
+"""Params ``lower``: which triangle of a is read, the other counting as zero; ``transposed``: op(a) is the transpose of that;
+``unit_diagonal``: the diagonal is not read and counts as ones."""
+
+
+# lu: factors with partial pivoting
+
+
+def _lu(a: Any, form: str) -> tuple[Any, Any]:
+    packed, pivots = np.empty_like(a), np.empty(a.shape[:-1], np.int64)
+    for index in np.ndindex(a.shape[:-2]):
+        columns, found = np.array(a[index].T, order="C"), np.zeros(min(a.shape[-2:]), np.int32)
+        getrf.function(columns, found, np.zeros((), np.int32))
+        packed[index], pivots[index] = columns.T, np.arange(a.shape[-2])
+        pivots[index][: len(found)] = found - 1
+    return packed, pivots
+
+
+def _lu_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a = rectangular(types)
+    same_form(a, params["form"], same)
+    return a, ArrayType(I64, a.shape[:-1])
+
+
+def _lu_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
+    m, n = a.shape[-2:]
+    return RefType(a.dtype, (n, m)), RefType(I32, (m if params["form"] == "wide" else n,)), RefType(I32)
+
+
+def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, *scratch: Value) -> None:
+    columns, found, _ = scratch
+    turn(b, a, columns)
+    b.here("getrf", *scratch)
+    turn(b, columns, packed)
+    i = b.open("i")
+    b.here("store", i, pivots, i)
+    b.close(i, length(b, pivots, 0))
+    i = b.open("i")
+    b.here("store", b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64)), pivots, i)
+    b.close(i, length(b, found, 0))
+
+
+def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """With square blocks L1 and U1, of which one may be all of L or U, and M = L1^-1 dA1 U1^-1: below the square part
+    dL2 = dA2 U1^-1 - L2 triu(M), beside it dU2 = L1^-1 dA2 - tril(M, -1) U2."""
+    packed, pivots = outputs
+    ct, form = cts[0], params["form"]
+    m, n = packed.type.shape[-2:]
+    k = m if form == "wide" else n
+    core, ct_core = part(b, packed, 0, 0, k, k), part(b, ct, 0, 0, k, k)
+
+    def unit_lower(x: Value) -> Value:
+        return b.add(triangle(b, x, True, strict=True), as_dtype(b, b.eq(*rows_and_columns(b, x.type)), x.type.dtype))
+
+    below = matmul(b, unit_lower(core), triangle(b, ct_core, True, strict=True), "ki")
+    beside = matmul(b, triangle(b, ct_core, False), triangle(b, core, False), "ik", "jk")
+    lower, upper = below, beside
+    if form == "tall":
+        upper = b.add(upper, b.sub(below, matmul(b, unit_lower(packed), triangle(b, ct, True, strict=True), "ki")))
+    if form == "wide":
+        lower = b.add(lower, b.sub(beside, matmul(b, triangle(b, ct, False), triangle(b, packed, False), "ik", "jk")))
+    inner = b.add(triangle(b, lower, True, strict=True), triangle(b, upper, False))
+
+    def by_lower(x: Value) -> Value:
+        found: Value = b.triangular_solve(core, x, lower=True, transposed=True, unit_diagonal=True)
+        return found
+
+    def by_upper(x: Value) -> Value:
+        return turned(b, b.triangular_solve(core, turned(b, x), lower=False, transposed=False, unit_diagonal=False))
+
+    total = by_upper(by_lower(inner))
+    if form == "tall":
+        outside = by_upper(triangle(b, ct, True, strict=True))
+    if form == "wide":
+        outside = by_lower(triangle(b, ct, False))
+    if form != "square":
+        total = b.add(outside, place(b, b.sub(total, part(b, outside, 0, 0, k, k)), 0, 0, m, n))
+    return [take_rows(b, total, b.permutation(pivots, inverse=True))]
+
+
+lu = Linalg(
+    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body, small=small.lu,
+    scratch=_lu_scratch,
+)  # fmt: skip
+"""Results: U, with the part of L below its diagonal of ones, such that L U is the matrix with its rows exchanged; ``pivots``:
+row i was exchanged with row pivots[i], in order. A square matrix is singular where the diagonal of U has a zero. Param ``form``:
+"tall", "square" or "wide"."""
+
+
+# permutation: where pivots take each row from
+
+
+def _permutation(pivots: Any, inverse: bool = False) -> Any:
+    perm = np.empty_like(pivots)
+    for index in np.ndindex(pivots.shape[:-1]):
+        order = list(range(pivots.shape[-1]))
+        for i in reversed(range(len(order))) if inverse else range(len(order)):
+            k = pivots[index][i]
+            order[i], order[k] = order[k], order[i]
+        perm[index] = order
+    return perm
+
+
+def _permutation_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    (pivots,) = types
+    if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or not pivots.rank:
+        raise TypeError("takes i64 vectors")
+    return (pivots,)
+
+
+def _permutation_body(b: Any, params: Mapping[str, Any], pivots: Value, perm: Value) -> None:
+    rows = length(b, perm, 0)
+    i = b.open("i")
+    b.here("store", i, perm, i)
+    b.close(i, rows)
+    step = b.open("i")
+    i = b.sub(b.sub(rows, b.const(1, I64)), step) if params["inverse"] else step
+    k = b.here("load", pivots, i)
+    own, other = b.here("load", perm, i), b.here("load", perm, k)
+    b.here("store", own, perm, k)
+    b.here("store", other, perm, i)
+    b.close_ordered(step, rows)
+
+
+permutation = Linalg(
+    name="permutation", reference=_permutation, nondifferentiable="a position is an integer", typed_as=_permutation_type,
+    core=(1, 1), body=_permutation_body, small=small.permutation,
+)  # fmt: skip
+"""Row i of the exchanged rows is row perm[i] of the matrix; with ``inverse`` row i of the matrix that of the exchanged ones. The
+pivots must be in range."""
+
+
+# solve and slogdet, given a with its factors
+
+
+def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
+    """Types of a, packed, and a matrix if ``count`` is 3; pivots come last."""
+    if len(types) != count + 1:
+        raise TypeError(f"takes {count} matrices and pivots")
+    arrays = matrices(types[:count], count, same)
+    for e, f in zip(arrays[0].shape, arrays[1].shape, strict=True):
+        same(e, f)
+    pivots = types[count]
+    if not isinstance(pivots, ArrayType) or pivots.dtype is not I64 or pivots.rank != arrays[0].rank - 1:
+        raise TypeError("takes as pivots an i64 for each row")
+    for e, f in zip(pivots.shape, arrays[0].shape[:-1], strict=True):
+        same(e, f)
+    return arrays
+
+
+def _solve_by_factors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a, _, b = _factors(types, 3, same)
+    same(a.shape[-1], b.shape[-2])
+    return (b,)
+
+
+def _solve(a: Any, packed: Any, b: Any, pivots: Any, transposed: bool) -> Any:
+    at = _permutation(pivots)[..., None]
+    if not transposed:
+        x = _triangular_solve(packed, np.take_along_axis(b, at, -2), True, False, True)
+        return _triangular_solve(packed, x, False, False, False)
+    x = _triangular_solve(packed, b, False, True, False)
+    return np.take_along_axis(_triangular_solve(packed, x, True, True, True), np.argsort(at, -2), -2)
+
+
+def _solve_body(
+    b: Any, params: Mapping[str, Any], a: Value, packed: Value, given: Value, pivots: Value, x: Value
+) -> None:  # fmt: skip
+    transposed, routine = params["transposed"], "trsv" if x.type.shape[1] == 1 else "trsm"
+    copy(b, given, x)
+    if not transposed:
+        _exchange_rows(b, x, pivots, inverse=False)
+    for lower in (False, True) if transposed else (True, False):
+        b.here(routine, packed, x, lower=lower, transposed=transposed, unit_diagonal=lower)
+    if transposed:
+        _exchange_rows(b, x, pivots, inverse=True)
+
+
+def _exchange_rows(b: Any, x: Value, pivots: Value, inverse: bool) -> None:
+    """Exchange each row with that of its pivot, from the first on or from the last."""
+    rows = length(b, x, 0)
+    step = b.open("i")
+    i = b.sub(b.sub(rows, b.const(1, I64)), step) if inverse else step
+    k = b.here("load", pivots, i)
+    j = b.open("j")
+    here, there = item(b, x, i, j), item(b, x, k, j)
+    put(b, here, x, k, j)
+    put(b, there, x, i, j)
+    b.close(j, length(b, x, 1))
+    b.close_ordered(step, rows)
+
+
+def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    a, packed, _, pivots = inputs
+    transposed = params["transposed"]
+    ct = b.solve(a, packed, cts[0], pivots, transposed=not transposed)
+    if not wants[0]:
+        return [ZERO, ZERO, ct, ZERO]
+    return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
+
+
+solve = Linalg(
+    name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, core=(2, 2, 2, 1, 2), body=_solve_body,
+    small=small.solve,
+)  # fmt: skip
+"""x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
+
+
+def _slogdet_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    a, _ = _factors(types, 2, same)
+    sign = a.with_shape(a.shape[:-2])
+    return sign, sign.with_dtype(real_of(a.dtype))
+
+
+def _slogdet(a: Any, packed: Any, pivots: Any) -> tuple[Any, Any]:
+    values = np.diagonal(packed, axis1=-2, axis2=-1)
+    with np.errstate(all="ignore"):
+        signs = np.where(np.isnan(values), 1, np.sign(values)) * np.where(pivots == np.arange(a.shape[-1]), 1, -1)
+        size = np.asarray(np.sum(np.log(np.abs(values)), axis=-1))
+    return np.asarray(np.prod(signs, axis=-1), a.dtype), size.astype(values.real.dtype)
+
+
+def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
+    values = diagonal(b, packed)
+    size, last = b.abs(values), (values.type.rank - 1,)
+    zero, one = b.zeros_like(values), b.full(1, values.type)
+    if values.type.dtype.kind == "c":
+        sign = b.select(b.gt(size, b.zeros_like(size)), b.div(values, as_dtype(b, size, values.type.dtype)), zero)
+    else:
+        sign = b.select(b.lt(values, zero), b.neg(one), b.select(b.eq(values, zero), zero, one))
+    is_kept = b.eq(pivots, position(b, pivots.type.shape, *last))
+    return b.prod(b.select(is_kept, sign, b.neg(sign)), axes=last), b.sum(b.log(size), axes=last)
+
+
+def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """The logarithm of the determinant moves by the inverse: its real part is the size, its imaginary part turns the sign, which
+    of a real matrix does not move. Where nothing is asked of a determinant, its inverse is not looked at."""
+    a, packed, pivots = inputs
+    size = cts[1]
+    if a.type.dtype.kind == "c":
+        turning = b.zeros_like(outputs[1]) if cts[0] is ZERO else b.imag(b.mul(cts[0], outputs[0]))
+        size = b.complex(b.zeros_like(outputs[1]) if size is ZERO else size, turning)
+    if size is ZERO:
+        return [ZERO] * 3
+    ct, zero = spread(b, size, a.type), b.zeros_like(a)
+    inverse = b.solve(a, packed, identity(b, a.type), pivots, transposed=True)
+    return [b.select(b.eq(ct, zero), zero, b.mul(ct, inverse)), ZERO, ZERO]
+
+
+slogdet = Composed(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
+"""The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots."""
+
+
+def _det_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return _slogdet_type(types, params, same)[:1]
+
+
+def _det(a: Any, packed: Any, pivots: Any) -> Any:
+    sign, size = _slogdet(a, packed, pivots)
+    with np.errstate(all="ignore"):
+        return np.asarray(sign * np.exp(size))
+
+
+def _value(b: Any, sign: Value, size: Value) -> Value:
+    found: Value = b.mul(sign, as_dtype(b, b.exp(size), sign.type.dtype))
+    return found
+
+
+def _compose_det(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
+    return (_value(b, *_compose_slogdet(b, a, packed, pivots)),)
+
+
+def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    a, packed, pivots = inputs
+    return [b.mul(spread(b, cts[0], a.type), b.cofactors(a, packed, pivots)), ZERO, ZERO]
+
+
+def _compose_cofactors(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
+    """The determinant times the inverse. They are polynomials in the elements, so a zero pivot may be moved by a number too small
+    to show in them, where the determinant is 0 and there is no inverse."""
+    sizes = b.abs(diagonal(b, packed))
+    largest = b.max(sizes, axes=(sizes.type.rank - 1,))
+    least = b.select(
+        b.eq(largest, b.zeros_like(largest)), b.full(1e-30, largest.type), b.mul(largest, b.full(2.0**-60, largest.type))
+    )
+    is_pivot = b.eq(*rows_and_columns(b, a.type))
+    is_zero = b.bitand(is_pivot, b.eq(packed, b.zeros_like(packed)))
+    moved = b.select(is_zero, spread(b, as_dtype(b, least, a.type.dtype), a.type), packed)
+    value = _value(b, *_compose_slogdet(b, a, moved, pivots))
+    inverse = b.solve(a, moved, identity(b, a.type), pivots, transposed=True)
+    return (b.mul(spread(b, value, a.type), inverse),)
+
+
+def _cofactors_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """In the bases of a singular value decomposition a is diagonal: a cofactor on the diagonal moves with the others there, one
+    off it with the element across, each by the product of the singular values without two."""
+    a = inputs[0]
+    n = a.type.shape[-1]
+    u, s, vt, _ = b.svd(a, form="square", full=False, work=(_square_times(12, n), _square_times(17, n)))
+    turn = b.mul(*(b.det(x, *b.lu(x, form="square")) for x in (u, vt)))
+    pairs, left, right = _without_pairs(b, s, a.type), conj(b, u), conj(b, vt)
+    inner = matmul(b, matmul(b, left, b.mul(spread(b, turn, a.type), cts[0]), "ki"), right, "ik", "jk")
+    diagonals = columns_of(b, b.sum(b.mul(columns_of(b, diagonal(b, inner), a.type), pairs), axes=(a.type.rank - 1,)), a.type)
+    moved = b.select(b.eq(*rows_and_columns(b, a.type)), diagonals, b.neg(b.mul(turned(b, inner), pairs)))
+    return [matmul(b, matmul(b, left, moved), right), ZERO, ZERO]
+
+
+def _square_times(factor: int, n: Extent) -> Extent:
+    """A multiple of the square of an extent, which may be a name: at least what LAPACK's description of a routine says."""
+    return factor * n * n if isinstance(n, int) else f"{n}*{n}*{factor}"
+
+
+def _without_pairs(b: Any, s: Value, t: Any) -> Value:
+    """For each two of descending numbers, the product of all others; 0 for twice the same. Only the last two are not divided out:
+    if another is 0, so are these, and each product."""
+    last = s.type.rank - 1
+    one, zero = b.full(1, s.type), b.zeros_like(s)
+    behind = b.flip(position(b, s.type.shape, last), axes=(last,))
+    is_least, is_second = (b.eq(behind, b.full(k, behind.type)) for k in (0, 1))
+    is_end = b.bitor(is_least, is_second)
+    inverse = b.select(is_end, one, b.div(one, b.select(b.bitor(is_end, b.eq(s, zero)), one, s)))
+    rest = b.prod(b.select(is_end, one, s), axes=(last,))
+    real = t.with_dtype(s.type.dtype)
+    found = b.mul(spread(b, rest, real), b.mul(rows_of(b, inverse, real), columns_of(b, inverse, real)))
+    for chosen in (is_least, is_second):
+        value = spread(b, b.prod(b.select(chosen, s, one), axes=(last,)), real)
+        is_left_out = b.bitor(rows_of(b, chosen, t.with_dtype(BOOL)), columns_of(b, chosen, t.with_dtype(BOOL)))
+        found = b.mul(found, b.select(is_left_out, b.full(1, real), value))
+    same = b.eq(*rows_and_columns(b, real))
+    return as_dtype(b, b.select(same, b.zeros_like(found), found), t.dtype)
+
+
+def _cofactors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
+    return (_factors(types, 2, same)[0],)
+
+
+def _cofactors(a: Any, packed: Any, pivots: Any) -> Any:
+    u, s, vt = np.linalg.svd(a)
+    n = s.shape[-1]
+    others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
+    turn = np.linalg.det(u) * np.linalg.det(vt)
+    return np.asarray(turn[..., None, None] * (u.conj() * others[..., None, :]) @ vt.conj(), a.dtype)
+
+
+cofactors = Composed(
+    name="cofactors", reference=_cofactors, pullback=_cofactors_rule, typed_as=_cofactors_type, compose=_compose_cofactors
+)  # fmt: skip
+"""The derivatives of the determinant; operands a, packed, pivots."""
+
+
+det = Composed(name="det", reference=_det, pullback=_det_rule, typed_as=_det_type, compose=_compose_det)
+"""The determinant; operands a, packed, pivots."""

@@ -1,0 +1,1 @@
+"""Copying, taking loops apart, cse, dce, activity."""

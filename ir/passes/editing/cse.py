@@ -1,0 +1,50 @@
+"""Common subexpression elimination."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pullback.ir.core.op import Op
+from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.passes.editing.activity import is_pure
+from pullback.ir.text import canonical, print_literal
+
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "fmax", "fmin", "hypot", "eq", "ne", "bitand", "bitor", "bitxor"))
+
+
+def cse(function: Function) -> Function:
+    """Compute each thing once: of equal pure instructions the first stays.
+
+    Instructions are equal if op, operands, params and the canonical text of regions are; operands of commutative ops may
+    be swapped. Requires: a func; other kinds are returned as they are. Keeps: values bit by bit, the order of what
+    stays, every instruction that can fail or has an effect.
+    """
+    return replace(function, body=_merged(function.body)) if function.kind == "func" else function
+
+
+def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: Sequence[Block] = ()) -> tuple[Any, ...]:
+    """What two pure instructions have in common if and only if they compute the same."""
+    values = frozenset(operands) if op.name in COMMUTATIVE else tuple(operands)
+    literals = tuple((name, print_literal(params[name])) for name in sorted(params) if name not in op.implied)
+    return op.name, values, literals, tuple(canonical(Function("f", region)) for region in regions)
+
+
+def _merged(block: Block) -> Block:
+    first: dict[Value, Value] = {}
+    known: dict[tuple[Any, ...], tuple[Value, ...]] = {}
+    kept: list[Instruction] = []
+    for instruction in block.instructions:
+        operands = tuple(first.get(v, v) for v in instruction.operands)
+        regions = tuple(_merged(region) for region in instruction.regions)
+        if operands != instruction.operands or regions:
+            instruction = replace(instruction, operands=operands, regions=regions)
+        if is_pure(instruction):
+            earlier = known.setdefault(key(instruction.op, operands, instruction.params, regions), instruction.results)
+            if earlier is not instruction.results:
+                first.update(zip(instruction.results, earlier, strict=True))
+                continue
+        kept.append(instruction)
+    results = tuple(first.get(v, v) for v in block.results)
+    return Block(block.parameters, tuple(kept), results)

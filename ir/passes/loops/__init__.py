@@ -1,0 +1,1 @@
+"""Motion into and out of loops."""

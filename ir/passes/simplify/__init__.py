@@ -1,0 +1,1 @@
+"""Local rules and their engine."""

@@ -1,0 +1,1 @@
+"""Derivatives at singular points: roots, signs, strong zeros."""

@@ -1,0 +1,1 @@
+"""Short axes and pairs."""

@@ -1,0 +1,38 @@
+"""Pairs: where a block combines two arrays along different axes, as in ``x[:, None, :] - y[None, :, :]``.
+
+Such a value has an element for each pair and each place along the axes that both arrays have; it need never be in memory, nor be
+computed along an axis of its own where that axis is short: coordinates of points in two or three dimensions are so many scalars.
+"""
+
+from __future__ import annotations
+
+from pullback.ir.core.structure import Block, Value
+from pullback.ir.ops.array.create import Constant, Count, Iota
+from pullback.ir.ops.array.reindex import broadcast
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+
+Repeats = frozenset[frozenset[int]]
+"""The axes along which each of some arrays is repeated."""
+
+
+def shared_axes(block: Block) -> dict[Value, tuple[int, ...]]:
+    """For each elementwise result that pairs arrays, and reads no array of its own size, the axes that all of them have."""
+    repeats: dict[Value, Repeats] = {}
+    found: dict[Value, tuple[int, ...]] = {}
+    for i in block.instructions:
+        if i.op is broadcast:
+            is_array = bool(i.operands[0].type.shape)
+            repeats[i.result] = frozenset((frozenset(i.params["axes"]),) if is_array else ())
+        elif isinstance(i.op, Constant | Count | Iota):
+            repeats[i.result] = frozenset()
+        elif isinstance(i.op, Elementwise) and all(v in repeats for v in i.operands):
+            repeats[i.result] = frozenset().union(*(repeats[v] for v in i.operands))
+            if _pairs(repeats[i.result]):
+                everywhere = frozenset().union(*repeats[i.result])
+                found[i.result] = tuple(a for a in range(i.result.type.rank) if a not in everywhere)
+    return found
+
+
+def _pairs(repeats: Repeats) -> bool:
+    """Whether one array varies where another is repeated, and the other way round."""
+    return any(not (a <= b or b <= a) for a in repeats for b in repeats)

@@ -1,0 +1,1 @@
+"""Grad, jvp, vmap as passes."""

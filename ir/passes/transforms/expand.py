@@ -1,0 +1,61 @@
+"""grad: expands every ``gradient``, ``jvp`` and ``vmap`` instruction into ordinary instructions, innermost first.
+
+Requires: a func. Keeps: everything but those instructions, in order. So transforms nest in any order and to any depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.ops.control.regions import Gradient, Jvp, Transform, Vmap
+from pullback.ir.passes.editing.replay import replay
+from pullback.ir.passes.transforms import batch_loops as batch_loops
+from pullback.ir.passes.transforms import forward_loops as forward_loops
+from pullback.ir.passes.transforms import reverse_loops as reverse_loops
+from pullback.ir.passes.transforms import reverse_switch as reverse_switch
+from pullback.ir.passes.transforms.batch import batch
+from pullback.ir.passes.transforms.forward import push
+from pullback.ir.passes.transforms.reverse import GradientError, differentiate
+
+__all__ = ["GradientError", "expand", "grad"]
+
+
+def grad(function: Function) -> Function:
+    """The function without instructions of transforms. Raises GradientError where a rule is missing."""
+    if not any(isinstance(i.op, Transform) for i in walk(function.body)):
+        return function
+    return Function(function.name, expand(function.body), function.kind)
+
+
+def expand(block: Block) -> Block:
+    """A block without instructions of transforms, in regions neither."""
+    if not any(isinstance(i.op, Transform) for i in walk(block)):
+        return block
+    builder = Builder()
+    renamed: dict[Value, Value] = {}
+    for instruction in block.instructions:
+        operands = tuple(renamed.get(v, v) for v in instruction.operands)
+        if isinstance(instruction.op, Transform):
+            made = _expand(builder, instruction, operands)
+        else:
+            regions = tuple(map(expand, instruction.regions))
+            made = list(replay(builder, replace(instruction, regions=regions), operands))
+        renamed.update(zip(instruction.results, made, strict=True))
+    return builder.block(block.parameters, [renamed.get(v, v) for v in block.results])
+
+
+def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, ...]) -> list[Value]:
+    region, params, loc = expand(instruction.regions[0]), instruction.params, instruction.loc
+    match instruction.op:
+        case Gradient() if "of" in params:
+            seeds = [operands[k] for k in params["seeds"]]
+            return differentiate(builder, region, operands, params["wrt"], loc, params["of"], seeds)
+        case Gradient():
+            return differentiate(builder, region, operands, params["wrt"], loc)
+        case Jvp():
+            return push(builder, region, operands, params["wrt"], params["tangents"], params["of"], loc)
+        case Vmap():
+            return batch(builder, region, operands, params["batched"], params["fixed"])
+    raise TypeError(f"{instruction.op.name} has no expansion")

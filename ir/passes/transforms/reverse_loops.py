@@ -1,0 +1,239 @@
+"""Reverse mode of ``scan`` and ``while``.
+
+The forward loop runs *augmented*: it also gives, as result sequences, the values of each run that its reverse reads and does not
+compute again. The reverse is a scan in the opposite direction over them. It carries the cotangents of the carried values that are
+differentiated, and the sums of the cotangents of captures, to which each run adds its own, in place where that is a part of an
+array. A ``while`` gives the count of its runs, so its reverse is a scan as well, and the reverse of that has this very rule.
+
+Where every cotangent that arrives has a predicate, one for all of them decides whether the contributions count; and as far as
+the body lets predicates through, they are carried along with the cotangents, so that elements of a branch not taken never yield
+NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import ZERO, Op
+from pullback.ir.core.structure import Block, Instruction, Value, copied
+from pullback.ir.core.types import I64, ArrayType
+from pullback.ir.ops.control.loops import Scan, While
+from pullback.ir.passes.editing.activity import carries_needed, carries_reached
+from pullback.ir.passes.editing.dce import live
+from pullback.ir.passes.editing.loop_view import LoopParts, parts_of, scan
+from pullback.ir.passes.editing.replay import replay
+from pullback.ir.passes.transforms.predicates import History
+from pullback.ir.passes.transforms.residuals import choose, constant_carries, counters, needed, quiet
+from pullback.ir.passes.transforms.reverse import STRUCTURED, Cotangent, Part, Step, Sum
+from pullback.ir.passes.transforms.split_derivative import (
+    Cotangents,
+    Derived,
+    Kind,
+    derive,
+    marked,
+    pair,
+    part_under,
+    predicate_of,
+    total_under,
+    whole_predicate,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Carried:
+    """A cotangent that the reverse carries: what it is called in the body, what it starts from, of ``like``, and what a run makes
+    of it; None for zero."""
+
+    seed: Cotangent
+    start: Cotangent | None
+    like: Value
+    found: Cotangent | None
+
+    def inits(self, b: Builder) -> list[Value]:
+        inits = [b.zeros_like(self.like) if self.start is None else self.start.value]
+        if self.seed.predicate is not None:
+            inits.append(predicate_of(self.start) or b.full(False, self.seed.predicate.type))
+        return inits
+
+    def results(self, b: Builder) -> list[Value]:
+        results = [b.zeros_like(self.seed.value) if self.found is None else self.found.value]
+        if self.seed.predicate is not None:
+            results.append(predicate_of(self.found) or b.full(False, self.seed.predicate.type))
+        return results
+
+
+def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool], sum: Sum) -> list[Part]:
+    """The rule of ``scan`` and ``while``. Positions count from 0 within carries, sequences and captures."""
+    loop = parts_of(step.instruction)
+    inits, sequences, captures = loop.operands(step.inputs)
+    wanted = loop.operands(wants)
+    ends, rows = loop.results(cts)
+    reached, _ = carries_reached(loop, wants, smooth=True)
+    read, _, _ = carries_needed(loop, [ct is not None for ct in cts])
+    active = [k for k in range(loop.carried) if reached[k] and read[k]]
+    sliced = [j for j, want in enumerate(wanted[1]) if want]
+    summed = [j for j, want in enumerate(wanted[2]) if want]
+    first = loop.first + loop.carried + loop.sliced
+    before = {j: sum(first + j) for j in summed}
+    whole = whole_predicate(b, cts)
+    starts = {**{1 + k: ends[k] for k in active}, **{1 + loop.carried + loop.sliced + j: before[j] for j in summed}}
+    derived = _settled(b, loop, starts, rows, sliced, whole is not None and not _is_uniform(b, cts))
+
+    found = iter(derived.found)
+    seeds = iter(derived.seeds)
+    carries = {k: _Carried(next(seeds), ends[k], inits[k], next(found)) for k in active}
+    slices = {j: next(found) for j in sliced}
+    totals = {j: _Carried(total, before[j], captures[j], next(found)) for j, total in zip(summed, derived.sums, strict=True)}
+    totals = {j: c for j, c in totals.items() if c.found is not None and c.found.value is not c.seed.value}
+    given = {j: ct for j, ct in slices.items() if ct is not None}
+
+    last = Builder(b.loc, hint=b.hint)
+    carried = [*carries.values(), *totals.values()]
+    results = [v for c in carried for v in c.results(last)] + [v for ct in given.values() for v in pair(ct)]
+    _, own_rows, own_captures = loop.parameters(derived.own)
+    row_pairs = [*zip(own_rows, sequences, strict=True)]
+    capture_pairs = [*zip(own_captures, captures, strict=True)]
+    for seed, ct in zip(seeds, (ct for ct in rows if ct is not None), strict=True):
+        row_pairs += zip(pair(seed), pair(ct), strict=False)
+
+    made_last = {v for i in last.instructions for v in i.results}
+    required = [v for v in derived.read(results) if v not in made_last]
+    known = _known_carries(loop, derived, inits)
+    again = quiet(derived.forward, required)
+    kept = choose(again, required, {*derived.own[:1], *own_rows, *own_captures, *known})
+    row_pairs += zip(kept, _keep(b, step, loop, derived.forward, kept), strict=True)
+    body = [*needed(again.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
+    used = {v for i in body for v in i.operands} | set(results)
+    for parameter, (pairs, instructions) in known.items():
+        if parameter in used and parameter not in kept:
+            capture_pairs += pairs
+            body = [*instructions, *body]
+    used |= {v for i in body for v in i.operands}
+    row_pairs = [pair for pair in row_pairs if pair[0] in used]
+    capture_pairs = [pair for pair in capture_pairs if pair[0] in used]
+    parameters = [derived.own[0], *(v for c in carried for v in pair(c.seed)), *(p for p, _ in (*row_pairs, *capture_pairs))]
+    outputs = iter(
+        scan(
+            b,
+            copied(Block(tuple(parameters), tuple(body), tuple(results))),
+            [v for c in carried for v in c.inits(b)],
+            [x for _, x in row_pairs],
+            [x for _, x in capture_pairs],
+            loop.length,
+            loop.count(step.inputs, step.outputs),
+            not loop.reverse,
+        )
+    )
+
+    def taken(like: Cotangent) -> Cotangent:
+        value = marked(b, next(outputs), like.steep)
+        return Cotangent(value, None if like.predicate is None else next(outputs), like.steep)
+
+    tops = {k: taken(c.seed) for k, c in carries.items()}
+    sums = {j: taken(c.seed) for j, c in totals.items()}
+    gathered = {j: taken(ct) for j, ct in given.items()}
+    parts: list[Part] = [(ZERO, None)] * loop.first
+    parts += [part_under(b, whole, tops.get(k)) if want else (ZERO, None) for k, want in enumerate(wanted[0])]
+    parts += [part_under(b, whole, gathered.get(j)) for j in range(loop.sliced)]
+    return parts + [total_under(b, whole, sums.get(j), before.get(j)) for j in range(len(captures))]
+
+
+def _settled(
+    b: Builder,
+    loop: LoopParts,
+    starts: Mapping[int, Cotangent | None],
+    rows: Cotangents,
+    sliced: Sequence[int],
+    has_predicates: bool,
+) -> Derived:
+    """The derivative of the body of a loop; ``starts``: where the cotangents start that it carries, by its parameters. Those have
+    predicates that start with one, if each run gives one again, and are steep if a run makes them so."""
+    masked = {k for k, ct in starts.items() if has_predicates and (ct is None or ct.predicate is not None)}
+    steep = {k for k, ct in starts.items() if ct is not None and ct.steep}
+    given = {
+        loop.carried + j: Kind(has_predicates and ct.predicate is not None, ct.steep)
+        for j, ct in enumerate(rows)
+        if ct is not None
+    }
+    wrt = [*(k for k in starts if k <= loop.carried), *(1 + loop.carried + j for j in sliced)]
+    while True:
+        kinds = {k: Kind(k in masked, k in steep) for k in starts}
+        of = {k - 1: kind for k, kind in kinds.items() if k <= loop.carried} | given
+        derived = derive(b, loop.body, of, wrt, {k: kind for k, kind in kinds.items() if k > loop.carried})
+        found = [*zip([*wrt, *(k for k in starts if k > loop.carried)], derived.found, strict=True)]
+        lost = {k for k, ct in found if k in masked and ct is not None and ct.predicate is None}
+        gained = {k for k, ct in found if k in starts and k not in steep and ct is not None and ct.steep}
+        if not lost and not gained:
+            return derived
+        masked -= lost
+        steep |= gained
+
+
+def _is_uniform(b: Builder, cts: Cotangents) -> bool:
+    """Whether each cotangent is known to be zero as a whole or not at all."""
+    history = History(b)
+    predicates = [ct.predicate for ct in cts if ct is not None and ct.predicate is not None]
+    return all(isinstance(p.type, ArrayType) and history.spread(p) == frozenset(range(p.type.rank)) for p in predicates)
+
+
+def _known_carries(
+    loop: LoopParts, derived: Derived, inits: Sequence[Value]
+) -> dict[Value, tuple[list[tuple[Value, Value]], list[Instruction]]]:
+    """The carried values that the reverse knows without being told: by parameter, what it captures for that and the
+    instructions."""
+    block, carries = derived.forward, loop.parameters(derived.own)[0]
+    _, _, captures = loop.parameters(derived.own)
+    known: dict[Value, tuple[list[tuple[Value, Value]], list[Instruction]]] = {
+        carries[k]: ([(carries[k], inits[k])], []) for k in constant_carries(block, loop.carried)
+    }
+    if loop.reverse and not loop.length:
+        return known
+    for k, (op, makers, number) in counters(block, loop.carried, captures).items():
+        start, t = Value(carries[k].type, carries[k].name), carries[k].type
+
+        def counted(b: Builder, op: Op = op, number: Value = number, start: Value = start) -> Value:
+            env: dict[Value, Value] = {}
+            for maker in makers:  # noqa: B023
+                env[maker.result] = replay(b, maker, [env.get(v, v) for v in maker.operands])[0]
+            place = derived.own[0]
+            if loop.reverse:
+                place = b.sub(b.sub(b.count(shape=loop.length), b.const(1, I64)), place)
+            runs = b.spread(place if t.dtype is I64 else b.cast(place, dtype=t.dtype), t.shape)  # noqa: B023
+            return b.emit(op, (start, b.mul(runs, env.get(number, number))))[0]
+
+        known[carries[k]] = [(start, inits[k])], _defined(carries[k], counted)
+    return known
+
+
+def _defined(value: Value, emit: Callable[[Builder], Value]) -> list[Instruction]:
+    """The instructions that ``emit`` makes, of which the last defines ``value``."""
+    b = Builder()
+    emit(b)
+    return [*b.instructions[:-1], replace(b.instructions[-1], results=(value,))]
+
+
+def _keep(b: Builder, step: Step, loop: LoopParts, forward: Block, kept: Sequence[Value]) -> list[Value]:
+    """The sequences of the values ``kept`` of each run, which the forward loop gives from now on."""
+    results, outputs = list(forward.results), list(step.outputs)
+    offset = len(outputs) - len(results)
+    found = []
+    for v in kept:
+        place = next((k for k, r in enumerate(results) if r is v and k >= loop.carried), None)
+        if place is None:
+            place = len(results)
+            results.append(v)
+            outputs.append(Value(loop.sequence(v.type), v.name))
+        found.append(outputs[place + offset])
+    if len(results) > len(forward.results):
+        old = step.instruction
+        body = live(Block(forward.parameters, forward.instructions, tuple(results)))
+        b.instructions[step.position] = replace(
+            old, operands=step.inputs, results=tuple(outputs), regions=(*old.regions[:-1], body)
+        )
+    return found
+
+
+STRUCTURED[Scan] = reverse_loop
+STRUCTURED[While] = reverse_loop

@@ -1,0 +1,1 @@
+"""Symbolic sizes, guards on them, abstraction, formulas."""

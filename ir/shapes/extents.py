@@ -1,0 +1,301 @@
+"""Extents: from a function of concrete shapes to one that serves all shapes, and back.
+
+``abstract`` gives every extent and offset of a function a name; two share one only where a type rule forces it, never because
+numbers agree. Numbers that the program itself fixes stay (an op's ``literal``): the count of scalars put into an array, the place
+of one of them. Constants whose value no rewrite needs become parameters. The canonical text of the result is the key of a program
+template; the sizes and constants it returns instantiate that template.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.types import ArrayType, DType, Extent, RefType, StackType, Type
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.shapes.symbolic import as_int, is_size, lifted
+
+NOMINAL = 256
+LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Abstract:
+    """``function`` with named extents; its last parameters are the constants. ``sizes`` and ``constants`` are their values."""
+
+    function: Function
+    sizes: Mapping[str, int]
+    constants: tuple[Any, ...]
+
+
+def abstract(function: Function, *, loose: bool = False) -> Abstract:
+    """Name the extents of a function of concrete shapes. Raises TypeError on ill-typed instructions.
+
+    ``loose``: offsets of 0 are named too, and each constant is a parameter of its own, in order: what is left is which
+    instructions there are, whatever the numbers in them.
+    """
+    work = _Loose() if loose else _Abstraction()
+    parameters = tuple(work.parameter(v) for v in function.parameters)
+    body = work.block(function.body, parameters)
+    whole = Block((*parameters, *work.constants), body.instructions, body.results)
+    names, sizes = work.naming()
+    renamed = rename(Function(function.name, whole, function.kind), names)
+    used = extents_of(renamed)
+    return Abstract(renamed, {k: v for k, v in sizes.items() if k in used}, tuple(work.values))
+
+
+Key = tuple[DType, Any]
+
+
+class _Abstraction:
+    def __init__(self) -> None:
+        self.parent: dict[str, Extent] = {}
+        self.count: dict[str, int] = {}
+        self.env: dict[Value, Value] = {}
+        self.constants: list[Value] = []
+        self.values: list[Any] = []
+        self.scopes: list[dict[tuple[DType, str], tuple[Key, Value]]] = [{}]
+
+    def fresh(self, extent: Extent | None) -> Extent | None:
+        if extent is None or isinstance(extent, str):
+            return extent
+        name = f"${len(self.count)}"
+        self.count[name] = extent
+        return name
+
+    def find(self, extent: Extent) -> Extent:
+        root = extent
+        while isinstance(root, str) and root in self.parent:
+            root = self.parent[root]
+        while isinstance(extent, str) and extent != root:
+            above = self.parent[extent]
+            self.parent[extent] = root
+            extent = above
+        return root
+
+    def same(self, a: Extent, b: Extent) -> None:
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return
+        if isinstance(a, str):
+            self.parent[a] = b
+        elif isinstance(b, str):
+            self.parent[b] = a
+        else:
+            raise TypeError(f"extents {a} and {b} must be equal")
+
+    def parameter(self, value: Value) -> Value:
+        assert isinstance(value.type, ArrayType)
+        shape = tuple(self.fresh(e) for e in value.type.shape)
+        self.env[value] = Value(ArrayType(value.type.dtype, shape), value.name)  # type: ignore[arg-type]
+        return self.env[value]
+
+    def block(self, block: Block, parameters: Sequence[Value]) -> Block:
+        self.env.update(zip(block.parameters, parameters, strict=True))
+        made = [new for old in block.instructions if (new := self.instruction(old)) is not None]
+        return Block(tuple(parameters), tuple(made), tuple(self.env[v] for v in block.results))
+
+    def instruction(self, old: Instruction) -> Instruction | None:
+        op = old.op
+        if isinstance(op, Constant) and not self.is_literal(old.params["value"]):
+            self.env[old.result] = self.constant((old.params["dtype"], old.params["value"]))
+            return None
+        operands = tuple(self.env[v] for v in old.operands)
+        kept = op.literal([substitute(v.type, self.find) for v in operands], old.params) if op.literal else {}
+        params = {k: self.offsets(k, v, kept.get(k)) if k in op.extents else v for k, v in old.params.items()}
+        operands, regions = self.regions(old, operands, params)
+        types = op.infer([v.type for v in operands], params, regions, self.same)
+        results = tuple(Value(t, v.name) for t, v in zip(types, old.results, strict=True))
+        self.env.update(zip(old.results, results, strict=True))
+        return Instruction(op, operands, results, params, regions, old.loc)
+
+    def regions(
+        self, old: Instruction, operands: tuple[Value, ...], params: dict[str, Any]
+    ) -> tuple[tuple[Value, ...], tuple[Block, ...]]:
+        """The operands and the closed regions of an instruction; the regions' constants are further operands."""
+        types = [v.type for v in operands]
+        found: list[Block] = []
+        scopes: list[dict[Any, tuple[Key, Value]]] = []
+        for region in old.regions:
+            inside = old.op.inside(types, params, found)
+            parameters = [Value(t, v.name) for t, v in zip(inside, region.parameters, strict=True)]
+            self.scopes.append({})
+            found.append(self.block(region, parameters))
+            scopes.append(self.scopes.pop())
+        keys = {same: key for scope in scopes for same, (key, _) in scope.items()}
+        whole = []
+        for block, scope in zip(found, scopes, strict=True):
+            constants = [scope[same][1] if same in scope else Value(ArrayType(keys[same][0])) for same in keys]
+            whole.append(Block((*block.parameters, *constants), block.instructions, block.results))
+        return (*operands, *map(self.constant, keys.values())), tuple(whole)
+
+    def offsets(self, name: str, values: Sequence[Any], kept: Sequence[bool] | None) -> tuple[Any, ...]:
+        """Named extents but for those ``kept``; an offset of 0 stays literal."""
+        literal = [self.is_zero(v) and name != "shape" for v in values]
+        return tuple(v if zero or keep else self.fresh(v) for v, zero, keep in zip(values, literal, kept or literal))
+
+    def constant(self, key: Key) -> Value:
+        """The value of a constant in the current scope: a parameter of the function or of the region."""
+        scope = self.scopes[-1]
+        same = self.sameness(key)
+        if same not in scope:
+            scope[same] = key, Value(ArrayType(key[0]), f"c{len(scope)}")
+            if len(self.scopes) == 1:
+                self.constants.append(scope[same][1])
+                self.values.append(key[1])
+        return scope[same][1]
+
+    def is_literal(self, value: Any) -> bool:
+        """Whether a constant stays what it is."""
+        return bool(lifted(is_literal, value))
+
+    def is_zero(self, offset: Any) -> bool:
+        """Whether an offset stays, because it is 0."""
+        return bool(offset == 0)
+
+    def sameness(self, key: Key) -> tuple[DType, str]:
+        """What constants share that are one parameter."""
+        return key[0], f"a size {key[1].key}" if is_size(key[1]) else repr(key[1])
+
+    def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
+        """The final name of each raw one, in order of appearance, and the sizes' values."""
+        final: dict[Extent, Extent] = {}
+        names: dict[str, Extent] = {}
+        sizes: dict[str, int] = {}
+        for raw, value in self.count.items():
+            root = self.find(raw)
+            if isinstance(root, str) and root not in final:
+                final[root] = f"n{len(sizes)}"
+                sizes[f"n{len(sizes)}"] = value
+            names[raw] = final[root] if isinstance(root, str) else root
+        return names, sizes
+
+
+class _Loose(_Abstraction):
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def is_literal(self, value: Any) -> bool:
+        return False
+
+    def is_zero(self, offset: Any) -> bool:
+        return False
+
+    def sameness(self, key: Key) -> tuple[DType, str]:
+        self.number += 1
+        return key[0], f"{self.number}"
+
+
+def is_literal(value: Any) -> bool:
+    """Whether a rewrite may look for the value of a constant."""
+    if isinstance(value, complex):
+        return is_literal(value.real) and is_literal(value.imag)
+    return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
+
+
+def quotient(extent: Extent, divisor: int) -> Extent:
+    """An extent divided by a number and rounded up: an int, or a factor ``n0.n1/64`` of products."""
+    if isinstance(extent, int):
+        return -(-extent // divisor)
+    return f"{extent.replace('*', '.')}/{divisor}"
+
+
+def factor_names(extent: str) -> list[str]:
+    """The names in an extent that is no int."""
+    names = [n for f in extent.split("*") for n in f.partition("/")[0].split(".")]
+    return [n for n in names if not n.isdigit()]
+
+
+def _factor(factor: str, names: Callable[[str], Extent]) -> Extent:
+    """A factor of a product with other names, or their numbers, in it."""
+    whole, _, divisor = factor.partition("/")
+    found = product([int(n) if n.isdigit() else names(n) for n in whole.split(".")])
+    return quotient(found, int(divisor)) if divisor else found
+
+
+def product(extents: Sequence[Extent]) -> Extent:
+    """The product of extents: an int, a name, or names and quotients joined by ``*``."""
+    factors = [f for e in extents for f in (e.split("*") if isinstance(e, str) else [e])]
+    number = math.prod(as_int(f) for f in factors if isinstance(f, int) or f.isdigit())
+    names = [f for f in factors if isinstance(f, str) and not f.isdigit()]
+    if not names or number == 0:
+        return number
+    return "*".join(names if number == 1 else [*names, str(number)])
+
+
+def nominal_bytes(t: Type, known: Mapping[str, int] = MappingProxyType({})) -> int:
+    """The bytes of a type, for comparing: every named extent counts as ``NOMINAL``, or as what is ``known`` of it."""
+    return int(product([_named(e, lambda name: known.get(name, NOMINAL)) for e in t.shape])) * t.dtype.bytes
+
+
+def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
+    """The int that an extent, or a product of extents, stands for."""
+    found = extent if isinstance(extent, int) else sizes.get(extent)
+    return int(_named(extent, lambda name: sizes[name])) if found is None else found
+
+
+def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:
+    """An extent with other names, or their numbers, in it."""
+    return extent if isinstance(extent, int) else product([_factor(f, names) for f in extent.split("*")])
+
+
+def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
+    """A type with other extents."""
+    shape = tuple(names(e) for e in t.shape)
+    if isinstance(t, StackType):
+        return StackType(t.dtype, shape)
+    return RefType(t.dtype, shape, t.layout, t.space) if isinstance(t, RefType) else ArrayType(t.dtype, shape)
+
+
+def rename(function: Function, names: Mapping[str, Extent]) -> Function:
+    """The function with extents renamed, or replaced by ints; names that are not in the mapping stay."""
+
+    def one(extent: Any) -> Any:
+        if isinstance(extent, tuple):
+            return tuple(one(e) for e in extent)
+        return _named(extent, lambda name: names.get(name, name)) if isinstance(extent, str) else extent
+
+    env: dict[Value, Value] = {}
+
+    def define(value: Value) -> Value:
+        env[value] = Value(substitute(value.type, one), value.name)
+        return env[value]
+
+    def block(old: Block) -> Block:
+        parameters = tuple(define(v) for v in old.parameters)
+        made = []
+        for i in old.instructions:
+            operands = tuple(env[v] for v in i.operands)
+            params = {k: one(tuple(v)) if k in i.op.extents else v for k, v in i.params.items()}
+            regions = tuple(block(r) for r in i.regions)
+            made.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params, regions, i.loc))
+        return Block(parameters, tuple(made), tuple(env[v] for v in old.results))
+
+    return Function(function.name, block(function.body), function.kind)
+
+
+def extents_of(function: Function) -> dict[str, None]:
+    """The named extents of a function, in order of appearance."""
+    found: dict[str, None] = {}
+
+    def note(extents: Sequence[Any]) -> None:
+        found.update((name, None) for e in extents if isinstance(e, str) for name in factor_names(e))
+
+    def visit(block: Block) -> None:
+        for value in block.parameters:
+            note(value.type.shape)
+        for i in block.instructions:
+            for name in i.op.extents:
+                note(i.params[name])
+            for value in i.results:
+                note(value.type.shape)
+            for region in i.regions:
+                visit(region)
+
+    visit(function.body)
+    return found

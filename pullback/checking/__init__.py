@@ -1,0 +1,1 @@
+"""Check=True, debug=True."""

@@ -1,0 +1,134 @@
+"""What ``pb.jit(debug=True)`` looks for in a call: the first step that makes something no number stands for.
+
+A call runs on the interpreter and each instruction's results are looked at. Only if one has made a NaN, an infinity or a number
+out of range is the run kept whole, to see whether what it made matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pullback.checking.interpreted_run import Array, Run, observed, run_straight
+from pullback.checking.nonfinite_origins import Kind, NonFinite, Search, is_kind
+from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.types import I64
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.array.index import Gather
+from pullback.ir.ops.array.reduce import Reduce
+from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.control.loops import Loop, Switch
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.programs.call import Call
+
+CHOOSING = frozenset({"max", "min", "fmax", "fmin", "maximum", "minimum", "clip"})
+"""Ops that pass one of their operands on: the others are passed over."""
+
+
+def first_wrong(call: Call) -> NonFinite | None:
+    """The first step of a call that makes a NaN or an infinity of numbers, or a number out of range, if what it makes matters.
+
+    It does not where all that reads it is a ``where``, a minimum or a maximum that takes another value, or a comparison. Nothing
+    is printed; Python functions are called back. Raises as ``run_call``.
+    """
+    met: list[Instruction] = []
+
+    def observe(i: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        if not met and not isinstance(i.op, Constant | Loop | Switch):
+            is_bad = any(not _is_finite(r) for r in results)
+            if is_bad or bool(np.any(out_of_range(i, operands))):
+                met.append(i)
+
+    observed(call, observe, effects=False)
+    return next(_wrong(run_straight(call, effects=False)), None) if met else None
+
+
+def _wrong(run: Run) -> Iterator[NonFinite]:
+    search = Search(run, inf=True)
+    matter = mattering(run)
+    for i in run.function.instructions:
+        if isinstance(i.op, Constant):
+            continue
+        for value in i.results:
+            masks: dict[Kind, Array] = {kind: is_kind(run.values[value], kind) for kind in search.kinds}
+            masks["range"] = np.broadcast_to(out_of_range(i, [run.values[v] for v in i.operands]), run.values[value].shape)
+            for kind, mask in masks.items():
+                seen = mask & matter[value]
+                if seen.any() and (kind == "range" or not search.causes(i, value, kind)):
+                    yield replace(search.event(value, kind, seen), turn=run.turns.get(i, ()))
+
+
+def _is_finite(x: Any) -> bool:
+    found = np.asarray(x)
+    return found.dtype.kind in "biu" or bool(np.isfinite(found).all())
+
+
+def out_of_range(i: Instruction, operands: Sequence[Any]) -> Any:
+    """Where an instruction on integers, or one that makes integers, has no result in NumPy's sense of arithmetic."""
+    name = i.op.name
+    if not isinstance(i.op, Elementwise) or name not in ("cast", "floordiv", "mod", "shl", "shr"):
+        return False
+    target = i.result.type.dtype.numpy
+    if target.kind not in "iu":
+        return False
+    limits = np.iinfo(target)
+    x = np.asarray(operands[0])
+    if name == "cast":
+        if x.dtype.kind not in "fV":
+            return False
+        whole = np.trunc(x.astype(np.float64))
+        return ~((whole >= float(limits.min)) & (whole < float(limits.max) + 1))
+    y = np.asarray(operands[1])
+    if name in ("shl", "shr"):
+        return (y < 0) | (y >= limits.bits)
+    return (y == 0) | ((x == limits.min) & (y == -1) if limits.min else False)
+
+
+def mattering(run: Run) -> dict[Value, Array]:
+    """For each value, which elements reach a result or an effect by more than a choice of another value or a comparison."""
+    found: dict[Value, Array] = {v: np.zeros(np.shape(x), bool) for v, x in run.values.items()}
+    for value in run.function.results:
+        found[value][...] = True
+    for i in reversed(run.function.instructions):
+        for value, mask in zip(i.operands, _read(i, [found[v] for v in i.results], run), strict=True):
+            found[value] |= mask
+    return found
+
+
+def _read(i: Instruction, results: Sequence[Array], run: Run) -> Sequence[Any]:
+    """For each operand, which elements matter, as the results' elements do."""
+    op = i.op
+    values = [run.values[v] for v in i.operands]
+    if isinstance(op, Elementwise):
+        (matter,) = results
+        if op.gives == "select":
+            chosen = np.asarray(values[0], bool)
+            return [matter, matter & chosen, matter & ~chosen]
+        if op.gives == "bool" and len(i.operands) == 2:
+            return [False] * len(i.operands)
+        if op.name in CHOOSING:
+            bad = is_kind(run.values[i.result], "nan") | is_kind(run.values[i.result], "inf")
+            return [matter & bad] * len(i.operands)
+        return [matter] * len(i.operands)
+    if isinstance(op, Reindex):
+        return _moved(i, results[0], values, len(values))
+    if isinstance(op, Gather):
+        return [*_moved(i, results[0], values, 1), *[bool(results[0].any())] * (len(values) - 1)]
+    if isinstance(op, Reduce) and op.name in CHOOSING:
+        bad = is_kind(run.values[i.result], "nan") | is_kind(run.values[i.result], "inf")
+        return [bool((results[0] & bad).any())]
+    return [not results or any(bool(r.any()) for r in results)] * len(i.operands)
+
+
+def _moved(i: Instruction, matter: Array, values: Sequence[Array], count: int) -> list[Array]:
+    """Of ops that move elements of the first ``count`` operands: they are run on the elements' numbers."""
+    moved = values[:count]
+    starts = np.cumsum([0, *(x.size for x in moved)])
+    numbers = [np.arange(start, start + x.size).reshape(x.shape) for start, x in zip(starts, moved)]
+    (found,) = i.op.evaluate([*numbers, *values[count:]], i.params, [replace(v.type, dtype=I64) for v in i.results])
+    reached = np.zeros(starts[-1], bool)
+    reached[np.asarray(found)[matter]] = True
+    return [reached[start : start + x.size].reshape(x.shape) for start, x in zip(starts, moved)]

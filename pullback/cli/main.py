@@ -1,0 +1,342 @@
+"""The command line: dump the stages of a function, run and rewrite IR files, look after the kernel cache, say what is here.
+
+Exit codes: 0, 1 where what was asked for failed, 2 where the question itself was wrong. A user's error is one message,
+never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pullback.cli import cache as cache_command
+from pullback.cli import doctor, targets
+from pullback.cli import tune as tuning
+from pullback.compiled.reports import Inspected
+from pullback.exporting import argument_specs as specs
+from pullback.exporting import export as exporting
+from pullback.exporting.argument_specs import UsageError, random_array
+from pullback.inspection import reports
+from pullback.ir.core.structure import Function, Module
+from pullback.ir.core.types import DType, RefType
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.passes.pipeline import PASSES, run
+from pullback.ir.passes.transforms.expand import GradientError, grad
+from pullback.ir.shapes.extents import extents_of, rename
+from pullback.ir.text import ParseError, parse_module, print_module
+from pullback.ir.verify import VerifyError, verify_module
+from pullback.programs.pipeline import DEVICES, SHARED_STAGES, TARGET_STAGES
+from pullback.tracer import TraceError
+from pullback.transforms import api
+
+INPUTS = "inputs.npz"
+ARCH = re.compile(r"sm_\d+[af]?")
+IMPORTS = (
+    "The file or module is imported, so what stands at its top level runs. Arrays are random, the same at each run; quote what "
+    "your shell would read itself: \"{'w': float64[64,32]}\" \"mode='full'\"."
+)
+REPORTS = {
+    "explain": "print whether a call is traced and compiled, and why",
+    "residuals": "print what the backward part of a gradient reads of the forward part",
+    "memory": "print the buffers of a call",
+    "cost": "print the operations and bytes of each kernel of a call",
+    "profile": "run a call some times and print what each step takes",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    grammar = parser()
+    arguments, rest = grammar.parse_known_args(argv)
+    if rest and (not hasattr(arguments, "arguments") or any(word.startswith("-") for word in rest)):
+        grammar.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.arguments += rest
+    try:
+        return int(arguments.command(arguments))
+    except UsageError as error:
+        return _failed(error, 2)
+    except (TraceError, VerifyError, ParseError, CheckFailed, targets.UserError) as error:
+        return _failed(error, 1)
+    except GradientError as error:
+        return _failed(f"{error.loc}: {error}" if error.loc else error, 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _failed(error: object, code: int) -> int:
+    print(f"pullback: {error}", file=sys.stderr)
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    top = argparse.ArgumentParser(prog="pullback", description="compile NumPy functions and their gradients")
+    top.add_argument("--version", action="version", version=f"pullback {doctor.version('pullback')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    dump = _command(commands, "dump", dump_command, "print the stages of a function", IMPORTS)
+    _call_options(dump)
+    stages = (*SHARED_STAGES, *TARGET_STAGES["cpu"], *TARGET_STAGES["cuda"], "all")
+    dump.add_argument("--stage", default="all", choices=stages, help="one stage (all)")
+    dump.add_argument("--arch", metavar="sm_NN", help="with ptx and sass: the architecture (that of the first GPU, else sm_90)")
+    dump.add_argument("--out", metavar="DIR", type=Path, help=f"write numbered files, and the arguments as {INPUTS}")
+    dump.add_argument("--locations", action="store_true", help="with the user's file and line of each instruction")
+
+    for name, text in REPORTS.items():
+        _call_options(_command(commands, name, report_command, text, IMPORTS))
+
+    text = "write a function as an object file, a C header and a shared library"
+    out = _command(commands, "export", export_command, text, f"{IMPORTS} An extent that is a name, as in f64[n,3], stays free.")
+    _call_options(out)
+    out.add_argument("--out", metavar="DIR/NAME", type=Path, required=True, help="the files without their suffixes")
+    out.add_argument("--cpu", default="native", help="native (this processor), baseline, avx2 or avx512")
+
+    execute = _command(commands, "run", run_command, "run an IR file on the interpreter")
+    execute.add_argument("file", metavar="FILE.ir", type=Path)
+    execute.add_argument(
+        "--inputs", metavar="X.npz", type=Path, help=f"arguments by name ({INPUTS} beside the file, else random arrays)"
+    )
+    execute.add_argument("--seed", type=int, default=0, help="of the random arrays (0)")
+    execute.add_argument("--function", metavar="NAME", help="the function to run (the first)")
+    execute.add_argument("--size", metavar="NAME=N", action="append", default=[], help="the value of a named extent")
+
+    opt = _command(commands, "opt", opt_command, "run passes on an IR file and print the result")
+    opt.add_argument("file", metavar="FILE.ir", type=Path)
+    opt.add_argument("--passes", required=True, metavar="A,B", help=f"of {', '.join(PASSES)}, in order")
+    opt.add_argument("--locations", action="store_true")
+
+    cache_command.add_to(commands)
+
+    text = "measure who does plain matrix products best on this machine, SciPy's BLAS or our own kernels, and remember it"
+    _command(commands, "tune", lambda arguments: tuning.tune(), text)
+
+    text = "versions, platform, processor, threads, cache folder, CUDA or why not"
+    diagnosis = _command(commands, "doctor", lambda arguments: doctor.report(check=arguments.selftest), text)
+    diagnosis.add_argument("--selftest", action="store_true", help="compile ten kernels anew and compare them with NumPy")
+    return top
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+) -> argparse.ArgumentParser:
+    found: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=more)
+    found.set_defaults(command=run, name=name)
+    return found
+
+
+def _call_options(parser: argparse.ArgumentParser) -> None:
+    """A function, the arguments of a call, and what is done to the function first."""
+    parser.add_argument("target", metavar="FILE.py:NAME", help="a function; also MODULE:NAME, and Class.method for the name")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="ARG",
+        help="a Python literal with arrays as f64[64,32] or float32[3] anywhere in it; NAME=ARG for a keyword",
+    )  # fmt: skip
+    parser.add_argument("--example", metavar="NAME", help="take the arguments from this callable of the file")
+    parser.add_argument("--grad", action="store_true", help="of the function's value and gradient")
+    parser.add_argument("--argnums", metavar="N[,N]", type=_numbers, help="with --grad: the arguments to differentiate (0)")
+    parser.add_argument("--static", metavar="NAME[,NAME]", default="", help="arguments that are static")
+    parser.add_argument("--device", choices=DEVICES, help="the device to compile for (cpu)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random arrays (0)")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(","))
+
+
+# dump and the reports
+
+
+def examined(arguments: argparse.Namespace) -> reports.Call:
+    """The call that a command line names. A function that is transformed already is taken as it is."""
+    target, function, args, kwargs = called(arguments, arguments.seed)
+    with targets.users_errors(f"calling {target.name}"):
+        found: reports.Call = function.examine(args, kwargs)
+    return found
+
+
+def called(arguments: argparse.Namespace, make: int | specs.Maker) -> tuple[targets.Target, Any, list[Any], dict[str, Any]]:
+    """The transformed function that a command line names, and its arguments; arrays as ``specs.parsed`` makes them."""
+    target = targets.load(arguments.target)
+    if arguments.example is not None and arguments.arguments:
+        raise UsageError("give either arguments or --example")
+    if arguments.argnums is not None and not arguments.grad:
+        raise UsageError("--argnums goes with --grad")
+    function: Any = target.function
+    if arguments.example is not None:
+        args, kwargs = targets.example(target, arguments.example)
+    else:
+        args, kwargs = specs.parsed(function, arguments.arguments, make)
+    specs.check_call(function, args, kwargs, f"pullback {arguments.name} {arguments.target}")
+    if arguments.grad:
+        argnums = arguments.argnums
+        function = api.value_and_grad(function, argnums=argnums[0] if argnums is not None and len(argnums) == 1 else argnums)
+    static = [name for name in arguments.static.split(",") if name]
+    if static or arguments.device is not None or not isinstance(function, Inspected):
+        with targets.users_errors("--static"):
+            function = api.jit(function, static_argnames=static, device=arguments.device or DEVICES[0])
+    return target, function, args, kwargs
+
+
+def export_command(arguments: argparse.Namespace) -> int:
+    """Write a function for callers in C."""
+
+    def text(dtype: DType, extents: Sequence[int | str], name: str) -> str:
+        return f"{dtype.name}[{','.join(map(str, extents))}]"
+
+    target, function, args, kwargs = called(arguments, text)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with targets.users_errors(f"exporting {target.name}"), warnings.catch_warnings(record=True) as met:
+        warnings.simplefilter("always", exporting.ExportWarning)
+        try:
+            made = exporting.export(function, *args, path=arguments.out, cpu=arguments.cpu, kwargs=kwargs)
+        except (exporting.ExportError, ValueError) as error:
+            raise targets.UserError(str(error)) from None
+    for warning in met:
+        print(f"pullback: {warning.message}", file=sys.stderr)
+    print(made)
+    return 0
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    """Print a report on a call."""
+    call = examined(arguments)
+    with targets.users_errors(f"tracing {arguments.target}"):
+        print(getattr(reports, arguments.name)(call))
+    return 0
+
+
+def dump_command(arguments: argparse.Namespace) -> int:
+    """Print or write the stages of a function for given arguments."""
+    call = examined(arguments)
+    if arguments.arch is not None and (call.device == "cpu" or not ARCH.fullmatch(arguments.arch)):
+        raise UsageError(f"--arch {arguments.arch}: as sm_90, and with --device cuda")
+    with targets.users_errors(f"tracing {arguments.target}"):
+        texts = reports.stages(call, locations=arguments.locations, arch=arguments.arch)
+    chosen = list(texts) if arguments.stage == "all" else [arguments.stage]
+    if arguments.stage not in ("all", *texts):
+        raise UsageError(f"there is no stage {arguments.stage} for this device; there are {', '.join(texts)}")
+    if arguments.stage != "all" and (problem := texts.problem(arguments.stage)) is not None:
+        raise targets.UserError(problem)
+    if arguments.out is None:
+        for name in chosen:
+            print((f"# stage: {name}\n" if arguments.stage == "all" else "") + texts[name], end="")
+        return 0
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(texts):
+        if name in chosen:
+            path = arguments.out / f"{number:02}-{name}{_suffix(name)}"
+            path.write_text(texts[name], encoding="utf-8")
+            print(path)
+    np.savez(arguments.out / INPUTS, **texts.inputs)
+    print(arguments.out / INPUTS)
+    return 0
+
+
+def _suffix(stage: str) -> str:
+    return {"llvm": ".ll", "asm": ".s", "cuda": ".cu", "ptx": ".ptx", "sass": ".sass"}.get(stage, ".ir")
+
+
+# run and opt
+
+
+def read_module(path: Path) -> Module:
+    """The verified module of a file. Raises ParseError, VerifyError, UserError, OSError."""
+    try:
+        return verify_module(parse_module(path.read_text(encoding="utf-8")))
+    except ParseError as error:
+        raise targets.UserError(f"{path}: {error}") from None
+    except (TypeError, KeyError, IndexError) as error:
+        raise targets.UserError(f"{path}: {type(error).__name__}: {error}") from None
+    except UnicodeDecodeError:
+        raise targets.UserError(f"{path}: not a text in UTF-8") from None
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    """Run a function of a file on the interpreter and print its results."""
+    module = read_module(arguments.file)
+    function = _chosen(module, arguments.function)
+    sizes = _sizes(arguments.size)
+    missing = [name for name in extents_of(function) if name not in sizes]
+    if missing:
+        raise UsageError(f"{function.name} has named extents; give --size {missing[0]}=N")
+    if function.kind != "kernel":
+        function = grad(rename(function, sizes))
+    values = _inputs(function, arguments, sizes)
+    with targets.users_errors(f"running {function.name}"):
+        results = interpret(function, *values, module=module, sizes=sizes)
+    if function.kind == "kernel":
+        print(f"status: {results}")
+        pairs = [(v, a) for v, a in zip(function.parameters, values) if isinstance(v.type, RefType)]
+    else:
+        pairs = list(zip(function.results, results))
+    for number, (value, result) in enumerate(pairs):
+        print(f"{value.name or number}: {value.type} = {np.array2string(np.asarray(result), precision=17, separator=', ')}")
+    return 0
+
+
+def _chosen(module: Module, name: str | None) -> Function:
+    names = [f.name for f in module.functions]
+    if not names:
+        raise UsageError("the file holds no function")
+    if name is not None and name not in names:
+        raise UsageError(f"the file holds no function {name}; it has {', '.join(names)}")
+    return module.functions[0] if name is None else module[name]
+
+
+def _sizes(words: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not value.isdecimal():
+            raise UsageError(f"--size {word}: NAME=N with N a number from 0 on")
+        sizes[name] = int(value)
+    return sizes
+
+
+def _inputs(function: Function, arguments: argparse.Namespace, sizes: dict[str, int]) -> list[Any]:
+    """The arguments of a function: from a file by name, or random."""
+    path = arguments.inputs
+    beside = arguments.file.parent / INPUTS
+    if path is None and beside.exists():
+        path = beside
+    given: dict[str, Any] = {}
+    if path is not None:
+        given = targets.read_inputs(path)
+        print(f"inputs from {path}", file=sys.stderr)
+    values = []
+    for parameter in function.parameters:
+        if path is not None:
+            if parameter.name not in given:
+                raise UsageError(f"{path} has no array {parameter.name}; it has {', '.join(given)}")
+            values.append(given[parameter.name])
+        else:
+            values.append(random_array(parameter.type, parameter.name, arguments.seed, sizes))
+    return values
+
+
+def opt_command(arguments: argparse.Namespace) -> int:
+    """Run passes on the funcs of a file and print the module."""
+    names = [name for name in arguments.passes.split(",") if name]
+    unknown = [name for name in names if name not in PASSES]
+    if unknown:
+        raise UsageError(f"there is no pass {unknown[0]}; there are {', '.join(PASSES)}")
+    module = read_module(arguments.file)
+    with targets.users_errors("the passes"):
+        functions = [run(f, [PASSES[n] for n in names]) if f.kind == "func" else f for f in module.functions]
+    print(print_module(Module(tuple(functions)), arguments.locations), end="")
+    return 0

@@ -1,0 +1,45 @@
+"""`pullback tune`: choices between candidates that a person has measured on this machine."""
+
+from __future__ import annotations
+
+import os
+
+from pullback.codegen.cpu.matmul.shape_classes import CLASSES, NO_CHOICE, SUBJECT
+from pullback.runtime.cache.cache import default_cache
+from pullback.runtime.choices.choices import STATIC, VARIABLE, pinned
+from pullback.runtime.choices.matmul import DTYPES
+from pullback.runtime.libraries.symbols import blas_name
+from pullback.runtime.program import tune_matmul as product_timing
+from pullback.runtime.threads.threads import get_num_threads
+
+
+def load() -> float:
+    """How many processes have been running in the last minute; 0 where that is not known."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return 0.0
+
+
+def tune() -> int:
+    """Measure plain matrix products, print what was chosen and have it remembered; 1 where that cannot be."""
+    if default_cache().path is None:
+        print("pullback: nothing can be remembered: the kernel cache is in memory alone (see `pullback doctor`)")
+        return 1
+    print(f"{blas_name()}, {get_num_threads()} threads")
+    if (busy := load()) > 0.5:
+        print(f"other processes are at work (load {busy:.1f}): measured in peace, near ties may fall the other way")
+    count = 0
+    for dtype in DTYPES:
+        for position, found in enumerate(product_timing.tuned(dtype)):
+            about = f"{SUBJECT} of {dtype}, {CLASSES[position].name} ({CLASSES[position]})"
+            print(f"{about}: {found.chosen} ({found.why})", flush=True)
+            count += 1
+    if not count:
+        print(f"here {NO_CHOICE}")
+        return 0
+    print("processes that start from now on go by this; results may differ from earlier ones in their last bits")
+    pin = pinned(SUBJECT)
+    if pin is not None:
+        print(f"but {VARIABLE} says {pin}: {'the written table' if pin == STATIC else 'that'} goes first")
+    return 0

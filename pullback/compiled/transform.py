@@ -1,0 +1,94 @@
+"""Transforms: what is done to a function before it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pullback.programs.donation import Donation
+from pullback.tracer import Parameters, follow, gradient_call, parameters_of
+
+Function = Callable[..., Any]
+Argnums = int | tuple[int, ...]
+Argnames = str | tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
+    choice. ``donate``: the arguments of the transformed function whose memory its results may take. ``dynamic``: sizes are
+    symbolic in its traces. ``tf32``: products of float32 may round what they multiply. ``verify``: so many
+    calls of each program are compared with plain Python."""
+
+    name: str = "jit"
+    argnums: Argnums | None = None
+    argnames: Argnames | None = None
+    has_aux: bool = False
+    donate: Donation | None = None
+    dynamic: bool = False
+    tf32: bool = False
+    verify: int = 0
+
+    def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call the transformed function in the current trace."""
+        return follow(function)(*args, **kwargs)
+
+    def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
+        """The parameters of the transformed function."""
+        found = parameters_of(function, static)
+        if self.donate is not None:
+            self.donate.check(function, found)
+        return found
+
+    def after_self(self) -> Transform:
+        """The transform of a function whose first argument is ``self``, which positions do not count."""
+        return self if self.donate is None else replace(self, donate=self.donate.after_self())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivative(Transform):
+    """A derivative with respect to chosen arguments."""
+
+    def after_self(self) -> Transform:
+        if isinstance(self.argnums, tuple):
+            argnums: Argnums | None = tuple(k + (k >= 0) for k in self.argnums)
+        elif self.argnums is None:
+            argnums = 1 if self.argnames is None else None
+        else:
+            argnums = self.argnums + (self.argnums >= 0)
+        return replace(self, argnums=argnums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradient(Derivative):
+    """ "grad" or "value_and_grad"."""
+
+    def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        value, aux, gradients = gradient_call(
+            function, args, kwargs, argnums=self.argnums, argnames=self.argnames, has_aux=self.has_aux
+        )
+        if self.name == "grad":
+            return (gradients, aux) if self.has_aux else gradients
+        return ((value, aux) if self.has_aux else value), gradients
+
+
+def checked_argnums(argnums: Any) -> Argnums | None:
+    """Positions as a transform has them. Raises TypeError for anything else."""
+    several = isinstance(argnums, tuple | list)
+    for k in argnums if several else [argnums]:
+        if (k is not None or several) and (isinstance(k, bool) or not isinstance(k, int | np.integer)):
+            raise TypeError(f"argnums is an int or a tuple of ints, not {argnums!r}")
+    return tuple(map(int, argnums)) if several else None if argnums is None else int(argnums)
+
+
+def checked_argnames(argnames: Any) -> Argnames | None:
+    """Names as a transform has them. Raises TypeError for anything else."""
+    if argnames is None or isinstance(argnames, str):
+        return argnames
+    words = tuple(argnames) if isinstance(argnames, Iterable) else (None,)
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError(f"argnames is a name or a tuple of names, not {argnames!r}")
+    return words

@@ -1,0 +1,88 @@
+"""The call of any function, as the reports take it.
+
+``pb.find_nan``: where the first value that is not finite comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+from pullback.checking.interpreted_run import run_straight
+from pullback.checking.nonfinite_origins import NonFinite, Search
+from pullback.compiled.reports import Inspected
+from pullback.programs.call import Call
+from pullback.programs.report import Report
+from pullback.transforms.api import jit
+from pullback.tree import places
+
+
+def examine(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Call:
+    """The call of a function, transformed or not."""
+    return (function if isinstance(function, Inspected) else jit(function)).examine(args, kwargs)
+
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NonFiniteReport(Report):
+    """What ``find_nan`` found; false if every result is finite.
+
+    ``first`` is the earliest place in program order, ``others`` are further ones: independent, or a NaN that the first led to.
+    ``results`` names the results that are not finite.
+    """
+
+    function: str
+    first: NonFinite | None
+    others: tuple[NonFinite, ...]
+    results: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return f"{self.function}: all finite"
+        lines = [f"{self.function}: {', '.join(self.results)} not finite", *self.first.lines()]
+        for other in self.others:
+            lines += ["also", *other.lines()]
+        return "\n".join(lines)
+
+
+def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteReport]:
+    """A function that runs a call of ``f`` and reports where the first value that is not finite comes from.
+
+        print(pb.find_nan(pb.grad(loss))(w, x, y))
+
+    ``f`` is any function or transformed function. The call is traced and run by the interpreter, one instruction at a time,
+    forward and backward and through each turn of a loop, as it is before it is optimised; all its intermediate values are in
+    memory at once. From each result that is NaN or infinite the report follows the values that made it so, to an instruction
+    that made it of ordinary operands: its op, or "pullback(op)" for a gradient, the line of the source, and the operands there;
+    or to the argument that had it already. What no result depends on is not reported, as in a branch of ``where`` that is not
+    taken, nor are infinities that the program writes itself where a NaN is made of them. ``inf``: False leaves infinite results
+    out, which NumPy gives too.
+
+    The report's ``str`` is its text, its fields say the same; it is false if all results are finite. Raises what the call
+    raises.
+    """
+
+    def look(*args: P.args, **kwargs: P.kwargs) -> NonFiniteReport:
+        call = examine(f, args, kwargs)
+        run = run_straight(call)
+        search = Search(run, inf)
+        bad = [v for v in run.function.results if search.is_bad(v, "nan") or (inf and search.is_bad(v, "inf"))]
+        found = search.events(dict.fromkeys(bad))
+        names = [f"result{at}" for at in places(call.trace.out_tree, "")]
+        names += [f"argument {call.trace.labels[k]} after the call" for k in call.trace.writes]
+        names += [f"{given.describe} after the call" for given in call.trace.outside_writes]
+        is_bad = set(bad)
+        return NonFiniteReport(
+            function=call.title,
+            first=found[0] if found else None,
+            others=tuple(found[1:]),
+            results=tuple(n for n, v in zip(names, run.function.results, strict=True) if v in is_bad),
+        )
+
+    return look

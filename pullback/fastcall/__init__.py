@@ -1,0 +1,1 @@
+"""Describes a call to runtime/fastcall."""

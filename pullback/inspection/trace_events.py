@@ -1,0 +1,51 @@
+"""The text of a trace in the trace event format, which Perfetto and chrome://tracing read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pullback.programs.report import places
+
+if TYPE_CHECKING:
+    from pullback.inspection.profile import Profile, ProfiledStep
+
+CALL, INSIDE = 1, 2
+"""The tracks: of the call, and of the steps in loops and branches."""
+
+
+def trace_text(profile: Profile) -> str:
+    """The trace of a profile, as JSON. Times in it are microseconds."""
+    return json.dumps({"traceEvents": list(_events(profile)), "displayTimeUnit": "ns"}, indent=1) + "\n"
+
+
+def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+    yield {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": f"pullback: {profile.function}"}}
+    yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": CALL, "args": {"name": "call"}}
+    yield _slice(profile.function, "call", CALL, 0.0, profile.seconds, {})
+    inside = [step for step in profile.steps if step.start is None]
+    for step in profile.steps:
+        if step.start is not None:
+            yield _slice(step.words or step.name, step.part, CALL, step.start, step.seconds, _told(step))
+    if inside:
+        yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": INSIDE, "args": {"name": "in loops and branches, all runs"}}
+        at = 0.0
+        for step in inside:
+            yield _slice(step.words or step.name, step.part, INSIDE, at, step.seconds, _told(step))
+            at += step.seconds
+        yield _slice("loops and branches", "control", INSIDE, at, profile.control_seconds, {})
+
+
+def _slice(name: str, kind: str, track: int, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
+    times = {"ts": start * 1e6, "dur": seconds * 1e6}
+    return {"name": name, "cat": kind, "ph": "X", "pid": 1, "tid": track, **times, "args": args}
+
+
+def _told(step: ProfiledStep) -> dict[str, Any]:
+    found: dict[str, Any] = {"step": step.name, "lines": places(step.lines), "ops": list(step.ops), "runs": step.runs}
+    if step.cost is not None:
+        cost = step.cost
+        found |= {"flops": cost.flops, "functions": cost.functions, "bytes": cost.bytes}
+        found |= {"of limit": step.share, "limit": step.limit}
+    return found

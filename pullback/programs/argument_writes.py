@@ -1,0 +1,109 @@
+"""Compiled signatures whose function writes into its arguments or into arrays from outside, once, after the call; and those that
+depend on how an argument lies in memory.
+
+What is written reaches them as NumPy would have left it: into any layout and byte order. Nothing is written by a call that
+raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.programs.compile_record import Record
+from pullback.programs.entry import MISS, Entry
+from pullback.programs.out import Out, landed
+from pullback.programs.overlap import overlaps_itself, share
+from pullback.programs.pipeline import Program
+from pullback.tracer import Trace, TraceError
+from pullback.tracer.arrays.strides import strides_in
+
+Array = np.ndarray[Any, Any]
+
+
+class WritingEntry(Entry):
+    """An entry that writes into its call's leaves, or that found some of them read-only or lying in memory in some way."""
+
+    __slots__ = ("_kept", "_strides", "_writes")
+
+    def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
+        super().__init__(trace, program, leaves, record)
+        self._writes = trace.writes
+        self._kept = trace.kept_readonly
+        self._strides = trace.strides
+
+    def holds(self, leaves: Sequence[Any]) -> bool:
+        return self._fits(leaves) and super().holds(leaves)
+
+    def _fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether the arrays may be written that were written, and lie in memory as they did."""
+        if not all(given.read().flags.writeable for given in self._trace.outside_writes):
+            return False
+        if any(strides_in(leaves[k]) != strides for k, strides in self._strides):
+            return False
+        return all(leaves[k].flags.writeable for k in self._writes) and not any(leaves[k].flags.writeable for k in self._kept)
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        """As an entry's. Raises TraceError, and writes nothing, if a written array shares memory with another."""
+        return self.serve(leaves)
+
+    def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
+        if not self._fits(leaves):
+            return MISS
+        shared = next(self._shared(leaves, [] if out is None else out), None)
+        if shared is not None:
+            if not self._trace.holds():
+                return MISS
+            raise TraceError(f"{shared}; pass a copy")
+        result = super().serve(leaves, out)
+        return result if result is MISS else self._written_back(result, leaves)
+
+    def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
+        return self._written_back(super().finish(results, leaves, outside), leaves)
+
+    def _written_back(self, result: Any, leaves: Sequence[Any]) -> Any:
+        """The result of the function, of what its trace gives; what is written goes to the caller's arrays."""
+        if not self._trace.writes_count:
+            return result
+        found, *values = result
+        for (_, array), value in zip(self._written(leaves), values, strict=True):
+            if value is not array:
+                landed(array, value)
+        return found
+
+    def _written(self, leaves: Sequence[Any]) -> list[tuple[str, Array]]:
+        """The arrays to write, and what they are called."""
+        inside = [(f"argument {self._trace.labels[k]}", leaves[k]) for k in self._writes]
+        return [*inside, *((given.describe, given.read()) for given in self._trace.outside_writes)]
+
+    def _shared(self, leaves: Sequence[Any], out: Out) -> Iterator[str]:
+        """What is wrong with the memory of the arrays to write."""
+        others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays(), *(("an array of out", a) for a in out)]
+        for name, written in self._written(leaves):
+            if not written.flags.forc and overlaps_itself(written):
+                yield f"the function writes into {name}, whose elements share memory with each other"
+            is_itself = False
+            for label, other in others:
+                if other is written and not is_itself:
+                    is_itself = True
+                elif isinstance(other, np.ndarray) and share(written, other):
+                    yield f"the function writes into {name}, which shares memory with {label}"
+
+
+class DonatedEntry(Entry):
+    """An entry whose results may be in the memory of its call's leaves."""
+
+    __slots__ = ()
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        return self.serve(leaves)
+
+
+def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> Entry:
+    """The compiled signature of a trace, whose call had these leaves."""
+    kind: type[Entry] = Entry if program.template is None or not program.template.home else DonatedEntry
+    if trace.writes_count or trace.kept_readonly or trace.strides:
+        kind = WritingEntry
+    return kind(trace, program, leaves, record)

@@ -1,0 +1,59 @@
+"""Who does the matrix products of a program, and why, for a person: in dumps of the schedule and in ``explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pullback.codegen.cpu.matmul.shape_classes import CLASSES, SUBJECT, class_of
+from pullback.ir.core.structure import Instruction, Module, walk
+from pullback.ir.core.types import DTYPES as TYPES
+from pullback.ir.ops.kernel.kernel import chosen
+from pullback.ir.ops.program import launch
+from pullback.ir.shapes.extents import product, value_of
+from pullback.ir.text import Notes
+from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.program.executable import Executable
+
+Sizes = Mapping[str, int]
+
+
+def notes_of(module: Module) -> Notes:
+    """What to say of the launches of a scheduled module, whose program has the shapes of a call."""
+    kernels = {f.name: f for f in module.functions if f.kind == "kernel"}
+    programs = [f for f in module.functions if f.kind == "program"]
+    found: dict[Instruction, Mapping[int | None, str]] = {}
+    for i in (i for f in programs for i in walk(f.body) if i.op is launch):
+        about = [(str(k.params["dtype"]), k.params["of"]) for k in walk(kernels[i.params["kernel"]].body) if k.op is chosen]
+        lines = list(_lines(about, i.params["sizes"], {}))
+        if lines:
+            found[i] = {None: "; ".join(lines)}
+    return found
+
+
+def of_executable(executable: Executable, sizes: Sizes) -> tuple[str, ...]:
+    """What was chosen for the products of a program with these sizes."""
+    lines: dict[str, None] = {}
+    if executable.driver is not None:
+        kernels = executable.kernels.values()
+        dtypes = sorted({slot[2] for kernel in kernels for slot in kernel.slots if slot[0] == "choice"})
+        return tuple(f"{each.key.subject} of {dtype}, {_class(k)}: {each.chosen} ({each.why})"
+                     for dtype in dtypes for k, each in enumerate(product_choices.settled(dtype)))  # fmt: skip
+    for i in (i for i in walk(executable.program.body) if i.op is launch):
+        slots = executable.kernels[i.params["kernel"]].slots
+        about = [(slot[2], slot[3]) for slot in slots if slot[0] == "choice" and slot[1] == SUBJECT]
+        lines.update(dict.fromkeys(_lines(about, i.params["sizes"], sizes)))
+    return tuple(lines)
+
+
+def _lines(about: Sequence[tuple[str, Any]], given: Sequence[Any], sizes: Sizes) -> Iterator[str]:
+    own = {f"s{k}": value_of(product(e) if isinstance(e, tuple | list) else e, sizes) for k, e in enumerate(given)}
+    for dtype, extents in about:
+        rows, terms, columns = (value_of(e, own) for e in extents)
+        position = class_of((rows, terms, columns), TYPES[dtype].part.bytes)
+        each = product_choices.settled(dtype)[position]
+        yield f"{SUBJECT} of {dtype}, {rows}x{terms} by {terms}x{columns}, {_class(position)}: {each.chosen} ({each.why})"
+
+
+def _class(position: int) -> str:
+    return f"{CLASSES[position].name} ({CLASSES[position]})"

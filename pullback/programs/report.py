@@ -1,0 +1,88 @@
+"""What every report shares: it prints as text of at most 100 columns, in a notebook too."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+
+from pullback.ir.core.structure import Loc
+from pullback.ir.text import print_file
+
+WIDTH = 100
+GAP = "  "
+HARD_SPACE = "\u00a0"
+MOST_OF_A_CELL = 36
+
+
+class Report:
+    """A report on one call. ``str`` is its text, as the command line prints it; ``headline`` its first line."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """The text's first line."""
+        return str(self).partition("\n")[0]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def paragraph(text: str, indent: str = GAP) -> list[str]:
+    """A text in lines of at most ``WIDTH`` columns; the second and later ones are indented further."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + GAP, break_on_hyphens=False) or [indent]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> list[str]:
+    """Rows under a header, indented. Columns named in ``right`` are numbers; the last column wraps, not at hard spaces."""
+    found = [[*map(_cell, row[:-1]), row[-1]] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*found)][:-1]
+    longest = max(len(word) for row in found for word in row[-1].split(" "))
+    lines = []
+    for row in found:
+        cells = [text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, header)]
+        start = GAP + "".join(cell + GAP for cell in cells)
+        if len(start) + longest > WIDTH:
+            lines.append(start.rstrip())
+            start = GAP * 4
+        first, *more = textwrap.wrap(row[-1], WIDTH - len(start), break_on_hyphens=False) or [""]
+        lines.append((start + first).rstrip())
+        lines += [" " * len(start) + line for line in more]
+    return [line.replace(HARD_SPACE, " ") for line in lines if line]
+
+
+def _cell(text: str) -> str:
+    return text if len(text) <= MOST_OF_A_CELL else f"{text[: MOST_OF_A_CELL - 3]}..."
+
+
+def counted(number: int, word: str, words: str = "") -> str:
+    """A number with its noun: "1 kernel", "2 kernels"; ``words`` is a plural without "s"."""
+    return f"{number:,} {word if number == 1 else words or f'{word}s'}"
+
+
+def place(loc: Loc) -> str:
+    """The user's file and line, or nothing."""
+    return f"{print_file(loc.file)}:{loc.line}" if loc else ""
+
+
+def places(locs: Iterable[Loc]) -> str:
+    """The lines of some locations, by file, runs of neighbours as one: "model.py:3-5, 9"."""
+    by_file: dict[str, set[int]] = {}
+    for loc in locs:
+        if loc:
+            by_file.setdefault(print_file(loc.file), set()).add(loc.line)
+    return ", ".join(f"{file}:{_runs(sorted(lines))}" for file, lines in by_file.items())
+
+
+def _runs(lines: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for line in lines:
+        if runs and line == runs[-1][1] + 1:
+            runs[-1][1] = line
+        else:
+            runs.append([line, line])
+    return ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)

@@ -1,0 +1,1 @@
+"""Jit, grad, vmap, ."""

@@ -1,0 +1,222 @@
+"""``pb.custom_vjp`` and ``pb.custom_jvp``: functions with derivative rules of their own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from pullback.compiled.pickling import shown
+from pullback.tracer import TracedArray, TraceError, current, follow, guard_attribute
+from pullback.tracer.transforms.custom import Arguments, Rule, Tree, custom_call, order_at, result_of, same_types
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Ruled(Generic[P, R]):
+    """A function whose derivatives are given by rules; ``_rules`` are replaced, never changed."""
+
+    __wrapped__: Callable[..., Any]
+    __name__: str
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        if not callable(function):
+            raise TypeError(f"pb.{type(self).__name__} takes a function, got {type(function).__name__}")
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._rules: tuple[Any, ...] = ()
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if current() is None:
+            return self._function(*args, **kwargs)
+        guard_attribute(self, "_rules", f"the rules of {self._title}")
+        result: R = self._traced(args, kwargs)
+        return result
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<pullback.{type(self).__name__} of {self._function!r}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if shown(self) is self:
+            return self.__qualname__
+        return super().__reduce__()
+
+    @property
+    def _title(self) -> str:
+        return getattr(self, "__name__", type(self._function).__name__)
+
+    def _traced(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+class _Custom(Ruled[P, R]):
+    """What both kinds of rules share: arguments in ``nondiff_argnums`` are handed on as they are."""
+
+    def __init__(self, function: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        super().__init__(function)
+        self._fixed = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        if any(k < 0 for k in self._fixed):
+            raise ValueError(f"nondiff_argnums {self._fixed}: positions count from 0")
+
+    def _traced(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        given = self._positional(args, kwargs)
+        free = [k for k in range(len(given)) if k not in self._fixed]
+        arguments = Arguments([given[k] for k in free])
+        if order_at(self) <= 0 or not arguments.arrays:
+            return follow(self._function)(*given)
+        if not self._rules:
+            name = type(self).__name__
+            raise TraceError(f"{self._title} is a pb.{name} without a rule; give it one by .def{name[-3:]}")
+
+        def whole(arrays: Sequence[Any]) -> list[Any]:
+            found = list(given)
+            for k, value in zip(free, arguments.filled(arrays), strict=True):
+                found[k] = value
+            return found
+
+        return self._ruled(arguments, whole, [given[k] for k in self._fixed if k < len(given)])
+
+    def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
+        raise NotImplementedError
+
+    def _along(self, arguments: Arguments, met: list[Tree], fixed: list[Any], rule: Callable[..., Any]) -> Rule:
+        """The forward rule that gives the result with its tangent; ``met`` is the result, once the function was traced."""
+        everything = tuple(range(len(arguments.arrays)))
+
+        def push(outputs: Any, residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
+            primals, tangents = arguments.filled(arrays), arguments.tangents(everything, seeds)
+            pair = follow(rule)(*fixed, tuple(primals), tuple(tangents))
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TraceError(f"the rule of {self._title} must return (result, tangent), and returned {_kind(pair)}")
+            same_types(Tree(pair[0]), met[0], f"what the rule of {self._title} returned first", f"the result of {self._title}")
+            return met[0].floats(pair[1], f"the tangent that the rule of {self._title} returned", "the result")
+
+        return Rule(by=everything, apply=push)
+
+    def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """All arguments by position, defaults included."""
+        if not kwargs:
+            return list(args)
+        bound = inspect.signature(self._function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TraceError(f"{self._title} has rules for its derivative, and keyword-only arguments {list(bound.kwargs)}")
+        return list(bound.args)
+
+
+class custom_vjp(_Custom[P, R]):
+    """A function whose derivative, in reverse mode, is a rule of yours.
+
+        @pb.custom_vjp
+        def log1pexp(x):
+            return np.log1p(np.exp(x))
+
+        log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, ct: (ct / (1 + np.exp(-x)),))
+
+    ``f.defvjp(fwd, bwd)``, as in JAX: ``fwd(*args)`` returns ``(result, residuals)``, which replaces the function where a
+    derivative is taken; ``bwd(residuals, ct)`` gets the cotangent of the result, in its containers, and returns a tuple with
+    a cotangent for each argument, in its containers, None for zero. Both are plain NumPy, traced like the function, and are
+    differentiated in turn for the second derivative. Forward mode transposes ``bwd``. Arguments at ``nondiff_argnums`` are
+    not differentiated, and come first in the arguments of ``bwd``.
+
+    Outside a transformed function it is the plain function. Calls raise TraceError for a rule whose results do not fit, and for a
+    derivative by a value that the function reads from outside its arguments.
+    """
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """Set the rule; the last one counts."""
+        self._rules = (fwd, bwd, *self._rules[2:])
+
+    def defjvp(self, rule: Callable[..., Any]) -> None:
+        """Set a rule for forward mode, after that for reverse mode."""
+        if not self._rules:
+            raise TypeError(f"{self._title} has no rule for reverse mode; call .defvjp first")
+        self._rules = (*self._rules[:2], rule)
+
+    def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
+        fwd, bwd, *push = map(follow, self._rules)
+        met: list[Tree] = []
+
+        def forward(arrays: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+            pair = fwd(*whole(arrays))
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise TraceError(f"the rule fwd of {self._title} must return (result, residuals), and returned {_kind(pair)}")
+            met.extend(map(Tree, pair))
+            plain = result_of(lambda xs: follow(self._function)(*whole(xs)), arrays)
+            if plain is not None:
+                same_types(met[0], plain, f"what the rule fwd of {self._title} returned", f"the result of {self._title}")
+            return met[0].leaves, met[1].leaves
+
+        def back(outputs: Any, residuals: Sequence[Any], seeds: Any, arrays: Any) -> Sequence[Any]:
+            found = bwd(*fixed, met[1].rebuilt(residuals), met[0].seeded(seeds))
+            count = len(arguments.trees)
+            if not isinstance(found, tuple | list) or len(found) != count:
+                got = len(found) if isinstance(found, tuple | list) else _kind(found)
+                raise TraceError(f"the rule bwd of {self._title} must return a tuple of {count} cotangents, and returned {got}")
+            return arguments.cotangents(range(count), found, f"the cotangent that bwd of {self._title} returned")
+
+        everything = tuple(range(len(arguments.arrays)))
+        along = self._along(arguments, met, fixed, push[0]) if push else None
+        results = custom_call(self, self._title, arguments.arrays, forward, Rule(by=everything, apply=back), along)
+        return met[0].rebuilt(results)
+
+
+class custom_jvp(_Custom[P, R]):
+    """A function whose derivative, in forward mode, is a rule of yours; in reverse mode it is transposed.
+
+        @pb.custom_jvp
+        def log1pexp(x):
+            return np.log1p(np.exp(x))
+
+        log1pexp.defjvp(lambda primals, tangents: (log1pexp(*primals), tangents[0] / (1 + np.exp(-primals[0]))))
+
+    ``f.defjvp(rule)``, as in JAX: ``rule(primals, tangents)`` returns ``(result, tangent of the result)``, linear in the
+    tangents; of the two the second is used. ``f.defjvps(*rules)`` has one rule for each argument, ``rule(tangent, result,
+    *primals)``, or None, and adds what they give. Tangents are in the containers of their arguments, None for what is not of
+    floats. Arguments at ``nondiff_argnums`` come first in the arguments of the rule. Everything else is as in
+    ``pb.custom_vjp``.
+    """
+
+    def defjvp(self, rule: Callable[..., Any]) -> None:
+        """Set the rule; the last one counts."""
+        self._rules = (rule,)
+
+    def defjvps(self, *rules: Callable[..., Any] | None) -> None:
+        """Set a rule for each argument."""
+        self._rules = ("each", *rules)
+
+    def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
+        met: list[Tree] = []
+
+        def forward(arrays: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+            met.append(Tree(self._traced(whole(arrays), {})))
+            return met[0].leaves, ()
+
+        rule = self._each(arguments, met) if self._rules[0] == "each" else self._along(arguments, met, fixed, self._rules[0])
+        results = custom_call(self, self._title, arguments.arrays, forward, None, rule)
+        return met[0].rebuilt(results)
+
+    def _each(self, arguments: Arguments, met: list[Tree]) -> Rule:
+        """The forward rule that has a part for each argument."""
+        rules = self._rules[1:]
+        if len(rules) != len(arguments.trees):
+            raise TraceError(f"{self._title} has {len(rules)} rules by defjvps for {len(arguments.trees)} arguments")
+        everything = tuple(range(len(arguments.arrays)))
+
+        def push(outputs: Sequence[Any], residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
+            primals, tangents = arguments.filled(arrays), arguments.tangents(everything, seeds)
+            result, what = met[0].rebuilt(outputs), f"the tangent that a rule of {self._title} returned"
+            parts = [follow(r)(t, result, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
+            return met[0].added([met[0].floats(part, what, "the result") for part in parts])
+
+        return Rule(by=everything, apply=push)
+
+
+def _kind(value: Any) -> str:
+    return repr(value) if isinstance(value, TracedArray) else f"a {type(value).__name__}"

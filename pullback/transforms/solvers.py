@@ -1,0 +1,274 @@
+"""Solutions with implicit derivatives: ``fixed_point`` and ``odeint``.
+
+Fixed points are iterated natively; SciPy integrates, on a compiled right side, and in a transformed function that is a callback.
+The derivatives are those of the equation that the solution fulfils, not of the iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pullback import tree
+from pullback.tracer import current, follow, twin
+from pullback.tracer.arrays.make import as_traced
+from pullback.transforms.api import jit
+from pullback.transforms.callback import ShapeDtypeStruct, callback
+from pullback.transforms.control_flow import while_loop
+from pullback.transforms.custom import custom_vjp
+from pullback.transforms.derivatives import jvp, vjp
+
+T = TypeVar("T")
+Function = Callable[..., Any]
+Array = Any
+
+
+# fixed points
+
+
+def _solve(f: Function, a: Any, x0: Any, distance: Function, tol: Any) -> Any:
+    step = follow(f)(a)
+    x = step(x0)
+    before = tree.map(lambda start, found: as_traced(start).astype(found.dtype), x0, x)
+    return while_loop(lambda s: follow(distance)(*s) > tol, lambda s: (step(s[0]), s[0]), (x, before))[0]
+
+
+_solved = jit(_solve)
+_solution = custom_vjp(_solve, nondiff_argnums=(0, 3, 4))
+
+
+def _back_step(f: Function, parameters: Any) -> Function:
+    """The iteration whose fixed point is ``u = g + (df/dx)^T u``."""
+    a, x, g = parameters
+    _, pull = vjp(follow(f)(a), x)
+    return lambda u: tree.map(lambda part, seed: part + seed, pull(u)[0], g)
+
+
+def _solution_back(f: Function, distance: Function, tol: Any, residuals: Any, g: Any) -> Any:
+    a, x = residuals
+    u = _solution(partial(_back_step, f), (a, x, g), tree.map(np.zeros_like, x), distance, tol)
+    _, pull = vjp(lambda a: follow(f)(a)(x), a)
+    return pull(u)[0], None
+
+
+def _solution_with_residuals(f: Function, a: Any, x0: Any, distance: Function, tol: Any) -> Any:
+    x = _solution(f, a, x0, distance, tol)
+    return x, (a, x)
+
+
+def _along_step(f: Function, parameters: Any) -> Function:
+    """The iteration whose fixed point is ``u = moved + (df/dx) u``."""
+    a, x, moved = parameters
+    return lambda u: tree.map(lambda part, by_a: part + by_a, jvp(follow(f)(a), (x,), (u,))[1], moved)
+
+
+def _solution_along(f: Function, distance: Function, tol: Any, primals: Any, tangents: Any) -> Any:
+    a, x0 = primals
+    x = _solution(f, a, x0, distance, tol)
+    _, moved = jvp(lambda a: follow(f)(a)(x), (a,), (tangents[0],))
+    return x, _solution(partial(_along_step, f), (a, x, moved), tree.map(np.zeros_like, x), distance, tol)
+
+
+_solution.defvjp(_solution_with_residuals, _solution_back)
+_solution.defjvp(_solution_along)
+
+
+def fixed_point(f: Callable[[Any], Callable[[T], T]], a: Any, x0: T, distance: Callable[[T, T], Any], tol: float) -> T:
+    """The ``x`` with ``f(a)(x) == x``, by iteration from ``x0`` until ``distance(x, previous)`` is at most ``tol``;
+    differentiable by ``a``.
+
+        root = pb.fixed_point(lambda a: lambda x: (x + a / x) / 2, 2.0, 1.0, lambda x, y: np.abs(x - y), 1e-12)
+
+    ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. As
+    ``autograd.misc.fixed_points.fixed_point``, whose derivative it has: that of the equation, by the same iteration on its
+    adjoint (Christianson, 1994) or, in forward mode, on its tangent, of any order; that by ``x0`` is zero. The iteration is one
+    loop of machine code. Pass traced values in ``a``: what ``f`` reads otherwise is a constant to derivatives.
+
+    It runs until Ctrl-C where the iteration does not converge.
+    """
+    found: T = (_solved if current() is None else _solution)(f, a, x0, distance, tol)
+    return found
+
+
+# ordinary differential equations
+
+_OPTIONS = ("rtol", "atol", "h0", "hmax", "hmin", "ixpr", "mxstep", "mxhnil", "mxordn", "mxords", "tcrit")
+Options = dict[str, Any]
+
+
+def odeint(func: Function, y0: Any, t: Any, args: tuple[Any, ...] = (), **options: Any) -> Array:
+    """``scipy.integrate.odeint(func, y0, t, args)``, the states at times ``t`` of ``dy/dt = func(y, t, *args)``, differentiable
+    by ``y0``, ``t`` and the floats in ``args``.
+
+    SciPy's LSODA runs on the compiled ``func``. Transformed functions may call it as ``scipy.integrate.odeint`` too. The gradient
+    is that of the continuous solution: the adjoint equation, integrated backwards from one time to the one before (Chen et al.,
+    2018), with the same options; forward mode integrates the sensitivities. Both are as exact as ``rtol`` and ``atol`` make the
+    solver. ``func`` is plain NumPy and runs after the trace: pass traced values in ``args``.
+
+    ``y0``: shape (n,) or (); returns float64 of shape (len(t), n). Options are SciPy's, but for those of a Jacobian and
+    ``full_output``: TypeError.
+    """
+    if current() is None and not set(options) <= {*_OPTIONS, "tfirst"}:
+        return _scipy_odeint()(jit(func), y0, t, args, **options)
+    if options.pop("tfirst", False):
+        func = partial(_time_first, func)
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise TypeError(f"odeint in a transformed function does not take {', '.join(unknown)}; it takes {', '.join(_OPTIONS)}")
+    start, times = (np.asarray(x) if current() is None else as_traced(x) for x in (y0, t))
+    given = tuple(args) if isinstance(args, tuple | list) else (args,)
+    found: Array = _states(func, options, np.ravel(start) * 1.0, times * 1.0, given)
+    return found
+
+
+def _scipy_odeint() -> Function:
+    import scipy.integrate
+
+    found: Function = scipy.integrate.odeint
+    return found
+
+
+def _time_first(func: Function, y: Array, t: Array, *args: Any) -> Any:
+    return func(t, y, *args)
+
+
+@jit
+def _rate(func: Function, y: Array, t: Array, args: tuple[Any, ...]) -> Array:
+    return _slope(func, y, t, args)
+
+
+def _slope(func: Function, y: Array, t: Array, args: tuple[Any, ...]) -> Array:
+    found = follow(func)(y, t, *args)
+    return np.ravel(np.stack(found) if isinstance(found, tuple | list) else found)
+
+
+def _integrate(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Array:
+    return _scipy_odeint()(lambda y, t: _rate(func, y, t, args), y0, t, **options)
+
+
+def _integrated(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Array:
+    if current() is None:
+        return _integrate(func, options, y0, t, args)
+    types = ShapeDtypeStruct((len(t), len(y0)), float)
+    return callback(partial(_integrate, func), types, options, y0, t, args)
+
+
+_states = custom_vjp(_integrated, nondiff_argnums=(0, 1))
+
+
+def _states_with_residuals(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Any:
+    found = _states(func, options, y0, t, args)
+    return found, (found, t, args)
+
+
+def _states_back(func: Function, options: Options, residuals: Any, g: Array) -> Any:
+    return _adjoint(func, options, *residuals, g)
+
+
+def _states_along(func: Function, options: Options, primals: Any, tangents: Any) -> Any:
+    """The tangents: sensitivities integrated with the states, and the rates where the times move."""
+    (y0, t, args), (dy0, dt, dargs) = primals, tangents
+    start = np.concatenate([y0, dy0 - _slope(func, y0, t[0], args) * dt[0]])
+    both = _states(partial(_sensitive, func), options, start, t, (args, dargs))
+    size = len(y0)
+    found = both[:, :size]
+    moves = [_slope(func, found[k], t[k], args) * dt[k] for k in range(len(t))]
+    return found, both[:, size:] + np.stack(moves)
+
+
+def _sensitive(func: Function, state: Array, t: Array, args: tuple[Any, ...], dargs: tuple[Any, ...]) -> Array:
+    size = len(state) // 2
+    y, dy = state[:size], state[size:]
+    return np.concatenate(jvp(lambda y, args: _slope(func, y, t, args), (y, args), (dy, dargs)))
+
+
+_states.defvjp(_states_with_residuals, _states_back)
+_states.defjvp(_states_along)
+
+
+def _adjoint_rate(func: Function, size: int, state: Array, t: Array, args: tuple[Any, ...]) -> Array:
+    """The states, and the cotangents of states, time and arguments, as they change with time."""
+    y, ct = state[:size], state[size : 2 * size]
+    rate, pull = vjp(lambda y, t, args: _slope(func, y, t, args), y, t, args)
+    return np.concatenate([rate, *(_vector(part) for part in pull(-ct))])
+
+
+def _vector(values: Any) -> Array:
+    """The floats of a tree of cotangents in a row."""
+    found = [np.ravel(x) for x in tree.leaves(values)]
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def _swept(
+    rate: Function,
+    integrate: Function,
+    func: Function,
+    options: Options,
+    states: Array,
+    t: Array,
+    args: tuple[Any, ...],
+    g: Array,
+) -> Any:
+    """The cotangents of the first state, the times and the arguments, for cotangents ``g`` of the states."""
+    count, size = states.shape
+    ct, at_first = g[-1], 0.0
+    by_args: Any = np.zeros(sum(np.size(x) for x in tree.leaves(args) if _is_float(x)))
+    times = []
+    for k in range(count - 1, 0, -1):
+        moved = np.sum(rate(func, states[k], t[k], args) * g[k])
+        times.append(moved)
+        at_first = at_first - moved
+        start = np.concatenate([states[k], ct, np.reshape(at_first, (1,)), by_args])
+        span = np.stack([t[k], t[k - 1]])
+        end = integrate(partial(_adjoint_rate, func, size), options, start, span, (args,))[1]
+        ct = end[size : 2 * size] + g[k - 1]
+        at_first, by_args = end[2 * size], end[2 * size + 1 :]
+    by_t = np.stack([at_first, *times[::-1]])
+    return ct, by_t, _like_floats(args, by_args)
+
+
+def _is_float(leaf: Any) -> bool:
+    return np.asarray(leaf).dtype.kind == "f" if not hasattr(leaf, "dtype") else leaf.dtype.kind == "f"
+
+
+def _like_floats(values: Any, vector: Array) -> Any:
+    """The elements of a vector in the place of the floats of a tree, None in the place of other leaves."""
+    leaves, structure = tree.flatten(values)
+    found, start = [], 0
+    for leaf in leaves:
+        size = int(np.size(leaf)) if _is_float(leaf) else 0
+        found.append(np.reshape(vector[start : start + size], np.shape(leaf)) if _is_float(leaf) else None)
+        start += size
+    return tree.unflatten(structure, found)
+
+
+def _swept_once(func: Function, options: Options, states: Array, t: Array, args: tuple[Any, ...], g: Array) -> Any:
+    if current() is None:
+        return _swept(_rate, _integrate, func, options, states, t, args, g)
+    floats = tree.map(lambda x: x if _is_float(x) else None, args)
+    types = (ShapeDtypeStruct((states.shape[1],), float), ShapeDtypeStruct((len(t),), float), floats)
+    return callback(partial(_swept, _rate, _integrate, func), types, options, states, t, args, g)
+
+
+_adjoint: Any = custom_vjp(_swept_once, nondiff_argnums=(0, 1))
+
+
+def _adjoint_with_residuals(func: Function, options: Options, *inputs: Any) -> Any:
+    return _adjoint(func, options, *inputs), inputs
+
+
+def _adjoint_back(func: Function, options: Options, inputs: Any, ct: Any) -> Any:
+    _, pull = vjp(lambda *given: _swept(_slope, _states, func, options, *given), *inputs)
+    return pull(ct)
+
+
+def _adjoint_along(func: Function, options: Options, primals: Any, tangents: Any) -> Any:
+    return jvp(lambda *given: _swept(_slope, _states, func, options, *given), primals, tangents)
+
+
+_adjoint.defvjp(_adjoint_with_residuals, _adjoint_back)
+_adjoint.defjvp(_adjoint_along)
+twin("scipy.integrate.odeint")(odeint)

@@ -1,0 +1,85 @@
+"""``vmap``: a function for each index along an axis."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, overload
+
+from pullback.compiled.function import Jitted, transformed
+from pullback.compiled.transform import Function, Transform
+from pullback.tracer import TreeDef, flatten, follow, over_axes, rebuild
+from pullback.tracer.user_code.tracebacks import with_users_frames
+
+P = ParamSpec("P")
+Axes = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapped(Transform):
+    """A function over axes; ``in_axes`` and ``out_axes`` are trees of static numbers. ``skip``: so many first arguments are not
+    mapped, as ``self``."""
+
+    in_axes: TreeDef
+    out_axes: TreeDef
+    axis_size: int | None = None
+    skip: int = 0
+
+    def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        given, out = rebuild(self.in_axes, ()), rebuild(self.out_axes, ())
+        if self.skip:
+            rest = given if isinstance(given, tuple | list) else [given] * (len(args) - self.skip)
+            given = [*(None for _ in range(self.skip)), *rest]
+        return over_axes(follow(function), args, kwargs, given, out, self.axis_size)
+
+    def after_self(self) -> Transform:
+        return replace(self, skip=self.skip + 1)
+
+
+@overload
+def vmap(
+    function: Callable[P, Any], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None
+) -> Jitted[P, Any]: ...
+@overload
+def vmap(
+    function: None = None, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None
+) -> Callable[[Callable[P, Any]], Jitted[P, Any]]: ...
+@with_users_frames
+def vmap(function: Any = None, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None) -> Any:
+    """A function mapped over an axis of its arguments: all rows at once, as if each was called by itself; also a decorator.
+
+        pb.vmap(f)(xs, ys)                          # np.stack([f(x, y) for x, y in zip(xs, ys)])
+        pb.vmap(f, in_axes=(1, None))(xs, y)        # over the columns of xs, with one y
+        pb.vmap(pb.grad(loss), (None, 0))(w, data)  # a gradient for each row of the data
+
+    ``in_axes``: for each positional argument the axis to map over, None to take it as it is, or a tree of them for containers;
+    one number for all. Keywords are mapped over their first axis. ``out_axes``: where the new axis is in the result, or a tree
+    of such; None for what is the same for all rows. What does not depend on a mapped value is computed once. ``axis_size``: the
+    number of rows, which is needed where nothing is mapped.
+
+    A write into a row of an argument reaches the argument. A check that fails for a row fails for all, and the error names the
+    first such row; ``pb.print`` shows
+    all rows at once. Raises TypeError for axes that are none, and calls raise TraceError where sizes or containers do not fit.
+    """
+    if function is None:
+        return functools.partial(vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size)
+    if axis_size is not None:
+        axis_size = operator.index(axis_size)
+    given, out = _static(in_axes, "in_axes"), _static(out_axes, "out_axes")
+    return transformed(function, Mapped(name="vmap", in_axes=given, out_axes=out, axis_size=axis_size))
+
+
+def _static(axes: Axes, name: str) -> TreeDef:
+    """A tree of axes that can be compared. Raises TypeError."""
+    leaves, structure = flatten(axes, static_numbers=True)
+    work = [structure]
+    while work:
+        found = work.pop()
+        work.extend(found.children)
+        if found.kind == "static" and (isinstance(found.data, bool) or not isinstance(found.data, int | None)):
+            leaves.append(found.data)
+    if leaves:
+        raise TypeError(f"{name} holds ints and None, not {leaves[0]!r}")
+    return structure

@@ -1,0 +1,77 @@
+"""Archives of cache entries: tar files that hold the files of entries and nothing else.
+
+An entry is machine code that will run in this process. What an archive holds is checked to be whole, not to be harmless: whoever
+takes entries from one trusts who made it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pullback.runtime.cache.cache import KernelCache
+from pullback.runtime.cache.entry_format import NAME, SUFFIX, Damaged, Newer, decode
+
+
+class BadArchive(ValueError):
+    """A file is no archive of entries that this version can read; nothing of it was taken."""
+
+
+def write_archive(cache: KernelCache, path: Path) -> int:
+    """Writes the good entries of a cache on disk to a file; how many. Raises OSError."""
+    temporary = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
+    count = 0
+    try:
+        with tarfile.open(temporary, "x", format=tarfile.USTAR_FORMAT) as archive:
+            for entry in sorted(cache.entries(), key=lambda entry: entry.key):
+                data = cache.raw(entry.key)
+                if data is not None:
+                    member = tarfile.TarInfo(entry.key + SUFFIX)
+                    member.size, member.mode, member.mtime = len(data), 0o600, int(entry.modified)
+                    archive.addfile(member, io.BytesIO(data))
+                    count += 1
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return count
+
+
+def read_archive(cache: KernelCache, path: Path) -> int:
+    """Puts the entries of an archive into a cache: all, or none where one is not whole. How many. Raises BadArchive, OSError."""
+    for _ in _members(path):
+        pass
+    count = 0
+    for name, data in _members(path):
+        cache.put_raw(name, data)
+        count += 1
+    return count
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The keys and files of an archive, each checked."""
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for member in archive:
+                yield _entry(archive, member, path)
+    except tarfile.TarError as error:
+        raise BadArchive(f"{path}: {error}") from None
+
+
+def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> tuple[str, bytes]:
+    match = NAME.fullmatch(member.name)
+    file = archive.extractfile(member) if match and member.type == tarfile.REGTYPE and not member.pax_headers else None
+    if match is None or file is None:
+        raise BadArchive(f"{path}: {member.name!r} is no entry of the kernel cache")
+    data = file.read()
+    try:
+        decode(data, match[1])
+    except Damaged as error:
+        raise BadArchive(f"{path}: {member.name} is damaged ({error})") from None
+    except Newer as error:
+        raise BadArchive(f"{path}: {member.name} is {error}, which this version cannot read") from None
+    return match[1], data

@@ -1,0 +1,284 @@
+"""The kernel cache: bytes by key, in memory and in folders on disk, of which the first is written.
+
+What comes out for a key is exactly what was put in under that key, or nothing: every entry carries its format version, its own
+key, its sizes and a checksum. One that is damaged, foreign, truncated or stale is a miss and is removed; one of a newer version
+is a miss and stays. Nothing read from disk is unpickled or evaluated. A folder or file that another user owns or may write to is
+not read; a folder that is only read may be root's. No failure of the disk reaches a caller: it is warned of once, and the cache
+then works in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import struct
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache as memoised
+from pathlib import Path
+from typing import Any, Literal
+
+from pullback.ir.core.environment import CACHE_DIR
+from pullback.runtime.cache import source_stamp as sources
+from pullback.runtime.cache.entry_format import Entry, Kind, check_key, decode, encode
+from pullback.runtime.cache.folder import Folder, Verified
+from pullback.runtime.cache.usage import note_at_exit
+from pullback.runtime.process.fork import hold_over_fork
+from pullback.runtime.process.locks import KeyedLocks
+
+Origin = Literal["memory", "disk"]
+
+MAX_BYTES = 1 << 30
+MAX_FILES = 20_000
+MAX_MEMORY_BYTES = 64 << 20
+
+
+def key(*parts: str) -> str:
+    """The sha256, in hex, of the parts; parts of other lengths or in another order give another key."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(struct.pack("<Q", len(data)))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@memoised
+def generator_stamp() -> str:
+    """A hash of our own sources that decide what programs, their kernels and the code of those are, as they were imported.
+
+    Where files were replaced meanwhile, one that no other process has.
+    """
+    cache = default_cache()
+
+    def keep(key: str, payload: bytes) -> None:
+        cache.put(key, payload, kind="text", meta={"of": "sources of pullback", "chosen": payload[:12].decode()})
+
+    stamp = sources.imported.stamp(cache.get, keep, is_kept=bool(cache.folders))
+    return f"of this process alone {secrets.token_hex(16)}" if stamp is None else stamp
+
+
+def default_folders(environ: Mapping[str, str] | None = None) -> list[Path | None]:
+    """The folders that the environment asks for: the one that is written, None for none, then those that are only read.
+
+    `PULLBACK_CACHE_DIR`, a list as in PATH, where "off" in the first place means that nothing is written; else
+    `$XDG_CACHE_HOME/pullback`; else `~/.cache/pullback`. Raises ValueError.
+    """
+    environ = os.environ if environ is None else environ
+    chosen = [word for word in map(str.strip, CACHE_DIR.read(environ).split(os.pathsep)) if word]
+    if not chosen:
+        return [_usual_folder(environ)]
+    return [None if k == 0 and word.lower() == "off" else _absolute(word) for k, word in enumerate(chosen)]
+
+
+def _usual_folder(environ: Mapping[str, str]) -> Path | None:
+    base = environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "pullback"
+    return _absolute("~/.cache/pullback")
+
+
+def _absolute(word: str) -> Path | None:
+    try:
+        return Path(word).expanduser().absolute()
+    except (RuntimeError, OSError):
+        return None
+
+
+class KernelCache:
+    """Payloads by key, in memory and, with a path, in that folder; those of the folders of ``others`` are only read.
+
+    The folder is created private (0700). It is refused, with one RuntimeWarning, if another user owns it or
+    may write to it. On disk at most `max_bytes` and `max_files` stay, whatever the number of processes that write:
+    a sweep, hourly and where a bound is reached, removes the least recently used. All methods may be called from
+    any thread and any number of processes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        others: Sequence[str | os.PathLike[str]] = (),
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_files: int = MAX_FILES,
+        max_memory_bytes: int = MAX_MEMORY_BYTES,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        self._max_memory_bytes = max_memory_bytes
+        self.lock = threading.Lock()
+        self._memory: OrderedDict[str, bytes] = OrderedDict()
+        self._memory_bytes = 0
+        self._makers = KeyedLocks()
+        self._warned = False
+        self._first = None if path is None else self._folder(path, owned=True)
+        self.folders = [f for f in (self._first, *(self._folder(other, owned=False) for other in others)) if f is not None]
+
+    def _folder(self, path: str | os.PathLike[str], *, owned: bool) -> Folder:
+        limits = {"max_bytes": self._max_bytes, "max_files": self._max_files}
+        return Folder(Path(path).absolute(), owned=owned, warn=self._warn, **limits)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder that is written; None where the disk is off."""
+        return None if self._first is None else self._first.path
+
+    def get(self, key: str) -> bytes | None:
+        """The payload of `key`, or None."""
+        found = self.find(key)
+        return None if found is None else found[0]
+
+    def find(self, key: str) -> tuple[bytes, Origin] | None:
+        """The payload of `key` and where it was, or None. Raises ValueError for a key that is no sha256."""
+        check_key(key)
+        with self.lock:
+            payload = self._memory.get(key)
+            if payload is not None:
+                self._memory.move_to_end(key)
+                return payload, "memory"
+        for folder in self.folders if self._may_use_disk() else ():
+            payload = folder.read(key)
+            if payload is not None:
+                self._remember(key, payload)
+                return payload, "disk"
+        return None
+
+    def where(self, key: str) -> Origin | None:
+        """Where `key` would be found, or None; nothing is read, moved or remembered."""
+        check_key(key)
+        with self.lock:
+            if key in self._memory:
+                return "memory"
+        return "disk" if self._may_use_disk() and any(folder.has(key) for folder in self.folders) else None
+
+    def put(self, key: str, payload: bytes, *, kind: Kind, meta: Mapping[str, Any] | None = None) -> None:
+        """Stores `payload`, replacing what `key` held.
+
+        `meta` is what `entries` will show: a small dict that JSON can hold. Raises ValueError for a bad key
+        or kind or more than 64 KiB of metadata.
+        """
+        check_key(key)
+        data = encode(key, payload, kind, meta or {})
+        self._remember(key, payload)
+        if self._first is not None and self._may_use_disk(sources.INTERVAL):
+            self._first.write(key, data)
+
+    def get_or_make(self, key: str, make: Callable[[], bytes], *, kind: Kind, meta: Mapping[str, Any] | None = None) -> bytes:
+        """The payload of `key`, made and stored if absent; threads that ask at once make it once."""
+        payload = self.get(key)
+        if payload is not None:
+            return payload
+        with self._makers.hold(key):
+            payload = self.get(key)
+            if payload is None:
+                payload = make()
+                self.put(key, payload, kind=kind, meta=meta)
+            return payload
+
+    def discard(self, key: str) -> None:
+        """Forgets `key`, in memory and in the folder that is written."""
+        check_key(key)
+        with self.lock:
+            self._memory_bytes -= len(self._memory.pop(key, b""))
+        if self._first is not None:
+            self._first.discard(key)
+
+    def entries(self) -> list[Entry]:
+        """The entries on disk, most recently used first; unreadable ones are left out."""
+        found = {entry.key: entry for folder in reversed(self.folders) for entry in folder.entries()}
+        return sorted(found.values(), key=lambda entry: (-entry.modified, entry.key))
+
+    def raw(self, key: str) -> bytes | None:
+        """The whole file of an entry on disk, if it is good."""
+        check_key(key)
+        return next((data for data in (folder.raw(key) for folder in self.folders) if data is not None), None)
+
+    def put_raw(self, key: str, data: bytes) -> None:
+        """Stores the whole file of an entry as another cache wrote it. Raises Damaged, Newer."""
+        payload = decode(data, key)
+        self._remember(key, payload)
+        if self._first is not None:
+            self._first.write(key, data)
+
+    def verify(self) -> Verified:
+        """Reads every entry on disk, and removes damaged ones of the folder that is written."""
+        return sum((folder.verify() for folder in self.folders), Verified(0, 0, 0))
+
+    def clear(self) -> int:
+        """Empties memory and the folder that is written; the number of entries that were there. Files not of this cache stay."""
+        with self.lock:
+            self._memory.clear()
+            self._memory_bytes = 0
+        return 0 if self._first is None else self._first.clear()
+
+    def info(self) -> dict[str, Any]:
+        """The path (None where the disk is off), what is stored there, the limits, the last problem; the other folders."""
+        counts = [_measured(folder) for folder in self.folders]
+        first = counts[0] if self._first is not None else (0, 0)
+        problems = [problem for problem in (*(f.problem for f in self.folders), sources.imported.changed) if problem is not None]
+        with self.lock:
+            return {
+                "path": None if self.path is None else str(self.path),
+                "entries": first[0],
+                "bytes": first[1],
+                "max_entries": self._max_files,
+                "max_bytes": self._max_bytes,
+                "memory_entries": len(self._memory),
+                "memory_bytes": self._memory_bytes,
+                "problem": problems[0] if problems else None,
+                "others": [(str(f.path), *n) for f, n in zip(self.folders, counts, strict=True) if not f.owned and f.path],
+            }
+
+    def _may_use_disk(self, within: float = sources.SELDOM) -> bool:
+        """Whether what is on disk belongs to the modules that run: none of their files was replaced since. Warns once if not."""
+        if not self.folders or sources.imported.are_as_imported(within):
+            return bool(self.folders)
+        if sources.imported.changed is not None:
+            self._warn(f"the kernel cache is neither read nor written any more: {sources.imported.changed}")
+        return False
+
+    def _warn(self, text: str) -> None:
+        with self.lock:
+            known, self._warned = self._warned, True
+        if not known:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def _remember(self, name: str, payload: bytes) -> None:
+        with self.lock:
+            self._memory_bytes += len(payload) - len(self._memory.pop(name, b""))
+            self._memory[name] = payload
+            while self._memory_bytes > self._max_memory_bytes and self._memory:
+                _, dropped = self._memory.popitem(last=False)
+                self._memory_bytes -= len(dropped)
+
+
+def _measured(folder: Folder) -> tuple[int, int]:
+    """The number of entries and their bytes."""
+    sizes = []
+    for _, path in folder.files():
+        with contextlib.suppress(OSError):
+            sizes.append(path.lstat().st_size)
+    return len(sizes), sum(sizes)
+
+
+_default_lock = threading.Lock()
+hold_over_fork(_default_lock)
+_default: KernelCache | None = None
+
+
+def default_cache() -> KernelCache:
+    """The cache of this process; the environment is read at the first call."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            first, *others = default_folders()
+            _default = KernelCache(first, [other for other in others if other is not None])
+            for lock in (_default.lock, *(folder.sweeping for folder in _default.folders)):
+                hold_over_fork(lock)
+            if _default.path is not None:
+                note_at_exit(_default.path)
+        return _default

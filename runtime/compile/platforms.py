@@ -1,0 +1,54 @@
+"""The platforms that are promised, and what code for each is made for."""
+
+from __future__ import annotations
+
+import platform
+import struct
+import sys
+from collections.abc import Mapping
+
+from pullback.runtime.compile.machine import Host
+
+HOSTS: Mapping[str, Host] = {
+    "Linux x86-64": Host(triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="", vector_bytes=32, has_fma=True),
+    "Linux aarch64": Host(triple="aarch64-unknown-linux-gnu", cpu="generic", features="", vector_bytes=16, has_fma=True),
+    "Linux aarch64 with SVE": Host(
+        triple="aarch64-unknown-linux-gnu", cpu="neoverse-v1", features="", vector_bytes=16, has_fma=True
+    ),
+    "macOS arm64": Host(triple="arm64-apple-macosx11.0.0", cpu="apple-m1", features="", vector_bytes=16, has_fma=True),
+    "Windows x86-64": Host(triple="x86_64-pc-windows-msvc", cpu="x86-64-v3", features="", vector_bytes=32, has_fma=True),
+    "Windows x86-64 of 2009": Host(triple="x86_64-pc-windows-msvc", cpu="x86-64-v2", features="", vector_bytes=16, has_fma=False),
+}
+"""A machine of each platform, for which code can be made on any other."""
+
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+_MACHINES = {"amd64": "x86-64", "x86_64": "x86-64", "arm64": "arm64", "aarch64": "aarch64"}
+_SUPPORT = {
+    ("Linux", "x86-64"): "tested",
+    ("Linux", "aarch64"): "expected to work",
+    ("Darwin", "arm64"): "expected to work",
+    ("Windows", "x86-64"): "expected to work",
+}
+
+
+def support(system: str = "", machine: str = "", *, bits: int = 8 * struct.calcsize("P"), has_gil: bool | None = None) -> str:
+    """What is promised for a platform, this one unless said otherwise: "tested", "expected to work", or "not supported: why"."""
+    system, machine = system or platform.system(), machine or platform.machine()
+    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)() if has_gil is None else has_gil
+    if bits != 64:
+        return f"not supported: Python of {bits} bits"
+    if not has_gil:
+        return "not supported: Python without its lock (free-threaded)"
+    known = _MACHINES.get(machine.lower(), machine)
+    if (system, known) == ("Darwin", "x86-64"):
+        return "not supported: Intel Macs"
+    return _SUPPORT.get((system, known), f"not supported: {system} {machine} was never tried")
+
+
+def python_support(version: tuple[int, int] = sys.version_info[:2], implementation: str = sys.implementation.name) -> str:
+    """What is promised for a Python."""
+    if implementation != "cpython":
+        return f"not supported: {implementation}; CPython is"
+    if version in PYTHONS:
+        return "tested"
+    return "not supported: too old" if version < PYTHONS[0] else "never tried"

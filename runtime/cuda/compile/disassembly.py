@@ -1,0 +1,45 @@
+"""Code of NVIDIA's GPUs as assembly (SASS), by nvdisasm or cuobjdump, where one of them is."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from pullback.runtime.cuda.compile import toolkit
+from pullback.runtime.cuda.compile.cubin import resources
+
+TOOLS = (("nvdisasm", "-c"), ("cuobjdump", "-sass"))
+MISSING = "neither nvdisasm nor cuobjdump is here (pip install nvidia-cuda-nvdisasm, or NVIDIA's CUDA toolkit)"
+
+
+class NoTool(RuntimeError):
+    """There is nothing that shows assembly, or it failed."""
+
+
+def tool() -> tuple[str, str] | None:
+    """The path of a program that shows assembly, and its option; None where there is none."""
+    for name, option in TOOLS:
+        path = toolkit.program(name)
+        if path is not None:
+            return path, option
+    return None
+
+
+def sass(code: bytes) -> str:
+    """The assembly of a cubin, under what each of its kernels takes. Raises NoTool."""
+    found = tool()
+    if found is None:
+        raise NoTool(f"assembly of a GPU cannot be shown: {MISSING}")
+    path, option = found
+    with tempfile.TemporaryDirectory(prefix="pullback-sass-") as folder:
+        file = Path(folder, "kernels.cubin")
+        file.write_bytes(code)
+        try:
+            done = subprocess.run([path, option, str(file)], capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            raise NoTool(f"{path}: {error.strerror or error}") from None
+    if done.returncode:
+        raise NoTool(f"{path}: {done.stderr.strip() or f'it ends with status {done.returncode}'}")
+    head = "".join(f"// {name}: {taken}\n" for name, taken in resources(code).items())
+    return head + "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"

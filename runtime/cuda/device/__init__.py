@@ -1,0 +1,1 @@
+"""Context, stream, memory, graphs."""

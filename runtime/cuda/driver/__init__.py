@@ -1,0 +1,1 @@
+"""PyCUDA and errors."""

@@ -1,0 +1,1 @@
+"""CuBLAS, cuSOLVER."""

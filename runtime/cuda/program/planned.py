@@ -1,0 +1,312 @@
+"""Programs on a CUDA device, written out: their parts, with all that does not change from call to call.
+
+Where buffers lie is planned once for each set of sizes: one block of the device's pool holds all temporaries, the kernels' own
+memory and the statuses. A call takes that block and one for each result, fills in addresses, and launches. Calls that come again
+with the same addresses and scalars, as in a loop that trains, launch CUDA graphs, one for each piece: a film.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pullback.ir.core.structure import Value
+from pullback.ir.core.types import RefType
+from pullback.runtime.cuda.arrays.device_array import DeviceArray, settle, wait_for
+from pullback.runtime.cuda.device.graphs import Graph
+from pullback.runtime.cuda.device.memory import Block
+from pullback.runtime.cuda.program.argument_blocks import scalar_key
+from pullback.runtime.cuda.program.call import APART, Call
+from pullback.runtime.cuda.program.plan import pieces_of
+from pullback.runtime.cuda.program.plan_control_flow import Writer
+from pullback.runtime.cuda.program.planner import FOUND, WORD, Unfit, rounded
+from pullback.runtime.cuda.program.steps import Filled, Patched, Piece
+
+if TYPE_CHECKING:
+    from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
+
+KEPT_FILMS = 8
+KEYS = {"i": "q", "u": "Q"}
+"""What packs a scalar, so that it is another for each number, by the first letter of its dtype."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A result: the row that it is in, and its type."""
+
+    row: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class Film:
+    """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena``: where
+    all films of a tape have their temporaries, since they run one after the other, as their stream does. ``only``: the graph of a
+    program that is one piece. ``is_met``: it was launched since one had to go."""
+
+    __slots__ = ("arena", "graphs", "is_met", "only")
+
+    def __init__(self, arena: Block | None) -> None:
+        self.arena = arena
+        self.graphs: dict[Piece, Graph] = {}
+        self.only: Graph | None = None
+        self.is_met = False
+
+
+class Tape:
+    """A program with its sizes. ``films``: those of the addresses and scalars that were met last, None for what was met once.
+    Raises Unfit."""
+
+    def __init__(self, executable: CudaExecutable, instance: CudaInstance) -> None:
+        self.executable = executable
+        self.device = executable.device
+        self.sizes = instance.sizes
+        written = Writer(executable, instance)
+        self.parts = written.parts
+        self.failing = written.failing
+        self.plan = written.plan
+        self.results = tuple(self._described(v) for v in self.plan.shown)
+        self.state_row, self.state_at = written.state_row, rounded(written.room_bytes)
+        self.state_bytes = FOUND + WORD * len(self.failing) if self.failing else 0
+        self.arena_bytes = self.state_at + self.state_bytes
+        self.shown = [self._shown(v, written) for v in executable.program.results]
+        steps = [each for piece in pieces_of(self.parts) for each in piece.steps]
+        launches = [each for each in steps if isinstance(each, Patched)]
+        scalars = {(position, dtype) for each in launches for _, position, dtype in each.scalars}
+        self.scalars = sorted({*scalars, *(each.scalar for each in steps if isinstance(each, Filled) and each.scalar)})
+        self.strided = sorted({position for each in launches for _, position, _ in each.strides})
+        self.is_one = len(self.parts) == 1 and isinstance(self.parts[0], Piece)
+        self.is_repeatable = any(piece.is_captured for piece in pieces_of(self.parts))
+        self.is_exclusive = bool(self.failing) or not self.is_one
+        self.packer = struct.Struct("".join(KEYS.get(dtype[0], "?" if dtype == "bool" else "d") for _, dtype in self.scalars))
+        parameters = executable.program.parameters
+        self.arrays = [k for k, v in enumerate(parameters) if isinstance(v.type, RefType)]
+        self.fresh = self._fresh() if self.is_one and self.arrays and not self.is_exclusive and not self.strided else []
+        self.ends = self._ends() if self.is_one else {}
+        self.ran: set[Piece] = set()
+        self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
+        self.arena: Block | None = None
+        self.lock = threading.Lock()
+        # Held by a call that reads what it left in the arena.
+        self.busy = threading.Lock()
+        self.named = executable.title, "a kernel"
+        self.temporaries = f"the temporaries of {executable.title}"
+        self.device.tapes.add(self)
+
+    # what does not change
+
+    def _described(self, value: Value) -> tuple[int, int, str]:
+        """The bytes of the block of a result and of the result, and what an error calls it."""
+        shape, dtype = self.executable.shape(value, self.sizes), value.type.dtype
+        text = f"{dtype}[{','.join(map(str, shape))}]"
+        size = math.prod(shape) * dtype.bytes
+        return self.device.pool.rounded(size), size, f"result {value.name or 'without name'} of {self.executable.title} ({text})"
+
+    def _shown(self, value: Value, written: Writer) -> Shown:
+        row, shift = written.at(value)
+        if shift or row >= written.room_row:
+            raise Unfit("a result within other memory")
+        return Shown(row, value.type.dtype.numpy, self.executable.shape(value, self.sizes))
+
+    def _fresh(self) -> list[tuple[int, np.dtype[Any], tuple[int, ...], tuple[Any, ...]]]:
+        """Of each result, in order, which buffer it is, its type, and its key as an argument; none where some is an argument."""
+        first = len(self.executable.program.parameters)
+        if any(shown.row < first for shown in self.shown):
+            return []
+        layouts = ["c" if shown.shape else "held" for shown in self.shown]
+        return [
+            (shown.row - first, shown.dtype, shown.shape, (shown.dtype, shown.shape, layout, self.device.name))
+            for shown, layout in zip(self.shown, layouts, strict=True)
+        ]
+
+    def _ends(self) -> dict[tuple[Piece, int], list[int]]:
+        """The rows of large results that are complete before the last step, by the step that is their last."""
+        piece = self.parts[0]
+        assert isinstance(piece, Piece)
+        first = len(self.executable.program.parameters)
+        large = {first + k for k, (_, size, _) in enumerate(self.results) if size >= APART}
+        touched = ((k, touch) for k, step in enumerate(piece.steps) for touch in step.touches)
+        last = {touch.row: k for k, touch in touched if touch.row in large and touch.writes}
+        found: dict[tuple[Piece, int], list[int]] = {}
+        for row, number in last.items():
+            if number < len(piece.steps) - 1:
+                found.setdefault((piece, number), []).append(row)
+        return found
+
+    # a call
+
+    def again(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The results of a call of arrays of ours on the device, which is one launch where there is a graph for it; None for
+        other calls."""
+        device, rows = self.device, []
+        for k in self.arrays:
+            argument = arguments[k]
+            if type(argument) is not DeviceArray or type(argument.owner) is not Block or argument.place is not device:
+                return None
+            rows.append(argument.address)
+        with device:
+            blocks = device.pool.take_all(self.results)
+            for block in blocks:
+                rows.append(block.address)
+            key = (*rows, self._packed(arguments)) if self.scalars else tuple(rows)
+            film = self.films.get(key)
+            if film is None or film.only is None:
+                return self.run(arguments, True, blocks)
+            film.is_met = True
+            device.launched.append(self.named)
+            film.only.launch(device.handle)
+        return [
+            DeviceArray(device, blocks[which].address, dtype, shape, blocks[which], None, (), key)
+            for which, dtype, shape, key in self.fresh
+        ]
+
+    def run(self, arguments: Sequence[Any], keeps: bool, blocks: Sequence[Block] | None = None) -> list[Any]:
+        """The results: arrays on the device if it ``keeps`` them, else NumPy's. ``blocks``: memory for them that was taken."""
+        device = self.device
+        owners: list[Any] = []
+        rows: list[int] = []
+        foreign = []
+        waiting: dict[int, Any] = {}
+        for parameter, argument in zip(self.executable.program.parameters, arguments, strict=True):
+            if type(argument) is DeviceArray:
+                if type(argument.owner) is not Block:
+                    wait_for(argument)
+                    foreign.append(argument)
+                owner: Any = argument
+            elif isinstance(parameter.type, RefType):
+                owner, waiting[len(rows)] = self._room_for(parameter, argument)
+            else:
+                owner = None
+            owners.append(owner)
+            rows.append(0 if owner is None else owner.address)
+        blocks = device.pool.take_all(self.results) if blocks is None else blocks
+        owners += blocks
+        rows += [block.address for block in blocks]
+        if waiting and any(array.nbytes >= APART for array in waiting.values()):
+            device.staging.begin()
+        is_apart = self.is_one and sum(array.nbytes for array in waiting.values()) >= APART
+        film = self._film(rows, arguments) if self.is_repeatable and not is_apart else None
+        try:
+            call = self._run(rows, arguments, film, waiting)
+            made = self._kept(call, owners) if keeps else self._copied(call, owners)
+            if self.failing:
+                call.check()
+        except BaseException:
+            # What a kept traceback holds is not in use.
+            owners.clear()
+            blocks = made = []
+            raise
+        finally:
+            if film is not None and self.is_exclusive:
+                self.busy.release()
+        for array in foreign:
+            settle(array)
+        return made
+
+    def rooms(self, chosen: Sequence[DeviceArray | None]) -> list[Block]:
+        """Memory for the results: of the arrays that were chosen for them where these begin with it, else taken. The context is
+        current."""
+        pairs = zip(self.plan.shown, self.results, strict=True)
+        return [self._room_of(value, chosen) or self.device.pool.take_all([each])[0] for value, each in pairs]
+
+    def _room_of(self, value: Value, chosen: Sequence[DeviceArray | None]) -> Block | None:
+        given = chosen[self.executable.program.results.index(value)]
+        whole = None if given is None else given.owner
+        return whole if given is not None and isinstance(whole, Block) and whole.address == given.address else None
+
+    def _room_for(self, parameter: Value, argument: Any) -> tuple[Block, Any]:
+        t = parameter.type
+        assert isinstance(t, RefType)
+        array = np.ascontiguousarray(argument, t.dtype.numpy)
+        shape = ",".join(map(str, array.shape))
+        what = f"argument {parameter.name} of {self.executable.title} ({t.dtype}[{shape}])"
+        return self.device.take(array.nbytes, what), array
+
+    def _run(self, rows: list[int], arguments: Sequence[Any], film: Film | None, waiting: dict[int, Any]) -> Call:
+        arena = self._arena() if film is None else film.arena
+        address = 0 if arena is None else arena.address
+        call = Call(self, [*rows, address, address + self.state_at], arguments, film, waiting)
+        call.arena = arena
+        call.run(self.parts)
+        return call
+
+    def _arena(self) -> Block | None:
+        return self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
+
+    def let_go(self) -> None:
+        """Drop what holds memory for calls to come."""
+        self.films.clear()
+        self.arena = None
+
+    def forgo(self, call: Call) -> None:
+        """A call, and those to come, launch no graphs."""
+        self.is_repeatable = False
+        call.film = None
+        if not self.is_exclusive:
+            # The film's memory is for graphs, which run one after the other.
+            call.arena = self._arena()
+            address = 0 if call.arena is None else call.arena.address
+            call.rows[-2:] = address, address + self.state_at
+
+    def _film(self, rows: Sequence[int], arguments: Sequence[Any]) -> Film | None:
+        """The film for these addresses and scalars; there is one from the second call with them on. None where another call has
+        its arena."""
+        first = len(self.executable.program.parameters)
+        key: tuple[Any, ...] = (*[rows[k] for k in self.arrays], *rows[first:])
+        if self.scalars:
+            key = *key, self._packed(arguments)
+        if self.strided:
+            key = *key, *[getattr(arguments[position], "strides", None) for position in self.strided]
+        with self.lock:
+            is_known = key in self.films
+            film = self.films.pop(key, None)
+            if is_known and film is None:
+                if self.arena is None:
+                    self.arena = self._arena()
+                film = Film(self.arena)
+            while len(self.films) >= KEPT_FILMS:
+                old, other = self.films.popitem(last=False)
+                if other is not None and other.is_met:
+                    other.is_met = False
+                    self.films[old] = other
+            self.films[key] = film
+        if film is None or (self.is_exclusive and not self.busy.acquire(blocking=False)):
+            return None
+        return film
+
+    def _packed(self, arguments: Sequence[Any]) -> Any:
+        """What tells the scalars of calls apart: 0.0 and -0.0 are two."""
+        try:
+            return self.packer.pack(*[arguments[position] for position, _ in self.scalars])
+        except struct.error:
+            return tuple(scalar_key(arguments[position], dtype) for position, dtype in self.scalars)
+
+    def _kept(self, call: Call, owners: Sequence[Any]) -> list[Any]:
+        made = []
+        for shown in self.shown:
+            owner, address = owners[shown.row], call.needs((shown.row, 0))
+            if isinstance(owner, DeviceArray):
+                made.append(owner.result(shown.dtype, shown.shape))
+            else:
+                made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
+        return made
+
+    def _copied(self, call: Call, owners: Sequence[Any]) -> list[Any]:
+        made, pairs = [], []
+        for shown in self.shown:
+            owner = owners[shown.row]
+            if isinstance(owner, DeviceArray) and owner.strides is not None:
+                made.append(owner.seen_as(shown.dtype, shown.shape).copy_to_host())
+                continue
+            made.append(np.empty(shown.shape, shown.dtype))
+            pairs.append((shown.row, made[-1]))
+        call.bring_down(pairs)
+        self.device.launched.clear()
+        return made

@@ -1,0 +1,122 @@
+"""Programs on a CUDA device with events between their steps: what a profile runs in place of the ordinary ones.
+
+The kernels are those of the ordinary program, launched one after the other, each buffer in memory of its own; the device's clock
+is read by an event wherever a step begins or ends. The device is kept busy first, while the host gives it the steps of a program
+without loops, so that these follow each other without waiting for the host.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.structure import Instruction, Module, walk
+from pullback.ir.ops.control.host import Host
+from pullback.ir.ops.program import Launch
+from pullback.runtime.cuda.arrays.device_array import DeviceArray
+from pullback.runtime.cuda.driver.driver import cuda
+from pullback.runtime.cuda.program import build as cuda_make
+from pullback.runtime.cuda.program.build import Schedule
+from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance, Fallback
+from pullback.runtime.cuda.program.interpreter import Run
+from pullback.runtime.program.profile import Times
+
+STEP_S = 2e-5
+"""What the host takes for a step, at most."""
+FILLED = 64 << 20
+"""Bytes of the memory that is filled again and again meanwhile."""
+
+
+class TimedProgram:
+    """A program for the device ``name`` that is timed by events. To be called by one thread at a time.
+
+    Raises what ``cuda_make.compiled`` does.
+    """
+
+    busy_bytes = 4e12
+    """Bytes a second that no device fills."""
+
+    def __init__(self, module: Module, name: str, title: str, schedule: Schedule) -> None:
+        self.executable: CudaExecutable = cuda_make.compiled(module, name, title, schedule)
+        body = self.executable.program.body
+        steps = [i for i in walk(body) if isinstance(i.op, Launch | Host)]
+        self.numbers = {id(i): k for k, i in enumerate(steps)}
+        self.has_regions = any(i.regions for i in body.instructions)
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """What the CPU does of it."""
+        return self.executable.fallbacks
+
+    def instance(self, sizes: Any) -> CudaInstance:
+        """The program with these sizes."""
+        return self.executable.instance(sizes)
+
+    def timed(self, instance: CudaInstance, arguments: list[Any]) -> Times:
+        """One call, whose results are dropped, in seconds. Raises what a call raises."""
+        place = self.executable.device
+        self.executable.check(arguments)
+        with place:
+            run = _TimedRun(self, instance)
+            if not self.has_regions:
+                self.keep_busy(len(self.numbers))
+            run.mark()
+            results = run.results(arguments, any(isinstance(a, DeviceArray) for a in arguments))
+            run.mark()
+            place.stream.synchronize()
+            place.launched.clear()
+            del results
+            return run.times(len(self.numbers))
+
+    def keep_busy(self, steps: int) -> None:
+        """Give the device something to do for as long as the host takes to give it some steps."""
+        size = min(FILLED, cuda.mem_get_info()[0] // 8)
+        count = math.ceil(steps * STEP_S * self.busy_bytes / max(size, 1))
+        if count and size:
+            place = self.executable.device
+            block = place.take(size, "what keeps the device busy before a profile")
+            for _ in range(count):
+                cuda.memset_d32_async(block.address, 0, size // 4, place.stream)
+
+
+class _TimedRun(Run):
+    """A call with an event at its start, at the start and the end of each step, and at its end."""
+
+    def __init__(self, timed: TimedProgram, instance: CudaInstance) -> None:
+        super().__init__(timed.executable, instance)
+        self.numbers = timed.numbers
+        self.marks: list[Any] = []
+        self.spans: list[tuple[int, int]] = []
+
+    def mark(self) -> None:
+        self.marks.append(cuda.Event())
+        self.marks[-1].record(self.stream)
+
+    def launch(self, i: Instruction) -> None:
+        self.mark()
+        super().launch(i)
+        self.close(i)
+
+    def in_python(self, i: Instruction) -> None:
+        self.mark()
+        super().in_python(i)
+        self.close(i)
+
+    def close(self, i: Instruction) -> None:
+        self.mark()
+        self.spans.append((self.numbers[id(i)], len(self.marks) - 1))
+
+    def times(self, count: int) -> Times:
+        """What the events say, once the device is done."""
+        first = self.marks[0]
+        at = np.array([first.time_till(each) * 1e-3 for each in self.marks])
+        laps, runs = np.zeros(count), np.zeros(count, np.int64)
+        starts = np.full(count, np.nan)
+        for number, end in self.spans:
+            laps[number] += at[end] - at[end - 1]
+            runs[number] += 1
+            starts[number] = at[end - 1]
+        inside = [at[1], at[-2]] if len(at) > 2 else [at[0], at[-1]]
+        return Times(np.array([at[0], *inside, at[-1]]), laps, runs, starts, 1.0)

@@ -1,0 +1,1 @@
+"""The warm call as native code."""

@@ -1,0 +1,430 @@
+"""Writes the tables of the native call path for one compiled signature, and the hash table that finds them.
+
+``Description`` says in Python's terms what a call must be, where the program's arguments come from and what becomes of its
+results; a ``Record`` is that as words (``layouts``), with all that they point to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.types import DTYPES
+from pullback.runtime.fastcall import abi
+from pullback.runtime.fastcall.entry import Entry as Entrance
+from pullback.runtime.fastcall.record_layout import (
+    CONTAINERS,
+    RECORD,
+    SLOT,
+    TABLE,
+    Build,
+    Demand,
+    Fill,
+    Guard,
+    Node,
+    Reading,
+    Result,
+)
+from pullback.runtime.fastcall.run import SHORT_RUNS
+from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
+from pullback.runtime.program.executable import Executable, Instance
+from pullback.runtime.program.launcher import address_of
+
+BOX_BYTES = 16
+LARGEST_STACK = 1 << 13
+"""A record has at most so many registers; they lie on the stack of the calling thread."""
+
+
+class NotNative(Exception):
+    """Why the calls of a signature go through Python."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOf:
+    """A row of the table of nodes; ``object`` is its type or dtype's owner, kept alive with it. ``keys``: of a dict, and the
+    names of attributes."""
+
+    kind: Node
+    type: Any = None
+    a: Any = None
+    shape: tuple[int, ...] = ()
+    number: int = 0
+    first: int = 0
+    count: int = 0
+    keys: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where an argument of the program comes from: a register, or always ``value``.
+
+    ``kind``: "array", "element" (of an array of rank 0), "number" (NumPy's, a float or complex), "int", "bool" or "constant".
+    """
+
+    kind: str
+    register: int = 0
+    dtype: Any = None
+    value: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """All that a record is made of. ``guards``: (how, owner, name, expected, whether by value). ``build``: (kind, a, keys or
+    None). ``leaves``: the registers of the call's leaves. ``given``: the results that are arrays of the caller's, with the
+    registers of these. ``demands``: (what, register, operand). ``puts``: pairs of registers, the results' after all others."""
+
+    positional: int
+    keywords: tuple[str, ...]
+    nodes: Sequence[NodeOf]
+    has_inside: int
+    guards: Sequence[tuple[Guard, Any, Any, Any, bool]]
+    reads: Sequence[tuple[Reading, Any, Any]]
+    watch: Callable[[], Any] | None
+    outside: int
+    sources: Sequence[Source]
+    leaves: Sequence[int]
+    build: Sequence[tuple[Build, Any, Any]]
+    finish: Callable[[list[Any], list[Any]], Any] | None
+    failed: Callable[[int, list[Any]], Any]
+    given: Mapping[int, int] = field(default_factory=dict)
+    demands: Sequence[tuple[Demand, int, Any]] = ()
+    puts: Sequence[tuple[int, int]] = ()
+
+
+class Record:
+    """The tables of one compiled signature, which is that of ``entry``. They live as long as this, which every call under way
+    holds. Without ``native`` they are for looking at. Raises NotNative."""
+
+    __slots__ = (
+        "_kept", "address", "description", "entry", "executable", "hash", "instance", "is_looked_for", "rows",
+        "words",
+    )  # fmt: skip
+
+    def __init__(
+        self, entry: Any, description: Description, executable: Executable | None, instance: Instance | None, hash: int,
+        native: Entrance | None,
+    ) -> None:  # fmt: skip
+        self.entry = entry
+        self.hash = hash
+        self.description, self.executable, self.instance = description, executable, instance
+        self._kept: list[Any] = []
+        self.rows: dict[str, list[list[int]]] = {}
+        self.is_looked_for = False
+        self.words: dict[str, int] = dict.fromkeys(RECORD, 0)
+        if native is not None:
+            self.words |= {"attempt": native.attempt, "state": native.state}
+        self._checks(description)
+        self._outside(description)
+        self._run(description, executable, instance, native is not None and native.has_clock)
+        self._results(description, instance)
+        if self.words["registers"] > LARGEST_STACK:
+            raise NotNative(f"{self.words['registers']:,} objects go in and out")
+        self.words["owner"] = id(self)
+        self.address = self._table([list(self.words.values())])
+
+    def is_like(self, other: Record) -> bool:
+        """Whether it serves the calls that another one does."""
+        if self.entry is not other.entry or self.hash != other.hash:
+            return False
+        a, b = self.description, other.description
+        try:
+            names = ("keywords", "nodes", "guards", "reads", "demands", "puts")
+            same = all(getattr(a, name) == getattr(b, name) for name in names)
+        except Exception:
+            return False
+        return bool(same)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call uses the record's own frame."""
+        return abi.word_at(self.address + 8 * RECORD.index("busy")) != 0
+
+    @property
+    def mode(self) -> int:
+        return self["mode"]
+
+    def __getitem__(self, name: str) -> int:
+        """A word of the record, as it is now."""
+        return abi.word_at(self.address + 8 * RECORD.index(name))
+
+    def __setitem__(self, name: str, value: int) -> None:
+        abi.set_word(self.address + 8 * RECORD.index(name), value)
+
+    def keep(self, x: Any) -> None:
+        """Have an object live as long as the record."""
+        self._kept.append(x)
+
+    def _named(self, name: str, rows: list[list[int]]) -> int:
+        """As ``_table``; the rows are found by name."""
+        self.rows[name] = rows
+        return self._table(rows)
+
+    def _table(self, rows: Sequence[Sequence[int]]) -> int:
+        """The address of words that live as long as the record."""
+        made = np.array(rows, np.int64).reshape(-1) if rows else np.zeros(1, np.int64)
+        self._kept.append(made)
+        return address_of(made)
+
+    def _id(self, x: Any) -> int:
+        """The address of an object that lives as long as the record; of None 0."""
+        if x is None:
+            return 0
+        self._kept.append(x)
+        return id(x)
+
+    def _checks(self, given: Description) -> None:
+        rows = []
+        for node in given.nodes:
+            a, b = self._id(node.a), node.number
+            c = self._table([node.shape]) if node.kind is Node.ARRAY else 0
+            if node.kind in (Node.DICT, Node.FIELDS):
+                a = self._table([[self._id(k) for k in node.keys]])
+            elif node.kind is Node.NUMBER:
+                a = node.number
+            elif node.kind is Node.SAME and node.a is None:
+                a = id(None)
+            elif node.kind is Node.ARRAY:
+                b = len(node.shape)
+            rows.append([node.kind, self._id(node.type), a, b, c, node.first, node.count, 0])
+        names = self._table([[self._id(k) for k in given.keywords]])
+        self.words |= {"positional": given.positional, "keywords": len(given.keywords), "names": names}
+        self.words |= {"nodes": self._named("nodes", rows), "node_count": len(rows), "has_inside": given.has_inside}
+        self.words |= {"leaves": self._table([list(given.leaves)] if given.leaves else []), "leaf_count": len(given.leaves)}
+
+    def _outside(self, given: Description) -> None:
+        tagged = Guard.TAGGED if abi.dicts_are_tagged() else Guard.ITEM
+        guards = []
+        for kind, a, b, expected, by_value in given.guards:
+            last = id(None) if expected is None else self._id(expected)
+            guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0, by_value])
+        reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in given.reads]
+        self.words |= {"guards": self._named("guards", guards), "guard_count": len(guards), "watch": self._id(given.watch)}
+        self.words |= {"reads": self._named("reads", reads), "read_count": given.outside}
+
+    def _run(self, given: Description, executable: Executable | None, instance: Instance | None, clock: bool) -> None:
+        self.words["finish"], self.words["failed"] = self._id(given.finish), self._id(given.failed)
+        if executable is None or instance is None:
+            return
+        places = _Places(executable, instance, given.sources, len(given.nodes), given.given)
+        frame = np.zeros(places.bytes + ALIGNMENT, np.uint8)
+        self._kept.append(frame)
+        start = -address_of(frame) % ALIGNMENT
+        frame = frame[start : start + places.bytes]
+        places.write(frame)
+        functions, starts = instance.tables[:2]
+        self._kept.append(instance.tables)
+        own, others = places.fills(address_of(frame), frame)
+        waits = bool(instance.hosts) or bool(instance.looks) or executable.polls or not clock
+        self.words |= {"mode": -1 if waits else SHORT_RUNS, "took": 1 << 62, "frame": address_of(frame)}
+        self.words |= {"frame_bytes": places.bytes, "filled_bytes": places.arena}
+        self.words |= {"fills": self._named("fills", own), "fill_count": len(own)}
+        self.words |= {"frame_fills": self._named("frame_fills", others), "frame_fill_count": len(others)}
+        self.words |= {"functions": address_of(functions), "offsets": address_of(starts), "steps": len(functions)}
+        if places.arena_bytes:
+            pool = memory.pool()
+            assert pool is not None
+            self.words |= {"arena_bytes": places.arena_bytes, "arena_context": pool.address}
+            self.words |= {"arena_malloc": pool.malloc, "arena_free": pool.free}
+        rows = []
+        for k, ((shape, dtype), offset, is_large) in enumerate(zip(instance.results, places.results, places.large, strict=True)):
+            if k in given.given:
+                rows.append([Result.GIVEN, 0, 0, 0, given.given[k], 0])
+                continue
+            kind = Result.LARGE if is_large else Result.SMALL if shape else Result.NUMBER
+            allocate = 0 if shape else abi.allocator(dtype.type)
+            place = self._table([shape]) if shape else self._id(dtype.type)
+            rows.append([kind, self._id(dtype), len(shape), place, offset, allocate])
+        self.words |= {"results": self._named("results", rows), "result_count": len(rows)}
+        if any(places.large):
+            pool = memory.pool()
+            assert pool is not None
+            self.words["context"] = self._id(pool.new_context())
+
+    def _results(self, given: Description, instance: Instance | None) -> None:
+        count = 0 if instance is None else len(instance.results)
+        rows, place = [], 0
+        for kind, a, keys in given.build:
+            place -= a if kind in CONTAINERS else 0
+            if kind is Build.OBJECT:
+                rows.append([kind, id(None) if a is None else self._id(a), 0, place])
+            elif kind is Build.CALL:
+                rows.append([kind, a, self._id(keys), place])
+            else:
+                rows.append([kind, a, self._table([[self._id(k) for k in keys]]) if keys else 0, place])
+            place += 1
+        self.words |= {"build": self._named("build", rows), "build_count": len(rows)}
+        self.words |= {"first_result": len(given.nodes), "registers": len(given.nodes) + count}
+        self._memory(given)
+
+    def _memory(self, given: Description) -> None:
+        """What is asked of the memory of arrays, and what is put where."""
+        rows = []
+        for kind, register, a in given.demands:
+            match kind:
+                case Demand.STRIDES:
+                    rows.append([kind, register, self._table([a]), 0])
+                case Demand.APART:
+                    rows.append([kind, 0, self._table(a), len(a)])
+                case _:
+                    rows.append([kind, register, a or 0, 0])
+        self.words |= {"demands": self._table(rows), "demand_count": len(rows)}
+        self.words |= {"puts": self._table(given.puts), "put_count": len(given.puts)}
+
+
+class _Places:
+    """Where everything is in a frame: the argument block, boxes of numbers that the program takes by address, numbers that it
+    gives, and the temporaries if they are few. Offsets in bytes."""
+
+    def __init__(
+        self, executable: Executable, instance: Instance, sources: Sequence[Source], first_result: int, given: Mapping[int, int]
+    ) -> None:
+        self.instance = instance
+        self.sources = sources
+        self.first_result = first_result
+        self.executable = executable
+        self.boxes: dict[int, int] = {}
+        end = 8 * len(instance.block)
+        end += -end % BOX_BYTES
+        for k, _ in executable.plan.boxed:
+            self.boxes[k] = end
+            end += BOX_BYTES
+        self.results: list[int] = []
+        for k, (shape, _) in enumerate(instance.results):
+            is_inside = not shape and k not in given
+            self.results.append(end if is_inside else 0)
+            end += BOX_BYTES if is_inside else 0
+        end += -end % ALIGNMENT
+        self.arena = end
+        has_pool = memory.pool() is not None if instance.large or instance.arena_bytes > SMALL_ARENA else False
+        self.arena_bytes = instance.arena_bytes if has_pool and instance.arena_bytes > SMALL_ARENA else 0
+        self.bytes = end + (0 if self.arena_bytes else instance.arena_bytes)
+        self.large = instance.large if has_pool and instance.large else (False,) * len(instance.results)
+
+    def write(self, frame: Any) -> None:
+        """What is the same for all calls."""
+        frame[: 8 * len(self.instance.block)].view(np.int64)[:] = self.instance.block
+        for name, position, k in self.instance.scalars:
+            if self.sources[k].kind == "constant":
+                _put(frame, position * DTYPES[name].bytes, np.asarray(self.sources[k].value, DTYPES[name].numpy))
+        for k, dtype in self.executable.plan.boxed:
+            if self.sources[k].kind == "constant":
+                _put(frame, self.boxes[k], np.array(self.sources[k].value, dtype))
+
+    def fills(self, address: int, frame: Any) -> tuple[list[list[int]], list[list[int]]]:
+        """The rows to follow at each call, and those for a frame that is not at ``address``, which are written there already."""
+        own: list[list[int]] = []
+        others: list[list[int]] = []
+        count = len(self.sources)
+        for target, row, shift in zip(*(table.tolist() for table in self.instance.tables[2:5]), strict=True):
+            inside = self._inside(row - count if row >= count else None, row)
+            if inside is not None:
+                others.append([Fill.FRAME, 0, 8 * target, inside + shift])
+                _put(frame, 8 * target, np.array(address + inside + shift, np.int64))
+            elif row < count:
+                if self.sources[row].kind != "array":
+                    raise NotNative("a number is passed as an array")
+                own.append([Fill.POINTER, self.sources[row].register, 8 * target, shift])
+            elif row < count + len(self.results):
+                own.append([Fill.POINTER, self.first_result + row - count, 8 * target, shift])
+            else:
+                own.append([Fill.ARENA, 0, 8 * target, shift])
+        for target, k, axis in self.instance.strides:
+            if self.sources[k].kind != "array":
+                raise NotNative("a number is passed as an array")
+            own.append([Fill.STRIDE, self.sources[k].register, 8 * target, 8 * axis])
+        for name, position, k in self.instance.scalars:
+            own += self._number(k, DTYPES[name].numpy, position * DTYPES[name].bytes)
+        for k, dtype in self.executable.plan.boxed:
+            own += self._number(k, dtype, self.boxes[k])
+        return own, others
+
+    def _inside(self, result: int | None, row: int) -> int | None:
+        """Where in the frame a buffer is, by its row in the table of addresses; None if it is elsewhere."""
+        if result is None:
+            return self.boxes.get(row)
+        if result < len(self.results):
+            return self.results[result] or None
+        return None if self.arena_bytes else self.arena
+
+    def _number(self, k: int, dtype: Any, target: int) -> list[list[int]]:
+        source = self.sources[k]
+        if source.kind == "constant":
+            return []
+        if source.kind == "array" or np.dtype(source.dtype) != dtype:
+            raise NotNative(f"{source.dtype} is passed as {dtype}")
+        kind = {"element": Fill.ELEMENT, "number": Fill.VALUE, "int": Fill.INTEGER, "bool": Fill.BOOL}[source.kind]
+        return [[kind, source.register, target, dtype.itemsize]]
+
+
+def _put(frame: Any, offset: int, value: Any) -> None:
+    frame[offset : offset + value.nbytes] = np.frombuffer(value.tobytes(), np.uint8)
+
+
+class Table:
+    """A hash table of records, which it keeps alive. Only ever added to: one with fewer is another table."""
+
+    __slots__ = ("array", "records")
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        size = 8
+        while size < 4 * len(records):
+            size *= 2
+        self.array = np.zeros(len(TABLE) + len(SLOT) * size, np.int64)
+        self.array[TABLE.index("mask")] = size - 1
+        self.records: list[Record] = []
+        for record in records:
+            self.add(record)
+
+    @property
+    def has_room(self) -> bool:
+        return 2 * len(self.records) < int(self.array[TABLE.index("mask")])
+
+    def add(self, record: Record) -> None:
+        """Into the first free slot from that of its hash on; there is one."""
+        self.records.append(record)
+        mask = int(self.array[TABLE.index("mask")])
+        at, k = len(TABLE), record.hash & mask
+        while self.array[at + 2 * k + 1]:
+            k = (k + 1) & mask
+        self.array[at + 2 * k] = record.hash
+        self.array[at + 2 * k + 1] = record.address
+        self.array[TABLE.index("only")] = self.records[0].address
+        self.array[TABLE.index("count")] = len(self.records)
+
+
+class Dispatch:
+    """The records of a function, found by the hash of a call. Callables hold it, and native code reads ``table`` at each look.
+    ``unserved(callable, *args, **kwargs)`` serves calls that are not found; None for ``Jitted.__call__``.
+
+    A table and all that it leads to live as long as it can be found here; what native code has found it holds. So threads may add
+    and leave out at once: at worst a record is not found any more, and its calls go through Python.
+    """
+
+    __slots__ = ("table", "unserved")
+
+    def __init__(self, unserved: Any = None) -> None:
+        self.table = Table(())
+        self.unserved = unserved
+
+    def __len__(self) -> int:
+        return len(self.table.records)
+
+    def add(self, record: Record) -> None:
+        """Find a record from now on, if none is like it."""
+        if any(record.is_like(other) for other in self.table.records):
+            return
+        if self.table.has_room:
+            self.table.add(record)
+        else:
+            self.table = Table([*self.table.records, record])
+
+    def keep(self, alive: Collection[int]) -> None:
+        """Find only those of entries with these ids from now on."""
+        records = self.table.records
+        kept = [record for record in records if id(record.entry) in alive]
+        if len(kept) < len(records):
+            self.table = Table(kept)

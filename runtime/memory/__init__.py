@@ -1,0 +1,1 @@
+"""Result arrays, pool, scratch."""

@@ -1,0 +1,1 @@
+"""Fork, locks, GC, counters."""

@@ -1,0 +1,167 @@
+"""Counts of kernels and templates met and of the seconds each stage took, for this process and within one compile.
+
+Every kernel asked for is counted exactly once, as a hit (already loaded, or its bytes still in memory), a
+disk hit (loaded from the cache folder) or a compile. All functions may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from pullback.runtime.process.fork import hold_over_fork
+
+Event = Literal["hits", "disk_hits", "compiles", "templates_built", "templates_loaded", "templates_instantiated"]
+EVENTS: tuple[Event, ...] = get_args(Event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """One reading; `seconds` and `runs` are by stage. Later minus earlier is what lies between."""
+
+    hits: int = 0
+    disk_hits: int = 0
+    compiles: int = 0
+    templates_built: int = 0
+    templates_loaded: int = 0
+    templates_instantiated: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    runs: Mapping[str, int] = field(default_factory=dict)
+
+    def __sub__(self, earlier: Counters) -> Counters:
+        return Counters(
+            **{event: getattr(self, event) - getattr(earlier, event) for event in EVENTS},
+            seconds=MappingProxyType({k: v - earlier.seconds.get(k, 0.0) for k, v in self.seconds.items()}),
+            runs=MappingProxyType({k: v - earlier.runs.get(k, 0) for k, v in self.runs.items()}),
+        )
+
+
+class Recorder:
+    """A tally: of the process, of one compile, of one function."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        with self.lock:
+            self._events: dict[Event, int] = dict.fromkeys(EVENTS, 0)
+            self._seconds: dict[str, float] = {}
+            self._runs: dict[str, int] = {}
+
+    def count(self, event: Event, number: int = 1) -> None:
+        with self.lock:
+            self._events[event] += number
+
+    def add_time(self, stage: str, seconds: float, runs: int = 1) -> None:
+        with self.lock:
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
+            self._runs[stage] = self._runs.get(stage, 0) + runs
+
+    def add(self, counters: Counters) -> None:
+        for event in EVENTS:
+            self.count(event, getattr(counters, event))
+        for stage, seconds in counters.seconds.items():
+            self.add_time(stage, seconds, counters.runs[stage])
+
+    def snapshot(self) -> Counters:
+        with self.lock:
+            seconds, runs = MappingProxyType(dict(self._seconds)), MappingProxyType(dict(self._runs))
+            return Counters(**self._events, seconds=seconds, runs=runs)
+
+
+_recorder = Recorder()
+_own = threading.local()
+hold_over_fork(_recorder.lock)
+
+
+_within = threading.local()
+
+
+def innermost() -> Recorder | None:
+    """The tally that this thread's work counts for, beside that of the process."""
+    found: Recorder | None = getattr(_within, "recorder", None)
+    return found
+
+
+@contextmanager
+def within(recorder: Recorder | None) -> Iterator[None]:
+    """What this thread does in the block counts for a tally too, and for no other but that of the process."""
+    before = innermost()
+    _within.recorder = recorder
+    try:
+        yield
+    finally:
+        _within.recorder = before
+
+
+def count(event: Event, number: int = 1) -> None:
+    """Adds `number` kernels or templates to one of the counts."""
+    for recorder in _counting():
+        recorder.count(event, number)
+
+
+def _counting() -> list[Recorder]:
+    """The tallies that this thread's work counts for."""
+    if getattr(_own, "is_on", False):
+        return []
+    inside = innermost()
+    return [_recorder] if inside is None else [_recorder, inside]
+
+
+@contextmanager
+def own() -> Iterator[None]:
+    """What this thread compiles or loads inside is code of the package itself, which is no one's kernel and not counted."""
+    before = getattr(_own, "is_on", False)
+    _own.is_on = True
+    try:
+        yield
+    finally:
+        _own.is_on = before
+
+
+class Clock:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.perf_counter() - self._start
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time of the block does not count."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - start
+
+
+@contextmanager
+def timed(stage: str) -> Iterator[Clock]:
+    """Adds the wall time of the block to `stage`, also when the block raises."""
+    clock = Clock()
+    try:
+        yield clock
+    finally:
+        seconds = clock.seconds()
+        for recorder in _counting():
+            recorder.add_time(stage, seconds)
+
+
+def snapshot() -> Counters:
+    """The counts so far."""
+    return _recorder.snapshot()
+
+
+def reset() -> None:
+    """Sets every count and time to zero."""
+    _recorder.reset()

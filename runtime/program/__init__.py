@@ -1,0 +1,1 @@
+"""Executables and launching."""

@@ -1,0 +1,531 @@
+"""Programs: what one signature compiles to, run as one native call.
+
+An ``Executable`` holds the machine code of a program's kernels. For each set of sizes it keeps an ``Instance``: the argument
+slots of all steps in one block, with sizes and native addresses filled in, and the places of temporary buffers in one arena,
+planned from their lifetimes. A call takes a ``Frame`` (a copy of the block, and an arena), fills in addresses and scalars, and
+runs all steps natively. Executables may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import numpy as np
+
+from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow, on_stack
+from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, Slot, Unwritten
+from pullback.codegen.cpu.loops.reachability import Reached, Steps, Told
+from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.structure import Function, Instruction, Module, Value, walk
+from pullback.ir.core.types import DTYPES, RefType
+from pullback.ir.interpret import seen_as
+from pullback.ir.ops.control.host import Host as HostOp
+from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.ops.kernel.functions import parted
+from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
+from pullback.ir.shapes.extents import value_of
+from pullback.ir.text import canonical
+from pullback.runtime.cache import cache
+from pullback.runtime.compile.engine import Kernel, default_engine
+from pullback.runtime.compile.machine import Host
+from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory.result_arrays import empty, empty_many, is_large
+from pullback.runtime.program import interrupts, polling
+from pullback.runtime.program.arena import ALIGNMENT, END, SMALL_ARENA, Life, Room, pack
+from pullback.runtime.program.host_calls import HostStep, raised
+from pullback.runtime.program.launcher import address_of, fill, launcher
+from pullback.runtime.program.native_addresses import NATIVE, Callees, Sizes, native_address, reaches
+from pullback.runtime.threads import threads
+
+if TYPE_CHECKING:
+    from pullback.codegen.cpu.llvm import kernel as llvm
+    from pullback.codegen.cpu.llvm import program as llvm_program
+    from pullback.codegen.cpu.llvm.program import ProgramWriter
+else:
+    llvm, llvm_program = later("pullback.codegen.cpu.llvm.kernel"), later("pullback.codegen.cpu.llvm.program")
+
+KEPT_FRAMES = 4
+KEPT_INSTANCES = 64
+MOST_TEXT = 1 << 17
+"""Programs of more LLVM text get no entry of their own (``fused``)."""
+MOST_OF_LAPACK = 2**31 - 1
+
+Table = np.ndarray[Any, Any]
+
+_BYTE = np.dtype(np.uint8)
+
+
+def emit_kernel(
+    kernel: Function, host: Host | None = None, told: Told | None = None, reached: Reached = lambda steps: True
+) -> Emitted:
+    """The LLVM text of a scheduled kernel for a machine, this one if none is given. ``told``, ``reached``: as ``llvm.emit`` has
+    them."""
+    host = host or default_engine().host()
+    return llvm.emit(kernel, "", host.target, told, reached)
+
+
+def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
+    """The LLVM text of a program with control flow, its kernels scheduled, for a machine, this one if none is given."""
+    host = host or default_engine().host()
+    program, *kernels = module.functions
+    name = f"p{cache.key(*(f'{f.name} {canonical(parted(f)[0])}' for f in module.functions))[:24]}"
+    by_name = {kernel.name: kernel for kernel in kernels}
+    fresh, emit = Plan(program).fresh, llvm_program.emit_program
+    return emit(program, by_name, fresh, name, host.target, writer)
+
+
+def parts_of(module: Module) -> list[str]:
+    """The LLVM texts of a scheduled module for this machine, one for each thing that is compiled on its own."""
+    program, *kernels = module.functions
+    made: list[Emitted | Driver] = [emit_driver(module)] if has_control_flow(program) else [emit_kernel(k) for k in kernels]
+    return list(dict.fromkeys(text for emitted in made for text in (*shared_with(emitted), emitted.text)))
+
+
+def shared_with(emitted: Emitted | Driver) -> list[str]:
+    """The texts of the functions that code shares with other code."""
+    return [str(slot[2]) for slot in emitted.slots if slot[0] == "shared"]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A program with its sizes: ready to run but for addresses. ``tables`` and ``hosts`` keep what ``header`` points to alive.
+    ``looks``: the steps before which it may be interrupted.
+    """
+
+    block: Table
+    header: Table
+    tables: tuple[Table, ...]
+    hosts: tuple[HostStep, ...]
+    strides: tuple[tuple[int, int, int], ...]
+    scalars: tuple[tuple[str, int, int], ...]
+    results: tuple[tuple[tuple[int, ...], Any], ...]
+    large: tuple[bool, ...]
+    arena_bytes: int
+    sizes: Mapping[str, int]
+    frames: list[Frame]
+    gives: tuple[Given, ...]
+    looks: tuple[int, ...]
+
+
+class Frame:
+    """The memory of one call in flight: argument slots, seen as each dtype, and the arena of temporaries.
+
+    A large arena is taken for each call from the pool that results come from: programs of many sizes would keep one each.
+    """
+
+    __slots__ = ("address", "arena", "base", "block", "views")
+
+    def __init__(self, instance: Instance) -> None:
+        self.block = instance.block.copy()
+        self.address = address_of(self.block)
+        self.views = {name: self.block.view(DTYPES[name].numpy) for name in {s[0] for s in instance.scalars}}
+        self.arena: Table | None = None
+        self.base = 0
+
+    def take(self, size: int) -> None:
+        """An arena of so many bytes."""
+        self.arena = empty((size + ALIGNMENT,), _BYTE)
+        self.base = address_of(self.arena)
+        self.base += -self.base % ALIGNMENT
+
+
+class LoadedKernel:
+    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
+    what it was made of; empty where the kernels of the program are long. ``source``: the kernel before it was scheduled, or its
+    text, where texts in its slots may be unwritten."""
+
+    __slots__ = ("address", "code", "key", "slots", "source", "symbol", "text")
+
+    def __init__(
+        self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str,
+        source: Function | str | None = None,
+    ) -> None:
+        self.text = text
+        self.source = source
+        self.code = code
+        self.symbol = symbol
+        self.key = key
+        self.address = code.addresses[symbol]
+        self.slots = slots
+
+
+def _load(emitted: Emitted | Driver, source: Function | None = None) -> LoadedKernel:
+    engine = default_engine()
+    code = engine.kernel(emitted.text, symbols=[emitted.name])
+    if not any(is_unwritten(slot) for slot in emitted.slots):
+        source = None
+    return LoadedKernel(code, emitted.name, engine.key(emitted.text), emitted.slots, emitted.text, source)
+
+
+def is_unwritten(slot: Slot) -> bool:
+    """Whether a slot is a function of another module whose text nobody has asked for."""
+    return slot[0] == "shared" and isinstance(slot[2], Unwritten) and not slot[2].is_written
+
+
+Schedule = Callable[..., Function]
+"""Of a kernel, and what is told of the functions that it shares with others."""
+
+
+def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Schedule, sizes: Sizes | None) -> dict[str, Emitted]:
+    """The LLVM texts of kernels by name, the longest first. Threads compile these, and the functions of other modules that they
+    call with these sizes, while more is written, and while the functions that they call are looked up, which may import
+    libraries."""
+    found: dict[str, Emitted] = {}
+    with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
+        for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
+            launches = [i for i in walk(program.body) if i.op is launch and i.params["kernel"] == kernel.name]
+
+            @functools.cache
+            def reached(steps: Steps, launches: Sequence[Instruction] = tuple(launches)) -> bool:
+                return sizes is None or any(reaches(i, steps, sizes) for i in launches)
+
+            scheduled = schedule(kernel, llvm.ahead(default_engine().host().target, compile_ahead, reached))
+            emitted = emit_kernel(scheduled, told=lambda slot: compile_ahead(str(slot[2])), reached=reached)
+            found[kernel.name] = emitted
+            if len(kernels) == 1 and not any(slot[0] == "shared" for slot in emitted.slots):
+                return found
+            compile_ahead(emitted.text)
+        for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
+            if slot[0] in NATIVE and slot[0] != "shared":
+                native_address(slot)
+    return found
+
+
+class Executable:
+    """A program and its compiled kernels.
+
+    ``module``: the program, then its kernels, of which ``schedule`` makes what the CPU runs. ``home``: the results that are in
+    the memory of parameters, with these. ``sizes``: those of the first call, if they are known; what these do not reach of
+    kernels is compiled for the first that do. Raises CompileError.
+    """
+
+    writer: type[ProgramWriter] | None = None
+    """What writes the driver, if not the ordinary writer."""
+    keep: Callable[[], None] | None = None
+    """Keeps the program again, with the texts of functions that its entry in the cache does not have."""
+    laps: Table | None = None
+    """Where a driver that reads the clock adds up what its steps take."""
+
+    def __init__(
+        self, module: Module, home: Mapping[int, int] = MappingProxyType({}),
+        schedule: Schedule = lambda kernel, told=None: kernel, sizes: Sizes | None = None,
+    ) -> None:  # fmt: skip
+        program, *kernels = module.functions
+        driver = None
+        if has_control_flow(program):
+            driver = emit_driver(Module((program, *map(schedule, kernels))), writer=self.writer)
+        if driver is None:
+            emitted, sources = _emitted_ahead(program, kernels, schedule, sizes), {kernel.name: kernel for kernel in kernels}
+            loaded = {name: _load(each, sources[name]) for name, each in emitted.items()}
+        else:
+            loaded = {driver.name: _load(driver)}
+        self._set(program, loaded, driver, home)
+
+    @classmethod
+    def of(
+        cls, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None, home: Mapping[int, int]
+    ) -> Executable:
+        """A program whose kernels, by name, or whose driver are loaded."""
+        made = cls.__new__(cls)
+        made._set(program, kernels, driver, home)
+        return made
+
+    def _set(
+        self, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None, home: Mapping[int, int]
+    ) -> None:
+        self.program = program
+        self.home = home
+        self.kernels = kernels
+        if sum(len(kernel.text) for kernel in kernels.values()) > MOST_TEXT:
+            for kernel in kernels.values():
+                kernel.text = ""
+        self.driver = None if driver is None else replace(driver, text="")
+        self.launcher = launcher()
+        self.plan = Plan(program, driver)
+        self.polls = any(slot[0] == "poll" for kernel in kernels.values() for slot in kernel.slots)
+        self.instances: dict[tuple[int, ...], Instance] = {}
+        self.callees = Callees(self.plan.steps, {name: kernel.slots for name, kernel in kernels.items()})
+        _alive.add(self)
+
+    def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
+        """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
+
+        Returns fresh arrays, except that a parameter that is a result, or whose memory one takes, is returned itself. Raises
+        CheckFailed, and what a step in Python raises.
+        """
+        return self.call(self.instance(sizes), arguments)
+
+    def instance(self, sizes: Mapping[str, int]) -> Instance:
+        """The program with these sizes; the last few are kept."""
+        key = tuple(sizes.values())
+        found = self.instances.get(key)
+        if found is None:
+            if len(self.instances) >= KEPT_INSTANCES:
+                self.instances.pop(next(iter(self.instances.copy())), None)
+            found = self.instances.setdefault(key, self.instantiate(sizes))
+            if self.callees.has_written and self.keep is not None:
+                self.callees.has_written = False
+                self.keep()
+        return found
+
+    def call(self, instance: Instance, arguments: list[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
+        """As ``run``, with an instance of this program. ``chosen``: for each buffer made for results the array that it is, dense
+        and apart from all arguments, or None."""
+        try:
+            frame = instance.frames.pop()
+        except IndexError:
+            frame = Frame(instance)
+        if frame.arena is None:
+            frame.take(instance.arena_bytes)
+        if chosen is not None:
+            pairs = zip(chosen, instance.results, strict=True)
+            results = [empty(*spec) if array is None else array for array, spec in pairs]
+        elif instance.large:
+            results = empty_many(instance.results, instance.large)
+        else:
+            results = [np.empty(shape, dtype) for shape, dtype in instance.results]
+        if self.plan.boxed:
+            arguments = list(arguments)
+            for k, dtype in self.plan.boxed:
+                arguments[k] = np.array(arguments[k], dtype)
+        for position, argument, axis in instance.strides:
+            frame.block[position] = arguments[argument].strides[axis]
+        for name, position, argument in instance.scalars:
+            frame.views[name][position] = arguments[argument]
+        if not self.launcher.reads_arrays:
+            targets, sources, shifts = (table.tolist() for table in instance.tables[2:5])
+            fill(frame.block, targets, sources, shifts, [*arguments, *results], frame.base)
+        status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
+        if len(instance.frames) < KEPT_FRAMES:
+            if instance.arena_bytes > SMALL_ARENA:
+                frame.arena = None
+            instance.frames.append(frame)
+        if status:
+            raise self.failure(status)
+        return results if self.plan.gives_all else [given.out_of(arguments, results) for given in instance.gives]
+
+    def failure(self, status: int) -> BaseException:
+        """What a status says: the step above bit 32, the kernel's own code below."""
+        if status & 0xFFFFFFFF == polling.STOPPED:
+            return raised()
+        if status & 0xFFFFFFFF == NO_MEMORY:
+            return MemoryError("there is no memory for what a step computes with")
+        step = self.plan.steps[(status >> 32) - 1]
+        if isinstance(step.op, HostOp):
+            return raised()
+        failure = step.params["failures"][(status & 0xFFFFFFFF) - 1]
+        if failure is None:
+            return raised()
+        error, message, place = failure
+        failed = CheckFailed(error, message)
+        if place:
+            failed.add_note(place)
+        return failed
+
+    def instantiate(self, sizes: Mapping[str, int]) -> Instance:
+        """Fill in sizes and native addresses, and place the temporaries."""
+        places = self.plan.place(sizes)
+        called = self.callees.of(sizes)
+        block: list[int] = []
+        functions, starts, targets, sources, shifts = [], [], [], [], []
+        strides: list[tuple[int, int, int]] = []
+        scalars: list[tuple[str, int, int]] = []
+        hosts: list[HostStep] = []
+        homes = {self.program.parameters[k] for k in self.home.values()}
+        looks = polling.looks(self.plan, self.kernels, homes, sizes)
+        for number, step in enumerate(self.plan.steps):
+            starts.append(len(block))
+            block += [0] * len(polling.SLOTS) if number in looks else []
+            slots: Sequence[tuple[Any, ...]]
+            if isinstance(step.op, HostOp):
+                hosts.append(HostStep(step, [_shape(v, sizes) for v in step.operands]))
+                functions.append(hosts[-1].address)
+                slots = [("pointer", k) for k in range(len(step.operands))]
+            else:
+                kernel = self.kernels[step.params["kernel"]]
+                functions.append(kernel.address)
+                slots = kernel.slots
+            for slot in slots:
+                at = len(block)
+                block.append(0)
+                kind, *rest = slot
+                if kind == "size":
+                    block[at] = value_of(step.params["sizes"][rest[0]], sizes)
+                elif kind == "poll":
+                    block[at] = address_of(interrupts.table())
+                elif kind == "laps":
+                    block[at] = address_of(self.laps)
+                elif kind == "host":
+                    inside = step.params["hosts"][rest[0]]
+                    hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))
+                    block[at] = hosts[-1].address
+                elif kind in ("shared", "choice"):
+                    block[at] = called[number].get(slot, 0)
+                elif kind in NATIVE:
+                    limited = step.params.get("limited", step.params["sizes"])
+                    if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
+                        raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
+                    block[at] = native_address(slot)
+                else:
+                    owner = self.plan.owner[step.operands[rest[0]]]
+                    if kind == "pointer":
+                        targets.append(at)
+                        sources.append(places.rows[owner])
+                        shifts.append(places.offsets.get(owner, 0))
+                    elif kind == "stride" and rest[1] == owner.type.rank:
+                        block[at] = owner.type.dtype.part.bytes
+                    elif kind == "stride":
+                        strides.append((at, self.plan.parameter[owner], rest[1]))
+                    else:
+                        scalars.append((rest[1], at * 8 // DTYPES[rest[1]].bytes, self.plan.parameter[owner]))
+        polling.fill(block, functions, starts, {number: self.plan.steps[number] for number in looks})
+        tables = tuple(np.array(t, np.int64) for t in (functions, starts, targets, sources, shifts))
+        counts = (len(targets) if self.launcher.reads_arrays else 0, len(self.program.parameters), len(self.plan.fresh))
+        addresses = [address_of(t) for t in tables]
+        header = np.array([*addresses[:2], len(functions), *addresses[2:], *counts], np.int64)
+        results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.shown)
+        large = tuple(is_large(*spec) for spec in results)
+        large = large if any(large) else ()
+        filled = np.array(block, np.int64)
+        return Instance(
+            filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, [],
+            () if self.plan.gives_all else self.plan.gives(sizes, self.home), looks,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where temporaries lie: at ``offsets`` of the arena, or of the results that some are ``within``, whose memory is not filled
+    before they are dead. ``rows``: the row of the address table of each buffer. ``lives`` count the instructions of the program;
+    at most ``live_bytes`` live at once.
+    """
+
+    offsets: Mapping[Value, int]
+    within: Mapping[Value, Value]
+    rows: Mapping[Value, int]
+    lives: Mapping[Value, Life]
+    arena_bytes: int
+    live_bytes: int
+
+
+_alive: WeakSet[Executable] = WeakSet()
+trims: list[Callable[[], None]] = []
+"""What else gives memory back: devices that are in use."""
+
+
+def trim(keep: int = 0) -> None:
+    """Give memory that waits for calls back: small arenas, and that of large results and arenas, all but ``keep`` bytes.
+
+    Large results and arenas take their memory from a pool, and it comes back to it when they die; each program keeps small arenas
+    for its next calls. Devices give back all that waits. Nothing that is in use is touched.
+    """
+    for executable in list(_alive):
+        for instance in list(executable.instances.values()):
+            instance.frames.clear()
+    memory.trim(keep)
+    for give_back in trims:
+        give_back()
+
+
+class Plan:
+    """What is the same for all sizes: steps (a ``driver`` is one), which buffer each value is in, which buffers are results."""
+
+    def __init__(self, program: Function, driver: Driver | None = None) -> None:
+        self.program = program
+        self.parameter = {v: k for k, v in enumerate(program.parameters)}
+        self.boxed = [
+            (k, v.type.dtype.numpy) for k, v in enumerate(program.parameters) if isinstance(v.type, RefType) and not v.type.rank
+        ]
+        self.owner: dict[Value, Value] = {v: v for v in program.parameters}
+        for i in walk(program.body):
+            if isinstance(i.op, Alloc):
+                self.owner[i.result] = i.result
+            elif isinstance(i.op, View) and i.operands[0] in self.owner:
+                self.owner[i.result] = self.owner[i.operands[0]]
+        if driver is None:
+            self.steps = [i for i in program.instructions if isinstance(i.op, Launch | HostOp)]
+        else:
+            params = {"kernel": driver.name, "sizes": driver.sizes, "limited": driver.limited}
+            steps = {"failures": driver.failures, "hosts": driver.hosts}
+            self.steps = [Instruction(launch, driver.buffers, (), {**params, **steps})]
+        self.has_driver = has_control_flow(program)
+        owners = [self.owner[v] for v in program.results]
+        self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
+        self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
+        self.gives_all = self.fresh == owners
+
+    def place(self, sizes: Mapping[str, int]) -> Places:
+        """Where the temporaries of a program with these sizes lie."""
+        count = len(self.program.parameters)
+        rows = {**self.parameter, **{v: count + k for k, v in enumerate(self.fresh)}}
+        lives: dict[Value, Life] = {}
+        rooms: dict[Value, Room] = {}
+        for position, i in enumerate(walk(self.program.body)):
+            if isinstance(i.op, Alloc) and not (self.has_driver and on_stack(i.result.type)):
+                size = math.prod(_shape(i.result, sizes)) * i.result.type.dtype.bytes
+                if i.result not in rows:
+                    lives[i.result] = Life(position, END, size)
+                elif size >= SMALL_ARENA:
+                    rooms[i.result] = Room(position, size)
+            elif isinstance(i.op, Free) and self.owner.get(i.operands[0]) in lives:
+                owner = self.owner[i.operands[0]]
+                lives[owner] = replace(lives[owner], last=position)
+        packing = pack(list(lives.values()), list(rooms.values()))
+        results = list(rooms)
+        offsets, within = {}, {}
+        for v, (room, offset) in zip(lives, packing.places, strict=True):
+            offsets[v] = offset
+            rows[v] = count + len(self.fresh) if room is None else rows[results[room]]
+            if room is not None:
+                within[v] = results[room]
+        return Places(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
+
+    def gives(self, sizes: Mapping[str, int], home: Mapping[int, int]) -> tuple[Given, ...]:
+        """Where each result of a program with these sizes is. Those of ``home`` have the memory of their parameters."""
+        given: set[Value] = set()
+        found = []
+        for k, value in enumerate(self.program.results):
+            owner = self.owner[value]
+            shape = _shape(value, sizes)
+            from_arguments = owner in self.parameter
+            position = self.parameter[owner] if from_arguments else self.fresh.index(owner)
+            is_like = shape == _shape(owner if from_arguments else self.shown[position], sizes)
+            is_whole = is_like and value.type.dtype is (owner if from_arguments else value).type.dtype
+            is_taken = from_arguments and k not in home and position in home.values()
+            is_again = is_taken or (owner in given and k not in home and not (from_arguments and value is owner))
+            found.append(Given(from_arguments, position, shape, value.type.dtype, is_whole, is_again))
+            given.update([owner] if is_whole or not from_arguments else [])
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Where a result is: in an argument or in one of the buffers made for results, at ``position``. ``is_whole``: it is that
+    array; otherwise its memory in another shape, or under another dtype. ``is_again``: that memory is a result's already."""
+
+    from_arguments: bool
+    position: int
+    shape: tuple[int, ...]
+    dtype: Any
+    is_whole: bool
+    is_again: bool
+
+    def out_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
+        """The result, which shares no memory with another one."""
+        array = (arguments if self.from_arguments else results)[self.position]
+        if self.is_whole:
+            return array.copy() if self.is_again else array
+        if self.from_arguments:
+            return np.array(seen_as(array, self.dtype, self.shape))
+        array = array.reshape(self.shape)
+        return array.copy() if self.is_again else array
+
+
+def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(value_of(e, sizes) for e in value.type.shape)

@@ -1,0 +1,64 @@
+"""Steps of a program that run in Python: a native function, like a kernel's, that calls the meaning of an op.
+
+A native call is made without the interpreter's lock; ``ctypes`` takes it for the step, in the calling thread. What the step
+raises waits in that thread until the program has returned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.structure import Instruction
+from pullback.ir.ops.control.host import Host
+
+_NATIVE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+_raised = threading.local()
+
+
+class HostStep:
+    """One step for one set of sizes. ``address``: of its native function, which reads one pointer for each operand."""
+
+    def __init__(self, step: Instruction, shapes: Sequence[tuple[int, ...]]) -> None:
+        assert isinstance(step.op, Host)
+        self._op = step.op
+        self._params = step.params
+        self._inputs = len(step.operands) - step.op.outputs(step.params)
+        self._specs = [(shape, v.type.dtype.numpy) for v, shape in zip(step.operands, shapes, strict=True)]
+        self._native = _NATIVE(self._run)
+        self.address = int(ctypes.cast(self._native, ctypes.c_void_p).value or 0)
+
+    def _run(self, slots: int) -> int:
+        try:
+            pointers = (ctypes.c_int64 * len(self._specs)).from_address(slots)
+            values = [_copy(p, shape, dtype) for p, (shape, dtype) in zip(pointers, self._specs, strict=True)]
+            self._op.run(values, self._params)
+            for pointer, value in zip(pointers[self._inputs :], values[self._inputs :], strict=True):
+                ctypes.memmove(pointer, value.ctypes.data, value.nbytes)
+        except BaseException as error:
+            keep(error)
+            return 1
+        return 0
+
+
+def keep(error: BaseException) -> None:
+    """Have an exception wait until this thread's program has returned."""
+    _raised.error = error
+
+
+def raised() -> BaseException:
+    """What the step that stopped this thread's last program raised."""
+    error: BaseException = _raised.error
+    del _raised.error
+    return error
+
+
+def _copy(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A copy of a dense buffer."""
+    found = np.empty(shape, dtype)
+    ctypes.memmove(found.ctypes.data, address, found.nbytes)
+    return found

@@ -1,0 +1,1 @@
+"""Traced arrays and their frame."""

@@ -1,0 +1,175 @@
+"""What the NumPy functions of the tracer share: axes, static arguments, refusals.
+
+Every function takes NumPy's arguments under NumPy's names; one it cannot honour is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+from pullback.ir.shapes.symbolic import extent_of
+from pullback.tracer.arrays.make import cast, created, emit, expand
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.errors import TraceError
+
+NOVALUE: Any = np._NoValue
+# NumPy as it is called on traced arrays, of which its type stubs know nothing.
+xp: Any = np
+Axes = tuple[int, ...]
+
+
+def existing(*names: str) -> list[Any]:
+    """Those functions of NumPy's namespace that this version of NumPy has."""
+    return [getattr(np, name) for name in names if hasattr(np, name)]
+
+
+def refuse(function: str, instead: str = "leave it out", **arguments: Any) -> None:
+    """Raise TraceError if an argument is given (neither None nor NumPy's marker of absence)."""
+    for name, value in arguments.items():
+        if value is not None and value is not NOVALUE:
+            whose = function if function.startswith("scipy.") else f"np.{function}"
+            raise TraceError(f"{whose} got {name}={_short(value)}, which cannot be compiled; {instead}")
+
+
+def _short(value: Any) -> str:
+    text = "<array>" if isinstance(value, np.ndarray | TracedArray) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def given(value: Any, default: Any = None) -> Any:
+    """``value``, or ``default`` where NumPy's marker of absence stands."""
+    return default if value is NOVALUE else value
+
+
+def axes_of(axis: Any, ndim: int) -> Axes:
+    """Sorted non-negative axes of a reduction; None is all. Raises AxisError, ValueError, TypeError as NumPy."""
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, tuple):
+        found = [axis_of(a, ndim) for a in axis]
+        if len(set(found)) != len(found):
+            raise ValueError("duplicate value in 'axis'")
+        return tuple(sorted(found))
+    return (axis_of(axis, ndim),)
+
+
+def reduced_axes(axis: Any, ndim: int) -> Axes:
+    """As ``axes_of``, for the reductions that give a scalar an axis of its own."""
+    return () if is_scalars_axis(axis, ndim) else axes_of(axis, ndim)
+
+
+def as_number(x: Any) -> Any:
+    """Return a traced array of rank 0 as a scalar, which nothing can be written into: most functions of NumPy return one.
+    Others are returned as they are."""
+    return x if x.ndim else x[()]
+
+
+def as_array(x: TracedArray) -> TracedArray:
+    """Return a traced value of rank 0 as an array, which can be written into; others as they are."""
+    return x if x.ndim or x.is_cell else created(x)
+
+
+def is_scalars_axis(axis: Any, ndim: int) -> bool:
+    """Whether an axis is the one that NumPy's reductions and scans give a scalar."""
+    return ndim == 0 and not isinstance(axis, tuple) and axis is not None and operator.index(axis) in (0, -1)
+
+
+def line_of(x: TracedArray, axis: Any) -> tuple[TracedArray, int]:
+    """An array and the axis to walk: all elements in one line if there is none, or the one axis of a scalar."""
+    if axis is None or is_scalars_axis(axis, x.ndim):
+        return reshaped(x, (x.size,)), 0
+    return x, axis_of(axis, x.ndim)
+
+
+def axis_of(axis: Any, ndim: int) -> int:
+    """A non-negative axis. Raises AxisError outside the rank."""
+    return int(normalize_axis_index(operator.index(axis), ndim))
+
+
+def axis_list(axis: Any, ndim: int, name: str | None = None) -> Axes:
+    """Non-negative distinct axes in the given order."""
+    found = normalize_axis_tuple(axis, ndim, argname=name)
+    return tuple(int(a) for a in found)
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape argument as ints."""
+    if isinstance(shape, np.ndarray):
+        shape = shape.tolist()
+    if isinstance(shape, Sequence):
+        return tuple(map(extent_of, shape))
+    return (extent_of(shape),)
+
+
+def positions(shape: Sequence[int], axis: int, dtype: Any = np.int64) -> TracedArray:
+    """The position along ``axis``, at every index of ``shape``."""
+    found = emit("iota", shape=tuple(shape), axis=axis, dtype=dtype)
+    assert isinstance(found, TracedArray)
+    return found
+
+
+def part(x: TracedArray, axis: int, start: int, count: int, step: int = 1) -> TracedArray:
+    """``count`` elements along one axis from ``start``; a negative step goes backwards."""
+    if start == 0 and step == 1 and count == x.shape[axis]:
+        return x
+    first = start if step > 0 else start + (count - 1) * step
+    zeros, ones = [0] * x.ndim, [1] * x.ndim
+    shape = list(x.shape)
+    zeros[axis], ones[axis], shape[axis] = first if count else 0, abs(step), count
+    found = emit("slice", x, start=tuple(zeros), step=tuple(ones), shape=tuple(shape))
+    return emit("flip", found, axes=(axis,)) if step < 0 else found
+
+
+def remove_axes(x: TracedArray, axes: Sequence[int]) -> TracedArray:
+    """The axes of extent 1 at the given positions away."""
+    return emit("squeeze", x, axes=tuple(sorted(axes))) if axes else x
+
+
+def permute(x: TracedArray, perm: Sequence[int]) -> TracedArray:
+    """The axes in another order."""
+    return x if list(perm) == list(range(x.ndim)) else emit("transpose", x, perm=tuple(perm))
+
+
+def reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """``x`` in row-major order under another shape; axes of extent 1 come and go without a reshape."""
+    shape = tuple(shape)
+    if len(shape) == x.ndim and shape == x.shape:
+        return x
+    gone, new = _unit_axes(x.shape, shape)
+    if gone is None or new is None:
+        return emit("reshape", x, shape=shape)
+    return expand(remove_axes(x, gone), new)
+
+
+def _unit_axes(old: Sequence[int], new: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:
+    """The axes of extent 1 that ``old`` loses and ``new`` gains, or None where that is not all that changes."""
+    gone, gained, i, j = [], [], 0, 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and j < len(new) and old[i] == new[j]:
+            i, j = i + 1, j + 1
+        elif i < len(old) and old[i] == 1:
+            gone.append(i)
+            i += 1
+        elif j < len(new) and new[j] == 1:
+            gained.append(j)
+            j += 1
+        else:
+            return None, None
+    return gone, gained
+
+
+def as_bool(x: TracedArray) -> TracedArray:
+    """NumPy's truth of each element."""
+    return x if x.dtype == np.bool_ else cast(x, np.bool_)
+
+
+def choose_where(condition: TracedArray, x: TracedArray, y: TracedArray) -> TracedArray:
+    """``x`` where the condition holds, else ``y``; shapes and dtypes agree already."""
+    found = emit("select", condition, x, y)
+    assert isinstance(found, TracedArray)
+    return found

@@ -1,0 +1,568 @@
+"""Objects of libraries that compute in their own way (pandas, xarray, torch, polars) in a trace.
+
+``Labelled`` stands for an argument that is one, and for what elementwise functions make of it. It computes where the library's
+meaning is that of NumPy on the object's array: elementwise functions of one such object, or of several with the same labels, with
+numbers and arrays; products; masks; and functions of NumPy that make an array of whatever they are given. Every other use is a
+TraceError that says what gives the array.
+
+An object from outside is used as it is, and its own library computes with it, until it meets a traced value: then it counts as a
+``Labelled`` of a constant array.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.types import dtype_of
+from pullback.ir.shapes.symbolic import is_size
+from pullback.tracer.arrays.literals import weak_class
+from pullback.tracer.arrays.masked import Selection, same_mask
+from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, hook
+from pullback.tracer.arrays.traced import ComesFirst, TracedArray
+from pullback.tracer.user_code.array_libraries import (
+    COMPARISONS,
+    OPERATORS,
+    OTHER,
+    PYTHON,
+    UNARY,
+    Library,
+    Operand,
+    called,
+    library_of,
+)
+from pullback.tracer.user_code.errors import TraceError, foreign_call
+
+
+class Labels:
+    """What is known of an object of a library besides its array: its class, the labels of its axes, and its oddity."""
+
+    __slots__ = ("axes", "is_remote", "kind", "library", "oddity")
+
+    def __init__(self, library: Library, kind: type, axes: tuple[Any, ...], oddity: str = "", is_remote: bool = False) -> None:
+        self.library, self.kind, self.axes, self.oddity, self.is_remote = library, kind, axes, oddity, is_remote
+
+    @property
+    def sort(self) -> tuple[Any, ...]:
+        """What of it a program depends on, if the object meets no other one."""
+        return self.kind, self.oddity, len(self.axes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Labels) and self.sort == other.sort and all(map(self.same, self.axes, other.axes))
+
+    def __hash__(self) -> int:
+        return hash(self.sort)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _labels, (self.library.name, self.kind, self.axes, self.oddity, self.is_remote)
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two labels of an axis are the same."""
+        if isinstance(a, _Axis) or isinstance(b, _Axis):
+            return isinstance(a, _Axis) and isinstance(b, _Axis) and a.is_same(b, self.same)
+        return self.library.same(a, b)
+
+    def of(self, axes: tuple[Any, ...], kind: type | None = None) -> Labels:
+        """The labels of another object of the library."""
+        return Labels(self.library, kind or self.kind, axes, self.oddity, self.is_remote)
+
+    def __str__(self) -> str:
+        return called(self.kind)
+
+
+def _labels(name: str, kind: type, axes: tuple[Any, ...], oddity: str, is_remote: bool) -> Labels:
+    return Labels(library_of(kind) or OTHER, kind, axes, oddity, is_remote)
+
+
+class _Axis:
+    """Labels that are not the library's own object: those that a mask chooses of others, or of an axis that was made."""
+
+    def __init__(self, parent: Any = None, mask: Any = None, count: Any = None) -> None:
+        self.parent, self.mask, self.count = parent, mask, count
+
+    def is_same(self, other: _Axis, same: Callable[[Any, Any], bool]) -> bool:
+        """Whether they are the same labels, where ``same`` says so of those that are the library's own."""
+        if self.mask is None or other.mask is None:
+            return self.mask is None and other.mask is None and self.count is not None and bool(self.count == other.count)
+        is_traced = isinstance(self.mask, TracedArray) and isinstance(other.mask, TracedArray)
+        alike = self.mask is other.mask or (is_traced and same_mask(self.mask, other.mask))
+        return alike and same(self.parent, other.parent)
+
+
+class Mark:
+    """What of an object in a call a program depends on: its class and which of the objects before it have its labels."""
+
+    __slots__ = ("_hash", "_owner", "groups", "sort")
+
+    def __init__(self, x: Any, labels: Labels, before: Sequence[Any]) -> None:
+        earlier = [axis for mark in before if type(mark) is Mark for axis in mark._axes()]
+        self.sort = labels.sort
+        self._owner = weakref.ref(x) if type(x).__weakrefoffset__ else lambda: x
+        axes = labels.axes
+        every = [*earlier, *axes]
+        self.groups = tuple(
+            next(j for j in range(len(every)) if every[j] is axis or _comparable(labels, every[j], axis)) for axis in axes
+        )
+        self._hash = hash((self.sort, self.groups))
+
+    def _axes(self) -> tuple[Any, ...]:
+        owner = self._owner()
+        labels = None if owner is None else labels_of(owner)
+        return () if labels is None else labels.axes
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Mark and self.sort == other.sort and self.groups == other.groups
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def _comparable(labels: Labels, a: Any, b: Any) -> bool:
+    """Whether two labels, which may be of two libraries, are the same."""
+    return type(a) is type(b) and labels.same(a, b)
+
+
+def labels_of(x: Any) -> Labels | None:
+    """The labels of an object of a library; None of anything else. Raises TraceError for one that must not be computed."""
+    kind = type(x)
+    library = library_of(kind)
+    if library is None:
+        return None
+    if library.refused:
+        raise TraceError(f"a {called(kind)} {library.refused}, which a traced function does not do; {instead_of(x)}")
+    oddity = library.oddity(x)
+    kind = vars(kind).get("__pullback_real__", kind)
+    return Labels(library, kind, () if oddity else library.axes(x), oddity)
+
+
+def instead_of(x: Any) -> str:
+    """What to write instead of an object of a library."""
+    library = library_of(type(x)) or OTHER
+    return f"pass {f'x{library.instead}' if library.instead else 'np.asarray(x)'}"
+
+
+def array_of(x: Any) -> Any:
+    """The array of an object of a library. Raises TraceError for one that has none."""
+    library = library_of(type(x)) or OTHER
+    try:
+        found = library.array(x)
+    except Exception as error:
+        raise TraceError(f"a {called(type(x))} has no array ({error}); {instead_of(x)} of its parts") from None
+    if isinstance(found, np.ndarray) and not _is_number(found.dtype):
+        what = f"a {called(type(x))} of {found.dtype} has no array of numbers"
+        raise TraceError(f"{what}; pass the numbers, as by x.to_numpy(dtype=float)")
+    return found
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of a dtype can be compiled."""
+    try:
+        dtype_of(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def is_labelled(x: Any) -> bool:
+    """Whether a value is, or stands for, an object of a library that computes in its own way."""
+    kind = type(x)
+    return kind not in _NEVER and (kind is Labelled or library_of(kind) is not None)
+
+
+_NEVER = frozenset({TracedArray, np.ndarray, bool, int, float, complex, str, type(None), slice, tuple, list, dict})
+
+
+def holds_labelled(x: Any) -> bool:
+    """Whether there is one among the items of nested lists, tuples and dicts too."""
+    if type(x) is TracedArray:
+        return False
+    if isinstance(x, list | tuple):
+        return any(map(holds_labelled, x))
+    return any(map(holds_labelled, x.values())) if isinstance(x, dict) else is_labelled(x)
+
+
+def rewrapped(labels: Labels, array: Any) -> Any:
+    """What stands for an object with these labels and this array: the array itself where nothing is traced, or as a scalar."""
+    if not isinstance(array, TracedArray) or not array.ndim:
+        return array
+    if len(labels.axes) not in (0, array.ndim):
+        labels = labels.of(tuple(_Axis() for _ in array.shape))
+    return Labelled(array, labels)
+
+
+class Labelled(ComesFirst):
+    """An object of a library: its array ``values``, which is traced or chosen by a mask, and its ``labels``."""
+
+    __slots__ = ("labels", "values")
+    __array_priority__ = 3000.0
+    __pandas_priority__ = 6000
+    values: Any
+    labels: Labels
+
+    def __init__(self, values: Any, labels: Labels) -> None:
+        for slot, value in zip(_SLOTS, (values, labels)):
+            slot.__set__(self, value)
+
+    __class__ = property(lambda self: _get_labels(self).kind)
+
+    def __repr__(self) -> str:
+        return f"{_get_labels(self)} of {_get_values(self)!r}"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            return object.__getattribute__(self, name)
+        return _attribute(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise _refusal(self, f"the attribute .{name}, written,", "return the new values")
+
+    def __len__(self) -> int:
+        return int(_get_values(self).shape[0])
+
+    def __getitem__(self, key: Any) -> Any:
+        return _chosen(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise _refusal(self, "a write into", "return the new values")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs:
+            how = f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kwargs)}=")
+            raise _refusal(self, f"{how} of")
+        return applied(ufunc, inputs, is_operator=False)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        return function_of(function, FUNCTIONS.get(function), args, kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise TraceError(foreign_call("torch", getattr(function, "__name__", "")))
+
+
+_SLOTS: tuple[Any, Any] = (vars(Labelled)["values"], vars(Labelled)["labels"])
+"""What reads the slots, whose names mean what they mean in the library."""
+
+
+def _get_values(x: Labelled) -> Any:
+    return _SLOTS[0].__get__(x)
+
+
+def _get_labels(x: Labelled) -> Labels:
+    found: Labels = _SLOTS[1].__get__(x)
+    return found
+
+
+def parts_of(x: Any) -> tuple[Any, Labels]:
+    """The traced array and the labels of what is, or stands for, an object of a library."""
+    if type(x) is Labelled:
+        return _get_values(x), _get_labels(x)
+    labels = labels_of(x)
+    assert labels is not None
+    return HOOKS["as_traced"](array_of(x)), labels
+
+
+def labels_behind(x: Any) -> Labels:
+    """The labels of what is, or stands for, an object of a library."""
+    labels = _get_labels(x) if type(x) is Labelled else labels_of(x)
+    assert labels is not None
+    return labels
+
+
+@hook("array_behind")
+def array_behind(x: Any) -> Any:
+    """The array of what stands for an object of a library, in nested lists, tuples and dicts too; anything else as it is."""
+    if type(x) is list or type(x) is tuple:
+        return type(x)(map(array_behind, x))
+    if type(x) is dict:
+        return {k: array_behind(v) for k, v in x.items()}
+    if type(x) is Labelled:
+        return _get_values(x)
+    return array_of(x) if library_of(type(x)) is not None else x
+
+
+def name_of(x: Any) -> str:
+    """What an object is called in the function: the argument it is; empty where that is not known."""
+    origin = getattr(_get_values(x), "origin", None) if type(x) is Labelled else None
+    label = origin.label if origin is not None else ""
+    return label if label.replace(".", "_").replace("[", "_").replace("]", "_").replace("'", "_").isidentifier() else ""
+
+
+def _refusal(x: Any, what: str, instead: str = "", why: str = "does not mean what it means for an array") -> TraceError:
+    """The error for a use of an object of a library that is not NumPy's."""
+    labels = labels_behind(x)
+    name, library = name_of(x), labels.library
+    if library.instead:
+        array = f"{name}{library.instead}" if name else f"{library.instead} behind it"
+    else:
+        array = f"np.asarray({name or 'x'})"
+    oddity = f" {labels.oddity}" if labels.oddity else ""
+    more = f"; {instead}, or" if instead else "; write"
+    return TraceError(f"{what} a {labels}{oddity} {why}{more} {array}, for the array of numbers")
+
+
+@hook("refusal_of")
+def refusal_of(x: Any, what: str = "this use of") -> TraceError:
+    """The error for an object of a library where an array is wanted."""
+    return _refusal(x, what)
+
+
+@hook("refuse_labelled")
+def refuse_labelled(x: Any, what: str) -> None:
+    """Raises TraceError for an object of a library."""
+    if is_labelled(x):
+        raise _refusal(x, what)
+
+
+# attributes, indices
+
+
+def _attribute(x: Labelled, name: str) -> Any:
+    labels, values = _get_labels(x), _get_values(x)
+    library = labels.library
+    match library.conversions.get(name):
+        case "attribute":
+            return values
+        case "method":
+            return lambda *args, **kwargs: _converted(x, name, *args, **kwargs)
+        case "self":
+            return lambda *args, **kwargs: x
+    is_attribute = hasattr(labels.kind, name)
+    if name in library.plain and is_attribute and not labels.oddity and not isinstance(values, Selection):
+        return getattr(values, name)
+    if not is_attribute and not library.has_items:
+        raise AttributeError(f"{labels.kind.__name__!r} object has no attribute {name!r}")
+    raise _refusal(x, f"the method or attribute .{name} of")
+
+
+def _converted(x: Labelled, name: str, dtype: Any = None, copy: Any = False, **options: Any) -> Any:
+    if any(v is not None for k, v in options.items()) and _get_labels(x).library.name != "torch":
+        raise _refusal(x, f".{name} with {', '.join(options)}= of")
+    values = _get_values(x)
+    if dtype is None:
+        return HOOKS["fresh"](values) if copy is True and isinstance(values, TracedArray) else values
+    return values.astype(dtype)
+
+
+def _chosen(x: Labelled, key: Any) -> Any:
+    """What an index gives: a mask chooses rows; labels have no meaning here."""
+    labels, values = _get_labels(x), _get_values(x)
+    mask, its_labels = parts_of(key) if is_labelled(key) else (key, None)
+    is_mask = isinstance(mask, TracedArray | np.ndarray) and mask.dtype == np.bool_ and mask.ndim == 1
+    if not is_mask or not labels.library.masks or labels.oddity or isinstance(values, Selection):
+        raise _refusal(x, "an index into")
+    rows = labels.axes[0]
+    if not labels.library.has_rows and (values.ndim > 1 or its_labels is None):
+        raise _refusal(x, "a mask into")
+    if its_labels is not None:
+        is_odd = its_labels.oddity or its_labels.library is not labels.library or len(its_labels.axes) != 1
+        if is_odd or not labels.same(rows, its_labels.axes[0]):
+            raise _refusal(x, "a mask as an index into", why="is aligned by its labels, which differ")
+    if mask.shape[0] != values.shape[0]:
+        raise _refusal(x, "a mask of another length, into")
+    chosen = values[mask]
+    return Labelled(chosen, labels.of((_Axis(rows, mask), *labels.axes[1:])))
+
+
+# functions
+
+
+def applied(ufunc: np.ufunc, operands: Sequence[Any], is_operator: bool) -> Any:
+    """A ufunc, or the operator that it is, of operands with objects of libraries among them. Raises TraceError where the
+    library's result is not NumPy's."""
+    found = [parts_of(x) if is_labelled(x) else (x, None) for x in operands]
+    first = next(x for x in operands if is_labelled(x))
+    name = _SYMBOLS[ufunc] if is_operator else f"np.{ufunc.__name__}"
+    members = [(v, labels) for v, labels in found if labels is not None]
+    labels = members[0][1]
+    if any(other.oddity for _, other in members):
+        odd = next(x for x in operands if is_labelled(x) and parts_of(x)[1].oddity)
+        raise _refusal(odd, f"{name} of")
+    if ufunc is np.matmul:
+        return _product(name, first, found)
+    if any(other.library is not labels.library for _, other in members[1:]):
+        raise _refusal(first, f"{name} with an object of another library, of")
+    if any(other != labels for _, other in members[1:]):
+        raise _refusal(first, f"{name} of", why=_ALIGNED)
+    described = [_described(v, its_labels) for v, its_labels in found]
+    if any(d is None for d in described):
+        raise _refusal(first, f"{name} with {_title_of(operands[described.index(None)])}, of")
+    shape = next(d.shape for d in described if d is not None and d.is_labelled)
+    for d in described:
+        is_row = labels.library.has_rows and len(shape) == 2 and d.shape == shape[1:]  # type: ignore[union-attr]
+        if d.shape not in ((), shape) and not is_row:  # type: ignore[union-attr]
+            raise _refusal(first, f"{name} with an array of shape {d.shape}, of")  # type: ignore[union-attr]
+    if ufunc.signature is not None or not labels.library.agrees(ufunc, is_operator, described):  # type: ignore[arg-type]
+        dtypes = dict.fromkeys(d.weak or str(d.dtype) for d in described if d is not None)
+        raise _refusal(first, f"{name} of", why=f"has other results for {' and '.join(dtypes)} than of arrays")
+    arrays = [v for v, _ in found]
+    result = PYTHON[ufunc](*arrays) if is_operator else ufunc(*arrays)
+    if isinstance(result, tuple):
+        return tuple(Labelled(r, labels) for r in result)
+    return Labelled(result, labels)
+
+
+_ALIGNED = "aligns the labels, which differ"
+_SYMBOLS: dict[np.ufunc, str] = {
+    np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.floor_divide: "//", np.remainder: "%",
+    np.power: "**", np.bitwise_and: "&",
+    np.bitwise_or: "|", np.bitwise_xor: "^", np.left_shift: "<<", np.right_shift: ">>", np.matmul: "@",
+    np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">=", np.equal: "==", np.not_equal: "!=",
+    np.negative: "-", np.positive: "+", np.absolute: "abs()", np.invert: "~",
+}  # fmt: skip
+
+
+def _title_of(x: Any) -> str:
+    return f"a {type(x).__name__}"
+
+
+def _described(x: Any, labels: Labels | None) -> Operand | None:
+    """What a rule is told of an operand; None for one that is neither an array nor a number."""
+    if isinstance(x, TracedArray | Selection):
+        if isinstance(x, Selection) and labels is None:
+            return None
+        if isinstance(x, Selection):  # one of these labels has this mask, so that all are of one length
+            return Operand(is_labelled=True, dtype=x.dtype, shape=("chosen",) * x.ndim, weak="")
+        weak = x.weak
+        return Operand(is_labelled=labels is not None, dtype=x.dtype, shape=tuple(x.shape), weak=weak)
+    if type(x) is np.ndarray or isinstance(x, np.generic):
+        return Operand(is_labelled=False, dtype=x.dtype, shape=x.shape, weak="")
+    if is_size(x):
+        return Operand(is_labelled=False, dtype=np.dtype(int), shape=(), weak="int")
+    kind = weak_class(x)
+    if kind not in (bool, int, float, complex):
+        return None
+    return Operand(is_labelled=False, dtype=np.dtype(kind), shape=(), weak=kind.__name__)
+
+
+def _product(name: str, first: Any, found: Sequence[tuple[Any, Labels | None]]) -> Any:
+    """``a @ b``, by position where the labels that meet are the same."""
+    (a, left), (b, right) = found
+    labels = left or right
+    assert labels is not None
+    both = left is not None and right is not None
+    if not labels.library.products or (both and left.library is not right.library):  # type: ignore[union-attr]
+        raise _refusal(first, f"{name} of")
+    shapes = [_described(v, its) for v, its in found]
+    if None in shapes or any(not d.shape or len(d.shape) > 2 or d.dtype.kind not in "iufc" for d in shapes):  # type: ignore[union-attr]
+        raise _refusal(first, f"{name} with such an operand, of")
+    if isinstance(a, Selection) or isinstance(b, Selection):
+        raise _refusal(first, f"{name} of what a mask chooses of")
+    if both and not labels.same(left.axes[-1], right.axes[0]):  # type: ignore[union-attr]
+        raise _refusal(first, f"{name} of", why=_ALIGNED)
+    result = operator.matmul(a, b)
+    if left is None and len(right.axes) == 1:  # type: ignore[union-attr]
+        return result  # an array and a Series give an array
+    if right is None and len(left.axes) == 1:  # type: ignore[union-attr]
+        return result
+    axes: list[Any] = []
+    if a.ndim == 2:
+        axes.append(left.axes[0] if left is not None else _Axis(count=a.shape[0]))
+    if b.ndim == 2:
+        axes.append(right.axes[1] if right is not None else _Axis(count=b.shape[1]))
+    if not axes:
+        return result
+    matrix = next(its for its in (left, right) if its is not None and len(its.axes) == 2)
+    series = next((its for its in (left, right) if its is not None and len(its.axes) == 1), None)
+    kind = matrix.kind if len(axes) == 2 else series.kind if series is not None else _column_class(matrix)
+    return Labelled(result, matrix.of(tuple(axes), kind))
+
+
+def _column_class(labels: Labels) -> type:
+    """The class of a column of a matrix."""
+    found: type = getattr(labels.kind, "_constructor_sliced", labels.kind)
+    return found if isinstance(found, type) else labels.kind
+
+
+def function_of(function: Callable[..., Any], traced: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
+    """A function of NumPy of objects of libraries and traced values; ``traced`` is the function of traced values."""
+    odd = next(labelled_in((args, kwargs)))
+    labels = labels_behind(odd)
+    converts = function in CONVERTING or labels.is_remote
+    if traced is None or not converts or labels.library is OTHER:
+        raise _refusal(odd, f"np.{getattr(function, '__name__', function)} of")
+    return traced(*array_behind(args), **array_behind(kwargs))
+
+
+def labelled_in(x: Any) -> Iterator[Any]:
+    """The objects of libraries in nested lists, tuples and dicts."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, list | tuple):
+        for item in x:
+            yield from labelled_in(item)
+    elif is_labelled(x):
+        yield x
+
+
+CONVERTING = frozenset(
+    getattr(np, name)
+    for name in (
+        "where", "dot", "vdot", "inner", "outer", "tensordot", "einsum", "kron", "concatenate", "stack", "vstack", "hstack",
+        "column_stack", "diff", "interp", "isclose", "trapezoid", "array", "asarray", "asanyarray", "ascontiguousarray",
+        "asfortranarray", "asarray_chkfinite",
+    )
+) | {np.linalg.norm}  # fmt: skip
+"""Functions of NumPy that make an array of whatever they are given, and give an array."""
+
+
+# operators
+
+
+def _binary(ufunc: np.ufunc) -> tuple[Callable[[Any, Any], Any], ...]:
+    def forward(self: Labelled, other: Any) -> Any:
+        return applied(ufunc, (self, other), is_operator=True)
+
+    def reflected(self: Labelled, other: Any) -> Any:
+        return applied(ufunc, (other, self), is_operator=True)
+
+    def in_place(self: Labelled, other: Any) -> NoReturn:
+        raise _refusal(self, "a change in place of", "write x = x + y instead of x += y")
+
+    return forward, reflected, in_place
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: Labelled, *args: Any, **kwargs: Any) -> NoReturn:
+        raise _refusal(self, f"{name} of")
+
+    return refuse
+
+
+_REFUSED = {
+    "__iter__": "a loop over the elements", "__contains__": "the operator in", "__bool__": "the truth", "__float__": "float()",
+    "__int__": "int()", "__complex__": "complex()", "__index__": "an index from", "__round__": "round()",
+    "__array__": "a conversion by a library", "__divmod__": "divmod()", "__rdivmod__": "divmod()",
+    "__hash__": "a key of a dict or set", "__reduce_ex__": "a pickle", "__copy__": "a copy", "__deepcopy__": "a copy",
+    "__delitem__": "a deletion from",
+    "__dlpack__": "a conversion by a library",
+}  # fmt: skip
+
+
+def _install() -> None:
+    for name, ufunc in OPERATORS.items():
+        for prefix, method in zip(("", "r", "i"), _binary(ufunc)):
+            setattr(Labelled, f"__{prefix}{name}__", method)
+    for name, ufunc in COMPARISONS.items():
+        setattr(Labelled, f"__{name}__", _binary(ufunc)[0])
+    for name, ufunc in UNARY.items():
+        setattr(Labelled, f"__{name}__", lambda self, ufunc=ufunc: applied(ufunc, (self,), is_operator=True))
+    for name, what in _REFUSED.items():
+        setattr(Labelled, name, _refused(what))
+
+
+_install()
+
+
+def labelled(x: Any) -> tuple[Any, Labels]:
+    """The array of an object of a library, which has its memory, and its labels. Raises TraceError for one that has none."""
+    labels = labels_of(x)
+    assert labels is not None
+    array = array_of(x)
+    if isinstance(array, Remote):
+        labels.is_remote = True
+    return array, labels

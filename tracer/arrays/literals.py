@@ -1,0 +1,95 @@
+"""Numbers as a trace has them, literals, and the dtypes that can be traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.types import ArrayType, dtype_of
+from pullback.ir.shapes.symbolic import conversion, is_size, lifted
+from pullback.tracer.arrays import promotion
+from pullback.tracer.arrays.promotion import Kind
+from pullback.tracer.user_code.errors import TraceError
+
+WEAK: dict[type, tuple[str, ArrayType]] = {
+    bool: ("bool", ArrayType(dtype_of("bool"))),
+    int: ("int", ArrayType(dtype_of("i64"))),
+    float: ("float", ArrayType(dtype_of("f64"))),
+    complex: ("complex", ArrayType(dtype_of("c128"))),
+}
+
+
+WEAK_KIND: dict[str, Kind] = {"int": int, "float": float, "complex": complex}
+
+
+def literal_type(value: Any) -> tuple[ArrayType, str]:
+    """The type of a Python scalar, NumPy scalar or array, and its weak kind."""
+    if weak_class(value) in WEAK:
+        weak, array_type = WEAK[weak_class(value)]
+        return array_type, weak
+    return ArrayType(element_of(value.dtype), value.shape), ""
+
+
+def weak_class(value: Any) -> type:
+    """The class of a number, which one that comes from sizes stands for."""
+    return value.__class__ if is_size(value) else type(value)
+
+
+def as_python(value: Any, dtype: Any = None) -> Any:
+    """A scalar, which NumPy has as ``dtype``, as a literal has it."""
+    scalar = np.asarray(value, dtype)
+    return float(scalar) if scalar.dtype.kind not in "biuc" else scalar.item()
+
+
+def sized(value: Any, source: Any, target: np.dtype[Any]) -> Any:
+    """A number that comes from sizes as a literal of a dtype has it. An integer stays what it is if it fits."""
+    if isinstance(value, int) and target.kind in "iu" and promotion.fits(value, target):
+        return value
+    return lifted(_converted, value, source, target)
+
+
+@conversion
+def _converted(value: Any, source: Any, target: Any) -> Any:
+    return as_python(np.asarray(value, source).astype(target) if source is not None else np.asarray(value, target))
+
+
+def element_of(dtype: Any) -> Any:
+    """The element type of a NumPy dtype; names are NumPy's ("i8" has 64 bits). Raises TraceError for one that cannot be
+    traced."""
+    found = np.dtype(dtype)
+    refuse_dtype(found, "an array")
+    return dtype_of(found if isinstance(dtype, str) else dtype)
+
+
+def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
+    """Raises TraceError unless arrays of ``dtype`` can be traced."""
+    if dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8) and dtype.char not in "gG":
+        return
+    if dtype.kind == "V" and dtype.name == "bfloat16":
+        return
+    instead = _NUMBERS[dtype.kind] if dtype.kind != "V" or dtype.names else _NO_FIELDS
+    raise TraceError(f"{what} of dtype {dtype} cannot be traced; {instead}")
+
+
+_NO_FIELDS = "use a dtype of numbers, as by .astype(np.float32)"
+
+
+_NUMBERS = {
+    "O": "use arrays of numbers, in a list or dict where their shapes differ",
+    "c": "use complex128 (.astype(np.complex128))",
+    "f": "use float64 (.astype(np.float64))",
+    "U": "pass numbers that stand for the strings, or a tuple of strings",
+    "S": "pass numbers that stand for the strings, or a tuple of strings",
+    "M": "pass numbers, as by (t - t[0]) / np.timedelta64(1, 's')",
+    "m": "pass numbers, as by t / np.timedelta64(1, 's')",
+    "V": "pass its fields, as by {name: a[name] for name in a.dtype.names}",
+    "T": "pass numbers that stand for the strings, or a tuple of strings",
+}
+
+
+def takes_number(kind: str, weak: str, casting: str) -> bool:
+    """Whether an array of a kind takes a Python number; unsafely, only a complex one has no place among real ones."""
+    if casting == "unsafe":
+        return weak != "complex" or kind in "bc"
+    return "biufc".index(kind.replace("u", "i")) >= "biufc".index(weak[0].replace("u", "i"))

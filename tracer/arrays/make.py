@@ -1,0 +1,559 @@
+"""Making traced arrays, and the helpers NumPy functions are made of.
+
+Broadcasting, promotion and defaults are explicit here: an emitted op has operands of equal types. A Python scalar met in
+the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a NumPy array becomes an input.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import OPS, Op, Value
+from pullback.ir.core.types import ArrayType, dtype_of
+from pullback.ir.shapes.symbolic import as_float, extent_of, is_size, lifted
+from pullback.ir.shapes.symbolic_arrays import Made, is_masked
+from pullback.tracer.arrays import promotion
+from pullback.tracer.arrays.concretize import Known, known_value, pinned
+from pullback.tracer.arrays.frame import MORE_THAN_64_BITS, frame_of
+from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
+from pullback.tracer.arrays.promotion import Kind
+from pullback.tracer.arrays.strides import Strides, falls, row_major
+from pullback.tracer.arrays.tables import HOOKS, hook
+from pullback.tracer.arrays.traced import CAPTURED, TracedArray
+from pullback.tracer.user_code.array_libraries import library_of
+from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
+from pullback.tracer.user_code.source import Site
+
+
+def static_array(x: Any) -> Any:
+    """The NumPy array for one known in the trace, whose captured inputs become guards; any other value as it is."""
+    found = known_value(x) if isinstance(x, TracedArray) else None
+    return x if found is None else np.asarray(pinned(x, found))
+
+
+def static_scalar(x: TracedArray) -> TracedArray:
+    """A literal for a Python int or bool known in the trace, whose sources become static; any other value as it is."""
+    if x.known is None or x.literal is not None or x.weak not in ("int", "bool"):
+        return x
+    return literal(pinned(x, x.known))
+
+
+def _static_int(x: Any) -> Known | None:
+    """What is known of an int or bool of rank 0; None of any other value."""
+    is_int = isinstance(x, TracedArray) and not x.type.shape and x.type.dtype.kind in "biu"
+    return known_value(x) if is_int else None
+
+
+def holds_static_int(x: Any) -> bool:
+    """Whether a value is an int or bool known in the trace, or has one inside, in a list, tuple, dict or slice."""
+    if isinstance(x, slice):
+        return holds_static_int((x.start, x.stop, x.step))
+    if isinstance(x, dict):
+        x = list(x.values())
+    return any(map(holds_static_int, x)) if isinstance(x, list | tuple) else _static_int(x) is not None
+
+
+def static_ints(x: Any) -> Any:
+    """A value in which ints and bools known in the trace, in lists, tuples, dicts and slices too, are Python's or NumPy's, and
+    static from now on."""
+    if isinstance(x, slice):
+        return slice(*map(static_ints, (x.start, x.stop, x.step)))
+    if isinstance(x, dict):
+        return {key: static_ints(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        items = list(map(static_ints, x))
+        return x if all(a is b for a, b in zip(items, x)) else type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    known = _static_int(x)
+    return x if known is None else pinned(x, known)
+
+
+def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:
+    """The traced array for a value of the current frame, in row-major order."""
+    found = TracedArray(value.type, frame_of(), value, weak=weak, readonly=readonly, loc=user_loc())  # type: ignore[arg-type]
+    found.is_dense = True
+    return found
+
+
+def literal(value: Any, dtype: Any = None) -> TracedArray:
+    """A constant scalar: weak for a Python scalar, unless ``dtype`` is given. Raises OverflowError as NumPy does."""
+    weak = weak_class(value)
+    if dtype is None and weak in WEAK:
+        name, array_type = WEAK[weak]
+        if name == "int" and 2**63 <= value < 2**64:
+            array_type = ArrayType(element_of(np.uint64))  # what NumPy makes of it where it meets no other dtype
+        return TracedArray(array_type, weak=name, literal=value, loc=user_loc())
+    if is_size(value):
+        array_type = ArrayType(element_of(value.dtype if dtype is None else dtype))
+        return TracedArray(array_type, literal=sized(value, None, array_type.dtype.numpy), loc=user_loc())
+    scalar = np.asarray(value) if dtype is None else np.asarray(value, dtype)
+    array_type = ArrayType(element_of(scalar.dtype))
+    return TracedArray(array_type, literal=as_python(scalar), loc=user_loc())
+
+
+@hook("as_traced")
+def as_traced(x: Any, dtype: Any = None) -> TracedArray:
+    """A traced array for a traced array, scalar, NumPy array, or nested list of those; cast to ``dtype`` if given.
+
+    Python scalars stay weak. Raises TraceError for object, string and datetime values, and NumPy's ValueError for a ragged
+    list.
+    """
+    found = _as_traced(x)
+    return found if dtype is None else convert(found, dtype)
+
+
+def _as_traced(x: Any) -> TracedArray:
+    if isinstance(x, TracedArray):
+        return x
+    if weak_class(x) in WEAK:
+        return literal(x)
+    if isinstance(x, np.generic):
+        return literal(x, x.dtype)
+    if type(x) is Made:
+        return _as_made(x)
+    if is_special_array(x):
+        raise TraceError(f"a {type(x).__name__} cannot be traced; {instead_of_special(x)}")
+    if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
+        return _stacked([_as_traced(e) for e in x])
+    if not isinstance(x, np.ndarray):
+        if library_of(type(x)) is not None:
+            raise HOOKS["refusal_of"](x)
+        x = x.__array__() if hasattr(type(x), "__array__") else np.asarray(x)
+        if isinstance(x, TracedArray):
+            return x
+    refuse_dtype(x.dtype, "an array")
+    if not x.ndim:
+        return literal(x[()], x.dtype)
+    frame = frame_of().root
+    array = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    array_type = ArrayType(dtype_of(array.dtype), array.shape)
+    found = TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
+    found.is_dense = array.flags.c_contiguous
+    return found
+
+
+def _as_made(x: Made) -> TracedArray:
+    """An array that NumPy made of sizes."""
+    if not x.ndim:
+        return literal(x[()], x.dtype)
+    frame = frame_of().root
+    value = frame.constant(x.value, x)
+    found = TracedArray(value.type, frame, value, readonly=CAPTURED, loc=user_loc())  # type: ignore[arg-type]
+    found.is_dense = bool(lifted(_is_dense, x))
+    return found
+
+
+def _is_dense(x: np.ndarray[Any, Any]) -> bool:
+    return bool(x.flags.c_contiguous)
+
+
+def is_special_array(x: Any) -> bool:
+    """Whether an array is of a subclass that computes in its own way (masked, with units, a matrix)."""
+    kind: Any = type(x)
+    if kind is np.ndarray or kind is Made or not isinstance(x, np.ndarray):
+        return False
+    return is_masked(x) or isinstance(x, np.matrix) or computes_itself(kind)
+
+
+def instead_of_special(x: Any) -> str:
+    """What to write instead of such an array."""
+    if is_masked(x):
+        return "pass x.filled(value), or its .data and .mask (np.asarray drops the mask)"
+    return "pass a plain array (np.asarray)"
+
+
+@functools.lru_cache(maxsize=256)
+def computes_itself(kind: type) -> bool:
+    """Whether a class that is derived from NumPy's array gives what arrays have another meaning."""
+    own = {n for k in kind.__mro__ if issubclass(k, np.ndarray) and not _is_numpys(k) for n in vars(k)}
+    return bool(own & _MEANINGS)
+
+
+def _is_numpys(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "numpy"
+
+
+_MEANINGS = frozenset(vars(np.ndarray)) - {
+    "__new__", "__init__", "__doc__", "__array_finalize__", "__array_wrap__", "__array_priority__", "__reduce__", "__reduce_ex__",
+    "__setstate__", "__repr__", "__str__", "__format__", "__copy__", "__deepcopy__", "__hash__", "__class_getitem__",
+    "__sizeof__",
+    "__dlpack__", "__dlpack_device__", "__getattribute__", "__getattr__", "__setattr__", "__dir__", "dump", "dumps", "tofile",
+}  # fmt: skip
+"""What arrays have that says what they compute."""
+
+
+def holds_traced(x: Any) -> bool:
+    """Whether a value is a traced array or a nested list or tuple with one inside."""
+    return isinstance(x, TracedArray) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
+
+
+def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
+    """What np.array makes of a list of arrays of one shape."""
+    if any(p.shape != parts[0].shape for p in parts):
+        np.array([np.broadcast_to(0.0, p.shape) for p in parts])  # raises NumPy's ValueError
+    rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
+    return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
+
+
+def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) -> Any:
+    """Append an instruction to the current frame; its result, a tuple of results, or None for an op without results."""
+    record = OPS[op] if isinstance(op, str) else op
+    frame, loc = frame_of(*operands), user_loc()
+    if "dtype" in params:
+        params["dtype"] = dtype_of(params["dtype"])
+    values = [frame.lift(x, loc) for x in operands]
+    try:
+        results = frame.builder.at(loc).emit(record, values, params)
+    except TypeError as error:
+        raise TraceError(_not_defined(record, operands, str(error))) from None
+    arrays = tuple(TracedArray(v.type, frame, v, weak=weak, loc=loc) for v in results)  # type: ignore[arg-type]
+    unknown = [a for a in arrays if not a.is_dense]
+    if unknown and record.name != "transpose" and all(map(lies_in_rows, operands)):
+        for array in unknown:
+            array.is_dense = True
+    return arrays[0] if len(arrays) == 1 else arrays or None
+
+
+def _not_defined(op: Op, operands: Sequence[TracedArray], reason: str) -> str:
+    """The message that an op has no meaning for its operands, in the words of a user of NumPy."""
+    name = promotion.name_of(op.function) if isinstance(op.reference, str) else op.name
+    kinds = {x.type.dtype for x in operands}
+    met = f"{name} of traced {', '.join(str(x.type) for x in operands)} is not supported"
+    if any(k.is_complex for k in kinds):
+        return f"{met}: it is followed for real numbers alone; write it of .real and .imag, or compute it outside"
+    if len(kinds) > 1:
+        return f"{met}; bring the operands to one dtype, by .astype(dtype)"
+    if not any(k.is_float for k in kinds):
+        return f"{met}; write .astype(float)"
+    return f"{met} ({reason.rpartition('): ')[2]}); write it in another way, or compute it outside the traced function"
+
+
+def lies_in_rows(x: TracedArray) -> bool:
+    """Whether elementwise results of the array are known to be in row-major order."""
+    if x.lies_as is not None:
+        return lies_in_rows(x.lies_as)
+    if x.base is None or x.recipe is None:
+        return x.is_dense
+    strides = strides_of(x, ask=False)
+    return strides is not None and falls(x.shape, strides)
+
+
+def strides_of(x: TracedArray, ask: bool = True) -> Strides | None:
+    """The strides that the array has in NumPy, in elements; None if they are not known.
+
+    ``ask``: the trace may come to depend on the strides of an argument that is not in row-major order.
+    """
+    recipes = []
+    while not x.is_dense:
+        if x.base is not None and x.recipe is not None:
+            recipes.append(x.recipe)
+            x = x.base
+        elif x.lies_as is not None:
+            x = x.lies_as
+        else:
+            break
+    strides = row_major(x.shape) if x.is_dense else None
+    if not x.is_dense and ask and x.base is None and x.argument is not None:
+        strides = frame_of().root.strides_of(x.argument)
+    for recipe in reversed(recipes):
+        strides = None if strides is None else recipe.strides(strides)
+    return strides
+
+
+@hook("full")
+def full(shape: Sequence[int], value: Any, dtype: Any) -> TracedArray:
+    """An array of one constant."""
+    scalar = literal(value, dtype)
+    return broadcast_to(scalar, shape) if len(shape) else fresh(scalar)
+
+
+@hook("fresh")
+def fresh(x: TracedArray) -> TracedArray:
+    """The same value as another object, which can be written without changing ``x``."""
+    frame = frame_of(x)
+    found = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
+    found.known, found.is_dense = known_value(x), lies_in_rows(x)
+    return found
+
+
+copy_of = fresh
+
+
+def created(x: TracedArray) -> TracedArray:
+    """The same value as a new array: one of rank 0 is no scalar."""
+    found = fresh(x)
+    found.created = True
+    return found
+
+
+# explicit casts, broadcasts and promotion
+
+
+def cast(x: TracedArray, dtype: Any) -> TracedArray:
+    """``x`` with another dtype; ``x`` itself if it has it (and is not weak). Raises TraceError for complex as real."""
+    element = element_of(dtype)
+    if x.type.dtype.is_complex and element.kind not in "bc":
+        raise refusal(functools.partial(_complex_met, element.numpy), "take their .real, .imag or np.abs")
+    if x.literal is not None:
+        return _cast_literal(x, element.numpy)
+    if x.weak == "int" and element.is_integer:
+        check_bounds(x, element.numpy)
+    if x.type.dtype is element:
+        if not x.weak:
+            return x
+        strong = TracedArray(x.type, x.frame, x.value, loc=x.loc)
+        strong.known = x.known
+        return strong
+    found: TracedArray = emit("cast", x, dtype=element)
+    return found
+
+
+def check_bounds(x: TracedArray, dtype: np.dtype[Any]) -> None:
+    """Have the program raise NumPy's OverflowError for a Python int that is out of bounds for an integer dtype.
+
+    Raises it at once for a value known in the trace.
+    """
+    if x.known is not None and not promotion.fits(x.known[0], dtype):
+        np.asarray(pinned(x, x.known), dtype)  # raises
+    own, target = np.iinfo(x.dtype), np.iinfo(dtype)
+    sides = [("ge", int(target.min))] if target.min > own.min else []
+    sides += [("le", int(target.max))] if target.max < own.max else []
+    conditions = [emit(op, x, literal(bound, x.dtype)) for op, bound in sides]
+    if conditions:
+        inside = conditions[0] if len(conditions) == 1 else emit("bitand", *conditions)
+        emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {dtype}")
+
+
+OUT_OF_BOUNDS = "a Python integer is out of bounds for"
+_TOO_LARGE = "Python int too large to convert to C long"
+
+
+def stored(x: TracedArray, dtype: Any, *, is_item: bool = False) -> TracedArray:
+    """``x`` with another dtype, as where NumPy makes an array of it: a Python float among integers as ``int`` has it.
+
+    ``is_item``: as one element of an array, where NumPy's own numbers among signed integers are taken so too.
+    """
+    target = np.dtype(dtype)
+    is_number = not x.ndim and not x.is_cell
+    if is_item and is_number and not x.weak and x.dtype.kind == "c" and target.kind == "i":
+        x = convert(x, np.float64)
+    is_item = is_item and is_number and not x.weak and x.dtype.kind in "iuf" and not np.can_cast(x.dtype, target)
+    is_item = is_item and target.kind == "i"
+    if target.kind not in "iu" or not (x.weak == "float" or is_item):
+        return convert(x, target)
+    known = known_value(x)
+    if known is not None:
+        element = np.zeros(1, target)
+        if not is_size(known[0]):
+            element[0] = known[0]  # raises what NumPy raises
+    if x.literal is not None:
+        return literal(lifted(_element, x.literal, x.dtype, target) if is_item else lifted(np.asarray, x.literal, target), target)
+    if x.dtype.kind in "iu":
+        if x.dtype == np.uint64:
+            emit("check", emit("le", x, literal(2**63 - 1, np.uint64)), error="OverflowError", message=_TOO_LARGE)
+        check_bounds(cast(x, np.int64), target)
+        return cast(x, target)
+    whole = cast(x, np.float64)
+    emit("check", emit("eq", whole, whole), error="ValueError", message="cannot convert float NaN to integer")
+    finite = emit("lt", emit("abs", whole), literal(np.inf, np.float64))
+    emit("check", finite, error="OverflowError", message="cannot convert float infinity to integer")
+    whole = emit("trunc", whole)
+    is_wide = target in (np.uint32, np.uint64)  # NumPy has them by way of C's unsigned long
+    least, end = literal(-(2.0**63), np.float64), literal(2.0**64 if is_wide else 2.0**63, np.float64)
+    fits = emit("bitand", emit("ge", whole, least), emit("lt", whole, end))
+    emit("check", fits, error="OverflowError", message=_TOO_LARGE)
+    if is_wide:
+        inside = emit("ge", whole, literal(0.0, np.float64))
+        if target == np.uint32:
+            inside = emit("bitand", inside, emit("lt", whole, literal(2.0**32, np.float64)))
+        emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {target}")
+        return cast(whole, target)
+    number: TracedArray = cast(whole, np.int64)
+    check_bounds(number, target)
+    return cast(number, target)
+
+
+def _element(value: Any, source: Any, target: Any) -> Any:
+    """A number of NumPy's as an element of an array."""
+    found = np.zeros(1, target)
+    found[0] = np.asarray(value, source)[()]
+    return found[0]
+
+
+def as_stored(x: Any, dtype: Any, *, is_item: bool = False) -> TracedArray:
+    """A traced array of a dtype for what NumPy makes an array of: the elements of lists one by one."""
+    if isinstance(x, list | tuple):
+        if holds_traced(x):
+            return _stacked([as_stored(e, dtype, is_item=True) for e in x])
+        if np.dtype(dtype).kind in "iu" and not is_size(x) and not any(map(is_size, x)):
+            return as_traced(np.asarray(x, dtype))
+    return stored(as_traced(x), dtype, is_item=is_item)
+
+
+def wrapping(x: TracedArray) -> TracedArray:
+    """A Python scalar as the array that NumPy makes of it, which wraps around where it is cast; any other value as it is."""
+    if x.weak == "int" and x.literal is not None:
+        if not -(2**63) <= x.literal < 2**64:
+            raise TraceError(MORE_THAN_64_BITS)
+        return literal(x.literal, x.dtype)
+    return cast(x, x.dtype)
+
+
+def convert(x: TracedArray, dtype: Any) -> TracedArray:
+    """``x`` with another dtype, as by NumPy's astype: a complex one as a real one is its real part, with NumPy's warning.
+
+    Raises TypeError for a Python complex as a real one.
+    """
+    element = element_of(dtype)
+    if x.type.dtype.is_complex and element.kind not in "bc":
+        if x.weak:
+            kind = "int" if element.is_integer else "float"
+            words = "a string, a bytes-like object or a real number" if kind == "int" else "a string or a real number"
+            raise TypeError(f"{kind}() argument must be {words}, not 'complex'")
+        loc, message = user_loc(), "Casting complex values to real discards the imaginary part"
+        warnings.warn_explicit(message, np.exceptions.ComplexWarning, loc.file or "pullback", loc.line)
+        x = x.real
+    return cast(x, dtype)
+
+
+def _complex_met(dtype: np.dtype[Any], site: Site) -> str:
+    """What was met: complex numbers among the arguments of a function, or the operands of an operator, that takes real ones."""
+    match site.node:
+        case ast.Call(func=function):
+            return f"complex numbers in {ast.unparse(function)}(), which takes {dtype}"
+        case ast.Assign() | ast.AugAssign() | ast.Subscript():
+            return f"complex numbers stored as {dtype}"
+    return f"complex numbers where {dtype} is meant"
+
+
+def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
+    value = x.literal
+    if x.weak == "int" and dtype.kind in "iu":
+        return literal(value, dtype)
+    if x.weak == "int" and dtype.kind == "f":
+        value = as_float(value)
+    with np.errstate(all="ignore"):
+        if is_size(value):
+            found = sized(value, None if x.weak else x.dtype, dtype)
+            return TracedArray(ArrayType(element_of(dtype)), literal=found, loc=user_loc())
+        return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
+
+
+def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """NumPy's broadcast, explicit: axes that grow from 1 are squeezed away, then broadcast. ``x`` itself if it has the shape."""
+    target = tuple(map(extent_of, shape))
+    if len(x.shape) == len(target) and x.shape == target:
+        return x
+    offset = len(target) - x.ndim
+    if offset < 0 or any(e != f and e != 1 for e, f in zip(x.shape, target[offset:], strict=True)):
+        text = "operands could not be broadcast together with remapped shapes [original->remapped]"
+        raise ValueError(f"{text}: {x.shape} and requested shape {target}")
+    grown = tuple(k for k, e in enumerate(x.shape) if e != target[offset + k])
+    narrow = emit("squeeze", x, axes=grown, weak=x.weak) if grown else x
+    found: TracedArray = emit("broadcast", narrow, axes=(*range(offset), *(offset + k for k in grown)), shape=target)
+    return found
+
+
+def broadcast_into(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """A value broadcast to the shape of what it is written into; leading axes of extent 1 may be too many. Raises NumPy's
+    ValueError."""
+    extra = 0
+    while extra < x.ndim - len(shape) and x.shape[extra] == 1:
+        extra += 1
+    value = emit("squeeze", x, axes=tuple(range(extra))) if extra else x
+    offset = len(shape) - value.ndim
+    if offset < 0 or any(e != f and e != 1 for e, f in zip(value.shape, shape[offset:], strict=True)):
+        given, wanted = promotion.shapes_text([value.shape]), promotion.shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast input array from shape {given} into shape {wanted}")
+    return broadcast_to(value, shape)
+
+
+def refuse_sequence(value: Any, dtype: Any) -> None:
+    """Raises NumPy's error for an array where one number of a dtype is needed; an array of one element can be a bool."""
+    if np.ndim(value) and not (np.dtype(dtype).kind == "b" and isinstance(value, TracedArray) and value.size == 1):
+        if np.dtype(dtype).kind == "c":
+            raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+        raise ValueError("setting an array element with a sequence.")
+
+
+def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
+    """All operands in their common shape. Raises NumPy's ValueError if there is none."""
+    shapes = [x.shape for x in xs]
+    if all(len(s) == len(shapes[0]) and s == shapes[0] for s in shapes):
+        return list(xs)
+    shape = common_shape(shapes)
+    if shape is None:
+        raise ValueError(f"operands could not be broadcast together with shapes {promotion.shapes_text(shapes)} ")
+    return [broadcast_to(x, shape) for x in xs]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """NumPy's, of shapes that may be sizes. Raises its ValueError."""
+    found = common_shape(shapes)
+    return tuple(np.broadcast_shapes(*(tuple(s) for s in shapes))) if found is None else found
+
+
+def common_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+    """The shape that arrays of these shapes have together; None if there is none."""
+    found = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for k, n in enumerate(shape, len(found) - len(shape)):
+            if type(n) is int and n == 1:
+                continue
+            if type(found[k]) is int and found[k] == 1:
+                found[k] = n
+            elif found[k] != n:
+                if found[k] == 1:
+                    found[k] = n
+                elif n != 1:
+                    return None
+    return tuple(found)
+
+
+def expand(x: TracedArray, axes: Sequence[int]) -> TracedArray:
+    """``x`` with axes of extent 1 at positions ``axes`` (ascending) of the result."""
+    if not axes:
+        return x
+    rest = iter(x.shape)
+    shape = tuple(1 if k in axes else next(rest) for k in range(x.ndim + len(axes)))
+    found: TracedArray = emit("broadcast", x, axes=tuple(axes), shape=shape)
+    return found
+
+
+def kind_of(x: TracedArray) -> Kind:
+    """What stands for ``x`` in a promotion: its dtype, or the type of a weak Python scalar."""
+    return WEAK_KIND.get(x.weak) or x.dtype
+
+
+_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+
+
+def sample_of(x: TracedArray) -> Any:
+    """Return a value that NumPy converts and casts as it does ``x``, for its own errors: the Python number if the trace knows
+    it, else one of its type; an array without elements for an array."""
+    if x.weak:
+        number = x.literal if x.known is None else x.known[0]
+        return _NUMBERS[x.weak] if number is None or is_size(number) else number
+    return np.ones((0,) * min(x.ndim, 1), x.dtype)
+
+
+def result_type(*xs: TracedArray) -> np.dtype[Any]:
+    """NumPy's ``result_type``, weak scalars included."""
+    return promotion.common(tuple(kind_of(x) for x in xs))
+
+
+def promote(*xs: TracedArray) -> list[TracedArray]:
+    """All operands cast to their common dtype."""
+    dtype = result_type(*xs)
+    return [cast(x, dtype) for x in xs]
+
+
+def promote_wrapping(*xs: TracedArray) -> list[TracedArray]:
+    """The same, where Python ints that are out of bounds wrap around."""
+    dtype = result_type(*xs)
+    return [cast(wrapping(x), dtype) for x in xs]

@@ -1,0 +1,500 @@
+"""What a traced mask chooses of an array: a value whose shape depends on values, of which the trace keeps all elements.
+
+A selection can be computed with elementwise, reduced, indexed, and written under a mask; its number of elements is a traced
+number. It cannot be a result, nor be taken by a function whose own result would depend on the number.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pullback.ir import Instruction, Value
+from pullback.ir.shapes.symbolic import lifted
+from pullback.tracer.arrays.frame import current, frame_of
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, fresh, full
+from pullback.tracer.arrays.promotion import name_of
+from pullback.tracer.arrays.tables import HOOKS
+from pullback.tracer.arrays.traced import ComesFirst, TracedArray
+from pullback.tracer.user_code.errors import TraceError, here
+
+# NumPy as it is called on traced arrays, of which its type stubs know nothing.
+xp: Any = np
+MASK = "keep all elements: np.where(mask, x, 0), or where=mask in np.sum, np.mean, np.max and their like"
+COUNTS = "; or have them counted by pb.jit(guards=True)"
+DATA_DEPENDENT = f"the shape of its result depends on values; {MASK}"
+
+
+def _operators(ufunc: np.ufunc) -> Any:
+    def forward(self: Selection, other: Any) -> Any:
+        return self.applied(ufunc, self, other)
+
+    def reflected(self: Selection, other: Any) -> Any:
+        return self.applied(ufunc, other, self)
+
+    def in_place(self: Selection, other: Any) -> Any:
+        target = fresh(self.values)
+        if not isinstance(other, Selection) and as_traced(other).ndim > self.ndim:
+            count = "n" if self.mask.size else "0"
+            own = (*map(str, self.values.shape[: self.axis]), count, *map(str, self.values.shape[self.axis + self.mask.ndim :]))
+            lead = map(str, as_traced(other).shape[: as_traced(other).ndim - self.ndim])
+            shapes = [f"({','.join(s)}{',' if len(s) == 1 else ''})" for s in (own, (*lead, *own))]
+            raise ValueError(
+                f"non-broadcastable output operand with shape {shapes[0]} doesn't match the broadcast shape {shapes[1]}"
+            )
+        HOOKS["operate_in_place"](ufunc, target, self.aligned(other))
+        self.values, self.place = target, None
+        return self
+
+    return forward, reflected, in_place
+
+
+def counted(chosen: Selection) -> Any:
+    """A selection; or, where branches are followed and its shape is asked for, the chosen elements, whose number is guarded."""
+    root = frame_of().root
+    if not (root.counts_chosen and root.outcomes.follows):
+        return chosen
+    packed, count = chosen.packed()
+    return packed[(slice(None),) * chosen.axis + (slice(operator.index(HOOKS["as_int"](count))),)]
+
+
+class Selection(ComesFirst):
+    """The elements of ``values`` where ``mask`` holds, in row-major order of the mask, whose axes are those of ``values`` from
+    ``axis`` on; in the selection they are one.
+
+    ``what`` is what was met, for the errors. ``place`` says that the values are the positions along these axes of the mask.
+    """
+
+    stands_for = np.ndarray
+    """What ``isinstance`` and ``type`` take it for in a traced function."""
+
+    __slots__ = ("_site", "axis", "mask", "place", "values", "what")
+    __array_priority__ = 2000.0
+
+    def __init__(self, values: TracedArray, mask: TracedArray, axis: int, what: str, site: Any = None, place: Any = None) -> None:
+        self.values, self.mask, self.axis = fresh(values), fresh(mask), axis
+        self.what, self.place = what, place
+        self._site = site or here()
+
+    def refusal(self) -> TraceError:
+        """The error for a use that is not possible."""
+        frame = current()
+        follows = "" if frame is not None and frame.root.counts_chosen else COUNTS
+        error = TraceError(f"{self.what}: {DATA_DEPENDENT}{follows}", site=self._site)
+        error.wants_counts = True
+        return error
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise self.refusal()
+
+    __len__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = __array__ = __hash__ = __contains__ = _refuse
+    __setitem__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse
+
+    def __repr__(self) -> str:
+        return f"traced selection of {self.values.type}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+    # what it is
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim - self.mask.ndim + 1
+
+    @property
+    def count(self) -> Any:
+        """The number of elements along its axis, a traced int."""
+        return HOOKS["as_int"](xp.sum(self.mask))
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        before, after = self.values.shape[: self.axis], self.values.shape[self.axis + self.mask.ndim :]
+        return (*before, self.count, *after)
+
+    @property
+    def size(self) -> Any:
+        return math.prod(self.values.shape[: self.axis] + self.values.shape[self.axis + self.mask.ndim :]) * self.count
+
+    def like(self, values: TracedArray, axis: int | None = None) -> Selection:
+        """Other values under the same mask."""
+        return Selection(values, self.mask, self.axis if axis is None else axis, self.what, self._site)
+
+    def whole_mask(self) -> TracedArray:
+        """The mask in the shape of the values."""
+        after = self.values.ndim - self.axis - self.mask.ndim
+        spread = self.mask.reshape((1,) * self.axis + self.mask.shape + (1,) * after)
+        return broadcast_to(spread, self.values.shape)
+
+    def filled(self, value: Any) -> Any:
+        """All values, with another one where the mask does not hold."""
+        mask, x = self.whole_mask(), self.values
+        return emit("select", mask, x, full(x.shape, value, x.dtype))
+
+    def line(self) -> Selection:
+        """The same with a mask of one axis."""
+        if self.mask.ndim == 1:
+            return self
+        shape = self.values.shape
+        flat = (*shape[: self.axis], self.mask.size, *shape[self.axis + self.mask.ndim :])
+        return Selection(self.values.reshape(flat), self.mask.reshape(-1), self.axis, self.what, self._site)
+
+    def rank(self) -> Any:
+        """For each element of the mask the number of true ones before it, along one line."""
+        return xp.maximum(xp.cumsum(self.mask.reshape(-1)) - 1, 0)
+
+    def packed(self) -> tuple[Any, Any]:
+        """The chosen values side by side along the axis, then some of no meaning; and how many are chosen."""
+        flat = self.line()
+        n = flat.mask.size
+        place = xp.where(flat.mask, flat.rank(), n)
+        order = as_traced(lifted(np.arange, n))
+        source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(place, np.int64), order, axes=(0,))
+        return xp.take(flat.values, source[:n], axis=flat.axis), xp.sum(flat.mask)
+
+    # elementwise
+
+    def applied(self, ufunc: Any, *operands: Any, **kwargs: Any) -> Any:
+        """An elementwise function of selections and arrays."""
+        selections = [s for s in operands if isinstance(s, Selection)]
+        first = max(selections, key=lambda s: s.ndim)
+        axis = first.axis
+        lead = max((_rank(o) for o in operands), default=0) - first.ndim
+        if lead > 0:
+            first = first.like(first.values.reshape((1,) * lead + first.values.shape), axis + lead)
+        result = ufunc(*(first.aligned(o) for o in operands), **kwargs)
+        if isinstance(result, tuple):
+            return tuple(first.like(as_traced(r)) for r in result)
+        return first.like(as_traced(result))
+
+    def aligned(self, other: Any) -> Any:
+        """What stands for an operand beside this selection's values."""
+        if isinstance(other, Selection):
+            if other.ndim - other.axis == self.ndim - self.axis:
+                return other.values if same_mask(self.mask, other.mask) else self.spread(*other.packed(), other.axis)
+            self._refuse()
+        x = other if isinstance(other, TracedArray) else as_traced(other)
+        behind = self.ndim - self.axis
+        if x.ndim < behind:
+            return x
+        axis = x.ndim - behind
+        if x.shape[axis] == 1:
+            return x.reshape((*x.shape[:axis], *(1,) * self.mask.ndim, *x.shape[axis + 1 :]))
+        return self.spread(x, as_traced(np.int64(x.shape[axis])), axis)
+
+    def spread(self, packed: TracedArray, count: TracedArray, axis: int, message: str = "") -> Any:
+        """Values that lie side by side along an axis, each at its place in this mask. Checked: that they are as many."""
+        here_ = xp.sum(self.mask)
+        text = message or "operands could not be broadcast together: a mask chooses another number of elements"
+        emit("check", as_traced(here_ == count), error="ValueError", message=text)
+        shape = packed.shape
+        if not shape[axis]:
+            return full((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]), 0, packed.dtype)
+        found = xp.take(packed, xp.minimum(self.rank(), shape[axis] - 1), axis=axis)
+        return found.reshape((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__" and ufunc is np.matmul and not kwargs:
+            return self.matmul(*inputs)
+        if method == "reduce" and ufunc in _REDUCE and isinstance(inputs[0], Selection):
+            kwargs = {
+                k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue and not (k == "where" and v is True)
+            }
+            kwargs.setdefault("axis", 0)
+            return self.reduced(_REDUCE[ufunc], **kwargs)
+        kwargs = {k: v for k, v in kwargs.items() if not (v is None or (k == "where" and v is True))}
+        if method != "__call__" or ufunc.signature is not None or "out" in kwargs or "where" in kwargs:
+            raise TraceError(f"{name_of(ufunc)} of elements that a traced mask chooses; {MASK}")
+        return self.applied(ufunc, *inputs, **kwargs)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        found = FUNCTIONS.get(function)
+        return self._refuse() if found is None else found(*args, **kwargs)
+
+    __add__, __radd__, __iadd__ = _operators(np.add)
+    __sub__, __rsub__, __isub__ = _operators(np.subtract)
+    __mul__, __rmul__, __imul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
+    __mod__, __rmod__, __imod__ = _operators(np.remainder)
+    __pow__, __rpow__, __ipow__ = _operators(np.power)
+    __lshift__, __rlshift__, __ilshift__ = _operators(np.left_shift)
+    __rshift__, __rrshift__, __irshift__ = _operators(np.right_shift)
+    __divmod__, __rdivmod__ = _operators(np.divmod)[:2]
+    __and__, __rand__, __iand__ = _operators(np.bitwise_and)
+    __or__, __ror__, __ior__ = _operators(np.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _operators(np.bitwise_xor)
+    __lt__, __le__, __gt__, __ge__ = (_operators(u)[0] for u in (np.less, np.less_equal, np.greater, np.greater_equal))
+    __eq__, __ne__ = (_operators(u)[0] for u in (np.equal, np.not_equal))
+
+    def __neg__(self) -> Any:
+        return self.applied(np.negative, self)
+
+    def __pos__(self) -> Any:
+        return self.applied(np.positive, self)
+
+    def __abs__(self) -> Any:
+        return self.applied(np.absolute, self)
+
+    def __invert__(self) -> Any:
+        return self.applied(np.invert, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self.matmul(other, self)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """A matrix product. Over the axis of the mask it is a sum over what the mask chooses."""
+        left = a.line() if isinstance(a, Selection) else a
+        right = b.line() if isinstance(b, Selection) else b
+        inner_left = isinstance(left, Selection) and left.axis == left.ndim - 1
+        inner_right = isinstance(right, Selection) and right.axis == max(right.ndim - 2, 0)
+        if inner_left or inner_right:
+            one = left if inner_left else right
+            if not (isinstance(left, Selection) and isinstance(right, Selection)):
+                other = right if inner_left else left
+                x = as_traced(other)
+                axis = max(x.ndim - 2, 0) if inner_left else x.ndim - 1
+                spread = one.spread(x, as_traced(np.int64(x.shape[axis])), axis)
+                filled = one.filled(0)
+                return xp.matmul(filled, spread) if inner_left else xp.matmul(spread, filled)
+            if not (inner_left and inner_right and same_mask(left.mask, right.mask)):
+                self._refuse()
+            return xp.matmul(left.filled(0), right.filled(0))
+        if isinstance(left, Selection) and isinstance(right, Selection):
+            self._refuse()
+        if isinstance(left, Selection):
+            return left.like(xp.matmul(left.values, right))
+        return right.like(xp.matmul(left, right.values), None)
+
+    # reductions
+
+    def axes_of(self, axis: Any) -> tuple[list[int], bool]:
+        """The axes of the values for axes of the selection, and whether that of the mask is among them."""
+        given = range(self.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        found: list[int] = []
+        is_chosen = False
+        for k in given:
+            at = np.lib.array_utils.normalize_axis_index(operator.index(k), self.ndim)
+            if at == self.axis:
+                is_chosen = True
+                found += range(self.axis, self.axis + self.mask.ndim)
+            else:
+                found.append(at if at < self.axis else at + self.mask.ndim - 1)
+        return found, is_chosen
+
+    def reduced(self, function: Callable[..., Any], axis: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
+        """A reduction, by one that takes ``where=`` or that has an element of its own to leave out."""
+        kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
+        axes, is_chosen = self.axes_of(axis)
+        if keepdims is True or "where" in kwargs or "out" in kwargs:
+            raise TraceError(
+                f"np.{function.__name__} with keepdims=, where= or out= of elements that a traced mask chooses; {MASK}"
+            )
+        if not is_chosen:
+            values = function(self.values, axis=tuple(axes), **kwargs)
+            return self.like(values, self.axis - sum(k < self.axis for k in axes))
+        if function in (np.max, np.min):
+            return self._extreme(function, tuple(axes), **kwargs)
+        return function(self.values, axis=tuple(axes), where=self.whole_mask(), **kwargs)
+
+    def _extreme(self, function: Any, axes: tuple[int, ...], initial: Any = None) -> Any:
+        name = "maximum" if function is np.max else "minimum"
+        self._check_some(f"zero-size array to reduction operation {name} which has no identity", initial)
+        bound = {} if initial is None else {"initial": initial}
+        return function(self.filled(_worst(self.dtype, function is np.max)), axis=axes, **bound)
+
+    def _check_some(self, message: str, initial: Any = None) -> None:
+        if initial is None:
+            emit("check", as_traced(xp.any(self.mask)), error="ValueError", message=message)
+
+    def position(self, function: Any, axis: Any = None, **kwargs: Any) -> Any:
+        """argmax and argmin, counted among the chosen elements."""
+        if self.ndim > 1 or any(v is not None and v is not np._NoValue and v is not False for v in kwargs.values()):
+            self._refuse()
+        self._check_some(f"attempt to get {function.__name__} of an empty sequence")
+        flat = self.line()
+        at = function(flat.filled(_worst(self.dtype, function is np.argmax)))
+        return xp.take(flat.rank(), at)
+
+    def ordered(self) -> Selection:
+        """The chosen elements in rising order."""
+        if self.ndim > 1:
+            self._refuse()
+        packed, count = self.packed()
+        n = packed.size
+        chosen = lifted(np.arange, n) < count
+        by_value = xp.argsort(packed, kind="stable")
+        order = by_value[xp.argsort(xp.logical_not(xp.take(chosen, by_value)), kind="stable")]
+        return Selection(xp.take(packed, order), as_traced(chosen), 0, self.what, self._site)
+
+    def median(self) -> Any:
+        flat = self.ordered()
+        x = flat.values if flat.dtype.kind == "f" else cast(flat.values, np.float64)
+        n, last = xp.sum(flat.mask), x.size - 1
+        low = xp.take(x, xp.clip((n - 1) // 2, 0, last))
+        high = xp.take(x, xp.clip(n // 2, 0, last))
+        found = xp.where(n > 0, (low + high) / 2, math.nan)
+        return xp.where(xp.any(xp.isnan(x) & flat.mask), math.nan, found)
+
+    # parts
+
+    def __getitem__(self, key: Any) -> Any:
+        items = list(key) if isinstance(key, tuple) else [key]
+        if any(isinstance(i, TracedArray | Selection | np.ndarray | list) for i in items):
+            if (
+                len(items) == 1
+                and isinstance(items[0], Selection)
+                and items[0].dtype == np.bool_
+                and self.ndim == items[0].ndim == 1
+            ):
+                inside = self.aligned(items[0])
+                return Selection(self.values, xp.logical_and(self.mask, inside), self.axis, self.what, self._site)
+            self._refuse()
+        if any(i is Ellipsis for i in items):
+            at = next(k for k, i in enumerate(items) if i is Ellipsis)
+            missing = self.ndim - sum(i is not None for i in items) + 1
+            items[at : at + 1] = [slice(None)] * missing
+        items += [slice(None)] * (self.ndim - sum(i is not None for i in items))
+        axis, seen = 0, 0
+        for at, item in enumerate(items):  # noqa: B007
+            if item is not None:
+                if seen == self.axis:
+                    break
+                seen += 1
+        chosen = items[at]
+        if chosen == slice(None):
+            whole = [*items[:at], *[slice(None)] * self.mask.ndim, *items[at + 1 :]]
+            axis = sum(i is None or isinstance(i, slice) for i in items[:at])
+            return self.like(self.values[tuple(whole)], axis)
+        if items[:at] or items[at + 1 :] != [slice(None)] * (self.ndim - 1):
+            self._refuse()
+        return self._element(operator.index(chosen)) if not isinstance(chosen, slice) else self._slice(chosen)
+
+    def _element(self, k: int) -> Any:
+        flat = self.line()
+        count = xp.sum(flat.mask)
+        inside = count > k if k >= 0 else count >= -k
+        emit(
+            "check",
+            as_traced(inside),
+            error="IndexError",
+            message=f"index {k} is out of bounds for axis 0 of the chosen elements",
+        )
+        wanted = k + 1 if k >= 0 else count + k + 1
+        return flat.values[xp.argmax(flat.mask & (xp.cumsum(flat.mask) == wanted))]
+
+    def _slice(self, part: slice) -> Any:
+        start, stop, step = part.start or 0, part.stop, part.step or 1
+        if step != 1 or start < 0 or self.ndim > 1:
+            self._refuse()
+        flat = self.line()
+        packed, count = flat.packed()
+        n = packed.shape[0]
+        end = count if stop is None else xp.minimum(count, stop) if stop >= 0 else count + stop
+        start = min(start, n)
+        return Selection(packed[start:], as_traced(lifted(np.arange, start, n) < end), 0, self.what, self._site)
+
+    @property
+    def T(self) -> Any:
+        if self.mask.ndim > 1:
+            self._refuse()
+        return self.like(self.values.T, self.values.ndim - 1 - self.axis)
+
+    def astype(self, dtype: Any, **kwargs: Any) -> Any:
+        return self.like(self.values.astype(dtype))
+
+    def copy(self, order: str = "C") -> Any:
+        return self.like(self.values)
+
+    def ravel(self, order: str = "C") -> Any:
+        return self if self.ndim == 1 else self._refuse()
+
+    def method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A method that is a function of NumPy's."""
+        return FUNCTIONS[getattr(np, name)](self, *args, **kwargs)
+
+
+_REDUCE: dict[Any, Any] = {
+    np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min, np.logical_and: np.all, np.logical_or: np.any,
+}  # fmt: skip
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+_METHODS = (
+    "sum", "prod", "mean", "std", "var", "max", "min", "any", "all", "argmax", "argmin", "dot", "clip", "round", "cumsum",
+    "cumprod",
+)  # fmt: skip
+
+
+def _method(name: str) -> Any:
+    return lambda self, *args, **kwargs: self.method(name, *args, **kwargs)
+
+
+for _name in _METHODS:
+    setattr(Selection, _name, _method(_name))
+
+
+def _rank(x: Any) -> int:
+    return int(x.ndim) if isinstance(x, Selection | TracedArray) else np.ndim(x)
+
+
+def _worst(dtype: np.dtype[Any], is_max: bool) -> Any:
+    """What no element of a dtype is below, or above."""
+    if dtype.kind == "f":
+        return -math.inf if is_max else math.inf
+    if dtype.kind == "c":
+        return complex(-math.inf, -math.inf) if is_max else complex(math.inf, math.inf)
+    if dtype.kind == "b":
+        return not is_max
+    limits = np.iinfo(dtype)
+    return limits.min if is_max else limits.max
+
+
+# whether two masks are one
+
+
+def same_mask(a: TracedArray, b: TracedArray) -> bool:
+    """Whether two masks are computed alike from the same values."""
+    if a.shape != b.shape:
+        return False
+    if a.frame is not b.frame:
+        frame = frame_of()
+        return frame.lift(a) is frame.lift(b)
+    return a.value is b.value or _alike(a.value, b.value, _makers(a), 24)
+
+
+def _makers(x: TracedArray) -> dict[Value, Instruction]:
+    assert x.frame is not None
+    return {r: i for i in x.frame.builder.instructions for r in i.results}
+
+
+def _alike(a: Value, b: Value, makers: dict[Value, Instruction], depth: int) -> bool:
+    if a is b:
+        return True
+    i, j = makers.get(a), makers.get(b)
+    if i is None or j is None or i.op is not j.op or i.regions or j.regions or not depth or i.op.effect != "pure":
+        return False
+    if repr(i.params) != repr(j.params) or len(i.operands) != len(j.operands) or i.results.index(a) != j.results.index(b):
+        return False
+    return all(_alike(x, y, makers, depth - 1) for x, y in zip(i.operands, j.operands, strict=True))
+
+
+def chosen_of(key: Sequence[Any]) -> Any:
+    """The mask that the positions in a key stand for, as np.nonzero gives them; None for another key."""
+    if not key or not all(isinstance(k, Selection) and k.place is not None for k in key):
+        return None
+    mask = key[0].mask
+    if [k.place for k in key] != list(range(mask.ndim)) or not all(same_mask(mask, k.mask) for k in key):
+        return None
+    return mask

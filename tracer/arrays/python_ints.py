@@ -1,0 +1,196 @@
+"""Arithmetic of Python ints that a trace does not know: 64 bits hold the result, or the program says that they do not.
+
+Each traced int has bounds. Where those of operands show that a result fits, nothing is looked at when the program runs; where
+they do not, a check follows the operation. An argument is taken to be short, of at most 32 bits, so that most arithmetic fits:
+the trace then serves no call with a longer one. What has no known size, such as the carry of a loop, has the bounds of int64.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.passes.hoist_guards import BEYOND
+from pullback.ir.shapes.symbolic import is_size
+from pullback.tracer.arrays.frame import Frame, frame_of
+from pullback.tracer.arrays.make import emit, literal
+from pullback.tracer.arrays.traced import TracedArray
+
+Bounds = tuple[int, int]
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+SHORT = 2**31
+"""A short int is at least -SHORT and below it."""
+TURNS = 2**48
+"""More turns than a loop ever takes: three days of them, a nanosecond each."""
+STEP = 2**16
+"""What a carried int may grow by in each turn without a check: it would take 2**47 turns to leave 64 bits."""
+EXTENT = 2**48
+"""More than any extent."""
+MESSAGE = "a Python integer that the function computes has more than 64 bits, which compiled code does not hold; use floats"
+
+_takes_short: ContextVar[bool] = ContextVar("pullback_takes_short", default=True)
+
+
+@contextmanager
+def any_length() -> Iterator[None]:
+    """Arguments may have up to 64 bits in the traces of this context: no caller looks whether they are short."""
+    token = _takes_short.set(False)
+    try:
+        yield
+    finally:
+        _takes_short.reset(token)
+
+
+def is_short(value: Any) -> bool:
+    """Whether an int has at most 32 bits."""
+    return bool(-SHORT <= value < SHORT)
+
+
+def argument_bounds(index: int, value: Any) -> int | None:
+    """What stands for the bounds of leaf ``index`` of a call, an int, until they are asked for."""
+    return index if _takes_short.get() and type(value) is int and is_short(value) else None
+
+
+def bounds_of(x: TracedArray) -> Bounds:
+    """The least and the greatest value of a Python int. Those of an argument are a promise that its trace makes from now on."""
+    if x.literal is not None:
+        return (-EXTENT, EXTENT) if is_size(x.literal) else (int(x.literal), int(x.literal))
+    if isinstance(x.bounds, int):
+        frame_of(x).root.short.add(x.bounds)
+        return -SHORT, SHORT - 1
+    if x.weak == "bool" or x.dtype.kind == "b":
+        return 0, 1
+    return x.bounds or (LEAST, GREATEST)
+
+
+def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:
+    def bounds(a: Bounds, b: Bounds) -> Bounds:
+        found = [function(x, y) for x in a for y in b]
+        return min(found), max(found)
+
+    return bounds
+
+
+def _size(a: Bounds) -> int:
+    return max(abs(a[0]), abs(a[1]))
+
+
+def _power(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] < 0 or b[1] > 64:
+        return (-(2**64), 2**64) if _size(a) > 1 else (-1, 1)
+    return -(_size(a) ** b[1]), max(_size(a) ** b[1], 1)
+
+
+def _shifted(a: Bounds, b: Bounds) -> Bounds:
+    return (-(2**64), 2**64) if b[1] > 64 else (min(a[0], 0) << max(b[1], 0), max(a[1], 0) << max(b[1], 0))
+
+
+def _bits(a: Bounds, b: Bounds) -> Bounds:
+    width = min(max(_size(a), _size(b)).bit_length(), 63)
+    return -(1 << width), (1 << width) - 1
+
+
+_BOUNDS: dict[np.ufunc, Callable[..., Bounds]] = {
+    np.add: _corners(lambda x, y: x + y),
+    np.subtract: _corners(lambda x, y: x - y),
+    np.multiply: _corners(lambda x, y: x * y),
+    np.floor_divide: lambda a, b: (-_size(a), _size(a)),
+    np.remainder: lambda a, b: (min(1 - _size(b), 0), max(_size(b) - 1, 0)),
+    np.power: _power,
+    np.left_shift: _shifted,
+    np.right_shift: lambda a, b: (min(a[0], 0), max(a[1], 0)),
+    np.bitwise_and: _bits,
+    np.bitwise_or: _bits,
+    np.bitwise_xor: _bits,
+    np.negative: lambda a: (-a[1], -a[0]),
+    np.absolute: lambda a: (0, _size(a)),
+    np.positive: lambda a: a,
+    np.invert: lambda a: (~a[1], ~a[0]),
+}
+
+
+def _words(division: Callable[[int, int], Any]) -> str:
+    """Return what Python says where a division of ints is by zero; its versions differ."""
+    try:
+        division(1, 0)
+    except ZeroDivisionError as error:
+        return str(error)
+    raise AssertionError(division)
+
+
+_BY_ZERO: dict[np.ufunc, str] = {
+    np.true_divide: _words(operator.truediv),
+    np.floor_divide: _words(operator.floordiv),
+    np.remainder: _words(operator.mod),
+    np.divmod: _words(divmod),
+}
+
+
+def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
+    """Has the program raise Python's ZeroDivisionError where a quotient or remainder of Python ints is by zero. Nothing is
+    checked if the bounds of the divisor leave 0 out."""
+    if ufunc not in _BY_ZERO or not all(x.weak in ("int", "bool") for x in xs):
+        return
+    low, high = bounds_of(xs[1])
+    if low <= 0 <= high and xs[1].literal is None:
+        emit("check", emit("ne", xs[1], literal(0, xs[1].dtype)), error="ZeroDivisionError", message=_BY_ZERO[ufunc])
+
+
+def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool) -> None:
+    """Notes the bounds of the result of an operation on Python ints, and has the program look where they are beyond 64 bits.
+
+    ``is_known``: the trace knows the value in this call. Then another call, in which it has more bits, is traced anew.
+    """
+    if ufunc not in _BOUNDS:
+        return
+    given = [bounds_of(x) for x in xs]
+    if ufunc in (np.left_shift, np.right_shift) and given[1][0] < 0:
+        emit("check", emit("ge", xs[1], literal(0, np.int64)), error="ValueError", message="negative shift count")
+    low, high = _BOUNDS[ufunc](*given)
+    if low >= LEAST and high <= GREATEST:
+        result.bounds = (low, high)
+        return
+    result.bounds = (max(low, LEAST), min(high, GREATEST))
+    if ufunc in (np.add, np.subtract) and any(_is_carried(x) and _size(b) <= STEP for x, b in zip(xs, reversed(given))):
+        return
+    frame = frame_of(*xs)
+    is_retraced = is_known and frame.parent is None and frame.sizes is None and _takes_short.get()
+    emit("check", _is_exact(ufunc, xs, result), error=BEYOND if is_retraced else "OverflowError", message=MESSAGE)
+
+
+def _is_carried(x: TracedArray) -> bool:
+    """Whether an int is what a turn of a loop is given."""
+    frame: Frame | None = x.frame
+    return x.literal is None and x.bounds is None and frame is not None and bool(frame.sealed) and x.value in frame.parameters
+
+
+def _is_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray) -> TracedArray:
+    """That an operation on int64 has not wrapped around. Products and powers are compared with those of floats, which take some
+    that just fit for too large."""
+    zero, least = literal(0, np.int64), literal(LEAST, np.int64)
+    a, b = xs[0], xs[-1]
+    wraps: Any
+    if ufunc is np.add:
+        wraps = emit("lt", emit("bitand", emit("bitxor", a, result), emit("bitxor", b, result)), zero)
+    elif ufunc is np.subtract:
+        wraps = emit("lt", emit("bitand", emit("bitxor", a, b), emit("bitxor", a, result)), zero)
+    elif ufunc in (np.negative, np.absolute):
+        wraps = emit("eq", a, least)
+    elif ufunc is np.floor_divide:
+        wraps = emit("bitand", emit("eq", a, least), emit("eq", b, literal(-1, np.int64)))
+    else:
+        x, y = (emit("cast", v, dtype=np.float64) for v in (a, b))
+        if ufunc is np.left_shift:
+            y = emit("exp2", y)
+        size: Any = emit("pow" if ufunc is np.power else "mul", x, y)
+        limit = literal(2.0**63 * (1 - 2.0**-40), np.float64)
+        exact: TracedArray = emit("le", emit("abs", size), limit)
+        return exact
+    fits: TracedArray = emit("bitnot", wraps)
+    return fits

@@ -1,0 +1,403 @@
+"""The traced array, which stands for an IR value while a NumPy function runs.
+
+What it does is in the tables: functions of NumPy, methods and hooks.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from pullback.ir import Loc, Value
+from pullback.ir.core.types import ArrayType
+from pullback.tracer.arrays import promotion
+from pullback.tracer.arrays.concretize import Known, any_value, known_value, pinned, refuse, refused, static
+from pullback.tracer.arrays.frame import Frame, current, frame_of
+from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS
+from pullback.tracer.user_code.advice import (
+    branch,
+    instead_of_branch,
+    instead_of_integer,
+    instead_of_key,
+    instead_of_number,
+    integer,
+    number,
+)
+from pullback.tracer.user_code.errors import TraceError, foreign_call
+from pullback.tracer.user_code.ownership import is_users_class
+from pullback.tracer.user_code.source import Described, line_text, shown
+
+if TYPE_CHECKING:
+    from pullback.tracer.arrays.views import Recipe
+
+READONLY = "assignment destination is read-only"
+CAPTURED = "it comes from outside the function; copy it first, or pass it as an argument and return the new one"
+_ARRAY = "use functions of NumPy that take it as it is, or compute this outside the traced function"
+
+
+Operator = Callable[[Any, Any], Any]
+
+
+def _operators(ufunc: np.ufunc) -> tuple[Operator, Operator, Operator]:
+    """The operator of a ufunc, its reflected and its in-place form."""
+
+    def forward(self: TracedArray, other: Any) -> Any:
+        return METHODS["operate"](ufunc, self, other)
+
+    def reflected(self: TracedArray, other: Any) -> Any:
+        return METHODS["operate"](ufunc, other, self)
+
+    def in_place(self: TracedArray, other: Any) -> Any:
+        if self.type.shape or self.is_cell:
+            return HOOKS["operate_in_place"](ufunc, self, other)
+        return METHODS["operate"](ufunc, self, other)
+
+    return forward, reflected, in_place
+
+
+def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
+    return lambda self: METHODS["operate"](ufunc, self)
+
+
+class Origin(NamedTuple):
+    """What a traced array came from, if not from an instruction. ``kind``: "argument", "differentiated" (an argument that a
+    gradient is taken by), "row" (of an argument, by a map over an axis) or "outside"; ``label``: its name."""
+
+    kind: str
+    label: str
+
+
+class ComesFirst:
+    """What answers for functions of arrays before traced arrays do."""
+
+    __slots__ = ()
+
+
+class TracedArray(Described):
+    """Stands for an array while a function is traced.
+
+    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``literal`` is the value of a constant scalar
+    that no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of
+    a scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
+    where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
+    array argument is. ``bounds`` of a Python int: see ``python_ints``. ``version`` counts the writes. ``is_dense`` says that what
+    is no view lies in row-major order in memory; ``lies_as`` is another array that lies as this one does.
+    """
+
+    __slots__ = (
+        "__weakref__", "_value", "argument", "base", "bounds", "created", "frame", "is_dense", "known", "lies_as", "literal",
+        "loc", "origin", "readonly", "recipe", "seen", "type", "version", "weak",
+    )  # fmt: skip
+    __array_priority__ = 1000.0
+    __pandas_priority__ = 5000  # above those of pandas' own classes, whose operators then leave a traced operand to it
+
+    def __init__(
+        self, type: ArrayType, frame: Frame | None = None, value: Value | None = None, *, weak: str = "", literal: Any = None,
+        readonly: str = "", loc: Loc | None = None, argument: int | None = None,
+    ) -> None:  # fmt: skip
+        self.type = type
+        self.frame = frame
+        self._value = value
+        self.weak = weak
+        self.literal = literal
+        self.readonly = readonly
+        self.known: Known | None = None
+        self.bounds: tuple[int, int] | int | None = None
+        self.base: TracedArray | None = None
+        self.created = False
+        self.is_dense = len(type.shape) < 2 and argument is None
+        self.lies_as: TracedArray | None = None
+        self.recipe: Recipe | None = None
+        self.seen = self.version = 0
+        self.loc = loc
+        self.origin: Origin | None = None
+        self.argument = argument
+
+    def described(self, name: str, line: tuple[str, int]) -> str:
+        text = f"{name} is traced {self._kind}" if self.literal is None else f"{name} is {self!r}"
+        if self.origin is not None:
+            return f"{text}, {_origin_text(self.origin, name)}"
+        if not self.loc or (self.loc.file, self.loc.line) == line:
+            return text
+        made, place = line_text(self.loc.file, self.loc.line), f"{shown(self.loc.file)}:{self.loc.line}"
+        return f"{text}, from {made} at {place}" if made else f"{text}, made at {place}"
+
+    @property
+    def static_name(self) -> str:
+        origin = self.origin
+        if origin is None or origin.kind != "argument" or self.type.shape or not origin.label.isidentifier():
+            return ""
+        return origin.label
+
+    @property
+    def value(self) -> Value:
+        """The IR value, in the frame that made it. Raises TraceError for a view whose base has been written since."""
+        if self.base is not None:
+            HOOKS["refresh"](self)
+        if self._value is None:
+            if current() is None and self.literal is not None:
+                raise TraceError("no function is being traced here")
+            return frame_of(self).lift(self)
+        return self._value
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is an array of rank 0, which can be written, and not a scalar: an argument, a view, or created as one."""
+        return not self.type.shape and (self.created or self.argument is not None or self.base is not None)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype.numpy
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> NoReturn:
+        raise TraceError("setting the .dtype of a traced array; write x = x.view(dtype)")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape  # type: ignore[return-value]
+
+    @shape.setter
+    def shape(self, shape: Any) -> NoReturn:
+        raise TraceError("setting the .shape of a traced array; write x = x.reshape(shape)")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    @property
+    def mT(self) -> Any:
+        return self.swapaxes(-1, -2)
+
+    @property
+    def real(self) -> TracedArray:
+        return HOOKS["part"](self, "real") if self.type.dtype.is_complex else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        HOOKS["update"](self.real, value, "unsafe")
+
+    @property
+    def imag(self) -> TracedArray:
+        if self.type.dtype.is_complex:
+            return HOOKS["part"](self, "imag")
+        zeros = HOOKS["fresh"](HOOKS["full"](self.shape, 0, self.dtype))
+        zeros.created = self.is_cell
+        zeros.readonly = "the imaginary part of real numbers is read-only"
+        return zeros
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if not self.type.dtype.is_complex:
+            raise TypeError("array does not have imaginary part to set")
+        HOOKS["update"](self.imag, value, "unsafe")
+
+    @property
+    def flat(self) -> Any:
+        if not (self.type.shape or self.is_cell):
+            return any_value(self).flat
+        return HOOKS["flat"](self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        HOOKS["set_flat"](self, value)
+
+    def __getattr__(self, name: str) -> Any:
+        method = METHODS.get(name)
+        if method is not None:
+            return partial(method, self)
+        known = known_value(self) if self.weak and not name.startswith("_") else None
+        if known is not None and hasattr(known[0], name):
+            return getattr(pinned(self, known), name)
+        if hasattr(np.ndarray, name) and not name.startswith("__"):
+            return refused(name) if callable(getattr(np.ndarray, name)) else refused(name)()
+        if name.startswith("__"):
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        getattr(any_value(self), name)
+        raise TraceError(
+            f"the method or attribute .{name} of a traced scalar is not supported; use operators and NumPy functions"
+        )
+
+    def __repr__(self) -> str:
+        if self.literal is not None:
+            return f"{self._kind} {self.literal}"
+        name = "" if self._value is None else self._value.name
+        return f"traced {self._kind} {name}" if name else f"traced {self._kind}"
+
+    @property
+    def _kind(self) -> str:
+        return f"Python {self.weak}" if self.weak else str(self.type)
+
+    def __str__(self) -> str:
+        known = known_value(self) if self.weak else None
+        return repr(self) if known is None else str(pinned(self, known))
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        ask: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
+        return str(static(self, ask, "a format of a traced value", "return the value and format it after the call"))
+
+    def __hash__(self) -> int:
+        if self.type.shape:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        return int(static(self, hash, "a key of a dict or set from a traced value", instead_of_key))
+
+    # sequence protocol
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of unsized object")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.type.shape:
+            iter(any_value(self))  # raises Python's or NumPy's TypeError
+        return (self[i] for i in range(self.shape[0]))
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, TracedArray | slice | int | np.ndarray):
+            key = HOOKS["array_behind"](key)
+        return METHODS["__getitem__"](self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        key, value = HOOKS["array_behind"](key), HOOKS["array_behind"](value)
+        METHODS["__setitem__"](self, key, value)
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse(self, "pickling a traced value", "return it, and pickle the result of the call, or what a pb.callback gets")
+
+    def __copy__(self) -> TracedArray:
+        copied: TracedArray = HOOKS["fresh"](self)
+        copied.created = self.is_cell
+        return copied
+
+    def __deepcopy__(self, memo: Any) -> TracedArray:
+        return self.__copy__()
+
+    # what would need the value now
+
+    def __bool__(self) -> bool:
+        return bool(static(self, bool, branch, instead_of_branch))
+
+    def __float__(self) -> float:
+        return float(static(self, float, number("float"), instead_of_number))
+
+    def __int__(self) -> int:
+        return int(static(self, int, number("int"), instead_of_number))
+
+    def __complex__(self) -> complex:
+        return complex(static(self, complex, number("complex"), instead_of_number))
+
+    def __index__(self) -> int:
+        return int(static(self, operator.index, integer, instead_of_integer))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        known = None if self.type.shape or self.type.dtype.kind not in "biu" else known_value(self)
+        if known is None:
+            refuse(self, "a conversion to a NumPy array of a traced value", _ARRAY)
+        return np.array(pinned(self, known), dtype)
+
+    # protocols and operators; pullback.tracer.arrays.ufuncs supplies what they do
+
+    def __array_namespace__(self, *, api_version: Any = None) -> Any:
+        found = frame_of(self).root.names.replacement(np, "numpy")
+        np.empty(0).__array_namespace__(api_version=api_version)
+        return found
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return METHODS["__array_ufunc__"](ufunc, method, *inputs, **kwargs)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        if any(issubclass(t, ComesFirst) or (not issubclass(t, TracedArray | np.ndarray) and is_users_class(t)) for t in types):
+            return NotImplemented
+        implementation = FUNCTIONS.get(function)
+        if implementation is None:
+            raise TraceError(promotion.unsupported(function))
+        return implementation(*args, **kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise TraceError(foreign_call("torch", getattr(function, "__name__", "")))
+
+    def __jax_array__(self) -> NoReturn:
+        raise TraceError(foreign_call("jax"))
+
+    __add__, __radd__, __iadd__ = _operators(np.add)
+    __sub__, __rsub__, __isub__ = _operators(np.subtract)
+    __mul__, __rmul__, __imul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
+    __mod__, __rmod__, __imod__ = _operators(np.remainder)
+    _power, __rpow__, _power_in_place = _operators(np.power)
+    __matmul__, __rmatmul__, __imatmul__ = _operators(np.matmul)
+    __and__, __rand__, __iand__ = _operators(np.bitwise_and)
+    __or__, __ror__, __ior__ = _operators(np.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _operators(np.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _operators(np.left_shift)
+    __rshift__, __rrshift__, __irshift__ = _operators(np.right_shift)
+    __lt__, __le__, __gt__, __ge__ = (_operators(u)[0] for u in (np.less, np.less_equal, np.greater, np.greater_equal))
+    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]
+    __neg__, __pos__, __abs__, __invert__ = map(_unary, (np.negative, np.positive, np.absolute, np.invert))
+
+    def __pow__(self, other: Any) -> Any:
+        is_square = self._is_square_of_bools(other)
+        is_root = self.type.dtype.is_complex and type(other) is float and other == 0.5
+        if is_square or is_root:
+            return METHODS["__array_ufunc__"](np.square if is_square else np.sqrt, "__call__", self)
+        return self._power(other)
+
+    def __ipow__(self, other: Any) -> Any:
+        if self._is_square_of_bools(other):
+            np.square(np.ones((), bool), out=np.ones((), bool))  # raises NumPy's error
+        return self._power_in_place(other)
+
+    def _is_square_of_bools(self, exponent: Any) -> bool:
+        """Return whether a power is the square of an array of bools, which is int8; other powers by Python ints are int64."""
+        if not (self.type.dtype.is_bool and (self.ndim or self.is_cell)):
+            return False
+        if isinstance(exponent, TracedArray) and exponent.weak == "int":
+            what = "a power of an array of bools, whose dtype depends on the exponent"
+            return bool(static(exponent, lambda value: value == 2, what, "cast the array, x.astype(int) ** n"))
+        return type(exponent) is int and exponent == 2
+
+    def __divmod__(self, other: Any) -> Any:
+        HOOKS["refuse_labelled"](other, "divmod() of")
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        HOOKS["refuse_labelled"](other, "divmod() of")
+        return other // self, other % self
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return METHODS["round"](self, ndigits or 0)
+
+
+def _origin_text(origin: Origin, name: str) -> str:
+    if origin.kind != "outside":
+        return "an argument" if origin.label == name else f"the argument {origin.label}"
+    return "from outside the function" if origin.label == name else f"{origin.label} from outside the function"

@@ -1,0 +1,554 @@
+"""Nested containers as a flat list of leaves and a structure that can be compared, hashed and filled again.
+
+Containers are tuples, lists, dicts (with their order), namedtuples, dataclasses and registered classes. Leaves are NumPy
+arrays and scalars, Python numbers and traced arrays; every other value is static and part of the structure. Static values are
+equal if they have one type and one value: 1, 1.0 and True are three, 0.0 and -0.0 two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import weakref
+from array import array
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.device_arrays import Remote
+from pullback.ir.shapes.symbolic import Number, Size, is_size
+from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
+from pullback.tracer.arrays.masked import Selection
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.array_libraries import OTHER, called, library_of
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import GENERATED, is_users_class
+
+_NUMBERS = (bool, int, float, complex, Size, Number)
+_LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
+
+
+class Identity:
+    """Compares by the identity of what it holds."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class Weakly(Identity):
+    """The same without keeping it alive; ``died`` is called with the reference when it goes."""
+
+    __slots__ = ("_hash", "_reference")
+
+    def __init__(self, value: Any, died: Callable[[Any], None]) -> None:
+        self._hash = id(value)
+        self._reference = weakref.ref(value, died)
+
+    @property
+    def value(self) -> Any:
+        return self._reference()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def weakened(key: Any, died: Callable[[Any], None]) -> Any:
+    """An equal key of static values that does not keep those alive which it tells apart by identity."""
+    if type(key) is tuple:
+        return tuple([weakened(k, died) for k in key])
+    if isinstance(key, TreeDef):
+        data = None if key.kind == "static" else key.data
+        children = [weakened(c, died) for c in key.children]
+        return TreeDef(key.kind, key.type, data, weakened(key.key[2], died), children)
+    if type(key) is Identity:
+        with contextlib.suppress(TypeError):
+            return Weakly(key.value, died)
+    return key
+
+
+def real_class(kind: type) -> type:
+    """The user's class behind a shadow (see ``classes``); any other class itself."""
+    found: type = vars(kind).get("__pullback_real__", kind)
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Container:
+    """How objects of a registered class are taken apart, ``flatten(value) -> (children, data)``, and made,
+    ``unflatten(data, children)``."""
+
+    type: type
+    flatten: Callable[[Any], tuple[Sequence[Any], Any]]
+    unflatten: Callable[[Any, Sequence[Any]], Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return container_of, (self.type,)
+
+    def children(self, value: Any) -> tuple[Sequence[Any], Any]:
+        """The children of a value and its data. Raises TypeError if ``flatten`` gives anything else."""
+        found: Any = self.flatten(value)
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], tuple | list):
+            raise TypeError(f"flatten of {self.type.__name__} must return a pair (children, data), children a tuple or list")
+        return found
+
+
+# A registration lies on its class, so that it dies with it; one of a class that takes no attributes lies here.
+_CONTAINER = "__pullback_container__"
+_registered: dict[type, Container] = {}
+REGISTRATIONS: dict[str, Any] = {"last": None}
+"""What stands for the registration made last: another one may change what an object is."""
+
+
+def register(container: Container) -> None:
+    """Make a class a container; another registration of the class is replaced."""
+    _is_known_by_identity.cache_clear()
+    REGISTRATIONS["last"] = object()
+    try:
+        setattr(container.type, _CONTAINER, container)
+    except TypeError:
+        _registered[container.type] = container
+
+
+def container_of(kind: type) -> Container | None:
+    """The registration of a class, or None; subclasses are registered by themselves."""
+    real = real_class(kind)
+    return real.__dict__.get(_CONTAINER) or _registered.get(real)
+
+
+class TreeDef:
+    """The structure of a tree. ``kind``: "leaf", "static", "named" (static by the user's word) or of a container."""
+
+    __slots__ = ("_hash", "children", "count", "data", "key", "kind", "type")
+
+    def __init__(self, kind: str, type: Any = None, data: Any = None, key: Any = None, children: Sequence[TreeDef] = ()) -> None:
+        self.kind = kind
+        self.type = type
+        self.data = data
+        self.key = (kind, type, key)
+        self.children = tuple(children)
+        self.count: int = 1 if kind == "leaf" else sum([c.count for c in self.children])
+        self._hash = hash((self.key, self.children))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TreeDef) or self._hash != other._hash:
+            return False
+        return self.key == other.key and self.children == other.children
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TreeDef, (self.kind, self.type, self.data, self.key[2], self.children)
+
+    def __repr__(self) -> str:
+        if self.kind == "leaf":
+            return "*"
+        if self.kind in ("static", "named"):
+            return repr(self.data)
+        if self.kind == "labelled":
+            return f"{self.data}"
+        is_named = self.kind in ("dict", "namedtuple", "dataclass")
+        inside = [f"{k}={c!r}" if is_named else repr(c) for k, c in zip(self.keys, self.children)]
+        return f"{self.type.__name__}({', '.join(inside)})"
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """What the children are called: keys of a dict, names of fields, positions elsewhere."""
+        if self.kind == "dict":
+            keys: Sequence[Any] = self.data[0]
+            return keys
+        return self.data if self.kind in ("namedtuple", "dataclass") else range(len(self.children))
+
+
+LEAF = TreeDef("leaf")
+
+
+EQUAL: set[type] = set()
+"""Classes whose objects are the same where they are equal, though they have a dict. Filled by the face."""
+
+
+def static_key(value: Any, by_identity: bool = True) -> Any:
+    """What two static values share if they are the same. Raises TraceError for a value that cannot be hashed.
+
+    ``by_identity``: objects with state of their own are the same only if they are one object.
+    """
+    if isinstance(value, float | complex):
+        return type(value), repr(value)
+    if isinstance(value, tuple | frozenset):
+        return type(value), type(value)(map(static_key, value)) if type(value) in (tuple, frozenset) else value
+    if isinstance(value, slice):
+        return slice, static_key((value.start, value.stop, value.step))
+    if isinstance(value, MethodType):
+        return MethodType, Identity(value.__self__), Identity(value.__func__)
+    kind = type(value)
+    if kind is Selection:
+        raise value.refusal()
+    is_array = hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind)
+    if by_identity and (is_array or kind in _BUFFERS):
+        raise TraceError(f"a {kind.__module__}.{kind.__name__} is no NumPy array; pass np.asarray of it")
+    if by_identity and hasattr(value, "__dict__") and not isinstance(value, type) and kind not in EQUAL:
+        return Identity(value)
+    try:
+        hash(value)
+    except TypeError:
+        instead = "pass arrays, numbers, or containers of them" if by_identity else "pass a tuple or a frozen dataclass"
+        raise TraceError(f"a value of type {kind.__name__} cannot be a static argument: it has no hash; {instead}") from None
+    return kind, value
+
+
+_BUFFERS = (memoryview, array)
+
+
+def is_array_like(kind: Any) -> bool:
+    """Whether objects of a library's class stand for NumPy arrays, as those of pandas, xarray and torch do."""
+    return _is_array_like(kind)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_array_like(kind: Any) -> bool:
+    if issubclass(kind, np.ndarray | np.generic | TracedArray | Remote | type):
+        return False
+    if library_of(kind) is not None:
+        return True
+    if not any(hasattr(kind, n) for n in _CONVERSIONS):
+        return False
+    if hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack_device__"):
+        return True
+    return kind.__module__.partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
+
+
+_CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__", "__cuda_array_interface__")
+
+
+ADOPT: list[Callable[[Any], Remote | None]] = []
+"""What makes an array on a device of an object that stands for one, and None of others. Filled by the face."""
+
+
+def adopted(x: Any) -> Remote | None:
+    """The array on a device that an object stands for; None for any other."""
+    return next((remote for adopt in ADOPT if (remote := adopt(x)) is not None), None)
+
+
+def as_array(x: Any) -> Any:
+    """The array that an array-like object stands for, which has its memory; a copy, where that cannot be, is read-only."""
+    remote = adopted(x)
+    if remote is not None:
+        return remote
+    found = _converted(x)
+    if found.flags.writeable and not np.may_share_memory(found, _converted(x)):
+        found.flags.writeable = False
+    return found
+
+
+def _converted(x: Any) -> np.ndarray[Any, Any]:
+    return np.from_dlpack(x) if not hasattr(x, "__array__") and hasattr(x, "__dlpack__") else np.asarray(x)
+
+
+def named(value: Any) -> TreeDef:
+    """The structure of a value that the user declared static: compared by its own equality."""
+    return TreeDef("named", None, value, static_key(value, by_identity=False))
+
+
+def is_leaf(x: Any) -> bool:
+    return type(x) in _LEAVES or isinstance(x, np.generic | np.ndarray | TracedArray | Remote)
+
+
+def is_large(x: Any) -> bool:
+    """Whether a number is a Python int that 64 bits do not hold: it is static."""
+    return type(x) is int and not -(2**63) <= x < 2**63
+
+
+def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any] = static_key) -> tuple[list[Any], TreeDef]:
+    """Leaves and structure of a tree; ``static_numbers`` makes Python numbers part of the structure.
+
+    ``key`` tells static values apart; its default raises TraceError on one without a hash.
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves, static_numbers, key)
+
+
+def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any], Any]) -> TreeDef:
+    kind = type(x)
+    if (kind in _LEAVES or is_leaf(x)) and not (kind in _NUMBERS and (static_numbers or is_large(x))):
+        leaves.append(x)
+        return LEAF
+    if kind is tuple or kind is list:
+        return TreeDef(kind.__name__, kind, children=[_flatten(e, leaves, static_numbers, key) for e in x])
+    if kind in (dict, OrderedDict, defaultdict):
+        keys = tuple(x)
+        extra = x.default_factory if kind is defaultdict else None
+        marks = keys if all(type(k) is str for k in keys) else key(keys)
+        children = [_flatten(x[k], leaves, static_numbers, key) for k in keys]
+        return TreeDef("dict", kind, (keys, extra), (marks, extra), children)
+    if kind is Labelled:
+        array, labels = parts_of(x)
+        return TreeDef("labelled", Labelled, labels, labels, [_flatten(array, leaves, static_numbers, key)])
+    if key is static_key and library_of(kind) is not None:
+        return _flatten_labelled(x, leaves)
+    if key is static_key and (kind is memoryview or is_array_like(kind)):
+        leaves.append(as_array(x))
+        return LEAF
+    kind = real_class(x.__class__)
+    container = container_of(kind)
+    if container is not None:
+        inside, data = container.children(x)
+        children = [_flatten(e, leaves, static_numbers, key) for e in inside]
+        return TreeDef("registered", container.type, (container, data), (container, key(data)), children)
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return TreeDef("namedtuple", kind, x._fields, children=[_flatten(e, leaves, static_numbers, key) for e in x])
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        names = tuple(f.name for f in dataclasses.fields(x))
+        children = [_flatten(getattr(x, n), leaves, static_numbers, key) for n in names]
+        return TreeDef("dataclass", kind, names, names, children)
+    return TreeDef("static", None, x, Identity(x) if is_size(x) else key(x))
+
+
+def _flatten_labelled(x: Any, leaves: list[Any]) -> TreeDef:
+    found = labelled_array(x)
+    leaves.append(found[0] if isinstance(found, tuple) else found)
+    return TreeDef("labelled", Labelled, found[1], found[1], [LEAF]) if isinstance(found, tuple) else LEAF
+
+
+def labelled_array(x: Any) -> Any:
+    """The array, and the labels, of an object of a library that computes in its own way; the array alone of one on a device whose
+    library computes as NumPy does. Raises TraceError for an object that is not taken for an array."""
+    remote = adopted(x)
+    if remote is not None:
+        labels = labels_of(x)
+        assert labels is not None
+        if labels.library is OTHER:
+            return remote
+        labels.is_remote = True
+        return remote, labels
+    array, labels = labelled(x)
+    if labels.library is OTHER:
+        raise TraceError(f"a {called(type(x))} computes in its own way, which a traced array does not; {instead_of(x)}")
+    if isinstance(array, np.ndarray) and array.flags.writeable and not np.may_share_memory(array, array_of(x)):
+        array.flags.writeable = False
+    return array, labels
+
+
+def holds_labels(tree: TreeDef) -> bool:
+    """Whether objects of libraries that stand for arrays are in a structure."""
+    return tree.kind == "labelled" or any(map(holds_labels, tree.children))
+
+
+def bare(tree: TreeDef) -> TreeDef:
+    """The structure with arrays in place of the objects of libraries that stand for them."""
+    if tree.kind == "labelled":
+        return bare(tree.children[0])
+    children = [bare(c) for c in tree.children]
+    if all(a is b for a, b in zip(children, tree.children)):
+        return tree
+    return TreeDef(tree.kind, tree.type, tree.data, tree.key[2], children)
+
+
+def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:
+    """The tree with these leaves, in containers of the same types."""
+    rest = iter(leaves)
+    found = _unflatten(tree, rest)
+    if next(rest, None) is not None:
+        raise ValueError(f"{len(leaves)} leaves for a structure of {tree.count}")
+    return found
+
+
+def _unflatten(tree: TreeDef, leaves: Any) -> Any:
+    match tree.kind:
+        case "leaf":
+            return next(leaves)
+        case "static" | "named":
+            return tree.data
+        case "tuple" | "list":
+            return tree.type(_unflatten(c, leaves) for c in tree.children)
+        case "labelled":
+            return rewrapped(tree.data, _unflatten(tree.children[0], leaves))
+    children = [_unflatten(c, leaves) for c in tree.children]
+    match tree.kind:
+        case "dict":
+            keys, extra = tree.data
+            pairs = zip(keys, children, strict=True)
+            return defaultdict(extra, pairs) if tree.type is defaultdict else tree.type(pairs)
+        case "namedtuple":
+            return tree.type(*children)
+        case "registered":
+            container, data = tree.data
+            return container.unflatten(data, tuple(children))
+    made = object.__new__(tree.type)
+    for name, child in zip(tree.data, children, strict=True):
+        object.__setattr__(made, name, child)
+    return made
+
+
+def paths(tree: TreeDef, prefix: str = "") -> list[str]:
+    """For each leaf, the expression that reads it: ``prefix['w'][0].x``."""
+    if tree.kind == "leaf":
+        return [prefix]
+    if tree.kind == "labelled":
+        return paths(tree.children[0], prefix)
+    step = ".{}" if tree.kind in ("namedtuple", "dataclass") else "[{!r}]"
+    return [p for k, c in zip(tree.keys, tree.children) for p in paths(c, f"{prefix}{step.format(k)}")]
+
+
+def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:
+    """The structure with ``change(value)`` in place of each static value and of what makes registered objects, and
+    ``change_type(kind)`` of each namedtuple's and dataclass's type; for filling only, not for comparing."""
+    if tree.kind in ("static", "named"):
+        changed = change(tree.data)
+        return tree if changed is tree.data else TreeDef("static", None, changed, Identity(changed))
+    if tree.kind == "leaf":
+        return tree
+    children = [map_statics(c, change, change_type) for c in tree.children]
+    kind = tree.type if change_type is None or tree.kind not in ("namedtuple", "dataclass") else change_type(tree.type)
+    data = tree.data
+    if tree.kind == "registered":
+        container, held = data
+        data = (dataclasses.replace(container, unflatten=change(container.unflatten)), change(held))
+    elif kind is tree.type and all(a is b for a, b in zip(children, tree.children)):
+        return tree
+    return TreeDef(tree.kind, kind, data, tree.key[2], children)
+
+
+def containers(tree: TreeDef) -> Iterator[Container]:
+    """The registrations that a structure relies on."""
+    if tree.kind == "registered":
+        yield tree.data[0]
+    for child in tree.children:
+        yield from containers(child)
+
+
+def leaf_key(x: Any) -> Any:
+    """What a program depends on in a leaf: dtype, shape and memory order of an array, the type of a scalar.
+
+    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided"; that of an array on a device
+    is its ``layout``, and the device follows.
+    """
+    kind = type(x)
+    if kind in _NUMBERS:
+        return kind
+    if isinstance(x, np.ndarray):
+        flags = x.flags
+        return x.dtype, x.shape, "c" if flags.c_contiguous and flags.aligned and x.dtype.isnative else "strided"
+    if isinstance(x, Remote):
+        return x.key
+    return (x.dtype,)
+
+
+def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
+    """Append the leaves of a tree, and what a program depends on in it: two trees have equal keys exactly if their structures
+    and the keys of their leaves are equal. Raises TraceError on a static value without a hash.
+    """
+    kind = type(x)
+    if kind is np.ndarray:
+        leaves.append(x)
+        key += (x.dtype, x.shape, x.flags.num & ROW_MAJOR == ROW_MAJOR)
+    elif kind in _NUMBERS:
+        if is_large(x):
+            key += (kind, x)
+            return
+        leaves.append(x)
+        key.append(kind)
+    elif isinstance(x, Remote):
+        leaves.append(x)
+        key.append(x.key)
+    elif kind is tuple or kind is list:
+        key += (kind, len(x))
+        for e in x:
+            fingerprint(e, leaves, key)
+    elif kind is dict:
+        key += (kind, tuple(k if type(k) is str else static_key(k) for k in x))
+        for e in x.values():
+            fingerprint(e, leaves, key)
+    elif isinstance(x, tuple) and hasattr(x, "_fields"):
+        key += (kind, len(x))
+        for e in x:
+            fingerprint(e, leaves, key)
+    elif is_array_like(kind):
+        found = labelled_array(x) if library_of(kind) is not None else as_array(x)
+        if isinstance(found, tuple):
+            key.append(Mark(x, found[1], key))
+            found = found[0]
+        fingerprint(found, leaves, key)
+    elif known_by_identity(x):
+        key.append(Identity(x))
+    else:
+        found, tree = flatten(x)
+        leaves += found
+        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
+
+
+def known_by_identity(x: Any) -> bool:
+    """Whether an object that is no container is static, and the same only if it is one object."""
+    kind: Any = type(x)
+    return _is_known_by_identity(kind) and hasattr(x, "__dict__")
+
+
+@functools.lru_cache(maxsize=256)
+def _is_known_by_identity(kind: type) -> bool:
+    """Whether objects of a class are static, and the same only if they are one object."""
+    if kind in EQUAL or container_of(kind) is not None or dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
+        return False
+    return not issubclass(kind, _BY_VALUE) and not any("__class__" in vars(k) for k in kind.__mro__[:-1])
+
+
+_BY_VALUE = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, type, MethodType)
+ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+
+
+def filler(tree: TreeDef) -> Any:
+    """A function like ``unflatten(tree, leaves)``, made for this one structure; leaves are a list of the right length."""
+    values: dict[str, Any] = {"new": object.__new__, "put": _put}
+    counter = itertools.count()
+    text = _expression(tree, counter, values)
+    return eval(compile(f"lambda leaves: {text}", GENERATED, "eval"), values)
+
+
+def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -> str:
+    if tree.kind == "leaf":
+        return f"leaves[{next(counter)}]"
+    name = f"v{len(values)}"
+    if tree.kind in ("static", "named"):
+        values[name] = tree.data
+        return name
+    values[name] = tree.type
+    if tree.kind == "labelled":
+        values[f"{name}_rewrapped"], values[f"{name}_labels"] = rewrapped, tree.data
+        return f"{name}_rewrapped({name}_labels, {_expression(tree.children[0], counter, values)})"
+    inside = [_expression(c, counter, values) for c in tree.children]
+    match tree.kind:
+        case "tuple":
+            return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
+        case "list":
+            return f"[{', '.join(inside)}]"
+        case "namedtuple":
+            return f"{name}({', '.join(inside)})"
+        case "registered":
+            values[name], values[f"{name}_data"] = tree.data
+            return f"{name}.unflatten({name}_data, ({', '.join(inside)}{',' if len(inside) == 1 else ''}))"
+        case "dict":
+            keys, extra = tree.data
+            values[f"{name}_keys"], values[f"{name}_extra"] = keys, extra
+            pairs = ", ".join(f"({name}_keys[{k}], {e})" for k, e in enumerate(inside))
+            return f"{name}({f'{name}_extra, ' if tree.type is defaultdict else ''}[{pairs}])"
+    values[f"{name}_names"] = tree.data
+    return f"put(new({name}), {name}_names, [{', '.join(inside)}])"
+
+
+def _put(made: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)
+    return made

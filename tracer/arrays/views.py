@@ -1,0 +1,144 @@
+"""Views and writes: an array that is written stands for a new value from then on, and so does what it is a view of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.literals import takes_number
+from pullback.tracer.arrays.make import as_traced, broadcast_into, convert, emit, fresh, literal
+from pullback.tracer.arrays.strides import Strides
+from pullback.tracer.arrays.tables import hook
+from pullback.tracer.arrays.traced import READONLY, TracedArray
+from pullback.tracer.user_code.errors import TraceError, user_loc
+
+VIEW = "it is a view of another array; write into that array, or into a copy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written (None: it
+    is read-only), ``strides`` the view's strides for the base's.
+
+    Views of one base with equal ``key`` are the same part of it.
+    """
+
+    take: Callable[[TracedArray], TracedArray] = field(compare=False)
+    put: Callable[[TracedArray, TracedArray], TracedArray] | None = field(compare=False)
+    strides: Callable[[Strides], Strides | None] = field(compare=False, default=lambda strides: None)
+    key: Any
+
+
+def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
+    """Marks ``x`` as a view of ``of``; of a scalar it is a copy. Without a recipe it cannot be written, nor read after ``of``
+    was written."""
+    if of.literal is not None or not (of.type.shape or of.is_cell):
+        return fresh(x) if x is of else x
+    if x is of:
+        x = TracedArray(of.type, of.frame, of.value, weak=of.weak, loc=user_loc())
+        x.known = of.known
+    x.base, x.recipe, x.seen = of, recipe, of.version
+    x.is_dense = False
+    x.readonly = VIEW if recipe is None else READONLY if recipe.put is None else of.readonly
+    return x
+
+
+@hook("part")
+def _part(x: TracedArray, name: str) -> TracedArray:
+    """The view of the real or the imaginary part of a complex array."""
+
+    def put(base: TracedArray, new: TracedArray) -> TracedArray:
+        other: TracedArray = emit("imag" if name == "real" else "real", base)
+        found: TracedArray = emit("complex", *((new, other) if name == "real" else (other, new)))
+        return found
+
+    if x.literal is not None:
+        return literal(getattr(x.literal, name), None if x.weak else x.type.dtype.part.numpy)
+    weak = "float" if x.weak else ""
+    return view(emit(name, x, weak=weak), x, Recipe(take=lambda base: emit(name, base), put=put, key=name))
+
+
+@hook("refresh")
+def _refresh(x: TracedArray) -> None:
+    """Brings a view up to date with its base, which may be a view itself."""
+    views = [x]
+    while views[-1].base is not None and views[-1].base.base is not None:
+        views.append(views[-1].base)
+    for found in reversed(views):
+        base = found.base
+        assert base is not None
+        if base.version != found.seen:
+            _take_again(found, base)
+
+
+def _take_again(x: TracedArray, base: TracedArray) -> None:
+    if x.recipe is None:
+        error = TraceError("a view is read after its array was written; take the view again after the write, or copy it before")
+        error.origins = error.origins or (x.described("it", (error.file, error.line)),)
+        raise error
+    _set(x, x.recipe.take(base))
+    x.seen = base.version
+
+
+def _set(target: TracedArray, new: TracedArray) -> None:
+    frame = frame_of(new)
+    if target.frame is not frame:
+        frame.written[id(target)] = target
+    target._value, target.frame, target.literal, target.known = frame.lift(new), frame, None, None
+    target.version += 1
+
+
+def root_of(x: TracedArray) -> TracedArray:
+    """The array whose memory a view shows."""
+    while x.base is not None:
+        x = x.base
+    return x
+
+
+def _refuse_outer(target: TracedArray) -> None:
+    """Raises TraceError for a write that cannot leave the current frame."""
+    frame, owner = frame_of(), root_of(target).frame
+    if frame.sealed and owner is not frame:
+        raise TraceError(f"a write into an array from outside {frame.sealed}")
+
+
+def write_back(target: TracedArray, new: TracedArray) -> None:
+    """Gives an array that was written in an inner frame its new value in this one."""
+    _refuse_outer(target)
+    if target.base is None:
+        _set(target, new)
+    else:
+        update(target, new)
+
+
+@hook("update")
+def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
+    """``target[...] = value``: the object stands for a new value from now on, and so does what it is a view of.
+
+    Raises TraceError if it cannot be written, and NumPy's ValueError for an argument that is read-only.
+    """
+    if target.readonly is READONLY:
+        root = root_of(target)
+        if root.readonly is READONLY and root.argument is not None:
+            frame_of(root).root.kept_readonly.add(root.argument)
+        raise ValueError(READONLY)
+    if target.readonly:
+        raise TraceError(f"a write into a traced array: {target.readonly}")
+    _refuse_outer(target)
+    source = as_traced(value)
+    if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
+        raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")
+    if source.weak and not takes_number(target.dtype.kind, source.weak, casting):
+        raise TypeError(f"Cannot cast a Python {source.weak} to {target.dtype!r} according to the rule {casting!r}")
+    new = broadcast_into(convert(source, target.dtype), target.shape)
+    if new is source and target.base is not None:
+        new = fresh(source)  # which may be the base, or show what is written into it
+    base, recipe = target.base, target.recipe
+    if base is not None and recipe is not None and recipe.put is not None:
+        update(base, recipe.put(base, new), casting)
+        target.seen = base.version
+    _set(target, new)

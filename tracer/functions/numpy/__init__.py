@@ -1,0 +1,1 @@
+"""Numpy, a topic a file."""

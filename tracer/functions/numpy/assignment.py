@@ -1,0 +1,142 @@
+"""Writes into arrays that the traced function made: each makes a new value, which the object stands for from then on.
+
+A write into a view goes through to its base; arguments and captured arrays are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.arguments import as_bool, choose_where, remove_axes, reshaped
+from pullback.tracer.arrays.concretize import not_made
+from pullback.tracer.arrays.make import (
+    as_stored,
+    as_traced,
+    broadcast_into,
+    broadcast_to,
+    convert,
+    expand,
+    refuse_sequence,
+    sample_of,
+    static_array,
+    stored,
+    wrapping,
+)
+from pullback.tracer.arrays.promotion import shapes_text
+from pullback.tracer.arrays.tables import implements, register_method
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import update
+from pullback.tracer.functions.numpy.indexing import is_static_mask, new_axes, plan_of, scattered, shape_with, with_basic
+from pullback.tracer.user_code.errors import TraceError
+
+
+def setitem(x: TracedArray, key: Any, value: Any) -> None:
+    """``x[key] = value`` without a traced mask: ``x`` stands for a new value from now on."""
+    if not (x.ndim or x.is_cell):
+        raise TypeError(f"'{x.weak or f'numpy.{x.dtype.name}'}' object does not support item assignment")
+    if isinstance(value, TracedArray) and value.base is x and value.seen == x.version and _is_part(value, key):
+        return
+    if not x.readonly and isinstance(value, list | tuple) and x.dtype.kind in "iu":
+        value = as_stored(value, x.dtype)
+    update(x, x if x.readonly else written(x, key, as_traced(value)), casting="unsafe")
+
+
+def _is_part(value: TracedArray, key: Any) -> bool:
+    """Whether a view is what ``key`` chooses of its base, as in ``x[1:] += 1``."""
+    assert value.base is not None
+    items = key if isinstance(key, tuple) else (key,)
+    if not all(item is None or item is Ellipsis or isinstance(item, int | slice) for item in items):
+        return False
+    return value.recipe is not None and value.recipe.key == plan_of(value.base.shape, key)
+
+
+def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
+    """``x`` as ``x[key] = value`` would leave it."""
+    if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
+        masked = _masked(x, key, stored(value, x.dtype))
+        if masked is not None:
+            return masked
+    plan = plan_of(x.shape, key)
+    if value.weak == "complex" and x.dtype.kind in "iuf":
+        kind = "float" if x.dtype.kind == "f" else "int"
+        ending = "a string or a real number" if kind == "float" else "a string, a bytes-like object or a real number"
+        raise TypeError(f"{kind}() argument must be {ending}, not 'complex'")
+    value = stored(value, x.dtype, is_item=not plan.arrays)
+    if not plan.arrays:
+        shape = [a.count for a in plan.axes if not a.is_int]
+        wanted = shape_with(shape, new_axes(plan))
+        if not wanted and not any(k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
+            refuse_sequence(value, x.dtype)
+        return with_basic(x, plan, broadcast_into(value, wanted))
+    return scattered("scatter_set", x, plan, value)
+
+
+def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None:
+    """``x[mask] = value`` as a choice at every element; None if a static mask needs more."""
+    condition = as_traced(mask)
+    if condition.shape != x.shape[: condition.ndim]:
+        k = next((k for k, n in enumerate(condition.shape) if k >= x.ndim or x.shape[k] != n), 0)
+        raise IndexError(
+            f"boolean index did not match indexed array along axis {k}; size of axis is "
+            f"{x.shape[k] if k < x.ndim else 0} but size of corresponding boolean axis is {condition.shape[k]}"
+        )
+    trailing = x.ndim - condition.ndim
+    extra = value.ndim - trailing
+    if extra > 0:
+        if value.shape[:extra] != (1,) * extra:
+            if isinstance(static_array(mask), np.ndarray):
+                return None
+            raise TraceError(
+                f"a write of values of shape {value.shape} under a traced mask: which value goes where would depend on "
+                "the mask; write np.where(mask, values_of_full_shape, x)"
+            )
+        value = remove_axes(value, range(extra))
+    spread = expand(condition, range(condition.ndim, x.ndim))
+    return choose_where(broadcast_to(spread, x.shape), broadcast_to(value, x.shape), x)
+
+
+# functions that write
+
+
+@register_method("fill")
+def fill(x: TracedArray, value: Any) -> None:
+    # Of a number nothing is filled, as NumPy has it; one on a device is an array, which says that it does not change.
+    if x.ndim or x.is_cell or x.readonly:
+        refuse_sequence(value, x.dtype)
+        update(x, as_stored(value, x.dtype, is_item=True) if not x.readonly else value, casting="unsafe")
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """Write into an array the function made."""
+    source = as_traced(src)
+    if not isinstance(dst, TracedArray):
+        raise not_made("np.copyto into an array that the traced function did not make", "return the value instead")
+    if not (dst.ndim or dst.is_cell or dst.readonly):
+        raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype.name}")
+    if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
+        what = "array data" if source.ndim else "scalar"
+        raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    if source.weak == "complex" and casting == "unsafe":
+        source = wrapping(source)
+    if source.weak:
+        np.copyto(np.empty((1,), dst.dtype), sample_of(source), casting)  # type: ignore[arg-type]  # raises NumPy's error
+    extra = source.ndim - dst.ndim
+    if extra > 0 and set(source.shape[:extra]) == {1}:
+        source = reshaped(source, source.shape[extra:])
+    source = _spread(convert(source, dst.dtype), dst.shape, "input array")
+    if where is not True:
+        source = choose_where(_spread(as_bool(as_traced(where)), dst.shape, "where mask"), source, dst)
+    update(dst, source, "unsafe")
+
+
+def _spread(x: TracedArray, shape: Sequence[int], what: str) -> TracedArray:
+    """``broadcast_to``, with the words of NumPy's copies."""
+    try:
+        return broadcast_to(x, shape)
+    except ValueError:
+        found, wanted = shapes_text([x.shape]), shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast {what} from shape {found} into shape {wanted}") from None

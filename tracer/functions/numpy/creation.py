@@ -1,0 +1,502 @@
+"""Functions that make arrays. Those without traced arguments are reached by name: their twins stand for them in a trace.
+
+zeros, ones, empty, full, eye and identity give traced arrays, which the function may write into; what only counts or
+spaces static numbers (arange, linspace) stays a NumPy array, so that it can still be a static index.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.symbolic import extent_of, lifted, plain
+from pullback.tracer.arrays.arguments import positions, refuse, reshaped, shape_of, xp
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.labelled import Labelled, array_behind
+from pullback.tracer.arrays.make import (
+    as_stored,
+    as_traced,
+    broadcast_into,
+    broadcast_together,
+    cast,
+    convert,
+    created,
+    emit,
+    expand,
+    fresh,
+    full,
+    holds_traced,
+    is_special_array,
+    lies_in_rows,
+    result_type,
+    stored,
+    strides_of,
+    wrapping,
+)
+from pullback.tracer.arrays.masked import Selection
+from pullback.tracer.arrays.replacements import twin
+from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major
+from pullback.tracer.arrays.tables import CLASSES, implements
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import view
+from pullback.tracer.functions.numpy.shape import band
+from pullback.tracer.user_code.errors import TraceError
+
+FLOAT: Any = np.float64
+
+
+def _checked(function: str, order: Any = "C", device: Any = None, subok: Any = True) -> None:
+    refuse(
+        function,
+        order=None if order in ("C", "K", "A", "F", None) else order,
+        device=None if device == "cpu" else device,
+    )
+
+
+def _in_order(order: Any, x: TracedArray, like: TracedArray | None = None) -> TracedArray:
+    """A new array of NumPy's memory order; "K" and "A" are those of ``like``."""
+    found = created(x)
+    found.is_dense = found.ndim < 2 or order == "C" or (order in ("K", "A", None) and (like is None or lies_in_rows(like)))
+    return found
+
+
+@twin(np.zeros)
+@implements(np.zeros)
+def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    _checked("zeros", order, device)
+    return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
+
+
+@twin(np.empty)
+@implements(np.empty)
+def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    _checked("empty", order, device)
+    return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
+
+
+@twin(np.ones)
+@implements(np.ones)
+def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    _checked("ones", order, device)
+    return _in_order(order, full(shape_of(shape), 1, dtype or FLOAT))
+
+
+@twin(np.full)
+@implements(np.full)
+def full_(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> TracedArray:
+    _checked("full", order, device)
+    value = as_traced(fill_value)
+    return _in_order(order, broadcast_into(_converted(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+
+
+@twin(np.eye)
+@implements(np.eye)
+def eye(
+    N: Any,
+    M: Any = None,
+    k: Any = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> TracedArray:
+    _checked("eye", order, device)
+    rows = extent_of(N)
+    columns = rows if M is None else extent_of(M)
+    return cast(band((rows, columns), operator.index(k), "eq"), dtype)
+
+
+@twin(np.identity)
+@implements(np.identity)
+def identity(n: Any, dtype: Any = None, *, like: Any = None) -> TracedArray:
+    return eye(n, dtype=dtype or FLOAT)
+
+
+@twin(np.tri)
+@implements(np.tri)
+def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = None) -> TracedArray:
+    rows = extent_of(N)
+    columns = rows if M is None else extent_of(M)
+    return cast(band((rows, columns), operator.index(k), "le"), dtype)
+
+
+def _converted(value: Any, dtype: Any) -> TracedArray:
+    """A value as NumPy copies it into an array of a dtype; of a Python complex the real part."""
+    x = as_traced(value)
+    return convert(wrapping(x) if x.weak == "complex" else x, dtype)
+
+
+def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray:
+    x = as_traced(a)
+    target = x.dtype if dtype is None else np.dtype(dtype)
+    filled = _converted(value, target)
+    return _in_order(order, broadcast_into(filled, x.shape if shape is None else shape_of(shape)), x)
+
+
+@implements(np.zeros_like)
+def zeros_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> TracedArray:
+    _checked("zeros_like", order, device)
+    return _like(a, 0, dtype, shape, order)
+
+
+@implements(np.empty_like)
+def empty_like(
+    prototype: Any,
+    /,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> TracedArray:
+    _checked("empty_like", order, device)
+    return _like(prototype, 0, dtype, shape, order)
+
+
+@implements(np.ones_like)
+def ones_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> TracedArray:
+    _checked("ones_like", order, device)
+    return _like(a, 1, dtype, shape, order)
+
+
+@implements(np.full_like)
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> TracedArray:
+    _checked("full_like", order, device)
+    return _like(a, fill_value, dtype, shape, order)
+
+
+# twins of *_like for a static prototype: the result must be writable in the trace
+for _original, _twin in (
+    (np.zeros_like, zeros_like),
+    (np.ones_like, ones_like),
+    (np.empty_like, empty_like),
+    (np.full_like, full_like),
+):
+    twin(_original)(_twin)
+
+
+# arrays from what there is
+
+
+def made(found: Any) -> Any:
+    """An array of static values; a traced one in a trace that writes traced values into such arrays."""
+    if not frame_of().root.traces_made or not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+        return found
+    traced = created(as_traced(found))
+    traced.known = (found, frozenset())
+    return traced
+
+
+class _Array(type):
+    """The class of what stands for ``np.ndarray`` in such a trace."""
+
+    def __call__(
+        cls, shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None, order: Any = None
+    ) -> Any:
+        if buffer is not None or strides is not None:
+            raise TraceError("np.ndarray over a buffer, or with strides, cannot be written with traced values; use np.empty")
+        return empty(shape, dtype, order or "C")
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, np.ndarray) or (isinstance(value, TracedArray) and bool(value.ndim or value.is_cell))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, np.ndarray)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(np.ndarray, name)
+
+
+class ArrayTwin(metaclass=_Array):
+    """``np.ndarray``: called, it gives a traced array."""
+
+
+CLASSES[np.ndarray] = ArrayTwin
+
+
+@twin(np.array)
+@implements(np.array)
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: Any = True,
+    order: Any = "K",
+    subok: Any = False,
+    ndmin: int = 0,
+    like: Any = None,
+) -> Any:
+    """Writable if it holds traced values or floats; static integers, bools and other things stay a NumPy array."""
+    if type(object) is Labelled:
+        object = array_behind(object)
+    if isinstance(object, Selection):
+        return object.copy() if dtype is None else object.astype(dtype)
+    if hasattr(type(object), "__array__") and not isinstance(object, np.ndarray | np.generic | TracedArray):
+        object = object.__array__()
+    if not holds_traced(object) and like is None:
+        static = lifted(np.array, object, dtype, ndmin=ndmin)
+        return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else made(static)
+    x = as_traced(object) if dtype is None else as_stored(object, dtype)
+    x = cast(x, x.dtype)
+    if x.ndim < ndmin:
+        x = reshaped(x, (1,) * (ndmin - x.ndim) + x.shape)
+    return _in_order(order, x, x) if copy else x
+
+
+@twin(np.asarray, np.asarray_chkfinite)
+@implements(np.asarray, np.asarray_chkfinite)
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: Any = None,
+    like: Any = None,
+) -> Any:
+    if type(a) is Labelled:
+        a = array_behind(a)
+        if isinstance(a, Selection) and dtype is None and not copy:
+            return a
+    if isinstance(a, np.ndarray) and dtype is None and not copy:
+        return a if not is_special_array(a) else np.asarray(a)
+    if isinstance(a, TracedArray) and not copy:
+        found = stored(a, a.dtype if dtype is None else dtype)
+        return found if found.ndim or found.is_cell else created(found)
+    return array(a, dtype, like=like)
+
+
+@twin(np.asanyarray)
+@implements(np.asanyarray)
+def asanyarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: Any = None,
+    like: Any = None,
+) -> Any:
+    return np.asanyarray(a, dtype) if is_special_array(a) else asarray(a, dtype, order, device=device, copy=copy, like=like)
+
+
+def _any_traced(*values: Any) -> bool:
+    return any(isinstance(v, TracedArray) for v in values)
+
+
+def _lying(a: Any, dtype: Any, lies: Callable[[Sequence[int], Strides], bool]) -> Any:
+    """An array itself if it lies in memory as asked for, else a copy. Where that is not known, what comes cannot be written, nor
+    read after ``a`` was."""
+    found = asarray(a, dtype)
+    if found is not a or not isinstance(a, TracedArray):
+        return found
+    strides = strides_of(a)
+    if strides is None:
+        return view(found, a)
+    if lies(a.shape, strides):
+        return a
+    found = fresh(a)
+    found.is_dense = lies is is_row_major
+    return found
+
+
+@twin(np.ascontiguousarray)
+@implements(np.ascontiguousarray)
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    found = _lying(a, dtype, is_row_major)
+    return found if np.ndim(found) else np.atleast_1d(found)
+
+
+@twin(np.asfortranarray)
+@implements(np.asfortranarray)
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    found = _lying(a, dtype, is_column_major)
+    return found if np.ndim(found) else np.atleast_1d(found)
+
+
+@twin(np.require)
+@implements(np.require)
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+    wanted = {str(r).upper()[:1] for r in requirements or ()}
+    if {"C", "F"} <= wanted:
+        raise ValueError('Cannot specify both "C" and "F" order')
+    if "O" in wanted:
+        return array(a, dtype)
+    if not wanted & {"C", "F"}:
+        return asarray(a, dtype)
+    return _lying(a, dtype, is_column_major if "F" in wanted else is_row_major)
+
+
+@twin(np.arange)
+@implements(np.arange)
+def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, **kwargs: Any) -> Any:
+    """Static bounds only: the number of elements is part of the result's shape."""
+    values = [*args, *kwargs.values()]
+    static = [_static_number(v) for v in values]
+    names = dict(zip(kwargs, static[len(args) :], strict=True))
+    found = lifted(np.arange, *static[: len(args)], dtype=dtype, **names)
+    frame_of().root.counts(plain(found))
+    return made(found) if like is None else as_traced(found)
+
+
+def _static_number(value: Any) -> Any:
+    if not isinstance(value, TracedArray):
+        return value
+    return operator.index(value) if value.dtype.kind in "iu" else float(value)
+
+
+@twin(np.linspace)
+@implements(np.linspace)
+def linspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    if not _any_traced(start, stop):
+        spaced = lifted(xp.linspace, start, stop, extent_of(num), endpoint, retstep, dtype, axis)
+        return (made(spaced[0]), spaced[1]) if retstep else made(spaced)
+    count = operator.index(num)
+    if count < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    ends = as_traced(start), as_traced(stop)
+    first, last = broadcast_together(*(cast(end, result_type(*ends, as_traced(1.0))) for end in ends))
+    delta = last - first
+    place = expand(cast(positions((count,), 0), delta.dtype), range(1, delta.ndim + 1))
+    gaps = count - 1 if endpoint else count
+    step = delta / gaps if gaps else delta * np.nan
+    found = place * expand(step if gaps else delta, (0,)) + expand(first, (0,))
+    if endpoint and count > 1:
+        found = np.concatenate([found[:-1], expand(cast(last, found.dtype), (0,))])
+    if dtype is not None:
+        found = cast(np.floor(found) if np.issubdtype(dtype, np.integer) else found, dtype)
+    found = np.moveaxis(found, 0, axis)
+    return (found, step) if retstep else found
+
+
+@twin(np.logspace)
+@implements(np.logspace)
+def logspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    if not _any_traced(start, stop, base):
+        return made(lifted(np.logspace, start, stop, extent_of(num), endpoint, base, dtype, axis))
+    found = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return found if dtype is None else cast(found, dtype)
+
+
+@twin(np.geomspace)
+@implements(np.geomspace)
+def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+    """Of numbers of one sign, or of complex ones, turned so that the first is positive."""
+    if not _any_traced(start, stop):
+        return lifted(np.geomspace, start, stop, extent_of(num), endpoint, dtype, axis)
+    count = operator.index(num)
+    given = [as_traced(v) for v in (start, stop)]
+    for v in given:
+        emit("check", as_traced(xp.all(v != 0)), error="ValueError", message="Geometric sequence cannot include zero")
+    kind = np.result_type(*(v.dtype if v.literal is None else v.literal for v in given), np.float64)
+    first, last = broadcast_together(*(cast(v, kind) for v in given))
+    sign = xp.sign(first)
+    logs = [xp.log10(v / sign) for v in (first, last)]
+    found = xp.power(10.0, linspace(*logs, count, endpoint)) * sign
+    if count > 0:
+        found = xp.concatenate([expand(first, (0,)), found[1:]])
+    if count > 1 and endpoint:
+        found = xp.concatenate([found[:-1], expand(last, (0,))])
+    found = xp.moveaxis(found, 0, axis)
+    return found if dtype is None else cast(found, dtype)
+
+
+@implements(np.kaiser)
+def kaiser(M: Any, beta: Any) -> Any:
+    count = operator.index(M)
+    if count <= 1:
+        return full((max(count, 0),), 1, np.float64)
+    middle = (count - 1) / 2.0
+    slope = as_traced(beta) * 1.0
+    return xp.i0(slope * np.sqrt(1 - ((lifted(np.arange, count) - middle) / middle) ** 2.0)) / xp.i0(slope)
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[TracedArray, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    rank = len(xi)
+    arrays = [as_traced(x) for x in xi]
+    grids = []
+    for k, x in enumerate(arrays):
+        at = 1 - k if indexing == "xy" and rank > 1 and k < 2 else k
+        flat = reshaped(x, (x.size,))
+        grids.append(expand(flat, [j for j in range(rank) if j != at]))
+    if sparse:
+        return tuple(fresh(g) for g in grids)
+    return tuple(fresh(g) for g in broadcast_together(*grids))
+
+
+@implements(np.vander)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
+    a = as_traced(x)
+    if a.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
+    count = a.size if N is None else operator.index(N)
+    powers = lifted(np.arange, count) if increasing else lifted(np.arange, count)[::-1]
+    a = cast(a, np.result_type(a.dtype, int))
+    columns = [np.ones_like(a) if p == 0 else a ** int(p) for p in powers]
+    return xp.stack(columns, 1)
+
+
+# what is met once, when the function is traced
+
+
+@twin(np.load, np.loadtxt, np.genfromtxt, np.fromfile)
+def from_a_file(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("a file is read once, when the function is traced; read it outside and pass the array")
+
+
+@twin(np.errstate)
+def errstate(**kwargs: Any) -> Any:
+    """A context in which nothing is raised, as in compiled code."""
+    for what, how in kwargs.items():
+        if how in ("raise", "call", "print", "log") or what == "call":
+            raise TraceError(
+                f"np.errstate({what}={how!r}): compiled code neither raises nor reports floating-point errors; "
+                'use "ignore" or "warn"; pb.jit(debug=True) raises at the first step that makes a NaN or an infinity'
+            )
+    return np.errstate(**kwargs)
+
+
+@twin(np.seterr, np.seterrcall)
+def seterr(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("np.seterr changes a setting outside the function; call it outside, or use np.errstate")

@@ -1,0 +1,170 @@
+"""``x.view(dtype)``: the bytes of an array read as another dtype, as a view that can be written.
+
+Complex numbers are pairs of floats, which have derivatives; integers in the place of floats are bits, which have none: floats
+made of the bits of other floats are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import Instruction, Value
+from pullback.ir.core.types import ArrayType
+from pullback.tracer.arrays.arguments import remove_axes, reshaped, xp
+from pullback.tracer.arrays.concretize import any_value
+from pullback.tracer.arrays.frame import Frame, frame_of
+from pullback.tracer.arrays.literals import element_of, refuse_dtype
+from pullback.tracer.arrays.make import cast, emit, expand, strides_of
+from pullback.tracer.arrays.strides import Strides
+from pullback.tracer.arrays.tables import register_method
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import Recipe, view
+from pullback.tracer.user_code.errors import TraceError
+
+OF_BITS = (
+    "floats made of the bits of other floats, which have no derivative, or of ints that a loop carries; write np.abs, "
+    "np.signbit, np.copysign, np.frexp, np.ldexp or np.nextafter, or view the bits outside the traced function"
+)
+
+
+@register_method("view")
+def view_method(a: TracedArray, dtype: Any = None, type: Any = None) -> TracedArray:
+    """The array's memory as another dtype, or as it is."""
+    if a.weak:
+        getattr(any_value(a), "view")  # noqa: B009 - raises Python's AttributeError
+    if isinstance(dtype, _TYPE) and issubclass(dtype, np.ndarray):
+        dtype, type = None, dtype
+    if type not in (None, np.ndarray):
+        raise TraceError(f"a view of a traced array as {type.__name__} is not supported; use the plain array")
+    target = a.dtype if dtype is None else _target(dtype)
+    if target == a.dtype:
+        same = Recipe(take=lambda base: base, put=lambda base, new: new, strides=lambda strides: strides, key="view")
+        return view(a, a, same)
+    _check(a, target)
+    source, shape = a.dtype, a.shape
+    recipe = Recipe(
+        take=lambda base: _reinterpreted(base, target),
+        put=lambda base, new: reshaped(_reinterpreted(new, source), shape),
+        strides=_strides(source, target),
+        key=("view", target.str),
+    )
+    return view(_reinterpreted(a, target), a, recipe)
+
+
+_TYPE = type
+
+
+def _target(dtype: Any) -> np.dtype[Any]:
+    found = np.dtype(dtype)
+    refuse_dtype(found, "a view")
+    if not found.isnative:
+        raise TraceError(f"a view of a traced array as {found.str}, of the other byte order; write x.byteswap() and view that")
+    return element_of(found).numpy
+
+
+def _check(a: TracedArray, target: np.dtype[Any]) -> None:
+    """Raises NumPy's errors of a view, and a TraceError where it is not supported."""
+    old, new = a.dtype.itemsize, target.itemsize
+    if target.kind == "b":
+        raise TraceError("a view of a traced array as bools, whose bytes may be other than 0 and 1; write x != 0")
+    if old == new:
+        return
+    if not a.ndim:
+        raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is unchanged")
+    if a.shape[-1] != 1 and a.size != 0:
+        strides = strides_of(a)
+        if strides is None:
+            raise TraceError("a view with elements of another size of an array whose order in memory is not known; view x.copy()")
+        if strides[-1] != 1:
+            raise ValueError("To change to a dtype of a different size, the last axis must be contiguous")
+    if new < old and old % new:
+        raise ValueError("When changing to a smaller dtype, its size must be a divisor of the size of original dtype")
+    if new > old and a.shape[-1] * old % new:
+        of = "of the total size in bytes of the last axis of the array."
+        raise ValueError(f"When changing to a larger dtype, its size must be a divisor {of}")
+
+
+def _strides(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Strides], Strides | None]:
+    old, new = source.itemsize, target.itemsize
+    return lambda strides: strides if old == new else (*(s * old // new for s in strides[:-1]), 1)
+
+
+def _reinterpreted(x: TracedArray, target: np.dtype[Any]) -> TracedArray:
+    """The bytes of each row of the last axis as another dtype."""
+    if not x.ndim:
+        return remove_axes(_reinterpreted(expand(x, (0,)), target), (0,))
+    last = x.ndim - 1
+    part = np.dtype(f"f{target.itemsize // 2}") if target.kind == "c" else target
+    if x.dtype.kind == "c" and x.dtype != target:
+        x = _joined([x.real, x.imag])
+    if x.dtype not in (part, target):
+        x = _with_bits(x, part)
+    if target.kind == "c" and x.dtype.kind != "c":
+        pairs = reshaped(x, (*x.shape[:last], x.shape[last] // 2, 2))
+        x = emit("complex", pairs[..., 0], pairs[..., 1])
+    return x
+
+
+def _joined(parts: list[Any]) -> TracedArray:
+    """Elements of several arrays in turn along the last axis."""
+    stacked = xp.stack(parts, axis=-1)
+    return reshaped(stacked, (*stacked.shape[:-2], stacked.shape[-2] * len(parts)))
+
+
+def _with_bits(x: TracedArray, target: np.dtype[Any]) -> TracedArray:
+    """Floats, ints or bools by their bits, the low ones first."""
+    old, new = x.dtype.itemsize, target.itemsize
+    bits: Any = (
+        cast(x, np.uint8) if x.dtype.kind == "b" else x if x.dtype.kind == "u" else emit("bitcast", x, dtype=f"u{8 * old}")
+    )
+    if new < old:
+        bits = _joined([cast(bits >> (8 * new * k), np.dtype(f"u{new}")) for k in range(old // new)])
+    elif new > old:
+        rows = reshaped(bits, (*bits.shape[:-1], bits.shape[-1] * old // new, new // old))
+        wide: Any = cast(rows, np.dtype(f"u{new}"))
+        bits = functools.reduce(lambda a, b: a | b, (wide[..., k] << (8 * old * k) for k in range(new // old)))
+    if target.kind == "u":
+        return cast(bits, target)
+    if target.kind == "f" and _has_bits_of_floats(bits):
+        raise TraceError(OF_BITS)
+    found: TracedArray = emit("bitcast", bits, dtype=target)
+    return found
+
+
+def _has_bits_of_floats(x: TracedArray) -> bool:
+    """Whether ints may come from the bits of floats: by the instructions that lead to them; yes where a loop carries them."""
+    return x.literal is None and _leads_to_bits(x.value, x.frame or frame_of(x))
+
+
+def _leads_to_bits(value: Value, frame: Frame) -> bool:
+    makers = {result: i for i in frame.builder.instructions for result in i.results}
+    seen, open_ = set[Value](), [value]
+    while open_:
+        value = open_.pop()
+        if value in seen or not _is_whole(value):
+            continue
+        seen.add(value)
+        maker = makers.get(value)
+        if maker is not None:
+            if _takes_bits(maker):
+                return True
+            open_ += maker.operands
+        elif frame.parent is not None:
+            outer = frame.given.get(value)
+            if not isinstance(outer, tuple) or _leads_to_bits(*outer):
+                return True
+    return False
+
+
+def _takes_bits(instruction: Instruction) -> bool:
+    if instruction.op.name == "bitcast" and not _is_whole(instruction.operands[0]):
+        return True
+    return any(_takes_bits(i) for block in instruction.regions for i in block.instructions)
+
+
+def _is_whole(value: Value) -> bool:
+    return isinstance(value.type, ArrayType) and value.type.dtype.kind in "iub"

@@ -1,0 +1,486 @@
+"""Indexing: basic and advanced keys, and reading by them.
+
+A key is read once into a ``Plan``: what each axis does, by NumPy's rules. Ints and slices become slice, flip and squeeze;
+index arrays become one gather, with a check that they are in range; static masks become index arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import Instruction, Value
+from pullback.ir.shapes.symbolic import as_int, extent_of, is_size, lifted, sizes_in
+from pullback.ir.shapes.symbolic_arrays import Made
+from pullback.tracer.arrays.arguments import axis_list, axis_of, permute, positions, remove_axes, shape_of
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.make import (
+    OUT_OF_BOUNDS,
+    as_traced,
+    broadcast_into,
+    broadcast_together,
+    cast,
+    created,
+    emit,
+    expand,
+    fresh,
+    full,
+    literal,
+    static_array,
+    static_ints,
+)
+from pullback.tracer.arrays.masked import DATA_DEPENDENT
+from pullback.tracer.arrays.promotion import shapes_text
+from pullback.tracer.arrays.strides import Strides
+from pullback.tracer.arrays.tables import implements
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import Recipe, view
+from pullback.tracer.user_code.errors import TraceError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """What a key does with one axis: a slice, an int (``index`` alone), or an index array (``array``)."""
+
+    start: int
+    step: int
+    count: int
+    is_int: bool = False
+    array: TracedArray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A key over an array. ``order`` has, from the left, an axis number, or None for a new axis, or ``...``."""
+
+    axes: tuple[_Axis, ...]
+    order: tuple[Any, ...]
+
+    @property
+    def arrays(self) -> list[int]:
+        return [k for k, a in enumerate(self.axes) if a.array is not None]
+
+    @property
+    def ints(self) -> list[int]:
+        return [k for k, a in enumerate(self.axes) if a.is_int]
+
+
+# reading a key
+
+
+def _normal(item: Any) -> Any:
+    """An entry of a key as int, slice, None, Ellipsis, static array or traced array."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, bool | np.bool_):
+        raise TraceError(f"an index that is the bool {item}; use np.where, or x[None] for a new axis")
+    if isinstance(item, TracedArray):
+        return _normal_traced(item)
+    if isinstance(item, list | tuple) and any(isinstance(e, TracedArray) for e in item):
+        return _normal_traced(as_traced(list(item)))
+    if isinstance(item, int | np.integer):
+        return as_int(item)
+    if type(item) is Made:
+        return _normal_made(item)
+    if isinstance(item, list | tuple | np.ndarray):
+        array = np.asarray(item)
+        if array.size == 0 and not isinstance(item, np.ndarray):
+            array = array.astype(np.int64)
+        if array.dtype.kind in "iu":
+            return int(array) if array.ndim == 0 else array
+        if array.dtype.kind == "b" and array.ndim:
+            return array
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    if hasattr(item, "__index__"):
+        return operator.index(item)
+    raise IndexError(_NO_INDEX)
+
+
+def _normal_made(item: Made) -> Any:
+    """An array that NumPy made of sizes, of integers, stays one; a mask is a static array."""
+    if item.dtype.kind in "iu":
+        return as_int(item[()]) if item.ndim == 0 else item
+    return _normal(item.pinned())
+
+
+_NO_INDEX = (
+    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
+)
+
+
+def _normal_traced(item: TracedArray) -> Any:
+    if item.dtype.kind == "b":
+        mask = static_array(item)
+        if isinstance(mask, np.ndarray) and mask.ndim:
+            return mask
+        raise TraceError(f"an index that is a traced mask: {DATA_DEPENDENT}")
+    if item.dtype.kind not in "iu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type" if item.ndim else _NO_INDEX)
+    if item.known is not None and not item.known[1]:
+        return _normal(item.known[0])
+    return as_int(item.literal) if item.literal is not None else cast(item, np.int64)
+
+
+def _unmasked(items: Sequence[Any], shape: Sequence[int], is_scalar: bool = False) -> list[Any]:
+    """Masks written as index arrays, and the ellipsis and missing axes as slices (an Ellipsis stays as a mark)."""
+    used = sum(_consumes(item) for item in items)
+    if used > len(shape):
+        if is_scalar:
+            raise IndexError("invalid index to scalar variable.")
+        raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed")
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if not any(item is Ellipsis for item in items):
+        items = [*items, Ellipsis]
+    found: list[Any] = []
+    axis = 0
+    for item in items:
+        if item is Ellipsis:
+            rest = len(shape) - used
+            found += [Ellipsis] if not rest else [slice(None)] * rest
+            axis += rest
+            continue
+        if isinstance(item, np.ndarray) and item.dtype.kind == "b":
+            mask_mismatch(shape, item.shape, axis)
+            found += item.nonzero()
+        else:
+            found.append(item)
+        axis += _consumes(item)
+    return found
+
+
+def mask_mismatch(shape: Sequence[int], mask: Sequence[int], axis: int) -> None:
+    """Raises NumPy's IndexError if a mask does not fit the axes from ``axis`` on."""
+    for k, n in enumerate(mask, axis):
+        if shape[k] != n:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {k}; size of axis is "
+                f"{shape[k]} but size of corresponding boolean axis is {n}"
+            )
+
+
+def _consumes(item: Any) -> int:
+    """How many axes an entry of a key uses."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype.kind == "b" else 1
+
+
+def is_static_mask(key: Any) -> bool:
+    return isinstance(key, np.ndarray) and key.dtype.kind == "b"
+
+
+def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
+    """What an index takes of an array; ``is_scalar``: of a scalar, whose error is another one."""
+    items = [_normal(item) for item in (key if isinstance(key, tuple) else (key,))]
+    axes: list[_Axis] = []
+    order: list[Any] = []
+    for item in _unmasked(items, shape, is_scalar):
+        if item is None or item is Ellipsis:
+            order.append(item)
+            continue
+        axis = len(axes)
+        order.append(axis)
+        axes.append(_axis(item, axis, shape[axis]))
+    return Plan(axes=tuple(axes), order=tuple(order))
+
+
+def _axis(item: Any, axis: int, n: int) -> _Axis:
+    if isinstance(item, slice):
+        start, stop, step = _bounds(item, n)
+        count = len(range(start, stop, step)) if sizes_in((start, stop)) is None else _count(start, stop, step)
+        return _Axis(start=start if count else 0, step=step if step == 1 or count > 1 else 1, count=count)
+    if isinstance(item, int):
+        if not -n <= item < n:
+            raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
+        return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
+    if isinstance(item, np.ndarray):
+        if item.size and not (as_int(item.min()) >= -n and as_int(item.max()) < n):
+            outside = item[(item < -n) | (item >= n)]
+            raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
+        return _Axis(start=0, step=1, count=n, array=_positions(lifted(_as_index, item)))
+    check_range(item, axis, n)
+    return _Axis(start=0, step=1, count=n, array=item)
+
+
+def _bounds(item: slice, n: int) -> tuple[int, int, int]:
+    """``item.indices(n)``, of sizes too."""
+    if not is_size(n) and sizes_in((item.start, item.stop, item.step)) is None:
+        return item.indices(n)
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    ends = []
+    for end, default in ((item.start, low if step > 0 else high), (item.stop, high if step > 0 else low)):
+        if end is None:
+            ends.append(default)
+            continue
+        place = extent_of(end)
+        if place < 0:
+            place = place + n
+            ends.append(place if place >= low else low)
+        else:
+            ends.append(place if place <= high else high)
+    return ends[0], ends[1], step
+
+
+def _count(start: int, stop: int, step: int) -> int:
+    """``len(range(start, stop, step))``, of sizes too."""
+    reach, stride = (stop - start, step) if step > 0 else (start - stop, -step)
+    if reach <= 0:
+        return 0
+    return reach if stride == 1 else (reach + stride - 1) // stride
+
+
+def _positions(item: np.ndarray[Any, Any]) -> TracedArray:
+    """A static index array; as what counts along an axis, where that is all it does."""
+    axis = frame_of().root.counted_axis(item)
+    return as_traced(item) if axis is None else positions(item.shape, axis)
+
+
+def _as_index(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return item.astype(np.int64, copy=False)
+
+
+def check_range(index: TracedArray, axis: int, n: int) -> None:
+    """Emit the check that every index is in -n ... n - 1."""
+    low, high = full(index.shape, -n, np.int64), full(index.shape, n, np.int64)
+    inside = emit("bitand", emit("ge", index, low), emit("lt", index, high))
+    emit("check", inside, error="IndexError", message=f"{_OUT_OF_RANGE} {axis}")
+
+
+_OUT_OF_RANGE = "an index is out of bounds for axis"
+
+
+def range_message(message: str, condition: Value, ran: Mapping[Value, tuple[Instruction, Sequence[Any], Any]]) -> str:
+    """What NumPy says of the index that a failed check found out of range; of another check its own message.
+
+    ``condition`` is what the check read; ``ran`` has for each value the instruction that made it, its operands and the value.
+    """
+    if message.startswith(OUT_OF_BOUNDS) and condition in ran:
+        return _bounds_message(message, condition, ran)
+    if not message.startswith(_OUT_OF_RANGE) or condition not in ran:
+        return message
+    made, _, inside = ran[condition]
+    while made.op.name == "bitor":  # or the row does not count
+        made, _, _ = ran[made.operands[0]]
+    _, (index, size), _ = ran[made.operands[1]]
+    outside = np.asarray(index)[~np.asarray(inside)]
+    return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
+
+
+def _bounds_message(message: str, condition: Value, ran: Mapping[Value, tuple[Instruction, Sequence[Any], Any]]) -> str:
+    """What NumPy says of the Python integer that a failed check found out of bounds."""
+    _, _, inside = ran[condition]
+    made, operands, _ = ran[condition]
+    while made.op.name in ("bitor", "bitand"):  # or the row does not count; both bounds
+        made, operands, _ = ran[made.operands[0]]
+    outside = np.broadcast_to(operands[0], np.shape(inside))[~np.asarray(inside)]
+    return f"Python integer {int(outside.flat[0])} {message.removeprefix('a Python integer is ')}"
+
+
+# the part that ints and slices choose
+
+
+def part_of(x: TracedArray, plan: Plan) -> TracedArray:
+    """Slices, flips and ints done; index arrays not yet, new axes neither."""
+    start, step, shape, flips = _slices(x.shape, plan)
+    if any(start) or any(s != 1 for s in step) or shape != x.shape:
+        x = emit("slice", x, start=start, step=step, shape=shape)
+    if flips:
+        x = emit("flip", x, axes=flips)
+    return remove_axes(x, plan.ints)
+
+
+def _slices(shape: Sequence[int], plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Start, step and shape of the slice op, and the axes to flip after it."""
+    first = [a.start if a.step > 0 else a.start + (a.count - 1) * a.step for a in plan.axes]
+    flips = tuple(k for k, a in enumerate(plan.axes) if a.step < 0)
+    return tuple(first), tuple(abs(a.step) for a in plan.axes), tuple(a.count for a in plan.axes), flips
+
+
+def with_part(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with the part that ``_part`` gives replaced."""
+    start, step, shape, flips = _slices(x.shape, plan)
+    value = expand(value, plan.ints)
+    if flips:
+        value = emit("flip", value, axes=flips)
+    if shape == x.shape:
+        return value
+    found: TracedArray = emit("slice_set", x, value, start=start, step=step)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gather:
+    """Index arrays over a part: their axes there, the common shape, and how gather's axes become the result's."""
+
+    axes: tuple[int, ...]
+    indices: list[TracedArray]
+    perm: tuple[int, ...]
+    new: tuple[int, ...]
+
+
+def gather_of(plan: Plan) -> _Gather:
+    """NumPy's rule: neighbouring index arrays leave their axes in place, separated ones put them first."""
+    arrays = plan.arrays
+    given = [array for k in arrays if (array := plan.axes[k].array) is not None]
+    try:
+        indices = broadcast_together(*given)
+    except ValueError:
+        shapes = shapes_text([a.shape for a in given])
+        raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes} ") from None
+    kept = [k for k in range(len(plan.axes)) if k not in plan.ints]
+    fancy = [p for p, k in enumerate(plan.order) if isinstance(k, int) and (k in arrays or k in plan.ints)]
+    rank = indices[0].ndim
+    together = fancy == list(range(fancy[0], fancy[-1] + 1))
+    stays = [k for k in plan.order if k is None or (k is not Ellipsis and k in kept and k not in arrays)]
+    split = sum(k is None or (k is not Ellipsis and k in kept) for k in plan.order[: fancy[0]]) if together else 0
+    before, after = stays[:split], stays[split:]
+    tokens = [*before, *[Ellipsis] * rank, *after]
+    count = sum(k is not None for k in before)
+    rest = len(kept) - len(arrays)
+    perm = [*range(rank, rank + count), *range(rank), *range(rank + count, rank + rest)]
+    return _Gather(
+        axes=tuple(kept.index(k) for k in arrays),
+        indices=indices,
+        perm=tuple(perm),
+        new=tuple(p for p, k in enumerate(tokens) if k is None),
+    )
+
+
+def new_axes(plan: Plan) -> list[int]:
+    """Positions of new axes in the result of a key without index arrays."""
+    tokens = [k for k in plan.order if k is None or (k is not Ellipsis and k not in plan.ints)]
+    return [p for p, k in enumerate(tokens) if k is None]
+
+
+def getitem(x: TracedArray, key: Any) -> TracedArray:
+    """``x[key]`` without a traced mask. Raises IndexError as NumPy."""
+    plan = plan_of(x.shape, key, is_scalar=not x.is_cell and not x.ndim)
+    has_rest = any(item is Ellipsis for item in (key if isinstance(key, tuple) else (key,)))
+    if not plan.arrays:
+        found = _basic(x, plan)
+        known = None if x.known is None or x.known[1] else x.known[0][key]
+        if not (found.ndim or has_rest):
+            if known is not None:
+                return literal(known, x.dtype)
+            return fresh(found) if found is x else found
+        if known is not None:
+            found.known = (known, frozenset())
+        recipe = Recipe(
+            take=lambda base: _basic(base, plan),
+            put=lambda base, new: with_basic(base, plan, new),
+            strides=lambda strides: _basic_strides(strides, plan),
+            key=plan,
+        )
+        shown = view(found, x, recipe)
+        return shown if shown.ndim or shown.is_cell else created(shown)
+    found = _gathered(x, plan)
+    if any(a.array is not None and a.array.ndim for a in plan.axes) or not (found.ndim or has_rest):
+        return found
+    recipe = Recipe(
+        take=lambda base: _gathered(base, plan), put=lambda base, new: scattered("scatter_set", base, plan, new), key=object()
+    )
+    return view(found, x, recipe)
+
+
+def _gathered(x: TracedArray, plan: Plan) -> TracedArray:
+    """``x[key]`` with index arrays."""
+    how = gather_of(plan)
+    found = emit("gather", part_of(x, plan), *how.indices, axes=how.axes)
+    return expand(permute(found, how.perm), how.new)
+
+
+def _basic(x: TracedArray, plan: Plan) -> TracedArray:
+    """``x[key]`` without index arrays."""
+    return expand(part_of(x, plan), new_axes(plan))
+
+
+def _basic_strides(strides: Strides, plan: Plan) -> Strides:
+    kept = [k for k in plan.order if k is None or (k is not Ellipsis and not plan.axes[k].is_int)]
+    return tuple(0 if k is None else strides[k] * plan.axes[k].step for k in kept)
+
+
+def with_basic(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with ``_basic(x, plan)`` replaced by a value of its shape."""
+    return with_part(x, plan, remove_axes(value, new_axes(plan)))
+
+
+def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
+    """``x`` with a value written, or added, at index arrays."""
+    how = gather_of(plan)
+    base = part_of(x, plan)
+    rest = tuple(n for k, n in enumerate(base.shape) if k not in how.axes)
+    gathered = how.indices[0].shape + rest
+    target = shape_with([gathered[k] for k in how.perm], how.new)
+    back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
+    try:
+        value = broadcast_into(value, target)
+    except ValueError:
+        found, wanted = shapes_text([value.shape]), shapes_text([target])
+        raise ValueError(
+            f"shape mismatch: value array of shape {found} could not be broadcast to indexing result of shape {wanted}"
+        ) from None
+    value = permute(remove_axes(value, how.new), back)
+    return with_part(x, plan, emit(op, base, *how.indices, value, axes=how.axes))
+
+
+def shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
+    found = list(shape)
+    for axis in new:
+        found.insert(axis, 1)
+    return tuple(found)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> TracedArray:
+    """A view that cannot be written."""
+    if writeable:
+        raise TraceError("a sliding_window_view with writeable=True: its elements overlap; write into the array itself")
+    a = as_traced(x)
+    sizes = shape_of(window_shape)
+    if axis is None:
+        axes = list(range(a.ndim))
+        if len(sizes) != a.ndim:
+            raise ValueError(
+                "Since axis is `None`, must provide window_shape for all dimensions of `x`; "
+                f"got {len(sizes)} window_shape elements and `x.ndim` is {a.ndim}."
+            )
+    else:
+        axis = static_ints(axis)
+        axes = [axis_of(axis, a.ndim)] if isinstance(axis, int) else list(axis_list(axis, a.ndim))
+        if len(sizes) != len(axes):
+            raise ValueError(
+                "Must provide matching length window_shape and axis; "
+                f"got {len(sizes)} window_shape elements and {len(axes)} axes elements."
+            )
+    if any(n < 0 for n in sizes):
+        raise ValueError("`window_shape` cannot contain negative values")
+    counts = list(a.shape)
+    for k, n in zip(axes, sizes, strict=True):
+        if counts[k] < n:
+            raise ValueError("window shape cannot be larger than input array shape")
+        counts[k] -= n - 1
+    recipe = Recipe(
+        take=lambda base: _windows(base, axes, sizes),
+        put=None,
+        strides=lambda strides: (*strides, *(strides[k] for k in axes)),
+        key=("windows", sizes, tuple(axes)),
+    )
+    return view(_windows(a, axes, sizes), a, recipe)
+
+
+def _windows(x: TracedArray, axes: Sequence[int], sizes: Sequence[int]) -> TracedArray:
+    """The windows along one axis after another."""
+    for k, n in zip(axes, sizes, strict=True):
+        found = emit("windows", x, axis=k, shape=(*x.shape[:k], x.shape[k] - n + 1, n, *x.shape[k + 1 :]))
+        x = permute(found, [*(a for a in range(found.ndim) if a != k + 1), k + 1])
+    return x

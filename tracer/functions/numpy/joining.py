@@ -1,0 +1,173 @@
+"""Joining and splitting arrays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.symbolic import extent_of
+from pullback.tracer.arrays.arguments import axis_of, existing, reshaped, xp
+from pullback.tracer.arrays.make import as_traced, cast, emit, expand, promote
+from pullback.tracer.arrays.tables import implements
+from pullback.tracer.arrays.traced import TracedArray
+
+
+def arrays_of(values: Any) -> list[TracedArray]:
+    """The arrays of a sequence, or the rows of an array."""
+    return [as_traced(v) for v in values]
+
+
+def _common(arrays: Sequence[TracedArray], dtype: Any, casting: str) -> list[TracedArray]:
+    """The arrays in the dtype they are joined in."""
+    if dtype is None:
+        return promote(*arrays)
+    target = np.dtype(dtype)
+    for a in arrays:
+        if not np.can_cast(a.dtype, target, casting):  # type: ignore[arg-type]
+            raise TypeError(f"Cannot cast array data from {a.dtype!r} to {target!r} according to the rule '{casting}'")
+    return [cast(a, target) for a in arrays]
+
+
+@implements(np.concatenate)
+def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
+    found = arrays_of(arrays)
+    if not found:
+        raise ValueError("need at least one array to concatenate")
+    if axis is None:
+        found, axis = [reshaped(a, (a.size,)) for a in found], 0
+    if found[0].ndim == 0:
+        raise ValueError("zero-dimensional arrays cannot be concatenated")
+    at = axis_of(axis, found[0].ndim)
+    _check_shapes(found, at)
+    found = _common(found, dtype, casting)
+    starts = [0, *itertools.accumulate(a.shape[at] for a in found)]
+    shape = list(found[0].shape)
+    shape[at] = starts.pop()
+    result = emit("concat", *found, axis=at, starts=tuple(starts), shape=tuple(shape))
+    assert isinstance(result, TracedArray)
+    return result
+
+
+def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
+    """Raise NumPy's ValueError unless the arrays fit end to end."""
+    first = arrays[0]
+    for k, a in enumerate(arrays):
+        if a.ndim != first.ndim:
+            raise ValueError(
+                "all the input arrays must have same number of dimensions, but the array "
+                f"at index 0 has {first.ndim} dimension(s) and the array at index {k} has {a.ndim} dimension(s)"
+            )
+        for d, (n, m) in enumerate(zip(first.shape, a.shape, strict=True)):
+            if n != m and d != axis:
+                raise ValueError(
+                    "all the input array dimensions except for the concatenation axis must match exactly, but along "
+                    f"dimension {d}, the array at index 0 has size {n} and the array at index {k} has size {m}"
+                )
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
+    found = arrays_of(arrays)
+    if not found:
+        raise ValueError("need at least one array to stack")
+    if any(a.shape != found[0].shape for a in found):
+        raise ValueError("all input arrays must have the same shape")
+    at = axis_of(axis, found[0].ndim + 1)
+    return concatenate([expand(a, (at,)) for a in found], at, dtype=dtype, casting=casting)
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
+    rows = [xp.atleast_2d(a) for a in arrays_of(tup)]
+    return concatenate(rows, 0, dtype=dtype, casting=casting)
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
+    found = [xp.atleast_1d(a) for a in arrays_of(tup)]
+    return concatenate(found, 0 if found and found[0].ndim == 1 else 1, dtype=dtype, casting=casting)
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> TracedArray:
+    return concatenate([np.atleast_3d(a) for a in arrays_of(tup)], 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> TracedArray:
+    found = arrays_of(tup)
+    return concatenate([a if a.ndim >= 2 else reshaped(a, (a.size, 1)) for a in found], 1)
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: Any = None) -> TracedArray:
+    return concatenate([as_traced(arr), as_traced(values)], axis)
+
+
+# splitting
+
+
+def _pieces(x: TracedArray, bounds: Sequence[int], axis: int) -> list[TracedArray]:
+    """The parts between neighbouring bounds, counted and clipped as slices do."""
+    found = []
+    for low, high in itertools.pairwise(bounds):
+        found.append(x[(slice(None),) * axis + (slice(low, high),)])
+    return found
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[TracedArray]:
+    x = as_traced(ary)
+    at = axis_of(axis, x.ndim)
+    n = x.shape[at]
+    if np.ndim(indices_or_sections):
+        return _pieces(x, [0, *(extent_of(k) for k in indices_or_sections), n], at)
+    sections = extent_of(indices_or_sections)
+    if sections <= 0:
+        raise ValueError("number sections must be larger than 0.")
+    each, extra = divmod(n, sections)
+    return _pieces(x, [k * each + min(k, extra) for k in range(sections + 1)], at)
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[TracedArray]:
+    x = as_traced(ary)
+    if not np.ndim(indices_or_sections) and x.shape[axis_of(axis, x.ndim)] % extent_of(indices_or_sections):
+        raise ValueError("array split does not result in an equal division")
+    return array_split(x, indices_or_sections, axis)
+
+
+@implements(np.hsplit)
+def hsplit(ary: Any, indices_or_sections: Any) -> list[TracedArray]:
+    x = as_traced(ary)
+    if x.ndim == 0:
+        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
+    return split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
+
+
+@implements(np.vsplit)
+def vsplit(ary: Any, indices_or_sections: Any) -> list[TracedArray]:
+    x = as_traced(ary)
+    if x.ndim < 2:
+        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
+    return split(x, indices_or_sections, 0)
+
+
+@implements(np.dsplit)
+def dsplit(ary: Any, indices_or_sections: Any) -> list[TracedArray]:
+    x = as_traced(ary)
+    if x.ndim < 3:
+        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
+    return split(x, indices_or_sections, 2)
+
+
+@implements(*existing("unstack"))
+def unstack(x: Any, /, *, axis: Any = 0) -> tuple[TracedArray, ...]:
+    a = as_traced(x)
+    if a.ndim == 0:
+        raise ValueError("Input array must be at least 1-d.")
+    at = axis_of(axis, a.ndim)
+    return tuple(a[(slice(None),) * at + (k,)] for k in range(a.shape[at]))

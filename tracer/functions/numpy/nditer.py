@@ -1,0 +1,121 @@
+"""``np.nditer`` over traced arrays: element by element, in row-major order; its elements are views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.make import as_traced, broadcast_shapes, holds_traced, lies_in_rows, result_type
+from pullback.tracer.arrays.replacements import twin
+from pullback.tracer.arrays.traced import READONLY, TracedArray
+from pullback.tracer.functions.numpy.creation import empty
+from pullback.tracer.user_code.errors import TraceError
+
+_INSTEAD = "loop over the array, np.ndindex of its shape, or np.ndenumerate"
+_FLAGS = frozenset({"multi_index", "c_index", "refs_ok", "zerosize_ok", "copy_if_overlap"})
+_WRITES = frozenset({"readwrite", "writeonly"})
+
+
+class Nditer:
+    """An iterator over several arrays at once, broadcast against each other."""
+
+    def __init__(self, op: Any, flags: Any = (), op_flags: Any = None, op_dtypes: Any = None, order: str = "K",
+                 casting: str = "safe", **kwargs: Any) -> None:  # fmt: skip
+        wanted = [f for f in flags or () if f not in _FLAGS]
+        given = [*wanted, *(f"{k}=" for k, v in kwargs.items() if v is not None), *(["op_dtypes="] if op_dtypes else [])]
+        if given:
+            raise TraceError(f"np.nditer of traced arrays with {', '.join(given)}; {_INSTEAD}")
+        several = isinstance(op, list | tuple)
+        operands = list(op) if several else [op]
+        each = op_flags or [["writeonly", "allocate"] if o is None else ["readonly"] for o in operands]
+        if isinstance(each[0], str):
+            each = [each] * len(operands)
+        arrays = [None if o is None else as_traced(o) for o in operands]
+        there = [a for a in arrays if a is not None]
+        self.shape = broadcast_shapes(*(a.shape for a in there))
+        if 0 in self.shape and "zerosize_ok" not in flags:
+            raise ValueError("Iteration of zero-sized operands is not enabled")
+        if not all(map(lies_in_rows, there)) and order != "C":
+            raise TraceError(
+                f"np.nditer in the memory order of an array that is not in row-major order; use order='C', or {_INSTEAD}"
+            )
+        made = result_type(*there)
+        self.operands = tuple(empty(self.shape, made) if a is None else a for a in arrays)
+        self._readonly = [not _WRITES & set(f) for f in each]
+        self._several = several and len(operands) > 1
+        self._places = list(np.ndindex(*self.shape))
+        self._flags = frozenset(flags or ())
+        self.ndim, self.nop, self.itersize = len(self.shape), len(operands), math.prod(self.shape)
+        self.reset()
+
+    def reset(self) -> None:
+        self._at, self._started = 0, False
+
+    def __enter__(self) -> Nditer:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What was written is written already."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self._at += self._started
+        self._started = True
+        if self.finished:
+            raise StopIteration
+        return self.value
+
+    def iternext(self) -> bool:
+        self._at += 1
+        return not self.finished
+
+    @property
+    def finished(self) -> bool:
+        return self._at >= len(self._places)
+
+    @property
+    def multi_index(self) -> tuple[int, ...]:
+        if "multi_index" not in self._flags:
+            raise ValueError("Iterator is not tracking a multi-index")
+        return self._places[self._at]
+
+    @property
+    def index(self) -> int:
+        if "c_index" not in self._flags:
+            raise ValueError("Iterator does not have an index")
+        return self._at
+
+    @property
+    def value(self) -> Any:
+        found = tuple(self._element(k) for k in range(self.nop))
+        return found if self._several else found[0]
+
+    def __len__(self) -> int:
+        return self.nop
+
+    def __getitem__(self, k: int) -> Any:
+        return self._element(range(self.nop)[k])
+
+    def __setitem__(self, k: int, value: Any) -> None:
+        self._element(range(self.nop)[k])[...] = value
+
+    def _element(self, k: int) -> TracedArray:
+        x = self.operands[k]
+        place: Sequence[int] = self._places[self._at][len(self.shape) - x.ndim :]
+        found = x[(*(i if n > 1 else 0 for i, n in zip(place, x.shape, strict=True)), ...)]
+        if self._readonly[k]:
+            found.readonly = READONLY
+        return found
+
+
+@twin(np.nditer)
+def nditer(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return Nditer(op, *args, **kwargs) if holds_traced(op) else np.nditer(op, *args, **kwargs)

@@ -1,0 +1,180 @@
+"""numpy.pad: constants by the ``pad`` op, the modes that repeat elements by slices, flips and a concatenation, others by
+what NumPy computes along an axis (``numpy/lib/_arraypad_impl.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.symbolic import extent_of, lifted
+from pullback.tracer.arrays.arguments import as_array, axis_of, part, remove_axes, xp
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, stored, wrapping
+from pullback.tracer.arrays.tables import implements
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.functions.numpy.shape import copy, joined
+
+
+def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
+    """A (before, after) pair for each axis out of the forms that numpy.pad takes."""
+    if isinstance(value, dict):
+        found: list[tuple[Any, Any]] = [(0, 0)] * rank
+        for axis, entry in value.items():
+            found[axis_of(axis, rank)] = _pairs(entry, 1, name)[0]
+        return found
+    if isinstance(value, TracedArray) and value.ndim == 0:
+        return [(value, value)] * rank
+    entries = value if isinstance(value, TracedArray) else lifted(np.asarray, value)
+    if entries.ndim > 2:
+        raise ValueError(f"numpy.pad: {name} has too many dimensions")
+    spread: Any = np.broadcast_to(entries, (rank, 2))
+    return [(spread[k, 0], spread[k, 1]) for k in range(rank)]
+
+
+def _runs(order: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
+    """(start, count, step) of the runs of neighbours, up, down or standing still, in a list of positions."""
+    found: list[tuple[int, int, int]] = []
+    k = 0
+    while k < len(order):
+        step = int(order[k + 1] - order[k]) if k + 1 < len(order) else 1
+        step = step if step in (-1, 0, 1) else 1
+        count = 1
+        while k + count < len(order) and order[k + count] - order[k + count - 1] == step:
+            count += 1
+        found.append((int(order[k]), count, step))
+        k += count
+    return found
+
+
+def _selected(x: TracedArray, axis: int, order: np.ndarray[Any, Any]) -> TracedArray:
+    """Static positions along an axis, by slices."""
+    parts = []
+    for start, count, step in _runs(order):
+        if step:
+            parts.append(part(x, axis, start, count, step))
+            continue
+        one = remove_axes(part(x, axis, start, 1), (axis,))
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        parts.append(emit("broadcast", one, axes=(axis,), shape=shape))
+    return joined(parts, axis)
+
+
+def _constant_pad(x: TracedArray, widths: Sequence[tuple[int, int]], values: Any) -> TracedArray:
+    values = 0 if values is None else values
+    if not isinstance(values, TracedArray | dict) and np.ndim(values) == 0 and values == 0:
+        start = tuple(low for low, _ in widths)
+        shape = tuple(low + n + high for n, (low, high) in zip(x.shape, widths, strict=True))
+        return emit("pad", x, start=start, step=(1,) * x.ndim, shape=shape)
+    for axis, ((low, high), ends) in enumerate(zip(widths, _pairs(values, x.ndim, "constant_values"), strict=True)):
+        blocks = [x]
+        for count, value, place in ((low, ends[0], 0), (high, ends[1], 2)):
+            if count:
+                shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+                blocks.insert(place, broadcast_to(stored(wrapping(as_traced(value)), x.dtype, is_item=True), shape))
+        x = joined(blocks, axis)
+    return x
+
+
+_KEYWORDS: dict[str, tuple[str, ...]] = {
+    "constant": ("constant_values",), "empty": (), "edge": (), "wrap": (), "linear_ramp": ("end_values",),
+    "maximum": ("stat_length",), "mean": ("stat_length",), "median": ("stat_length",), "minimum": ("stat_length",),
+    "reflect": ("reflect_type",), "symmetric": ("reflect_type",),
+}  # fmt: skip
+
+
+@implements(np.pad)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> TracedArray:
+    return as_array(_padded(as_traced(array), pad_width, mode, kwargs))
+
+
+def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -> TracedArray:
+    widths = [(extent_of(a), extent_of(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
+    if any(low < 0 or high < 0 for low, high in widths):
+        raise ValueError("index can't contain negative values")
+    if callable(mode):
+        return _by_function(x, widths, mode, kwargs)
+    if mode not in _KEYWORDS:
+        raise ValueError(f"mode '{mode}' is not supported")
+    unknown = set(kwargs) - set(_KEYWORDS[mode])
+    if unknown:
+        raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
+    if mode == "constant":
+        _pairs(kwargs.get("constant_values", 0), x.ndim, "constant_values")  # raises NumPy's error
+    if all(low == high == 0 for low, high in widths):
+        return copy(x)
+    if mode in ("constant", "empty"):
+        return _constant_pad(x, widths, kwargs.get("constant_values", 0))
+    if not x.size:
+        for axis, width in enumerate(widths):
+            if not x.shape[axis] and any(width):
+                raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
+        return _constant_pad(x, widths, 0)
+    if mode == "linear_ramp":
+        return _ramps(x, widths, kwargs.get("end_values", 0))
+    if mode in _STATISTICS:
+        return _statistics(x, widths, _STATISTICS[mode], kwargs.get("stat_length"))
+    is_odd = kwargs.get("reflect_type", "even") == "odd"
+    for axis, (low, high) in enumerate(widths):
+        if low or high:
+            chosen = _selected(x, axis, xp.pad(lifted(np.arange, x.shape[axis]), (low, high), mode=mode))
+            x = _odd(x, chosen, axis, (low, high), mode) if is_odd and x.shape[axis] > 1 else chosen
+    return x
+
+
+def _by_function(x: TracedArray, widths: Sequence[tuple[int, int]], function: Any, kwargs: dict[str, Any]) -> TracedArray:
+    """Each vector along each axis is changed by a function of it, the widths, the axis and the keywords."""
+
+    def changed(vector: Any, width: Any, axis: int) -> Any:
+        vector = copy(vector)
+        function(vector, width, axis, kwargs)
+        return vector
+
+    found: Any = _constant_pad(x, widths, 0)
+    for axis, width in enumerate(widths):
+        found = xp.apply_along_axis(changed, axis, found, width, axis)
+    return as_traced(found)
+
+
+def _odd(x: TracedArray, even: Any, axis: int, width: tuple[int, int], mode: str) -> TracedArray:
+    """Reflected at the edges: sums of the two edges and of one element, whose factors are those of NumPy's own padding."""
+    n = x.shape[axis]
+    probes = [xp.pad((lifted(np.arange, n) == k).astype(np.int64), width, mode=mode, reflect_type="odd") for k in (0, n - 1)]
+    shape = tuple(-1 if k == axis else 1 for k in range(x.ndim))
+    first, last = (cast(as_traced(p.reshape(shape)), x.dtype) for p in probes)
+    rest = cast(as_traced((1 - probes[0] - probes[1]).reshape(shape)), x.dtype)
+    found: TracedArray = first * part(x, axis, 0, 1) + last * part(x, axis, n - 1, 1) + rest * even
+    return found
+
+
+def _ramps(x: TracedArray, widths: Sequence[tuple[int, int]], ends: Any) -> TracedArray:
+    for axis, ((low, high), (left, right)) in enumerate(zip(widths, _pairs(ends, x.ndim, "end_values"), strict=True)):
+        n = x.shape[axis]
+        edges = [xp.squeeze(part(x, axis, k, 1), axis) for k in (0, n - 1)]
+        ramps = [
+            xp.linspace(as_traced(end), edge, num=width, endpoint=False, dtype=x.dtype, axis=axis)
+            for end, edge, width in zip((left, right), edges, (low, high), strict=True)
+        ]
+        x = joined([ramps[0], x, xp.flip(ramps[1], axis)], axis)
+    return x
+
+
+_STATISTICS: dict[str, Any] = {"maximum": np.max, "minimum": np.min, "mean": np.mean, "median": np.median}
+
+
+def _statistics(x: TracedArray, widths: Sequence[tuple[int, int]], statistic: Any, lengths: Any) -> TracedArray:
+    pairs = [(None, None)] * x.ndim if lengths is None else _pairs(lengths, x.ndim, "stat_length")
+    for axis, ((low, high), pair) in enumerate(zip(widths, pairs, strict=True)):
+        n = x.shape[axis]
+        counts = [n if k is None or extent_of(k) > n else extent_of(k) for k in pair]
+        if 0 in counts and statistic in (np.max, np.min):
+            raise ValueError("stat_length of 0 yields no value for padding")
+        blocks = []
+        for start, count, width in ((0, counts[0], low), (n - counts[1], counts[1], high)):
+            value = statistic(part(x, axis, start, count), axis=axis, keepdims=True)
+            value = xp.rint(value) if x.dtype.kind in "iu" else value
+            blocks.append(
+                broadcast_to(cast(as_traced(value), x.dtype), tuple(width if k == axis else m for k, m in enumerate(x.shape)))
+            )
+        x = joined([blocks[0], x, blocks[1]], axis)
+    return x

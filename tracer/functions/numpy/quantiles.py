@@ -1,0 +1,249 @@
+"""Medians, quantiles and percentiles, with and without NaNs, by all of NumPy's methods.
+
+Those are the ones of R. Hyndman and Y. Fan, "Sample quantiles in statistical packages" (1996), and
+four more. As ``numpy/lib/_function_base_impl.py`` and ``_nanfunctions_impl.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.arguments import as_array, as_number, axis_list, given, permute, refuse, reshaped, xp
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit
+from pullback.tracer.arrays.tables import implements
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.functions.numpy.sorting import permutation
+
+Axes = tuple[int, ...]
+
+
+def _columns(x: TracedArray, axes: Axes) -> Any:
+    """The given axes as the first one."""
+    kept = [k for k in range(x.ndim) if k not in axes]
+    return reshaped(permute(x, (*axes, *kept)), (math.prod(x.shape[k] for k in axes), *(x.shape[k] for k in kept)))
+
+
+def _axes(x: TracedArray, axis: Any) -> Axes:
+    if axis is None:
+        return tuple(range(x.ndim))
+    axes = axis_list(axis, x.ndim)
+    kept = [n for k, n in enumerate(x.shape) if k not in axes]
+    if len(axes) != 1 and math.prod(kept) == 0:  # NumPy joins the axes by a reshape that has no answer then
+        raise ValueError(f"cannot reshape array of size 0 into shape ({','.join(map(str, kept))},newaxis)")
+    return axes
+
+
+def _kept(found: Any, axes: Axes, keepdims: Any, lead: int = 0) -> Any:
+    if given(keepdims, False) and axes:
+        return xp.expand_dims(found, tuple(sorted(a + lead for a in axes)))
+    return as_number(found)
+
+
+# medians
+
+
+@implements(np.median)
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+    x = as_traced(a)
+    axes = _axes(x, axis)
+    ordered = xp.sort(_columns(x, axes), axis=0)
+    n = ordered.shape[0]
+    found = xp.mean(ordered[(n - 1) // 2 : n // 2 + 1] if n else ordered, axis=0)
+    if n and x.dtype.kind == "f":
+        found = xp.where(xp.isnan(ordered[-1]), ordered[-1], found)
+    return _kept(found, axes, keepdims)
+
+
+@implements(np.nanmedian)
+def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+    x = as_traced(a)
+    if x.dtype.kind != "f" or not x.size:
+        return xp.nanmean(x, axis=axis, keepdims=keepdims) if not x.size else median(x, axis, None, False, keepdims)
+    axes = _axes(x, axis)
+    ordered = xp.sort(_columns(x, axes), axis=0)
+    count = xp.sum(ordered == ordered, axis=0)
+    low, high = (_pick(ordered, xp.maximum(k, 0), ()) for k in ((count - 1) // 2, count // 2))
+    high = xp.where(count % 2 == 1, low, high)
+    return _kept(xp.mean(xp.stack([low, high]), axis=0), axes, keepdims)
+
+
+# methods: the index, counted from 0 and not always whole, of a share of ``n`` elements, and how far to go from the element
+# before it to the next; none where the index is that of an element
+
+
+def _between(alpha: float, beta: float) -> Callable[[Any, Any], Any]:
+    return lambda n, q: n * q + (alpha + q * (1 - alpha - beta)) - 1
+
+
+def _whole(index: Any, stays: Callable[[Any, Any], Any]) -> Any:
+    before = xp.floor(index)
+    return _integers(xp.maximum(xp.where(stays(index - before, before), before, before + 1), 0))
+
+
+def _integers(x: Any) -> Any:
+    return cast(x, np.int64) if isinstance(x, TracedArray) else np.asarray(x).astype(np.int64)
+
+
+_Method = tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any] | None]
+_METHODS: dict[str, _Method] = {
+    "inverted_cdf": (lambda n, q: _whole(n * q - 1, lambda part, before: part == 0), None),
+    "averaged_inverted_cdf": (lambda n, q: n * q - 1, lambda part, index: xp.where(part == 0, 0.5, 1.0)),
+    "closest_observation": (lambda n, q: _whole(n * q - 1 - 0.5, lambda part, before: (part == 0) & (before % 2 == 1)), None),
+    "interpolated_inverted_cdf": (_between(0, 1), lambda part, index: part),
+    "hazen": (_between(0.5, 0.5), lambda part, index: part),
+    "weibull": (_between(0, 0), lambda part, index: part),
+    "linear": (lambda n, q: (n - 1) * q, lambda part, index: part),
+    "median_unbiased": (_between(1 / 3.0, 1 / 3.0), lambda part, index: part),
+    "normal_unbiased": (_between(3 / 8.0, 3 / 8.0), lambda part, index: part),
+    "lower": (lambda n, q: _integers(xp.floor((n - 1) * q)), None),
+    "higher": (lambda n, q: _integers(xp.ceil((n - 1) * q)), None),
+    "midpoint": (
+        lambda n, q: 0.5 * (xp.floor((n - 1) * q) + xp.ceil((n - 1) * q)),
+        lambda part, index: xp.where(index % 1 == 0, 0.0, 0.5),
+    ),
+    "nearest": (lambda n, q: _integers(xp.around((n - 1) * q)), None),
+}
+
+
+def _pick(ordered: Any, index: Any, shares: tuple[int, ...]) -> Any:
+    """The elements at an index for each share, and perhaps for each column."""
+    rest = ordered.shape[1:]
+    if not rest or index.shape == shares:
+        return xp.take(ordered, index, axis=0)
+    rows = reshaped(as_traced(index), (math.prod(shares), *rest))
+    return reshaped(xp.take_along_axis(ordered, rows, axis=0), (*shares, *rest))
+
+
+def _chosen(ordered: Any, count: Any, q: Any, method: str, is_weak: bool) -> Any:
+    """The quantiles of ordered columns whose first ``count`` elements are numbers."""
+    index_of, weigh = _METHODS[method]
+    each = isinstance(count, TracedArray)
+    share = q
+    if each:
+        share = xp.reshape(q, (*q.shape, *(1,) * count.ndim))
+        count = cast(count, q.dtype) if q.dtype.kind == "f" else count
+    index = index_of(count, share)
+    if weigh is None or (method == "linear" and index.dtype.kind in "iu"):
+        return _pick(ordered, xp.clip(index, 0, _integers(xp.maximum(count - 1, 0))), q.shape)
+    before = xp.floor(index)
+    last = xp.maximum(count - 1, 0)
+    low, high = (_pick(ordered, _integers(xp.clip(k, 0, last)), q.shape) for k in (before, before + 1))
+    part = weigh(index - before, index)
+    if not each:
+        part = xp.reshape(part, (*part.shape, *(1,) * (ordered.ndim - 1)))
+    step = high - low
+    if is_weak:
+        part = _cast(part, step.dtype if step.dtype.kind == "f" else np.float64)
+    else:
+        part = _cast(part, index.dtype)
+    found = xp.where(part < 0.5, low + step * part, high - step * (1 - part))
+    return cast(as_traced(found), np.result_type(step.dtype, part.dtype))
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    return cast(as_traced(x), dtype)
+
+
+def _weighted(x: Any, weights: Any, axes: Axes, q: Any, skips_nan: bool) -> Any:
+    """By the cumulated weights of the ordered elements; those of NaNs left out count nothing."""
+    rows = _columns(x, axes)
+    heavy = _columns(broadcast_to(_aligned(weights, x, axes), x.shape), axes)
+    has_numbers: Any = True
+    if skips_nan and x.dtype.kind == "f":
+        heavy = xp.where(xp.isnan(rows), 0, heavy)
+        has_numbers = xp.any(~xp.isnan(rows), axis=0)
+    at = permutation(rows, 0)
+    ordered, heavy = (xp.take_along_axis(v, at, axis=0) for v in (rows, heavy))
+    share = xp.cumsum(heavy, axis=0, dtype=np.float64)
+    share = share / share[-1]
+    _check(xp.all(~xp.isnan(share[-1]) | (not has_numbers if has_numbers is True else ~has_numbers)), _NO_WEIGHT)
+    share = _cast(xp.where(share == 0, -1.0, share), q.dtype if q.dtype.kind == "f" else np.float64)
+    flat = xp.reshape(q, (q.size, *(1,) * rows.ndim))
+    index = xp.minimum(xp.sum(share < flat, axis=1), rows.shape[0] - 1)
+    return xp.reshape(_pick(ordered, xp.reshape(index, (*q.shape, *rows.shape[1:])), q.shape), (*q.shape, *rows.shape[1:]))
+
+
+_NO_WEIGHT = "Weights included NaN, inf or were all zero."
+
+
+def _aligned(weights: Any, x: TracedArray, axes: Axes) -> TracedArray:
+    """Weights of an array, or of the axes that are reduced, in the array's order of axes."""
+    w = as_traced(weights)
+    if w.shape == x.shape:
+        return w
+    if len(axes) == x.ndim and axes == tuple(range(x.ndim)) and w.ndim != len(axes):
+        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+    if w.shape != tuple(x.shape[k] for k in axes):
+        raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+    turned = permute(w, sorted(range(len(axes)), key=axes.__getitem__))
+    return reshaped(turned, tuple(n if k in axes else 1 for k, n in enumerate(x.shape)))
+
+
+def _check(holds: Any, message: str) -> None:
+    emit("check", as_traced(holds), error="ValueError", message=message)
+
+
+def _quantile(
+    a: Any, q: Any, is_weak: bool, axis: Any, method: str, keepdims: Any, weights: Any, message: str, skips_nan: bool
+) -> Any:
+    x = as_traced(a)
+    if not isinstance(q, TracedArray):
+        q = np.asarray(q)
+        if not np.all((q >= 0) & (q <= 1)):
+            raise ValueError(message)
+    else:
+        _check(xp.all((q >= 0) & (q <= 1)), message)
+    if method not in _METHODS:
+        raise ValueError(f"{method!r} is not a valid method. Use one of: {_METHODS.keys()}")
+    if weights is not None and method != "inverted_cdf":
+        raise ValueError(f"Only method 'inverted_cdf' supports weights. Got: {method}.")
+    if q.ndim > 2:
+        raise ValueError("q must be a scalar or 1d")
+    if skips_nan and not x.size:
+        return xp.nanmean(x, axis=axis, keepdims=keepdims)
+    axes = _axes(x, axis)
+    if weights is not None:
+        _check(xp.all(as_traced(weights) >= 0), "Weights must be non-negative.")
+        found = _weighted(x, weights, axes, q, skips_nan)
+        ordered = None if skips_nan else xp.max(_columns(x, axes), axis=0)
+    else:
+        rows = xp.sort(_columns(x, axes), axis=0)
+        if not rows.shape[0]:
+            raise IndexError("index -1 is out of bounds for axis 0 with size 0")
+        is_counted = skips_nan and x.dtype.kind == "f"
+        count = xp.sum(rows == rows, axis=0) if is_counted else rows.shape[0]
+        found = _chosen(rows, count, q, method, is_weak)
+        ordered = None if skips_nan else rows[-1]
+    if ordered is not None and x.dtype.kind == "f":
+        found = xp.where(xp.isnan(ordered), _cast(ordered, found.dtype), found)
+    found = _kept(found, axes, keepdims, q.ndim)
+    return found if weights is None else as_array(found)
+
+
+def _is_weak(q: Any) -> bool:
+    return q.weak in ("int", "float") if isinstance(q, TracedArray) else type(q) in (int, float)
+
+
+def _entry(name: str, skips_nan: bool) -> Callable[..., Any]:
+    is_percent = "percentile" in name
+    message = "Percentiles must be in the range [0, 100]" if is_percent else "Quantiles must be in the range [0, 1]"
+
+    def quantile(
+        a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
+        keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
+    ) -> Any:  # fmt: skip
+        refuse(name, instead="write method=", interpolation=interpolation)
+        if np.iscomplexobj(a):
+            raise TypeError("a must be an array of real numbers")
+        share = xp.true_divide(q, 100) if is_percent else as_traced(q) if isinstance(q, TracedArray) else q
+        return _quantile(a, share, _is_weak(q), axis, method, keepdims, weights, message, skips_nan)
+
+    return quantile
+
+
+for _name in ("quantile", "percentile", "nanquantile", "nanpercentile"):
+    implements(getattr(np, _name))(_entry(_name, _name.startswith("nan")))

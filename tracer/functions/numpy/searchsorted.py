@@ -1,0 +1,146 @@
+"""Search in sorted arrays, and interpolation between their entries: a binary search whose steps are written out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.symbolic import lifted
+from pullback.tracer.arrays.arguments import as_array, as_number, xp
+from pullback.tracer.arrays.make import as_traced, cast, emit, full, promote, static_array, wrapping
+from pullback.tracer.arrays.tables import implements, register_method
+from pullback.tracer.arrays.traced import TracedArray
+
+
+def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
+    """How many entries of a sorted vector are below each value (``side`` "right": or equal to it). NaN is above all."""
+    n = a.size
+    found: Any = full(v.shape, 0, np.int64)
+    if not n:
+        return found
+    step = 1 << (int(lifted(int.bit_length, n)) - 1)
+    while step:
+        next_ = found + step
+        entry: Any = xp.take(a, xp.minimum(next_, n) - 1)
+        below = _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
+        found = xp.where((next_ <= n) & below, next_, found)
+        step >>= 1
+    return found
+
+
+def _sorts_before(a: Any, b: Any) -> Any:
+    """Whether NumPy sorts ``a`` before ``b``: NaN is last, of complex numbers first those with a NaN imaginary part."""
+    if a.dtype.kind not in "fc":
+        return a < b
+    if a.dtype.kind == "f":
+        return (a < b) | (xp.isnan(b) & ~xp.isnan(a))
+    lower, higher = a.real < b.real, a.real > b.real
+    alike = (a.real == b.real) | (xp.isnan(a.real) & xp.isnan(b.real))
+    has_a, has_b = ~xp.isnan(a.imag), ~xp.isnan(b.imag)
+    known = (lower & (has_a | ~has_b)) | (higher & ~has_b & has_a) | (alike & ((a.imag < b.imag) | (~has_b & has_a)))
+    return known | (~(lower | higher | alike) & xp.isnan(b.real))
+
+
+@implements(np.searchsorted)
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    if side not in ("left", "right"):
+        raise ValueError(f"search side must be 'left' or 'right' (got '{side}')")
+    x, y = as_traced(a), as_traced(v)
+    if x.ndim != 1:
+        raise ValueError("object of too small depth for desired array")
+    x, y = promote(wrapping(x), wrapping(y))
+    return as_number(count_before(x if sorter is None else xp.take(x, sorter), y, side))
+
+
+@register_method("searchsorted")
+def searchsorted_method(a: TracedArray, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    return searchsorted(a, v, side, sorter)
+
+
+@implements(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    edges = static_array(bins)
+    side = "left" if right else "right"
+    if np.iscomplexobj(x):
+        raise TypeError("x may not be complex")
+    if not isinstance(edges, TracedArray):
+        edges = np.asarray(edges)
+        if np.all(edges[:-1] <= edges[1:]):
+            return searchsorted(edges, x, side)
+        if not np.all(edges[:-1] >= edges[1:]):
+            raise ValueError("bins must be monotonically increasing or decreasing")
+        return edges.size - searchsorted(edges[::-1].copy(), x, side)
+    falls: Any = edges[0] > edges[-1] if edges.size else as_traced(np.bool_(False))
+    rising: Any = xp.where(falls, edges[::-1], edges)
+    is_ordered = as_traced(xp.all(rising[:-1] <= rising[1:]))
+    emit("check", is_ordered, error="ValueError", message="bins must be monotonically increasing or decreasing")
+    found = searchsorted(rising, x, side)
+    return xp.where(falls, edges.size - found, found)
+
+
+@implements(np.isin)
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
+    """By a search among the sorted elements; NaN is not among them. What it says of a number is an array, too."""
+    x, y = promote(as_traced(element), xp.ravel(as_traced(test_elements)))
+    if kind not in (None, "sort", "table"):
+        raise ValueError(f"Invalid kind: '{kind}'. Please use None, 'sort' or 'table'.")
+    if kind == "table" and x.dtype.kind not in "biu":
+        raise ValueError(
+            "The 'table' method is only supported for boolean or integer arrays. Please select 'sort' or None for kind."
+        )
+    if not y.size:
+        return as_array(full(x.shape, bool(invert), bool))
+    if x.dtype.kind == "c":
+        found = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
+    else:
+        ordered = xp.sort(y)
+        place = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
+        found = xp.take(ordered, place) == x
+    return as_array(~found if invert else found)
+
+
+@implements(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """NumPy's: linear between the points, ``left`` and ``right`` beyond them; float64, or complex128 of complex values."""
+    place, points, values = (as_traced(v) for v in (x, xp, fp))
+    place, points = cast(place, np.float64), cast(points, np.float64)
+    values = cast(values, np.complex128 if values.dtype.kind == "c" else np.float64)
+    if points.ndim != 1 or values.ndim != 1 or points.shape != values.shape:
+        raise ValueError("fp and xp are not of the same length.")
+    if not points.size:
+        raise ValueError("array of sample points is empty")
+    if period is not None:
+        return _periodic(place, points, values, period)
+    return _interpolated(place, points, values, left, right)
+
+
+def _periodic(place: Any, points: Any, values: Any, period: Any) -> Any:
+    if not isinstance(period, TracedArray) and period == 0:
+        raise ValueError("period must be a non-zero value")
+    period = xp.abs(as_traced(period))
+    points = points % period
+    order = xp.argsort(points)
+    points, values = xp.take(points, order), xp.take(values, order)
+    points = xp.concatenate((points[-1:] - period, points, points[:1] + period))
+    values = xp.concatenate((values[-1:], values, values[:1]))
+    return _interpolated(place % period, points, values, None, None)
+
+
+def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> Any:
+    n = points.size
+    lowest = values[0] if left is None else left
+    highest = values[-1] if right is None else right
+    if n == 1:
+        inside = values[0]
+    else:
+        j = xp.clip(count_before(points, x, "right") - 1, 0, n - 2)
+        x0, x1, y0, y1 = (xp.take(v, k) for v in (points, values) for k in (j, j + 1))
+        slope = (y1 - y0) / (x1 - x0)
+        inside = slope * (x - x0) + y0
+        again = slope * (x - x1) + y1
+        inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(again) & (y0 == y1), y0, again), inside)
+        inside = xp.where(x == points[-1], again, inside)
+    found = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
+    return as_number(xp.where(xp.isnan(x), math.nan, found))

@@ -1,0 +1,148 @@
+"""Order: sort, argsort, partition, lexsort. A partition is a full sort. Sorts are stable, NaN is last, and the derivative of a
+sorted array goes to the elements where they came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.ops.library.sort import SORTABLE
+from pullback.tracer.arrays.arguments import axis_of, permute, reshaped, xp
+from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, static_ints
+from pullback.tracer.arrays.tables import implements, register_method
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import update
+
+_KINDS = (None, "quicksort", "heapsort", "mergesort", "stable", "quick", "heap", "merge", "q", "h", "m", "s")
+
+
+def _sortable(x: TracedArray) -> TracedArray:
+    """In a dtype that is sorted, in the same order."""
+    if x.type.dtype in SORTABLE:
+        return cast(x, x.dtype)
+    return cast(x, np.uint8 if x.dtype == np.bool_ else np.float32)
+
+
+def _along(op: str, x: TracedArray, axis: int) -> TracedArray:
+    perm = [*(k for k in range(x.ndim) if k != axis), axis]
+    back = sorted(range(x.ndim), key=perm.__getitem__)
+    found: TracedArray = emit(op, permute(_sortable(x), perm))
+    return permute(found, back)
+
+
+def permutation(x: TracedArray, axis: int) -> TracedArray:
+    """The permutation along an axis that sorts it, stably. Complex numbers: by the real parts, then the imaginary ones; those of
+    which a part is NaN come last."""
+    if x.dtype.kind != "c":
+        return _along("argsort", x, axis)
+    real, imag = xp.real(x), xp.imag(x)
+    has_nan = cast(xp.isnan(real), np.uint8) * np.uint8(2) + cast(xp.isnan(imag), np.uint8)
+    return _by_keys([imag, real, has_nan], axis)
+
+
+def _by_keys(keys: list[Any], axis: int) -> TracedArray:
+    """The order by the last key, then by the one before it, and so on."""
+    found = permutation(keys[0], axis)
+    for key in keys[1:]:
+        found = xp.take_along_axis(found, permutation(xp.take_along_axis(key, found, axis=axis), axis), axis=axis)
+    return found
+
+
+def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> tuple[TracedArray, int]:
+    if order is not None:
+        raise ValueError("Cannot specify order when the array has no fields.")
+    if kind is not None and stable is not None:
+        raise ValueError("`kind` and `stable` parameters can't be provided at the same time. Use only one of them.")
+    if kind not in _KINDS:
+        raise ValueError(f"sort kind must be one of 'quick', 'heap', or 'stable' (got {kind!r})")
+    x = as_traced(a)
+    if axis is None:
+        return reshaped(x, (x.size,)), 0
+    return x, axis_of(axis, x.ndim)
+
+
+@implements(np.argsort)
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x = as_traced(a)
+    if not x.ndim and axis in (0, -1):
+        x = reshaped(x, (1,))
+    return permutation(*_prepared("argsort", x, axis, kind, order, stable))
+
+
+@implements(np.sort)
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x, at = _prepared("sort", a, axis, kind, order, stable)
+    if x.shape[at] < 2:
+        return fresh(x)
+    if x.dtype.kind == "c":
+        return xp.take_along_axis(x, permutation(x, at), axis=at)
+    return cast(_along("sort", x, at), x.dtype)
+
+
+@implements(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    found = sort(a)
+    if found.dtype.kind == "c":
+        return found
+    return cast(found, np.complex64 if found.dtype.char in "bhBH" else np.complex128)
+
+
+def _check_kth(kth: Any, kind: str, count: int) -> None:
+    """Raises ValueError as NumPy does."""
+    if kind != "introselect":
+        raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
+    for k in np.atleast_1d(np.asarray(static_ints(kth))).ravel():
+        if not -count <= k < count:
+            raise ValueError(f"kth(={k}) out of bounds ({count})")
+
+
+@implements(np.partition)
+def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    """A sorted array, in which every position is where a partition would put it."""
+    x, at = _prepared("partition", a, axis, None, order, None)
+    if x.size:
+        _check_kth(kth, kind, x.shape[at])
+    return sort(x, at)
+
+
+@implements(np.argpartition)
+def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    x, at = _prepared("argpartition", a, axis, None, order, None)
+    if x.size:
+        _check_kth(kth, kind, x.shape[at])
+    return argsort(x, at)
+
+
+@implements(np.lexsort)
+def lexsort(keys: Any, axis: Any = -1) -> Any:
+    """The order by the last key, then by the one before it, and so on."""
+    columns = [as_traced(k) for k in keys]
+    if not columns:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    if any(k.shape != columns[0].shape for k in columns):
+        raise ValueError("all keys need to be the same shape")
+    if not columns[0].ndim:
+        return full((), 0, np.int64)
+    at = axis_of(axis, columns[0].ndim)
+    return _by_keys(columns, at)
+
+
+@register_method("argsort")
+def argsort_method(a: TracedArray, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return argsort(a, axis, kind, order, stable=stable)
+
+
+@register_method("argpartition")
+def argpartition_method(a: TracedArray, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    return argpartition(a, kth, axis, kind, order)
+
+
+@register_method("sort")
+def sort_method(a: TracedArray, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+    update(a, sort(a, axis, kind, order, stable=stable))
+
+
+@register_method("partition")
+def partition_method(a: TracedArray, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> None:
+    update(a, partition(a, kth, axis, kind, order))

@@ -1,0 +1,202 @@
+"""``reduce``, ``accumulate`` and ``reduceat`` of ufuncs that have no reduction of their own.
+
+Those of associative functions are trees of log n steps; a difference or a quotient is one of a sum or a product; any other goes
+element by element, which is written out.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.symbolic import lifted
+from pullback.tracer.arrays import promotion
+from pullback.tracer.arrays.arguments import NOVALUE, as_bool, axis_of, permute, reduced_axes, reshaped, xp
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, convert, copy_of, refuse_sequence, static_array, stored
+from pullback.tracer.arrays.promotion import name_of
+from pullback.tracer.arrays.tables import hook
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.errors import TraceError
+
+MOST_STEPS = 256
+"""So many elements, at most, are gone through one by one."""
+ASSOCIATIVE = {
+    np.add, np.multiply, np.maximum, np.minimum, np.fmax, np.fmin, np.logaddexp, np.logaddexp2, np.hypot, np.gcd, np.lcm,
+    np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_and, np.logical_or, np.logical_xor,
+}  # fmt: skip
+_FROM_IDENTITY = (np.hypot, np.gcd)
+"""Ufuncs that change what they meet alone with their identity: a single element too is their value with it."""
+_INVERSE: dict[np.ufunc, np.ufunc] = {np.subtract: np.add, np.true_divide: np.multiply}
+
+
+def _prepared(ufunc: np.ufunc, method: str, array: Any, dtype: Any) -> TracedArray:
+    """The elements in the dtype that the loop takes and gives; they are cast to it by any rule, as NumPy does. Raises what NumPy
+    raises for a dtype without such a loop."""
+    if ufunc.nin != 2 or ufunc.nout != 1:
+        kind = "functions returning a single value" if ufunc.nin == 2 else "binary functions"
+        raise ValueError(f"{method} only supported for {kind}")
+    x = as_traced(array)
+    if not x.ndim and method != "reduce":
+        raise TypeError(f"cannot {method} on a scalar")
+    target = None if dtype is None else np.dtype(dtype)
+    with np.errstate(all="ignore"):
+        sample = np.ones((1,), x.dtype)
+        outer = (
+            ufunc.reduceat(sample, [0], 0, target) if method == "reduceat" else getattr(ufunc, method)(sample, 0, target)
+        ).dtype
+    if outer.kind == "b" and ufunc in ASSOCIATIVE:
+        return as_bool(x)
+    inner = promotion.loop(ufunc, (outer, outer), target)[0]
+    if inner[0] != outer:
+        raise TraceError(f"{name_of(ufunc)}.{method}, which gives {outer} of {inner[0]}, is not supported; write it with slices")
+    return convert(x, outer)
+
+
+def _folded(ufunc: np.ufunc, x: Any, mask: Any = None) -> Any:
+    """Along the first axis, of at least one element. ``mask``: of elements that are left out, where order matters."""
+    n = x.shape[0]
+    if ufunc in _INVERSE:
+        return x[0] if n == 1 else ufunc(x[0], _folded(_INVERSE[ufunc], x[1:]))
+    if ufunc in ASSOCIATIVE:
+        while n > 1:
+            half = n // 2
+            pairs = ufunc(x[:half], x[half : 2 * half])
+            x = pairs if n % 2 == 0 else xp.concatenate([pairs, x[2 * half :]])
+            n = x.shape[0]
+        return x[0]
+    _check_steps(ufunc, n)
+    found = x[0]
+    for k in range(1, n):
+        found = ufunc(found, x[k]) if mask is None else xp.where(mask[k], ufunc(found, x[k]), found)
+    return found
+
+
+def _check_steps(ufunc: np.ufunc, n: int) -> None:
+    if n > MOST_STEPS:
+        raise TraceError(
+            f"{name_of(ufunc)}.reduce and .accumulate of traced arrays go through at most {MOST_STEPS} elements; write a formula"
+        )
+
+
+@hook("reduce")
+def reduce(
+    ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False,
+    initial: Any = NOVALUE, where: Any = True,
+) -> Any:  # fmt: skip
+    x = _prepared(ufunc, "reduce", array, dtype)
+    axes = reduced_axes(axis, x.ndim)
+    if len(axes) > 1 and ufunc not in ASSOCIATIVE:
+        raise ValueError(f"reduction operation '{ufunc.__name__}' is not reorderable, so at most one axis may be specified")
+    start = _identity(ufunc, x.dtype) if initial is NOVALUE else initial
+    refuse_sequence(start, x.dtype)
+    mask = None if where is True else broadcast_to(as_bool(as_traced(where)), x.shape)
+    if mask is not None:
+        if start is None:
+            raise ValueError(
+                f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask one has to specify "
+                "'initial'"
+            )
+        if ufunc in ASSOCIATIVE or ufunc in _INVERSE:
+            neutral = _identity(_INVERSE.get(ufunc, ufunc), x.dtype)
+            x = cast(as_traced(xp.where(mask, x, _filled(start if neutral is None else neutral, x, x.shape))), x.dtype)
+    kept = [k for k in range(x.ndim) if k not in axes]
+    size = math.prod(x.shape[k] for k in axes)
+
+    def in_rows(values: Any) -> Any:
+        return reshaped(permute(values, (*axes, *kept)), (size, *(x.shape[k] for k in kept)))
+
+    rows = in_rows(x)
+    skipped = None if mask is None else in_rows(mask)
+    if (initial is not NOVALUE and initial is not None) or not size or ufunc in _FROM_IDENTITY or mask is not None:
+        if start is None or initial is None:
+            raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
+        first = _filled(start, x, (1, *rows.shape[1:]))
+        rows = xp.concatenate([first, rows])
+        if skipped is not None:
+            skipped = xp.concatenate([xp.ones(first.shape, bool), skipped])
+    in_order = ufunc not in ASSOCIATIVE and ufunc not in _INVERSE
+    found = cast(as_traced(_folded(ufunc, rows, skipped if in_order else None)), x.dtype)
+    if skipped is not None and size:
+        found = cast(as_traced(xp.where(xp.any(skipped[1:], axis=0), found, rows[0])), x.dtype)
+    found = copy_of(found)
+    return xp.expand_dims(found, axes) if keepdims else found
+
+
+def _identity(ufunc: np.ufunc, dtype: Any) -> Any:
+    """What a ufunc begins with, as an element of a dtype; None if it begins with the first element."""
+    identity = ufunc.identity
+    return None if identity is None else np.asarray(identity).astype(dtype)[()]
+
+
+def _filled(value: Any, x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
+    number = stored(as_traced(value), x.dtype, is_item=True)
+    return broadcast_to(reshaped(number, ()) if number.ndim else number, shape)
+
+
+@hook("accumulated_axis")
+def accumulated_axis(axis: Any, ndim: int) -> Any:
+    """The one axis of an ``accumulate``. Raises ValueError for several; None are all there are."""
+    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if len(axes) != 1:
+        raise ValueError("accumulate does not allow multiple axes")
+    return axes[0]
+
+
+@hook("accumulate")
+def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
+    given = as_traced(array)
+    if not given.ndim:
+        raise TypeError("cannot accumulate on a scalar")
+    at = axis_of(accumulated_axis(axis, given.ndim), given.ndim)
+    x = _prepared(ufunc, "accumulate", given, dtype)
+    rows: Any = xp.moveaxis(x, at, 0)
+    n = rows.shape[0]
+    if n < 2:
+        return xp.copy(x)
+    if ufunc in _INVERSE:
+        scan = xp.cumsum if ufunc is np.subtract else xp.cumprod
+        rows = xp.concatenate([rows[:1], ufunc(rows[:1], scan(rows[1:], axis=0, dtype=x.dtype))])
+    elif ufunc in ASSOCIATIVE:
+        step = 1
+        while step < n:
+            rows = xp.concatenate([rows[:step], ufunc(rows[:-step], rows[step:])])
+            step *= 2
+    else:
+        _check_steps(ufunc, n)
+        found = [rows[0]]
+        for k in range(1, n):
+            found.append(ufunc(found[-1], rows[k]))
+        rows = xp.stack(found)
+    return xp.moveaxis(rows, 0, at)
+
+
+@hook("reduceat")
+def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
+    starts = static_array(indices)
+    if isinstance(starts, TracedArray):
+        raise TraceError(
+            f"{name_of(ufunc)}.reduceat at traced positions is not supported; give known ones, or use np.add.at on a new array"
+        )
+    given = as_traced(array)
+    if not given.ndim:
+        raise TypeError("cannot reduceat on a scalar")
+    at = axis_of(accumulated_axis(axis, given.ndim), given.ndim)
+    n = given.shape[at]
+    places = [operator.index(k) for k in np.asarray(starts).ravel()]
+    for k in places:
+        if not 0 <= k < n:
+            raise IndexError(f"index {k} out-of-bounds in {ufunc.__name__}.reduceat [0, {n})")
+    x: Any = _prepared(ufunc, "reduceat", given, dtype)
+    rows = xp.moveaxis(x, at, 0)
+    if ufunc is np.add and places == sorted(set(places)) and places:
+        owner = np.searchsorted(places, lifted(np.arange, places[0], n), side="right") - 1
+        sums = xp.zeros((len(places), *rows.shape[1:]), dtype=rows.dtype, like=x)
+        np.add.at(sums, owner, rows[places[0] :])
+        return xp.moveaxis(sums, 0, at)
+    ends = [*places[1:], n]
+    parts = [_folded(ufunc, rows[i : max(j, i + 1)]) for i, j in zip(places, ends)]
+    found = xp.stack(parts) if parts else rows[:0]
+    return xp.moveaxis(found, 0, at)

@@ -1,0 +1,1 @@
+"""Builtins, math."""

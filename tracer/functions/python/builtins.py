@@ -1,0 +1,224 @@
+"""Python's builtins on traced values: what they give in Python, without a branch on a traced value.
+
+``max`` and ``min`` give the first operand that no other beats: ``max(a, b)`` is ``np.where(b > a, b, a)``, so a tie and its
+gradient belong to the first; operands of several dtypes are promoted. ``float``, ``int`` and ``bool`` of a traced scalar are
+traced Python numbers. ``any`` and ``all`` look at every item.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.symbolic import as_float, as_int, is_size, lifted
+from pullback.tracer.arrays.arguments import xp
+from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
+from pullback.tracer.arrays.python_scalars import integer, scalar, weak
+from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.errors import TraceError
+
+_MISSING: Any = object()
+_RANK = {"bool": 0, "int": 1, "float": 2, "complex": 3}
+
+
+def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., Any]:
+    def call(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
+        options = {} if default is _MISSING else {"default": default}
+        if len(args) == 1 and isinstance(args[0], TracedArray) and key is None and args[0].ndim == 1 and args[0].size:
+            return _extreme_of(args[0], name)
+        if len(args) > 1 and options:
+            return real(*args, key=key, **options)
+        items = list(args[0]) if len(args) == 1 else list(args)
+        keys = items if key is None else [key(item) for item in items]
+        if not holds_traced(keys) or not items:
+            pairs = [_Pair(k, item) for k, item in zip(keys, items)]
+            return real(pairs).item if pairs else real(items, **options)
+        known = _known(lambda values: real(values), keys) if key is None else None
+        best, best_key = items[0], keys[0]
+        for item, k in zip(items[1:], keys[1:]):
+            better = beats(as_traced(k), as_traced(best_key))
+            if better.ndim:
+                raise TraceError(f"{name} of arrays; compare elements by np.{name}imum, or take np.{name} of one array")
+            best = _where(better, item, best, name)
+            best_key = best if key is None else _where(better, k, best_key, name)
+        if known is not None and best.known is None:
+            best.known = known
+        return best
+
+    return call
+
+
+def _known(function: Callable[[list[Any]], Any], items: list[Any]) -> Any:
+    """What a function makes of the items and where they came from, if all are known in the trace."""
+    inside = [known_value(as_traced(i)) for i in items]
+    if builtins.any(k is None for k in inside):
+        return None
+    return function([k[0] for k in inside if k]), frozenset().union(*(k[1] for k in inside if k))
+
+
+class _Pair:
+    """An item that is compared by its key alone."""
+
+    def __init__(self, key: Any, item: Any) -> None:
+        self.key = key
+        self.item = item
+
+    def __lt__(self, other: _Pair) -> Any:
+        return self.key < other.key
+
+    def __gt__(self, other: _Pair) -> Any:
+        return self.key > other.key
+
+
+def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
+    try:
+        a, b = as_traced(x), as_traced(y)
+    except (TypeError, ValueError, TraceError):
+        message = f"{name} by a traced key of items that are no numbers; choose by np.argmax or np.argmin of an array"
+        raise TraceError(message) from None
+    found = xp.where(better, a, b)
+    return weak(found, builtins.max(a.weak, b.weak, key=_RANK.__getitem__)) if a.weak and b.weak else found
+
+
+def _extreme_of(x: TracedArray, name: str) -> Any:
+    """The first element of a vector that no other beats; NaNs but a leading one lose."""
+    if x.dtype.kind != "f":
+        return x[xp.argmax(x) if name == "max" else xp.argmin(x)]
+    rest = xp.where(xp.isnan(x), -math.inf if name == "max" else math.inf, x)
+    place = xp.argmax(rest) if name == "max" else xp.argmin(rest)
+    return x[xp.where(xp.isnan(x[0]) | xp.isnan(x[place]), 0, place)]
+
+
+twin(builtins.max)(_extreme("max", builtins.max, np.greater))
+twin(builtins.min)(_extreme("min", builtins.min, np.less))
+
+
+@twin(builtins.sum)
+def sum_(iterable: Any, /, start: Any = 0) -> Any:
+    """A traced array is summed along its first axis, as by NumPy; any other iterable item by item."""
+    if not isinstance(iterable, TracedArray) or not iterable.ndim or not len(iterable):
+        return builtins.sum(iterable, start)
+    dtype = np.dtype(np.int64) if iterable.dtype.kind == "b" else iterable.dtype
+    return start + xp.sum(iterable, axis=0, dtype=dtype)
+
+
+def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    combine = xp.logical_or if name == "any" else xp.logical_and
+
+    def call(iterable: Any, /) -> Any:
+        if isinstance(iterable, TracedArray) and iterable.ndim == 1:
+            return weak(getattr(np, name)(iterable), "bool")
+        items = list(iterable)
+        if not holds_traced(items):
+            return real(items)
+        if builtins.any(isinstance(i, TracedArray) and i.size != 1 for i in items):
+            raise TraceError(f"{name} of arrays, whose truth is ambiguous; take np.{name} of each")
+        found = weak(functools.reduce(combine, [scalar(i if holds_traced(i) else bool(i), "bool") for i in items]), "bool")
+        found.known = _known(real, items)
+        return found
+
+    return call
+
+
+twin(builtins.any)(_truth("any", builtins.any))
+twin(builtins.all)(_truth("all", builtins.all))
+
+
+@twin(builtins.sorted)
+def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
+    items = list(iterable)
+    keys = items if key is None else [key(i) for i in items]
+    if builtins.any(isinstance(k, TracedArray) and known_value(k) is None for k in keys):
+        if key is not None or builtins.any(as_traced(k).ndim for k in keys):
+            raise TraceError("sorted of traced values with key=, or of arrays; use np.argsort of an array of keys")
+        ordered = xp.sort(as_traced(items))
+        return list(ordered[::-1] if reverse else ordered)
+    return builtins.sorted(items, key=key, reverse=reverse)
+
+
+@twin(builtins.round)
+def round_(number: Any, ndigits: Any = None) -> Any:
+    """Half to even; an int without ``ndigits``, as of every number of Python's and scalar of NumPy's."""
+    if not isinstance(number, TracedArray) or ndigits is not None:
+        return builtins.round(number, ndigits)
+    if number.ndim:
+        raise TypeError("type numpy.ndarray doesn't define __round__ method")
+    return integer(scalar(number, "float" if number.dtype.kind == "f" else "int"), xp.rint)
+
+
+@twin(builtins.pow)
+def pow_(base: Any, exp: Any, mod: Any = None) -> Any:
+    if mod is not None and takes_traced((base, exp, mod), {}):
+        raise TraceError("pow with a modulus of traced values is not supported; write base**exp % mod, which must fit 64 bits")
+    return builtins.pow(base, exp, mod)
+
+
+@call_of("float")
+def float_(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and is_size(args[0]):
+        return as_float(args[0])
+    return scalar(args[0], "float") if takes_traced(args, kwargs) else float(*args, **kwargs)
+
+
+@call_of("complex")
+def complex_(*args: Any, **kwargs: Any) -> Any:
+    if not takes_traced(args, kwargs):
+        return complex(*args, **kwargs)
+    return _complex(*args, **kwargs)
+
+
+def _complex(real: Any = 0, imag: Any = None) -> Any:
+    """Python's: ``imag`` may be complex too, and is added times 1j."""
+    x = scalar(real, "complex")
+    if imag is None:
+        return x
+    y = scalar(imag, "complex")
+    return weak(emit("complex", *(as_traced(p) for p in promote(x.real - y.imag, x.imag + y.real))), "complex")
+
+
+@call_of("int")
+def int_(*args: Any, **kwargs: Any) -> Any:
+    """Truncated to 64 bits; the program raises Python's ValueError for NaN and an OverflowError beyond."""
+    if len(args) == 1 and is_size(args[0]):
+        return as_int(args[0])
+    if not takes_traced(args, kwargs):
+        return int(*args, **kwargs)
+    if len(args) > 1 or kwargs:
+        raise TypeError("int() can't convert non-string with explicit base")
+    x = as_traced(args[0])
+    if x.dtype.kind == "f" and not x.weak:
+        x = cast(x, np.float64)
+    return integer(scalar(x, "float" if x.dtype.kind == "f" else "int"))
+
+
+@call_of("bool")
+def bool_(*args: Any, **kwargs: Any) -> Any:
+    if not takes_traced(args, kwargs) or len(args) != 1:
+        return bool(*args, **kwargs)
+    x = args[0]
+    if isinstance(x, TracedArray) and x.size == 1:
+        return scalar(x, "bool")
+    return bool(x)
+
+
+def _conversion(kind: Any) -> Callable[..., Any]:
+    @functools.wraps(kind, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and is_size(args[0]):
+            return lifted(kind, args[0])
+        if not takes_traced(args, kwargs):
+            return kind(*args, **kwargs)
+        (value,) = args
+        return as_stored(value, kind)
+
+    return call
+
+
+converts((kind for kind in np.sctypeDict.values() if np.dtype(kind).kind in "biufc"), _conversion)

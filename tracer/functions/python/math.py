@@ -1,0 +1,191 @@
+"""Python's ``math`` on traced scalars: float64 inside, Python numbers out, as in ``math``.
+
+Where ``math`` raises ValueError or OverflowError for what a function has no value for, the program gives NaN or infinity, as
+NumPy does. ``floor``, ``ceil`` and ``trunc`` give integers, and raise as Python does for NaN and infinities.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.arguments import xp
+from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.make import as_traced, cast, emit
+from pullback.tracer.arrays.python_scalars import integer, scalar, weak
+from pullback.tracer.arrays.replacements import takes_traced, twin, twin_of
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.errors import TraceError
+
+Function = Callable[..., Any]
+
+
+def traced(name: str, kind: str = "float") -> Callable[[Function], Function]:
+    """Decorator: the function stands for ``math.<name>``; it takes float64 scalars and its result is a Python number."""
+
+    def register(function: Function) -> Function:
+        def call(*args: Any) -> Any:
+            if kind == "int" and len(args) == 1 and as_traced(args[0]).dtype.kind in "iub":
+                return scalar(args[0], "int")
+            given = [scalar(a, "float") for a in args]
+            found = function(*given)
+            if isinstance(found, tuple):
+                return found
+            found = weak(found, kind) if found.weak != kind else found
+            found.known = _known(getattr(math, name), args)
+            return found
+
+        twin_of(f"math.{name}")(call)
+        return function
+
+    return register
+
+
+def _known(function: Function, args: Any) -> Any:
+    """The value, if those of all arguments are known in the trace."""
+    inside = [known_value(as_traced(a)) for a in args]
+    if any(k is None for k in inside):
+        return None
+    try:
+        return function(*(k[0] for k in inside if k)), frozenset().union(*(k[1] for k in inside if k))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _ufunc(ufunc: np.ufunc) -> Function:
+    return lambda *args: cast(ufunc(*args), np.float64)
+
+
+for _name, _other in (
+    ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"), ("acos", "arccos"), ("atan", "arctan"),
+    ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"), ("asinh", "arcsinh"), ("acosh", "arccosh"), ("atanh", "arctanh"),
+    ("exp", "exp"), ("exp2", "exp2"), ("expm1", "expm1"), ("log1p", "log1p"), ("log2", "log2"), ("log10", "log10"),
+    ("sqrt", "sqrt"), ("cbrt", "cbrt"), ("fabs", "fabs"), ("atan2", "arctan2"), ("copysign", "copysign"), ("fmod", "fmod"),
+    ("pow", "power"), ("degrees", "degrees"), ("radians", "radians"),
+):  # fmt: skip
+    traced(_name)(_ufunc(getattr(np, _other)))
+for _name in ("erf", "erfc", "gamma"):
+    traced(_name)(functools.partial(emit, _name))
+traced("lgamma")(functools.partial(emit, "gammaln"))
+for _name in ("isnan", "isinf", "isfinite"):
+    traced(_name, "bool")(getattr(np, _name))
+traced("floor", "int")(lambda x: integer(x, np.floor))
+traced("ceil", "int")(lambda x: integer(x, np.ceil))
+traced("trunc", "int")(lambda x: integer(x, np.trunc))
+
+
+@traced("log")
+def log(x: TracedArray, base: Any = None) -> Any:
+    return np.log(x) if base is None else np.log(x) / np.log(base)
+
+
+@traced("fma")
+def fma(x: TracedArray, y: TracedArray, z: TracedArray) -> Any:
+    return emit("fma", *(cast(v, np.float64) for v in (x, y, z)))
+
+
+@traced("hypot")
+def hypot(*coordinates: TracedArray) -> Any:
+    return functools.reduce(np.hypot, coordinates[1:], np.abs(coordinates[0]))
+
+
+@traced("remainder")
+def remainder(x: TracedArray, y: TracedArray) -> Any:
+    """x - n * y for the integer n nearest to x / y, exactly: CPython's method."""
+    a, b = np.abs(x), np.abs(y)
+    low = np.fmod(a, b)
+    high = b - low
+    tie = low - 2.0 * np.fmod(0.5 * (a - low), b)
+    near = xp.where(low < high, low, xp.where(low > high, -high, tie))
+    found = xp.copysign(1.0, x) * near
+    return xp.where(np.isfinite(x) & np.isinf(y), x, found)
+
+
+@traced("modf")
+def modf(x: TracedArray) -> Any:
+    return tuple(weak(part, "float") for part in xp.modf(x))
+
+
+@traced("frexp")
+def frexp(x: TracedArray) -> Any:
+    fraction, exponent = xp.frexp(x)
+    return weak(fraction, "float"), weak(cast(exponent, np.int64), "int")
+
+
+@twin_of("math.ldexp")
+def ldexp(x: Any, i: Any) -> Any:
+    return weak(xp.ldexp(cast(scalar(x, "float"), np.float64), cast(scalar(i, "int"), np.int64)), "float")
+
+
+@twin_of("math.isclose")
+def isclose(a: Any, b: Any, *, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> Any:
+    x, y = scalar(a, "float"), scalar(b, "float")
+    near = xp.abs(x - y) <= xp.maximum(rel_tol * xp.maximum(xp.abs(x), xp.abs(y)), abs_tol)
+    return weak((xp.isfinite(x) & xp.isfinite(y) & near) | (x == y), "bool")
+
+
+@twin_of("math.dist")
+def dist(p: Any, q: Any) -> Any:
+    p, q = list(p), list(q)
+    if len(p) != len(q):
+        raise ValueError("both points must have the same number of dimensions")
+    return weak(cast(as_traced(hypot(*(scalar(a, "float") - scalar(b, "float") for a, b in zip(p, q)))), np.float64), "float")
+
+
+# of iterables, which need not be lists
+
+
+def _of_items(name: str, function: Function) -> None:
+    real = getattr(math, name, None)
+    if real is None:
+        return
+
+    def call(*iterables: Any, **kwargs: Any) -> Any:
+        given = [i if isinstance(i, TracedArray) else list(i) for i in iterables]
+        return function(*given, **kwargs) if takes_traced(given, kwargs) else real(*given, **kwargs)
+
+    twin(f"math.{name}")(call)
+
+
+def _product(iterable: Any, *, start: Any = 1) -> Any:
+    return functools.reduce(lambda a, b: a * b, iterable, start)
+
+
+def _sum(iterable: Any) -> Any:
+    return scalar(xp.sum(cast(as_traced(iterable), np.float64)), "float")
+
+
+def _sumprod(p: Any, q: Any) -> Any:
+    if len(p) != len(q):
+        raise ValueError("Inputs are not the same length")
+    return functools.reduce(lambda total, pair: total + pair[0] * pair[1], zip(p, q), 0)
+
+
+_of_items("prod", _product)
+_of_items("fsum", _sum)
+_of_items("sumprod", _sumprod)
+
+
+def _refused(name: str, instead: str, is_of_ints: bool = False) -> None:
+    """A function that needs the values: ints that are known in the trace become static."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_of_ints and not kwargs and all(known_value(as_traced(a)) for a in args):
+            return getattr(math, name)(*map(operator.index, args))
+        raise TraceError(f"math.{name} of traced values is not supported; {instead}")
+
+    twin_of(f"math.{name}")(call)
+
+
+_INTEGERS = "name the argument in static_argnames if it is a Python int"
+for _name in ("comb", "factorial", "perm"):
+    _refused(_name, f"{_INTEGERS}, or use scipy.special.gammaln", is_of_ints=True)
+for _name in ("gcd", "lcm", "isqrt"):
+    _refused(_name, _INTEGERS, is_of_ints=True)
+for _name in ("nextafter", "ulp"):
+    _refused(_name, "compute it outside the traced function")

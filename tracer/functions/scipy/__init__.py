@@ -1,0 +1,1 @@
+"""Scipy, a subpackage a file or folder."""

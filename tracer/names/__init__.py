@@ -1,0 +1,1 @@
+"""Captures: names, guards, proxies."""

@@ -1,0 +1,72 @@
+"""Containers from outside: copies whose items are outside values, guarded by what is inside or by their keys and length."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key
+from pullback.tracer.user_code.errors import TraceError
+
+if TYPE_CHECKING:
+    from pullback.tracer.names.resolver import Names
+
+# Lists of more floats are constants, guarded by their values: each float of a shorter one is an input.
+MOST_FLOATS = 64
+
+
+def container(names: Names, value: Any, read: Read, describe: str) -> Any:
+    """What stands for a list, tuple, dict or the like. Long ones of plain values are one guard, and so are short ones without
+    floats that have not changed before."""
+    try:
+        key = plain_key(value)
+    except RecursionError:
+        raise TraceError(f"{describe}, which comes from outside, holds itself") from None
+    is_short = 0 < float_count(value) <= MOST_FLOATS or (names.is_input(describe) and len(value) <= MOST_FLOATS)
+    if key is not None and not is_short:
+        names.check(read, key, describe, "plain")
+        made: Any = copy.deepcopy(value)
+        names.effects.watch_outside(lambda: plain_key(made) == key, describe)
+        return names.copied(value, made)
+    made = _copied(names, value, read, describe)
+    filled = copy.copy(made)
+    names.effects.watch_outside(lambda: same_items(made, filled), describe)
+    return names.copied(value, made)
+
+
+def _copied(names: Names, value: Any, read: Read, describe: str) -> Any:
+    names.guard(Guard(read=read, expected=container_key(value), how="container", describe=describe))
+    kind: Any = type(value)
+    if isinstance(value, Mapping):
+        pairs = [(k, names.resolve(v, item(read, k), f"{describe}[{k!r}]")) for k, v in value.items()]
+        return defaultdict(value.default_factory, pairs) if isinstance(value, defaultdict) else kind(dict(pairs))
+    items = [names.resolve(v, item(read, i), f"{describe}[{i}]") for i, v in enumerate(value)]
+    if kind is deque:
+        return deque(items, value.maxlen)
+    return kind(items) if kind in (list, tuple) else tuple.__new__(names.shadow(kind), items)
+
+
+def mutable(names: Names, value: Any, read: Read, describe: str) -> Any:
+    """What stands for a set, or bytes or numbers that can change: guarded by what is inside."""
+    inside: Any = frozenset if isinstance(value, set) else tuple
+    names.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
+    made = {names.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
+    filled = copy.copy(made)
+    names.effects.watch_outside(lambda: bool(made == filled), describe)
+    return names.copied(value, made)
+
+
+def same_items(a: Any, b: Any) -> bool:
+    """Whether two containers hold the same objects under the same keys."""
+    if len(a) != len(b) or (isinstance(a, Mapping) and list(a) != list(b)):
+        return False
+    pairs = zip(a.values(), b.values()) if isinstance(a, Mapping) else zip(a, b)
+    return all(x is y for x, y in pairs)
+
+
+def item(read: Read, key: Any) -> Read:
+    """How an item of what is read is read."""
+    return functools.partial(item_of, read, key)

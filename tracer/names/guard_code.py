@@ -1,0 +1,156 @@
+"""What a trace depends on outside, read and checked at each call by code written for that trace.
+
+Guards and reads are straight-line Python: a global is one look-up and one comparison by identity. The code never raises: a
+read that fails does not hold, and the trace that follows meets what made it fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.device_arrays import Remote
+from pullback.tracer.arrays.frame import Called, Captured, Constant, Input
+from pullback.tracer.arrays.tree import ROW_MAJOR, leaf_key
+from pullback.tracer.names.guards import Guard, Read, attribute_of, attribute_through, item_of, same_value
+from pullback.tracer.user_code.ownership import GENERATED
+
+_NUMBERS = (np.ndarray, np.generic, float, int, Remote)
+
+
+class Watch:
+    """``read()`` gives the values of the inputs from outside, which are the last; None if a guard does not hold, or if one
+    changed its type. ``holds()`` and ``outside()`` are its two parts."""
+
+    __slots__ = ("holds", "outside", "read")
+
+    holds: Callable[[], bool]
+    outside: Callable[[], list[Any] | None]
+    read: Callable[[], list[Any] | None]
+
+    def __init__(self, guards: Sequence[Guard], inputs: Sequence[Input]) -> None:
+        writer = _Writer()
+        checks = [writer.check(g) for g in sorted(guards, key=_cost)]
+        lines: list[str] = []
+        values = [writer.input(given, lines) for given in inputs if isinstance(given, Captured | Constant | Called)]
+        holds = " and ".join(checks) or "True"
+        result = f"return [{', '.join(values)}]"
+        text = "\n".join([
+            *_function("holds", [f"return {holds}"], "False"),
+            *_function("outside", [*lines, result], "None"),
+            *_function("read", [f"if not ({holds}): return None" if checks else "pass", *lines, result], "None"),
+        ])  # fmt: skip
+        exec(_compiled(text), writer.values)
+        # Popped, so that the code and the objects that it names are in no circle.
+        for name in self.__slots__:
+            setattr(self, name, writer.values.pop(name))
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    """Code that is written again, as for a lambda in a loop, has the same text."""
+    return compile(text, GENERATED, "exec")
+
+
+def _function(name: str, lines: Sequence[str], failed: str) -> list[str]:
+    return [f"def {name}():", " try:", *(f"  {line}" for line in lines), f" except Exception: return {failed}"]
+
+
+def _cost(guard: Guard) -> int:
+    return {"identity": 0, "value": 1}.get(guard.how, 2)
+
+
+class _Writer:
+    """Writes the code; ``values`` are the objects that it names."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {"same_value": same_value, "fits": _fits, "ndarray": np.ndarray, "native": native}
+        self._names: dict[int, str] = {}
+
+    def name(self, value: Any) -> str:
+        """The name of an object."""
+        found = self._names.get(id(value))
+        if found is None:
+            found = self._names[id(value)] = f"v{len(self._names)}"
+            self.values[found] = value
+        return found
+
+    def expression(self, read: Read) -> str:
+        """What reads a value, without a call where that can be."""
+        if isinstance(read, functools.partial) and not read.keywords:
+            function: Any = read.func
+            args = read.args
+            owner = getattr(function, "__self__", None)
+            if function is item_of:
+                return f"{self.expression(args[0])}[{self.key(args[1])}]"
+            if function is getattr and len(args) == 2 and _is_name(args[1]):
+                return f"{self.name(args[0])}.{args[1]}"
+            if function is attribute_through and len(args) == 2 and _is_name(args[1]):
+                return f"{self.name(args[0])}().{args[1]}"
+            if function is attribute_of and _is_name(args[1]):
+                last = self.name(args[2])
+                return f"({last} if (f := {self.name(args[0])}()) is None else f.{args[1]})"
+            if type(owner) is dict and function.__name__ == "__getitem__":
+                return f"{self.name(owner)}[{self.key(args[0])}]"
+        return f"{self.name(read)}()"
+
+    def key(self, key: Any) -> str:
+        return repr(key) if type(key) in (int, str) else self.name(key)
+
+    def check(self, guard: Guard) -> str:
+        """Whether a guard holds."""
+        match guard.how:
+            case "identity":
+                return f"{self.expression(guard.read)} is {self.name(guard.expected)}"
+            case "value":
+                expected = self.name(guard.expected)
+                return f"((a := {self.expression(guard.read)}) is {expected} or same_value(a, {expected}))"
+        return f"{self.name(guard.holds)}()"
+
+    def input(self, given: Captured | Constant | Called, lines: list[str]) -> str:
+        """The name of an input's value, which the lines read and check."""
+        name = f"i{len(lines)}"
+        if isinstance(given, Constant):
+            lines.append(f"{name} = native({self.name(given.array)})")
+            return name
+        if isinstance(given, Called):
+            lines.append(f"{name} = {self.name(given.array)}")
+            return name
+        key = given.key
+        lines.append(f"{name} = {self.expression(given.read)}")
+        is_other = f"not fits({name}, {self.name(key)})"
+        if isinstance(key, type):
+            lines.append(f"if type({name}) is not {self.name(key)}: return None")
+        elif len(key) == 1:
+            lines.append(f"if type({name}) is not {self.name(key[0].type)}: return None")
+        elif len(key) == 3 and key[2] == "c" and key[1]:
+            dtype, shape = self.name(key[0]), self.name(key[1])
+            is_usual = f"type({name}) is ndarray and {name}.dtype is {dtype} and {name}.shape == {shape}"
+            is_dense = f"{name}.flags.num & {ROW_MAJOR} == {ROW_MAJOR}"
+            lines.append(f"if not ({is_usual} and {is_dense}) and {is_other}: return None")
+        else:
+            lines.append(f"if {is_other}: return None")
+            lines.append(f"{name} = native({name})")
+        return name
+
+
+def _is_name(text: Any) -> bool:
+    return type(text) is str and text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _fits(value: Any, key: Any) -> bool:
+    return isinstance(value, _NUMBERS) and bool(leaf_key(value) == key)
+
+
+def native(value: Any) -> Any:
+    """An array in native byte order, one of rank 0 as a scalar; anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if not value.ndim:
+        return value[()]
+    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))

@@ -1,0 +1,345 @@
+"""Stand-ins for what a traced function reads from outside: modules, objects of the user's classes, mappings, things to refuse.
+
+Reading goes through the trace's ``Names``, which records it; writing is a TraceError.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial, partialmethod
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pullback.tracer.arrays.number_types import MARK
+from pullback.tracer.arrays.replacements import called, foreign_function
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.names.guards import ABSENT, Read, attribute_through, weakly
+from pullback.tracer.user_code.errors import INSTEAD, TraceError
+from pullback.tracer.user_code.ownership import users_bases
+
+if TYPE_CHECKING:
+    from pullback.tracer.names.resolver import Names
+
+
+class Outside:
+    """Holds the real object and the names of the trace; ``found`` are the attributes read so far."""
+
+    __slots__ = ("_found", "_names", "_real")
+    _found: dict[str, Any]
+    _names: Names
+    _real: Any
+
+    def __init__(self, real: Any, names: Names) -> None:
+        for name, value in (("_real", real), ("_names", names), ("_found", {})):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._real)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, TracedArray) and self._found.get(name) is value:
+            return
+        raise TraceError(f"the traced function writes the attribute .{name} of {title(self._real)}; return the value instead")
+
+    def __delattr__(self, name: str) -> None:
+        raise TraceError(f"the traced function deletes the attribute .{name} of {title(self._real)}; delete it outside")
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._found
+        if name not in found:
+            try:
+                found[name] = self._read(name)
+            except AttributeError:
+                if not name.startswith("__") and not hasattr(self._real, name):
+                    self._names.check(self._reader(name, ABSENT), ABSENT, f"{title(self._real)}.{name}", "identity")
+                raise
+        return found[name]
+
+    def _read(self, name: str) -> Any:
+        raise NotImplementedError
+
+    def _resolve(self, name: str) -> Any:
+        """An attribute as an outside value."""
+        read = self._reader(name)
+        return self._names.resolve(read(), read, f"{title(self._real)}.{name}")
+
+    def _reader(self, name: str, *default: Any) -> Read:
+        """What reads an attribute anew."""
+        return partial(getattr, self._real, name, *default)
+
+
+class LibraryModule(Outside):
+    """A module of a library: its functions and classes may have twins, its data are outside values."""
+
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        if name.endswith(MARK):
+            return called(self._read(name.removesuffix(MARK)))
+        real, names = self._real, self._names
+        read = partial(vars(real).__getitem__, name) if name in vars(real) else partial(getattr, real, name)
+        value = read()
+        if value is os.environ or value is sys.modules:
+            return OutsideMapping(value, names)
+        if isinstance(value, bool | int | float | str | list | dict | tuple) and _top(real) not in _NUMERIC:
+            return self._resolve(name)
+        names.same(read, f"{real.__name__}.{name}", is_library=True)
+        if _top(real) in INSTEAD and isinstance(value, BuiltinFunctionType):
+            return foreign_function(value, _top(real))
+        return names.replacement(value, f"{real.__name__}.{name}")
+
+
+class UserModule(Outside):
+    """A module of the user's, whose attributes are outside values like globals."""
+
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        return self._resolve(name)
+
+
+class OutsideObject(Outside):
+    """An object of a user's class: its methods are followed, its attributes are outside values.
+
+    Each class has a subclass of this one with the special methods that the class has; see ``stand_in_class``.
+    """
+
+    __slots__ = ()
+    __class__ = property(lambda self: self._names.shadow(self._names.class_of(self._real)))
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        found: dict[str, Any] = self._resolve("__dict__")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        real, names = self._real, self._names
+        raw = inspect.getattr_static(type(real), name, None)
+        if not isinstance(raw, property) or not isinstance(raw.fget, FunctionType):
+            return super().__getattr__(name)
+        names.same(partial(getattr, type(real), name), f"{title(real)}.{name}")
+        return names.follow(raw.fget)(self)
+
+    def _read(self, name: str) -> Any:
+        real, names = self._real, self._names
+        raw = inspect.getattr_static(type(real), name, None)
+        if isinstance(raw, partialmethod):
+            own = weakly(real)
+            names.same(lambda: inspect.getattr_static(own(), name), f"{title(real)}.{name}")
+            return partial(names.follow(raw.func), self, *raw.args, **raw.keywords)
+        value = getattr(real, name)
+        function = getattr(value, "__func__", None)
+        owner = getattr(value, "__self__", None)
+        if function is None or not (owner is real or isinstance(owner, type)):
+            return self._resolve(name)
+        method = self._reader(name)
+        names.same(lambda: method().__func__, f"{title(real)}.{name}")
+        if not isinstance(value, MethodType):
+            return value
+        return MethodType(names.follow(function), self if owner is real else names.shadow(owner))
+
+    def _reader(self, name: str, *default: Any) -> Read:
+        return partial(attribute_through, weakly(self._real), name, *default)
+
+    def __copy__(self) -> Any:
+        return self._names.copy_of(self._real, self, lambda value: value)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._names.copy_of(self._real, self, partial(copy.deepcopy, memo=memo))
+
+    def __eq__(self, other: object) -> Any:
+        return self._real is getattr(other, "_real", other)
+
+    def __hash__(self) -> int:
+        real = self._real
+        if "__hash__" in {n for k in users_bases(type(real)) for n in vars(k)}:
+            own = weakly(real)
+            self._names.check(lambda: hash(own()), hash(real), f"hash({title(real)})")
+        return hash(real)
+
+
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "__bool__": bool, "__index__": operator.index, "__int__": int, "__float__": float,
+}  # fmt: skip
+
+
+def converted(name: str, found: Any) -> Any:
+    """What a special method gives, as Python wants it: of a traced number its value, which becomes static."""
+    return CONVERSIONS[name](found) if name in CONVERSIONS and isinstance(found, TracedArray) else found
+
+
+def _special(name: str) -> Any:
+    """A special method, which Python looks up on the class."""
+
+    def call(self: OutsideObject, *args: Any, **kwargs: Any) -> Any:
+        names = self._names
+        kind = names.class_of(self._real)
+        names.same(partial(getattr, kind, name), f"{kind.__name__}.{name}")
+        method = getattr(kind, name)
+        if isinstance(method, FunctionType):
+            return converted(name, MethodType(names.follow(method), self)(*args, **kwargs))
+        return MethodType(method, self._real)(*args, **kwargs)
+
+    return call
+
+
+_NOT_SPECIAL = frozenset((
+    "__init__", "__new__", "__del__", "__init_subclass__", "__class_getitem__", "__getattribute__", "__getattr__", "__setattr__",
+    "__delattr__", "__hash__", "__class__", "__dict__", "__weakref__", "__slots__", "__doc__", "__module__", "__qualname__",
+    "__annotations__", "__annotate__", "__annotate_func__", "__dir__", "__reduce__", "__reduce_ex__", "__getstate__",
+    "__setstate__", "__copy__", "__deepcopy__", "__subclasshook__", "__sizeof__", "__post_init__", "__replace__",
+))  # fmt: skip
+
+
+def stand_in_class(kind: type) -> type[OutsideObject]:
+    """The class of the stand-ins for objects of a class."""
+    members: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__hash__": OutsideObject.__hash__}
+    for base in reversed(kind.__mro__):
+        if base is object:
+            continue
+        for name, raw in vars(base).items():
+            if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
+                is_method = isinstance(raw, FunctionType) or (callable(raw) and not isinstance(raw, type))
+                members[name] = _special(name) if is_method else raw
+    return type(kind.__name__, (OutsideObject,), members)
+
+
+class OutsideMapping(Outside):
+    """A mapping, whose items are outside values."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: type(self._real))
+
+    def __getitem__(self, key: Any) -> Any:
+        read = partial(self._real.__getitem__, key)
+        if key not in self._real:
+            self._names.check(partial(self._real.__contains__, key), False, self._title(key))
+        return self._names.resolve(read(), read, self._title(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The item, or ``default``."""
+        return self[key] if self.__contains__(key) else default
+
+    def __contains__(self, key: Any) -> bool:
+        found: bool = key in self._real
+        self._names.check(partial(self._real.__contains__, key), found, self._title(key))
+        return found
+
+    def keys(self) -> tuple[Any, ...]:
+        """The keys, in order."""
+        real = self._real
+        self._names.check(lambda: tuple(real), tuple(real), f"the keys of {title(real)}")
+        return tuple(real)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def values(self) -> list[Any]:
+        """The values, in order."""
+        return [self[k] for k in self.keys()]
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """The pairs of keys and values, in order."""
+        return [(k, self[k]) for k in self.keys()]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TraceError(f"the traced function changes {self._title(key)}, which comes from outside; return the value instead")
+
+    def _title(self, key: Any) -> str:
+        return f"{title(self._real)}[{key!r}]"
+
+    def _read(self, name: str) -> Any:
+        raise TraceError(f".{name} of {title(self._real)}, which comes from outside, cannot be traced; use an ordinary dict")
+
+
+class OutsideDate(Outside):
+    """datetime.date or datetime.datetime, which cannot say what time it is in a trace."""
+
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        return Refused(f"the clock (.{name}): {CLOCK}") if name in ("now", "today", "utcnow") else getattr(self._real, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._real(*args, **kwargs)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self._real)
+
+
+class OutsideVariable(Outside):
+    """A context variable, whose value is an outside value."""
+
+    __slots__ = ()
+
+    def _read(self, name: str) -> Any:
+        real, names = self._real, self._names
+        if name != "get":
+            raise TraceError(f".{name} of the context variable {real.name} cannot be traced; set it outside")
+        return lambda *default: names.resolve(real.get(*default), partial(real.get, *default), real.name)
+
+
+class Refused:
+    """Something that cannot be used while tracing; every use raises TraceError."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TraceError(self._message)
+
+    __getattr__ = __call__ = __iter__ = __next__ = __getitem__ = __len__ = __bool__ = __float__ = __contains__ = _refuse
+    __enter__ = __exit__ = __array__ = __lt__ = __gt__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
+    __matmul__ = __rmatmul__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __le__ = __ge__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = __index__ = __int__ = __array_ufunc__ = __array_function__ = _refuse
+
+
+def title(value: Any) -> str:
+    return value.__name__ if isinstance(value, ModuleType) else f"<{type(value).__name__}>"
+
+
+RANDOM = (
+    "it would be frozen into the program; draw with pb.random and a key that is an argument, or draw outside and pass the array"
+)
+CLOCK = "it would be read once, when the function is traced; read it outside the function"
+
+_NUMERIC = ("numpy", "scipy", "math", "cmath")
+_CLOCKS = frozenset((
+    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "process_time_ns",
+    "thread_time", "thread_time_ns", "clock_gettime", "localtime", "gmtime", "ctime",
+))  # fmt: skip
+
+
+def _top(module: ModuleType) -> str:
+    return module.__name__.partition(".")[0]
+
+
+def module_stand_in(module: ModuleType, names: Names, is_library: bool) -> Any:
+    """What stands for a module in a trace."""
+    top = _top(module)
+    if module.__name__ == "numpy.random" or top in ("random", "secrets", "uuid"):
+        return Refused(f"a random draw ({module.__name__}): {RANDOM}")
+    if top == "pullback" and not module.__name__.startswith("pullback.numpy"):
+        return module
+    if is_library or top in ("pullback", *sys.stdlib_module_names):
+        return LibraryModule(module, names)
+    return UserModule(module, names)
+
+
+def is_clock(value: Any) -> bool:
+    """Whether a value is a function that reads the clock."""
+    return isinstance(value, BuiltinFunctionType) and value.__module__ == "time" and value.__name__ in _CLOCKS

@@ -1,0 +1,98 @@
+"""What a trace does not take from outside, and why; and what stands for builtins that would take it."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from collections.abc import Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.types import dtype_of
+from pullback.tracer.arrays.frame import NO_THREADS
+from pullback.tracer.arrays.make import is_special_array
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import is_users_object, is_users_value
+
+
+def capturable(value: Any) -> bool:
+    """Whether an outside number or array can be an input: of a dtype that can be compiled, and no subclass."""
+    if is_special_array(value):
+        return False
+    try:
+        dtype_of(value.dtype if isinstance(value, Remote) else np.asarray(value).dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def why_refused(value: Any, describe: str) -> str:
+    """Why an outside value cannot be used in a trace; empty if it can."""
+    if isinstance(value, np.random.Generator | np.random.RandomState | random.Random) or _is_random(value):
+        return f"a random draw ({describe}): {RANDOM}"
+    if is_clock(value):
+        return f"the clock ({describe}): {CLOCK}"
+    if is_users_value(value):
+        base = next(k.__name__ for k in type(value).__mro__ if k.__module__ == "builtins")
+        return f"{describe} is a {type(value).__name__}, a subclass of {base}, which is not read through; use a plain {base}"
+    if isinstance(value, io.IOBase) and value is not sys.stdout and value is not sys.stderr:
+        return f"{describe} is an open file, read once, when the function is traced; read it outside and pass the data"
+    if isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not is_users_object(value):
+        return f"{describe} is an iterator from outside, used up by the trace alone; make a list of it outside"
+    if isinstance(value, type) and _is_worker(value):
+        return f"a {value.__name__} in a traced function: its work would run once, while the function is traced; {NO_THREADS}"
+    if isinstance(value, memoryview):
+        return f"{describe} is a memoryview; use np.asarray of it"
+    return ""
+
+
+def _is_worker(kind: type) -> bool:
+    """Whether a class is one of Python's whose objects start threads or processes."""
+    return kind.__module__.startswith(("threading", "concurrent.futures.", "multiprocessing.")) and kind.__name__ in _WORKERS
+
+
+_WORKERS = ("Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Process", "Pool", "ThreadPool")
+
+
+def _is_random(value: Any) -> bool:
+    if is_users_object(value):
+        return False
+    owner = getattr(value, "__self__", None)
+    module = getattr(value, "__module__", None) or ""
+    if isinstance(owner, np.random.RandomState | np.random.Generator | random.Random):
+        return True
+    is_code = isinstance(value, BuiltinFunctionType | FunctionType | MethodType)
+    return is_code and (module in ("random", "secrets") or getattr(value, "__name__", "") in ("urandom", "uuid1", "uuid4"))
+
+
+def is_cached(value: Any) -> bool:
+    return type(value).__module__ == "functools" and hasattr(value, "__wrapped__")
+
+
+# what stands for builtins
+
+
+def no_eval(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("eval and exec cannot be traced; write the code as a function")
+
+
+def no_file(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError("a file or input is read once, when the function is traced; read it outside and pass the data")
+
+
+def traced_isinstance(value: Any, kinds: Any) -> bool:
+    """``isinstance`` that takes a traced array for what it stands for."""
+    stands_for = getattr(type(value), "stands_for", None)
+    if stands_for is not None:
+        return issubclass(stands_for, kinds)
+    if not isinstance(value, TracedArray) or isinstance(value, kinds):
+        return isinstance(value, kinds)
+    if value.weak:
+        return issubclass({"bool": bool, "int": int, "float": float, "complex": complex}[value.weak], kinds)
+    return issubclass(np.ndarray if value.ndim or value.is_cell else value.dtype.type, kinds)

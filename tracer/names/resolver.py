@@ -1,0 +1,602 @@
+"""The tracer's second door: names. The user's functions run as copies whose globals and closures resolve through here.
+
+NumPy's and SciPy's objects are replaced by traced twins, by identity. What comes from outside is recorded: arrays and
+floating-point numbers become inputs that are read anew at each call, every other value a guard that is checked at each
+call. Library code is not followed and nothing is patched; a store to the outside is a TraceError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import datetime
+import enum
+import functools
+import importlib.util
+import os
+import re
+import sys
+import threading
+import weakref
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import Loc, Value
+from pullback.ir.core.device_arrays import Remote
+from pullback.ir.shapes.symbolic import is_size
+from pullback.tracer.arrays.concretize import Known
+from pullback.tracer.arrays.frame import Captured, Frame, Pinned
+from pullback.tracer.arrays.labelled import Labelled
+from pullback.tracer.arrays.literals import literal_type
+from pullback.tracer.arrays.number_types import catches, renamed
+from pullback.tracer.arrays.replacements import instance_twin, library_twin, real_function, traced_builtins
+from pullback.tracer.arrays.tables import CLASSES
+from pullback.tracer.arrays.traced import READONLY, Origin, TracedArray
+from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
+from pullback.tracer.names.containers import container, item, mutable, same_items
+from pullback.tracer.names.globals import Namespace
+from pullback.tracer.names.guards import (
+    MOST_ITEMS,
+    Guard,
+    Read,
+    attribute_of,
+    attribute_through,
+    container_key,
+    contents,
+    state_key,
+    state_through,
+    weakly,
+)
+from pullback.tracer.names.library_objects import library_object
+from pullback.tracer.names.numpy_namespace import Door
+from pullback.tracer.names.proxies import (
+    Outside,
+    OutsideDate,
+    OutsideMapping,
+    OutsideObject,
+    OutsideVariable,
+    Refused,
+    module_stand_in,
+    stand_in_class,
+)
+from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
+from pullback.tracer.names.side_effects import Effects, effect, generators_in
+from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
+from pullback.tracer.user_code.array_libraries import library_of
+from pullback.tracer.user_code.errors import user_loc
+from pullback.tracer.user_code.ownership import (
+    attribute_names,
+    function_attributes,
+    is_foreign,
+    is_library_file,
+    is_users,
+    is_users_object,
+    supported,
+    users_bases,
+)
+
+# Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
+MOST_STATIC = 4096
+
+_CONTAINERS = (list, tuple, dict, OrderedDict, deque, defaultdict, Counter)
+_HOLDERS = (SimpleNamespace, argparse.Namespace, threading.local)
+_MACHINERY = ("threading", "logging", "multiprocessing", "concurrent", "queue", "warnings")
+_CODE = (FunctionType, MethodType, functools.partial)
+
+
+class Names:
+    """The outside of one trace: what was resolved, the guards, and where the captured inputs came from."""
+
+    def __init__(self, root: Frame, captured: frozenset[str] = frozenset()) -> None:
+        self.root = root
+        self.kept_inputs = captured
+        self.guards: dict[Any, Guard] = {}
+        self.made: set[type] = set()
+        self.loc: Loc | None = None
+        self._kept: dict[int, tuple[Any, Any]] = {}
+        self._namespaces: dict[int, Namespace] = {}
+        self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
+        self._captured: dict[Value, tuple[Read, Any, str]] = {}
+        self._arrays: list[tuple[Captured, TracedArray, Value]] = []
+        self._scalars: dict[Value, tuple[int, str, Any]] = {}
+        self.pinned: dict[int, Pinned] = {}
+        self.effects = Effects()
+        self._stand_ins: dict[type, type[OutsideObject]] = {}
+        self.builtins = {
+            **vars(builtins), **traced_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
+            "super": SuperTwin(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
+            "exec": no_eval, "open": no_file, "input": no_file,
+        }  # fmt: skip
+        self.builtins |= {k: self.follow(v) for k, v in vars(builtins).items() if _BUILTINS.get(k) is not v}
+
+    def follow(self, function: Any) -> Any:
+        """A copy of a user's function, method, partial or callable object that resolves its names here."""
+        match function:
+            case FunctionType():
+                if isinstance(function.__globals__, Namespace) and function.__globals__.names is self:
+                    return function
+                if is_users(function.__code__) and supported():
+                    return self._keep(function, self._copy)
+                return library_twin(function) or self._keep(function, self._copy_of_library)
+            case MethodType():
+                owner = function.__self__
+                if isinstance(owner, type):
+                    owner = self.shadow(owner)
+                elif self._is_outside(owner):
+                    owner = self.instance(owner)
+                return function if owner is function.__self__ else MethodType(self.follow(function.__func__), owner)
+            case functools.partial():
+                return self._partial(function)
+            case type():
+                return self.shadow(function)
+        twin = library_twin(function)
+        if twin is not None:
+            return twin
+        if is_cached(function) and isinstance(function.__wrapped__, FunctionType):
+            return self.follow(function.__wrapped__)
+        return self.instance(function) if self._is_outside(function) else function
+
+    def follow_library(self, function: FunctionType) -> FunctionType:
+        """A copy of a library's function that resolves its names here, as a user's does."""
+        made: FunctionType = self._keep(function, self._copy)
+        return made
+
+    def resolve(self, value: Any, read: Read, describe: str, guard: bool = True) -> Any:
+        """What stands for an outside value in the trace; records the guard or input it makes."""
+        kind = type(value)
+        if issubclass(kind, TracedArray | Outside | Refused) or real_class(kind) is not kind:
+            return value
+        if kind is float or isinstance(value, np.generic | np.ndarray | Remote):
+            if capturable(value):
+                if kind is not float or value not in _REWRITTEN or self.is_input(describe):
+                    return self._capture(value, read, describe)
+            elif isinstance(value, np.ndarray):
+                return self._by_contents(value, read, describe)
+        if is_array_like(kind):
+            if library_of(kind) is not None and adopted(value) is None:
+                return library_object(self, value, read, describe)
+            found = as_array(value)
+            if capturable(found):
+                return self._capture(found, lambda: as_array(read()), describe)
+        if kind is int and -(2**63) <= value < 2**63 and self.is_input(describe):
+            return self._capture(value, read, describe)
+        if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            return container(self, value, read, describe)
+        if kind in (set, bytearray, array):
+            return mutable(self, value, read, describe)
+        if guard:
+            is_value = kind in EQUAL or isinstance(value, int | float | complex | str | bytes | None)
+            how = "value" if is_value else "identity"
+            self.guard(Guard(read=read, expected=value, how=how, describe=describe))
+        found = self.replacement(value, describe)
+        if isinstance(value, enum.Enum):
+            self.shadow(kind)
+        elif found is value:
+            self._state(value, describe)
+        return found
+
+    def replacement(self, value: Any, describe: str) -> Any:
+        """What stands for a library's object, a function, a class, a module or an object."""
+        if type(value) is Door:
+            return self.replacement(value.__wrapped__, describe)
+        if isinstance(value, ModuleType):
+            return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
+        if is_foreign(value):
+            self.effects.watch_global_generators()
+        name = value.__name__ if isinstance(value, BuiltinFunctionType) else ""
+        if name and _BUILTINS.get(name) is value:
+            return self.builtins[name]
+        if refused := why_refused(value, describe):
+            return Refused(refused)
+        if value is np.ndarray:
+            return self._array_class
+        found = instance_twin(value, self)
+        if found is None:
+            found = library_twin(value)
+        if found is not None:
+            return found
+        if value is os.getenv:
+            return OutsideMapping(os.environ, self).get
+        if value is importlib.import_module:
+            return self._import_module
+        if value is datetime.datetime or value is datetime.date:
+            return OutsideDate(value, self)
+        if isinstance(value, (*_CODE, type)) or self._is_outside(value) or is_cached(value):
+            return self.follow(value)
+        if isinstance(value, Mapping):
+            return self._keep(value, lambda v: OutsideMapping(v, self))
+        if isinstance(value, ContextVar):
+            return OutsideVariable(value, self)
+        if isinstance(value, weakref.ref):
+            return lambda: self.resolve(value(), value, describe)
+        return value
+
+    def instance(self, value: Any) -> Any:
+        """A stand-in for an object of a user's class."""
+        kind = type(value)
+        if kind not in self._stand_ins:
+            self._stand_ins[kind] = stand_in_class(kind)
+        return self._keep(value, lambda v: self._stand_ins[kind](v, self))
+
+    @property
+    def _array_class(self) -> type:
+        """What stands for np.ndarray."""
+        found: type = CLASSES[np.ndarray] if self.root.traces_made else np.ndarray
+        return found
+
+    def copy_of(self, real: Any, stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
+        """A copy of an outside object, which belongs to the trace: its attributes are copies by ``copied``."""
+        made = object.__new__(self.shadow(type(real)))
+        for name in attribute_names(real):
+            object.__setattr__(made, name, copied(getattr(stand_in, name)))
+        return made
+
+    def shadow(self, kind: type) -> Any:
+        """What stands for a class: a shadow, if the user wrote it outside."""
+        if real_class(kind) is not kind or kind in self.made or not users_bases(kind):
+            return kind
+        if not has_shadow(kind):
+            self._keep(kind, self._guard_class)
+            return kind
+        return self._keep(kind, lambda k: make_shadow(k, self))
+
+    def _guard_class(self, kind: type) -> None:
+        """Guards a class that is used as it is: what it has, and what its methods read by name."""
+        for base in users_bases(kind):
+            self.check(functools.partial(vars, base), dict(vars(base)), base.__name__, "state")
+            for value in vars(base).values():
+                function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if isinstance(function, FunctionType):
+                    self._keep(function.__code__, functools.partial(self._guard_globals, function.__globals__))
+
+    def _guard_globals(self, globals: dict[str, Any], code: CodeType) -> None:
+        """Guards the globals that code which is not followed reads, and those that they read."""
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._guard_globals(globals, constant)
+        for name in code.co_names:
+            value = globals.get(name)
+            if value is None or isinstance(value, ModuleType):
+                continue
+            self.check(functools.partial(globals.get, name), value, name, "value" if _is_plain(value) else "identity")
+            if isinstance(value, FunctionType) and is_users(value.__code__):
+                self._keep(value.__code__, functools.partial(self._guard_globals, value.__globals__))
+
+    def type_of(self, value: Any) -> type:
+        """The type of what a value of the trace stands for."""
+        kind = type(value)
+        if kind is TracedArray:
+            kind = kind_of_traced(value)
+            return self._array_class if kind is np.ndarray else kind
+        if is_size(value) or kind is Labelled:
+            return value.__class__
+        if getattr(kind, "stands_for", None) is np.ndarray:
+            return self._array_class
+        if library_of(kind) is not None:
+            return real_class(kind)
+        found: type = self.shadow(self.class_of(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
+        return found
+
+    def class_of(self, real: Any) -> type:
+        """The class of an outside value, which may be given another one later."""
+        self.same(functools.partial(attribute_through, weakly(real), "__class__"), f"the class of a {type(real).__name__}")
+        return type(real)
+
+    def original(self, value: Any) -> Any:
+        """The outside value behind a class, function, module or container of the trace."""
+        return next((real for real, made in self._kept.values() if made is value), real_function(value))
+
+    def outer_cell(self, cell: CellType) -> CellType | None:
+        """The cell outside that a cell of the trace stands for; None for one of a function that the trace runs."""
+        return next((real for real, new, _ in self._cells.values() if new is cell), None)
+
+    def argument(self, value: Any) -> Any:
+        """What stands for a static argument: functions are followed, objects of the user's read through a stand-in."""
+        if value is None or isinstance(value, str | bytes | int | float | complex | tuple | np.generic):
+            return value
+        return self.resolve(value, lambda: value, type(value).__name__, guard=False)
+
+    def scalar(self, parameter: Value, index: int, describe: str, value: Any) -> Known:
+        """What is known of an int or bool that is leaf ``index`` of the call."""
+        self._scalars[parameter] = (index, describe, value)
+        return value, frozenset({parameter})
+
+    def pin(self, source: Value) -> None:
+        """Makes static an int or bool that was used where a static value is needed: an argument, or a captured scalar or mask,
+        which is guarded."""
+        if source in self._scalars:
+            index, describe, value = self._scalars[source]
+            if index not in self.pinned:
+                self.pinned[index] = Pinned(index=index, describe=describe, value=value, loc=user_loc())
+            return
+        read, value, describe = self._captured[source]
+        if isinstance(value, np.ndarray):
+            self.check(lambda: contents(read()), contents(value), describe)
+        else:
+            self.check(read, value, describe)
+
+    def check(self, read: Read, expected: Any, describe: str, how: str = "value") -> None:
+        """Records a guard."""
+        self.guard(Guard(read=read, expected=expected, how=how, describe=describe))
+
+    def same(self, read: Read, describe: str, is_library: bool = False) -> None:
+        """Records the guard that ``read()`` gives the object that it gives now."""
+        self.guard(Guard(read=read, expected=read(), how="identity", describe=describe, is_library=is_library))
+
+    def finish(self, loc: Loc | None = None) -> None:
+        """Raises TraceError, at ``loc`` or at the function, if the function changed something outside."""
+        loc = loc or self.loc
+        for namespace in self._namespaces.values():
+            namespace.refuse_stores(loc)
+        for cell, new, content in self._cells.values():
+            if content is not _EMPTY and new.cell_contents is not content:
+                name = self._name_of_cell(cell)
+                raise effect(f"the traced function writes the nonlocal variable {name}; return the value instead", loc)
+        self.effects.refuse(loc)
+
+    def _name_of_cell(self, cell: CellType) -> str:
+        functions = [real for real, _ in self._kept.values() if isinstance(real, FunctionType)]
+        pairs = [pair for f in functions for pair in zip(f.__closure__ or (), f.__code__.co_freevars)]
+        return next((name for found, name in pairs if found is cell), "of an outer function")
+
+    def close(self) -> None:
+        """Lets go of what the trace met. Objects that outlive the trace refer to it in circles, and what is in a circle, the
+        user's arrays among it, would wait for the garbage collector."""
+        for namespace in self._namespaces.values():
+            namespace.found.clear()
+        self._arrays.clear()
+        for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
+            kept.clear()
+        self.effects.clear()
+        self.builtins, self.guards = {}, {}
+        self.root.inputs.clear()
+        self.root = Frame()
+
+    def copied(self, value: Any, made: Any) -> Any:
+        """The copy ``made`` of a container; ``original`` finds the container again."""
+        self._kept[id(made)] = (value, made)
+        return made
+
+    def guard(self, guard: Guard) -> None:
+        self.guards.setdefault((guard.how, guard.describe, id(guard.expected), _read_key(guard.read)), guard)
+
+    def _keep(self, value: Any, make: Callable[[Any], Any]) -> Any:
+        found = self._kept.get(id(value))
+        if found is None:
+            found = self._kept[id(value)] = (value, make(value))
+        return found[1]
+
+    def _is_outside(self, value: Any) -> bool:
+        """Whether a value is an object that is read through a stand-in, and was not made in the trace."""
+        kind = type(value)
+        if isinstance(value, _HOLDERS):
+            return True
+        if not is_users_object(value) or real_class(kind) is not kind or issubclass(kind, Outside):
+            return False
+        return not any(map(self.is_made, kind.__mro__))
+
+    def is_made(self, kind: type) -> bool:
+        """Whether the traced function made a class."""
+        return kind in self.made or any(isinstance(getattr(v, "__globals__", None), Namespace) for v in vars(kind).values())
+
+    # functions
+
+    def _copy(self, function: FunctionType) -> FunctionType:
+        real = function.__globals__.real if isinstance(function.__globals__, Namespace) else function.__globals__
+        namespace = self._namespaces.setdefault(id(real), Namespace(real, self))
+        cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
+        code = function.__code__
+        self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
+        if self.root.sizes is not None and catches(code):
+            self.root.sizes.is_caught = True
+        made = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
+        self._kept[id(function)] = (function, made)
+        for _, fill in cells:
+            fill()
+        name = function.__name__
+        own = weakref.ref(function)
+        self.same(functools.partial(attribute_of, own, "__code__", function.__code__), name)
+        made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+        self._defaults(function, made, own)
+        if "__wrapped__" in function.__dict__:
+            made.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
+        else:
+            read = functools.partial(_attributes_of, own, function_attributes(function))
+            made.__dict__.update(container(self, read(), read, name) if read() else {})
+        filled = made.__dict__.copy()
+        self.effects.watch_outside(lambda: same_items(made.__dict__, filled), f"the attributes of {name}")
+        return made
+
+    def _defaults(self, function: FunctionType, made: FunctionType, own: weakref.ref[Any]) -> None:
+        name = function.__name__
+        if function.__defaults__ is not None:
+            read = functools.partial(attribute_of, own, "__defaults__", function.__defaults__)
+            self.same(read, f"{name}.__defaults__")
+            made.__defaults__ = tuple(self._default(d, item(read, i), name) for i, d in enumerate(function.__defaults__))
+        if function.__kwdefaults__ is not None:
+            read = functools.partial(attribute_of, own, "__kwdefaults__", function.__kwdefaults__)
+            self.guard(Guard(read=read, expected=container_key(read()), how="container", describe=f"{name}.__kwdefaults__"))
+            made.__kwdefaults__ = {}
+            for key, value in function.__kwdefaults__.items():
+                if _is_plain(value):
+                    self.check(item(read, key), value, f"{name}.__kwdefaults__")
+                made.__kwdefaults__[key] = self._default(value, item(read, key), name)
+
+    def _default(self, value: Any, read: Read, name: str) -> Any:
+        return value if _is_plain(value) else self.resolve(value, read, f"a default of {name}", guard=False)
+
+    def _copy_of_library(self, function: FunctionType) -> Any:
+        """A library's function as it is, but one that wraps a user's function wraps what stands for it."""
+        if function.__module__ is None or function.__module__.partition(".")[0] == "pullback" or not function.__closure__:
+            return function
+        if hasattr(function, "registry") and hasattr(function, "dispatch"):
+            return self._dispatching(function)
+        self._kept[id(function)] = (function, function)
+        filled = [c.cell_contents if is_filled(c) else _EMPTY for c in function.__closure__]
+        followed = [self.follow(v) if isinstance(v, (*_CODE, type)) or self._is_outside(v) else v for v in filled]
+        if all(a is b for a, b in zip(filled, followed)):
+            return function
+        cells = tuple(c if v is _EMPTY else CellType(v) for c, v in zip(function.__closure__, followed))
+        made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+        made.__kwdefaults__ = function.__kwdefaults__
+        made.__dict__.update(function.__dict__)
+        return made
+
+    def _dispatching(self, function: Any) -> Any:
+        """A function of functools.singledispatch."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            read = functools.partial(function.dispatch, real_class(self.type_of(args[0])))
+            self.same(read, function.__name__)
+            return self.follow(read())(*args, **kwargs)
+
+        return call
+
+    def _partial(self, function: functools.partial[Any]) -> Any:
+        own = weakref.ref(function)
+        read = functools.partial(attribute_of, own, "args", function.args)
+        args = [self.resolve(a, item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
+        keywords = dict(function.keywords)
+        if keywords:
+            keywords = container(self, keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords")
+        return functools.partial(self.follow(function.func), *args, **keywords)
+
+    def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
+        """The copy of a cell, and what fills it."""
+        known = self._cells.get(id(cell))
+        if known is not None:
+            return known[1], lambda: None
+        new = CellType()
+        self._cells[id(cell)] = (cell, new, _EMPTY)
+
+        def fill() -> None:
+            if not is_filled(cell):
+                return
+            found = self.resolve(cell.cell_contents, functools.partial(getattr, cell, "cell_contents"), name)
+            new.cell_contents = found
+            self._cells[id(cell)] = (cell, new, found)
+
+        return new, fill
+
+    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        real = globals.real if isinstance(globals, Namespace) else globals
+        found = builtins.__import__(name, real, locals, fromlist, level)
+        parts = (importlib.util.resolve_name("." * level + name, real["__package__"]) if level else name).split(".")
+        return self.imported(found, [".".join(parts[: k + 1]) for k in range(len(parts))])
+
+    def _import_module(self, name: str, package: str | None = None) -> Any:
+        module = importlib.import_module(name, package)
+        return self.imported(module, [importlib.util.resolve_name(name, package)])
+
+    def imported(self, module: ModuleType, names: Sequence[str]) -> Any:
+        """What stands for a module that the function imports. ``names``: of those that lead to it, which may be replaced."""
+        for name in names:
+            if not is_library_file(getattr(sys.modules.get(name), "__file__", None)) and name not in sys.stdlib_module_names:
+                self.same(functools.partial(sys.modules.__getitem__, name), f"sys.modules[{name!r}]")
+        return self.replacement(module, module.__name__)
+
+    # values
+
+    def _capture(self, value: Any, read: Read, describe: str) -> TracedArray:
+        found = self._captured_before(value, read, describe)
+        if found is not None:
+            return found
+        array_type, weak = literal_type(value)
+        name = re.sub(r"\W+", "_", describe).strip("_")
+        parameter = self.root.parameter(array_type, name)
+        given = Captured(read=read, describe=describe, key=leaf_key(value))
+        self.root.inputs.append(given)
+        traced = TracedArray(array_type, self.root, parameter, weak=weak, loc=user_loc())
+        traced.origin = Origin("outside", describe)
+        if isinstance(value, Remote):
+            traced.readonly = f"{describe} is an array on a device, which does not change; return the new array instead"
+            traced.is_dense = value.layout != "strided"
+        elif not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
+            self._captured[parameter] = (read, value, describe)
+            traced.known = (value, frozenset({parameter}))
+        if isinstance(value, np.ndarray):
+            traced.readonly = "" if value.flags.writeable else READONLY
+            traced.created, traced.is_dense = True, value.flags.c_contiguous and value.flags.aligned
+            self._arrays.append((given, traced, parameter))
+            self._kept[id(value)] = (value, traced)
+        return traced
+
+    def _captured_before(self, value: Any, read: Read, describe: str) -> TracedArray | None:
+        """Two names of one array are one input, guarded by their being one array."""
+        if not isinstance(value, np.ndarray) or id(value) not in self._kept:
+            return None
+        found: TracedArray = self._kept[id(value)][1]
+        self.guard(Guard(read=read, expected=value, how="identity", describe=describe))
+        original = next(i for i, p in zip(self.root.inputs, self.root.parameters) if p is found.value)
+        if isinstance(original, Captured):
+            self.guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
+        return found
+
+    def _by_contents(self, value: Any, read: Read, describe: str) -> Any:
+        """An array that cannot be an input: guarded by its contents."""
+        self.check(lambda: contents(read()), contents(value), describe)
+        if type(value) is not np.ndarray:
+            return value
+        made = value.copy()
+        made.flags.writeable = False
+        return made
+
+    def written(self) -> list[tuple[Captured, TracedArray]]:
+        """The arrays from outside that the function wrote."""
+        return [(given, traced) for given, traced, parameter in self._arrays if traced.value is not parameter]
+
+    def is_input(self, describe: str) -> bool:
+        """Whether a number is an input though rewrites look for its value: it, or its container, has changed before."""
+        return describe in self.kept_inputs or any(describe.startswith(f"{name}[") for name in self.kept_inputs)
+
+    def _state(self, value: Any, describe: str) -> None:
+        """Guards the attributes of an object that is used as it is."""
+        if isinstance(value, (np.ufunc, BuiltinFunctionType, type, ModuleType, *_CODE)) or not hasattr(value, "__dict__"):
+            return
+        if type(value).__module__.partition(".")[0] in _MACHINERY:
+            return
+        if len(vars(value)) <= MOST_ITEMS:
+            self.check(functools.partial(state_through, weakly(value)), state_key(value), describe, "state")
+        for name, state in generators_in(value):
+            self.effects.watch_random(f"{describe}.{name}", state)
+
+
+_EMPTY = object()
+_BUILTINS = dict(vars(builtins))
+
+# Numbers that rewrites look for (x ** 2, 0.5 * x): constants with a guard rather than inputs.
+_REWRITTEN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -0.5, -1.0, -2.0})
+
+
+def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, Any]:
+    found = owner()
+    return last if found is None else function_attributes(found)
+
+
+def _read_key(read: Any) -> Any:
+    """Equal for reads of one thing."""
+    if isinstance(read, str | int):
+        return read
+    if not isinstance(read, functools.partial):
+        return id(read)
+    owner = getattr(read.func, "__self__", None)
+    return id(owner), getattr(read.func, "__name__", ""), *map(_read_key, read.args)
+
+
+def is_filled(cell: CellType) -> bool:
+    """Whether a cell holds a value."""
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | complex | str | bytes)

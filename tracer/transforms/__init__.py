@@ -1,0 +1,1 @@
+"""Transforms inside a trace."""

@@ -1,0 +1,172 @@
+"""A function whose derivatives compute its values anew: a ``custom`` instruction whose rules differentiate another copy of it.
+
+What a policy keeps are residuals of that instruction. In the copy they stand, behind ``known``, in the place of what would be
+computed again. With a budget the function is one such instruction for each segment that
+``ir.passes.transforms.checkpoint_segments`` divides it into.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pullback.ir import OPS, Block, Builder, Instruction, Value
+from pullback.ir.core.structure import copied
+from pullback.ir.core.types import ArrayType
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.passes.transforms.checkpoint_segments import Cuts, cut, is_dear, segments
+from pullback.ir.shapes.symbolic import extent_of
+from pullback.ir.text import print_file
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.make import as_traced, wrap
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import flatten, unflatten
+from pullback.tracer.trace import parameters_of
+from pullback.tracer.transforms.region import Closed, Region, follow, restore
+from pullback.tracer.user_code.errors import user_loc
+from pullback.tracer.user_code.ownership import user_frame
+
+Policy = str | Callable[[str, str], bool]
+POLICIES = ("nothing", "contractions", "everything")
+
+
+def checkpoint_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], policy: Policy, budget: int | None
+) -> Any:
+    """``function(*args, **kwargs)``, of which a derivative keeps the arguments, and what the policy says."""
+    if not frame_of().order or policy == "everything":
+        return follow(function)(*args, **kwargs)
+    parameters, region = parameters_of(function), Region()
+
+    def enter(leaf: Any, path: str) -> Any:
+        is_value = isinstance(leaf, TracedArray) and leaf.known is None and leaf.literal is None
+        return region.enter(leaf, is_same=True) if is_value else leaf
+
+    positional = [region.argument(x, parameters.name(k), enter)[0] for k, x in enumerate(args)]
+    keywords = {name: region.argument(x, name, enter)[0] for name, x in kwargs.items()}
+    leaves, tree = flatten(region.call(function, positional, keywords))
+    written = region.written()
+    names = {id(new) for _, new in written}
+    kept = list({id(x): x for x in leaves if region.holds(x) and id(x) not in names}.values())
+    closed = region.close([*kept, *(new for _, new in written)])
+    results = _emitted(closed, policy, budget)
+    made = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
+    return unflatten(tree, [_like(made.get(id(x), x), x) for x in leaves])
+
+
+def _like(x: Any, leaf: Any) -> Any:
+    if isinstance(leaf, TracedArray) and x is not leaf:
+        x.weak = leaf.weak
+    return x
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint keeps, or computes again at a time, more bytes than its budget."""
+
+    __module__ = "pullback"
+
+
+def _emitted(closed: Closed, policy: Policy, budget: int | None) -> list[TracedArray]:
+    kept = [v for i in closed.block.instructions if _is_kept(i, policy) for v in i.results]
+    if budget is None or not closed.block.instructions:
+        return _custom(closed, kept)
+    dear = [v for i in closed.block.instructions if is_dear(i) for v in i.results]
+    if sum(map(_bytes, dict.fromkeys((*kept, *dear)))) <= budget:
+        return _custom(closed, list(dict.fromkeys((*kept, *dear))))
+    cuts = cut(closed.block, budget, set(kept), _bytes)
+    if cuts.total > budget:
+        _warn(cuts, budget)
+    frame = frame_of()
+    known = dict(zip(closed.block.parameters, (frame.lift(x) for x in closed.given), strict=True))
+    parts = segments(closed.block, cuts.after)
+    for part in parts:
+        block = part.block
+        crossing = () if part is parts[-1] else block.results
+        inside = dict.fromkeys(v for i in block.instructions for v in i.results if v in kept or v in crossing)
+        results = _custom(Closed(block=block, given=tuple(wrap(known[v]) for v in part.reads)), list(inside))
+        known.update(zip(block.results, (frame.lift(x) for x in results), strict=True))
+    return [wrap(known[v]) for v in closed.block.results]
+
+
+def _warn(cuts: Cuts, budget: int) -> None:
+    frame = user_frame(sys._getframe(1))
+    message = (
+        f"a checkpoint has budget={budget:_}, and its gradient needs {cuts.total - budget:,} bytes more: it keeps {cuts.kept:,} "
+        f"bytes, and computes {cuts.again:,} again at a time; give budget={cuts.total:_}, or checkpoint a smaller part"
+    )
+    file, line = ("pullback", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(message, CheckpointWarning, file, line)
+
+
+def _custom(closed: Closed, kept: Sequence[Value]) -> list[TracedArray]:
+    """The results of a ``custom`` instruction of the region, of which a derivative keeps the operands and ``kept``."""
+    frame, loc = frame_of(), user_loc()
+    values = [frame.lift(x, loc) for x in closed.given]
+    own = _inexact(closed.block.results)
+    by = tuple(k for k in _inexact(values) if not frame.is_outside(values[k]))
+    if not own or not by:
+        return closed.inline()
+    rules = [_rule(closed, values, own, by, kept, is_vjp) for is_vjp in (True, False)]
+    params = {"name": "checkpoint", "outputs": len(closed.block.results), "vjp": by, "jvp": by}
+    block = replace(closed.block, results=(*closed.block.results, *kept))
+    emitted = frame.builder.at(loc).emit(OPS["custom"], values, params, [block, *rules])[: len(closed.block.results)]
+    return [as_traced(TracedArray(v.type, frame, v, loc=loc)) for v in emitted]  # type: ignore[arg-type]
+
+
+def _inexact(values: Sequence[Value]) -> tuple[int, ...]:
+    return tuple(k for k, v in enumerate(values) if v.type.dtype.is_inexact)
+
+
+def _is_kept(i: Instruction, policy: Policy) -> bool:
+    if not all(isinstance(v.type, ArrayType) for v in i.results):
+        return False
+    if callable(policy):
+        return bool(policy(i.op.name, f"{print_file(i.loc.file)}:{i.loc.line}"))
+    return policy == "contractions" and isinstance(i.op, Contract)
+
+
+def _bytes(value: Value) -> int:
+    return math.prod(map(extent_of, value.type.shape)) * value.type.dtype.bytes
+
+
+def _rule(
+    closed: Closed, values: Sequence[Value], own: tuple[int, ...], by: tuple[int, ...], kept: Sequence[Value], is_vjp: bool
+) -> Block:
+    """The region of a rule: the derivative of a copy of the function, of operands behind barriers."""
+    if is_vjp:
+        closed = replace(closed, block=_with_known(closed.block, kept))
+    block = copied(closed.again().block)
+    outputs = [Value(v.type) for v in block.results]
+    saved = [Value(v.type) for v in kept]
+    results = [*outputs, *saved]
+    seeds = [Value(block.results[k].type) for k in own] if is_vjp else [Value(values[k].type) for k in by]
+    operands = [Value(v.type, v.name) for v in values]
+    b = Builder()
+    first = len(block.parameters)
+    places = tuple(range(first, first + len(seeds)))
+    extra = [Value(v.type) for v in seeds]
+    inner = Block((*block.parameters, *extra), block.instructions, block.results)
+    if is_vjp:
+        shut = [b.barrier(v, seeds[0]) for v in (*operands, *saved)]
+        found = b.emit(OPS["gradient"], (*shut, *seeds), {"wrt": by, "of": own, "seeds": places}, [inner])
+    else:
+        found = b.emit(OPS["jvp"], (*operands, *seeds), {"wrt": by, "of": own, "tangents": places}, [inner])
+    return b.block([*results, *seeds, *operands], found[len(outputs) :])
+
+
+def _with_known(block: Block, kept: Sequence[Value]) -> Block:
+    """The block with a parameter for each value that is kept, which is read in the value's place."""
+    given = {v: Value(v.type) for v in kept}
+    names: dict[Value, Value] = {}
+    made: list[Instruction] = []
+    for i in block.instructions:
+        made.append(replace(i, operands=tuple(names.get(v, v) for v in i.operands)))
+        for value in (v for v in i.results if v in given):
+            b = Builder(i.loc, made)
+            names[value] = b.known(value, given[value])
+    results = tuple(names.get(v, v) for v in block.results)
+    return Block((*block.parameters, *given.values()), tuple(made), results)

@@ -1,0 +1,132 @@
+"""Transforms of functions inside a trace: the gradient of a function becomes one ``gradient`` instruction.
+
+The function runs in a frame of its own, whose region is closed: outer values it reads become operands. The gradients
+have the containers of the arguments they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pullback.tracer.arrays.make import as_traced
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import Identity, flatten, is_leaf, unflatten
+from pullback.tracer.trace import Parameters, parameters_of
+from pullback.tracer.transforms.region import Region, enter_differentiated, restore, split_aux
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import is_users_object
+
+Argnums = int | Sequence[int] | None
+Argnames = str | Iterable[str] | None
+
+
+def _instead_of(value: Any) -> str:
+    """What to do about an argument without floats that the caller can reach."""
+    kind = type(value).__name__
+    if not is_users_object(value):
+        return "choose another by argnums"
+    held = f"pb.tree.register({kind}, flatten, unflatten)"
+    return f"make {kind} a dataclass, say what it holds by {held}, or choose another by argnums"
+
+
+def selected(
+    parameters: Parameters, argnums: Argnums, argnames: Argnames, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[int | str], bool]:
+    """The arguments to differentiate: positions and keywords, and whether the answer is one gradient and not a tuple.
+
+    Raises TraceError for one that the call has not.
+    """
+    if argnums is None and argnames is None:
+        argnums = 0
+    positions = [] if argnums is None else [argnums] if isinstance(argnums, int) else list(argnums)
+    words = [] if argnames is None else [argnames] if isinstance(argnames, str) else list(argnames)
+    found: list[int | str] = []
+    for position in positions:
+        if not -len(args) <= position < len(args):
+            raise TraceError(
+                f"argnums {position}, but the call has {len(args)} positional arguments; "
+                "argnums counts them from 0, and argnames takes arguments by name"
+            )
+        found.append(position % len(args))
+    for word in words:
+        position = parameters.names.index(word) if word in parameters.names else len(args)
+        if word not in kwargs and position >= len(args):
+            names = ", ".join(dict.fromkeys((*parameters.names[: len(args)], *kwargs)))
+            raise TraceError(f"argnames {word!r}, but the call has no such argument; it has {names or 'none'}")
+        found.append(word if word in kwargs else position)
+    if len(set(found)) < len(found):
+        raise TraceError("argnums and argnames name an argument twice")
+    single = (isinstance(argnums, int) and argnames is None) or (isinstance(argnames, str) and argnums is None)
+    return found, single
+
+
+def gradient_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, argnums: Argnums = None,
+    argnames: Argnames = None, has_aux: bool = False,
+) -> tuple[TracedArray, Any, Any]:  # fmt: skip
+    """Call ``function`` in the current trace and differentiate its scalar result.
+
+    Returns the value, the aux output (None without ``has_aux``) and the gradients: one tree shaped like the argument, or a
+    tuple of them. Raises TraceError for a result that is not a float scalar and for arguments that are not floats.
+    """
+    kwargs = kwargs or {}
+    parameters = parameters_of(function)
+    chosen, single = selected(parameters, argnums, argnames, args, kwargs)
+    region = Region()
+    new_args, new_kwargs = list(args), dict(kwargs)
+    trees = []
+    for which in chosen:
+        label = parameters.name(which) if isinstance(which, int) else which
+        value = args[which] if isinstance(which, int) else kwargs[which]
+        if flatten(value, key=Identity)[1].kind == "static":
+            kind = type(value).__name__
+            raise TraceError(f"argument {label} is of type {kind}: only floats can be differentiated; {_instead_of(value)}")
+        replaced, tree = region.argument(value, label, partial(enter_differentiated, region))
+        if isinstance(which, int):
+            new_args[which] = replaced
+        else:
+            new_kwargs[which] = replaced
+        trees.append(tree)
+    value, aux = split_aux(region.call(function, new_args, new_kwargs), has_aux)
+    aux_leaves, aux_tree = flatten(aux, static_numbers=True)
+    with region.inner.active():
+        value = _scalar(value)
+    written = region.written()
+    names = {id(new) for _, new in written}
+    kept = [x for x in aux_leaves if region.holds(x) and id(x) not in names]
+    closed = region.close([value, *kept, *(new for _, new in written)])
+    count = 1 + len(kept)
+    results = closed.emit("gradient", {"wrt": tuple(range(len(region.operands)))})
+    outside = restore(written, results[count : count + len(written)])
+    outside |= {id(x): new for x, new in zip(kept, results[1:])}
+    new_aux = unflatten(aux_tree, [outside.get(id(x), x) for x in aux_leaves])
+    rest = results[count + len(written) :]
+    gradients = []
+    for tree in trees:
+        gradients.append(unflatten(tree, rest[: tree.count]))
+        rest = rest[tree.count :]
+    return results[0], new_aux, gradients[0] if single else tuple(gradients)
+
+
+def _scalar(value: Any) -> TracedArray:
+    """The result to differentiate."""
+    if not is_leaf(value):
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise TraceError(f"the function to differentiate returned {kind}; return one float scalar (more by has_aux=True)")
+    found = as_traced(value)
+    if found.shape:
+        raise TraceError(
+            f"the function to differentiate returned an array of shape {found.shape}; return a scalar, as by .sum() or np.mean",
+            found.loc,
+        )
+    if found.dtype.kind == "c":
+        raise TraceError(
+            f"the function to differentiate returned {found.dtype}; return a float, such as its real part or np.abs of it, "
+            "or take pb.holomorphic_grad, if the function has a complex derivative",
+            found.loc,
+        )
+    if not found.type.dtype.is_float:
+        raise TraceError(f"the function to differentiate returned {found.dtype}; return a float", found.loc)
+    return found

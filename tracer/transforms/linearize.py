@@ -1,0 +1,175 @@
+"""The linear maps of a function at a point, inside a trace: of tangents (forward mode) and back of cotangents (reverse mode).
+
+The function is traced once, into a region; each use of a map is an instruction with a copy of it. What the copies compute in
+common is computed once, by common subexpression elimination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.make import as_traced, cast, full
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import TreeDef, bare, flatten, paths, unflatten
+from pullback.tracer.trace import parameters_of
+from pullback.tracer.transforms.region import (
+    Closed,
+    Region,
+    enter_differentiated,
+    is_differentiable,
+    partners,
+    restore,
+    split_aux,
+)
+from pullback.tracer.user_code.errors import TraceError
+
+
+class Linear:
+    """A function at a point. ``value`` and ``aux`` are what it returns there."""
+
+    def __init__(
+        self, function: Callable[..., Any], primals: Sequence[Any], has_aux: bool = False, labels: Sequence[str] = ()
+    ) -> None:
+        """Trace ``function(*primals)``, differentiable by the floats in ``primals``, which errors call ``labels``.
+
+        Raises TraceError for what cannot be traced.
+        """
+        names = labels or [parameters_of(function).name(k) for k in range(len(primals))]
+        region = Region()
+        self._names = names
+        self._trees: list[TreeDef] = []
+        self._inputs: list[list[int | None]] = []
+        replaced = []
+        for primal, label in zip(primals, names, strict=True):
+            leaves, tree = flatten(primal)
+            entered: list[Any] = []
+            places: list[int | None] = []
+            for leaf, path in zip(leaves, paths(tree, label), strict=True):
+                wanted = is_differentiable(leaf)
+                places.append(len(region.operands) if wanted else None)
+                entered.append(enter_differentiated(region, leaf, path) if wanted else leaf)
+            made, inside = region.filled(tree, entered, label)
+            replaced.append(made)
+            self._trees.append(inside)
+            self._inputs.append(places)
+        value, aux = split_aux(region.call(function, replaced, {}), has_aux)
+        leaves, tree = flatten(value)
+        self._tree = bare(tree)
+        aux_leaves, aux_tree = flatten(aux)
+        written = region.written()
+        names_of_written = {id(new) for _, new in written}
+        kept = list({id(x): x for x in (*leaves, *aux_leaves) if region.holds(x) and id(x) not in names_of_written}.values())
+        closed = region.close([*kept, *(new for _, new in written)])
+        self._closed = closed.again()
+        self._point = [closed.given[k] for k in range(len(region.operands))]
+        results = closed.inline()
+        outside = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
+        positions = {id(x): k for k, x in enumerate((*kept, *(new for _, new in written)))}
+        self._outputs = [positions.get(id(x)) if region.holds(x) and is_differentiable(x) else None for x in leaves]
+        self._leaves = [_as_weak(outside.get(id(x), x), x) for x in leaves]
+        self.value = unflatten(self._tree, self._leaves)
+        self.aux = unflatten(aux_tree, [_as_weak(outside.get(id(x), x), x) for x in aux_leaves])
+
+    def push(self, tangents: Sequence[Any]) -> Any:
+        """The tangents of the value along one tangent for each primal: None for what is not of floats.
+
+        Raises TraceError for tangents that do not fit the primals.
+        """
+        if len(tangents) != len(self._trees):
+            raise TraceError(f"tangents: {len(tangents)}, primals: {len(self._trees)}; give one for each, None where it is zero")
+        wrt, given = [], []
+        for tangent, tree, places, label in zip(tangents, self._trees, self._inputs, self._names, strict=True):
+            leaves = partners(tree, tangent, f"the tangent of {label}", "the primal")
+            for leaf, place, path in zip(leaves, places, paths(tree, label), strict=True):
+                if leaf is None:
+                    continue
+                if place is None:
+                    raise TraceError(f"{path} is not of floats and has no tangent; pass floats, or None as its tangent")
+                wrt.append(place)
+                given.append(_fitting(leaf, self._point[place], f"the tangent of {path}", "the primal"))
+        found = _emit(self._closed, "jvp", wrt, [k for k in self._outputs if k is not None], given, "tangents")
+        rest = iter(found)
+        return unflatten(
+            self._tree, [next(rest) if k is not None else _no_change(x) for k, x in zip(self._outputs, self._leaves)]
+        )
+
+    def pull(self, cotangents: Any) -> tuple[Any, ...]:
+        """For each primal the cotangents of its floats, None in the place of others, for a tree of cotangents of the value.
+
+        None in the place of a cotangent is zero. Raises TraceError for cotangents that do not fit the value.
+        """
+        of, given = [], []
+        leaves = partners(self._tree, cotangents, "the cotangent", "the value")
+        for leaf, place, out, path in zip(leaves, self._outputs, self._leaves, paths(self._tree, "the value"), strict=True):
+            if leaf is None:
+                continue
+            if not is_differentiable(out):
+                raise TraceError(f"{path} is not of floats and has no cotangent; pass None as its cotangent")
+            cotangent = _fitting(leaf, as_traced(out), f"the cotangent of {path}", "the result")
+            if place is not None:
+                of.append(place)
+                given.append(cotangent)
+        wrt = [place for places in self._inputs for place in places if place is not None]
+        found = _emit(self._closed, "gradient", wrt, of, given, "seeds")
+        rest = iter(found)
+        return tuple(
+            unflatten(tree, [None if place is None else next(rest) for place in places])
+            for tree, places in zip(self._trees, self._inputs, strict=True)
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many floats go in and come out."""
+        outputs = [as_traced(x).size for x in self._leaves if is_differentiable(x)]
+        return sum(x.size for x in self._point), sum(outputs)
+
+
+def _emit(
+    closed: Closed, name: str, wrt: Sequence[int], of: Sequence[int], given: Sequence[TracedArray], what: str
+) -> list[TracedArray]:
+    """The derivatives that a copy of the region gives."""
+    copy = closed.again()
+    first = len(copy.given)
+    params = {"wrt": tuple(wrt), what: tuple(range(first, first + len(given))), "of": tuple(of)}
+    return copy.emit(name, params, given)[len(copy.block.results) :]
+
+
+def _as_weak(x: Any, like: Any) -> Any:
+    if isinstance(like, TracedArray) and x is not like:
+        x.weak = like.weak
+    return x
+
+
+def _fitting(x: Any, like: TracedArray, what: str, of: str) -> TracedArray:
+    """A tangent or cotangent of the type of its partner. Raises TraceError if it has another shape or kind."""
+    found = as_traced(x)
+    if found.shape != like.shape:
+        raise TraceError(f"{what} is {found.type}, {of} is {like.type}; give one of the same shape")
+    if not np.can_cast(found.dtype, like.dtype, "same_kind"):
+        raise TraceError(f"{what} is {found.type}, {of} is {like.type}; give one that can be converted to that")
+    return cast(found, like.dtype)
+
+
+def _no_change(x: Any) -> Any:
+    """The tangent of a result that does not depend on the primals."""
+    found = as_traced(x)
+    return full(found.shape, 0, found.dtype) if is_differentiable(found) else None
+
+
+def ones_like(tree: Any) -> Any:
+    """The tree with ones in the place of its floats, None in that of other leaves."""
+    return _like(tree, 1)
+
+
+def zeros_like(tree: Any) -> Any:
+    """The tree with zeros in the place of its floats, None in that of other leaves."""
+    return _like(tree, 0)
+
+
+def _like(tree: Any, value: int) -> Any:
+    leaves, structure = flatten(tree)
+    arrays = [as_traced(x) for x in leaves]
+    return unflatten(structure, [full(x.shape, value, x.dtype) if is_differentiable(x) else None for x in arrays])

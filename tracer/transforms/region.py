@@ -1,0 +1,281 @@
+"""A function that runs in a frame of its own, on some of its arguments: the region of a transform's instruction.
+
+The region is closed: outer values that the function reads become operands, after those that the transform gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import OPS, Block, Instruction, Value
+from pullback.ir.core.structure import copied
+from pullback.ir.core.types import ArrayType
+from pullback.ir.ops.control.custom import parameters_with
+from pullback.tracer.arrays.frame import Frame, Given, current, frame_of
+from pullback.tracer.arrays.make import as_traced, wrap
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
+from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.names.resolver import Names
+from pullback.tracer.trace import check_leaf
+from pullback.tracer.user_code.errors import TraceError, user_loc
+
+Enter = Callable[[Any, str], Any]
+
+
+def follow(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's function as it runs inside the current trace; see ``names``. Raises TraceError outside a trace."""
+    names = frame_of().root.names
+    assert isinstance(names, Names)
+    found: Callable[..., Any] = names.follow(function)
+    return found
+
+
+def following() -> AbstractContextManager[None]:
+    """Branches on traced values are followed in this context of the current trace, each with a guard."""
+    found: AbstractContextManager[None] = frame_of().root.outcomes.following()
+    return found
+
+
+def guard_attribute(owner: Any, name: str, describe: str) -> None:
+    """The current trace holds as long as an attribute of an object is the object that it is now."""
+    frame_of().root.names.same(partial(getattr, owner, name), describe)
+
+
+def rebuild(tree: TreeDef, leaves: Sequence[Any]) -> Any:
+    """``unflatten``; in a trace, with classes and functions of the user's as the trace has them."""
+    frame = current()
+    if frame is not None:
+        names = frame.root.names
+        tree = map_statics(tree, names.follow, names.shadow)
+    return unflatten(tree, leaves)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closed:
+    """A region with the values of its operands, as they were when it was closed."""
+
+    block: Block
+    given: tuple[TracedArray, ...]
+
+    def emit(self, name: str, params: Mapping[str, Any], extra: Sequence[TracedArray] = ()) -> list[TracedArray]:
+        """The results of an instruction with this region and ``extra`` operands, in the current frame. Called once."""
+        frame, loc = frame_of(), user_loc()
+        values = [frame.lift(x, loc) for x in (*self.given, *extra)]
+        parameters = (*self.block.parameters, *(Value(x.type) for x in extra))
+        results = frame.builder.at(loc).emit(OPS[name], values, dict(params), [replace(self.block, parameters=parameters)])
+        return [wrap(v) for v in results]
+
+    def inline(self) -> list[TracedArray]:
+        """The results of the region's instructions, put into the current frame. Called once."""
+        frame = frame_of()
+        env = dict(zip(self.block.parameters, (frame.lift(x) for x in self.given), strict=True))
+        for i in self.block.instructions:
+            frame.builder.append(replace(i, operands=tuple(env.get(v, v) for v in i.operands)))
+        return [wrap(env.get(v, v)) for v in self.block.results]
+
+    def again(self) -> Closed:
+        """Another copy of the region, without what only checks or shows values: it has run."""
+        return replace(self, block=copied(_silent(self.block)))
+
+
+def _silent(block: Block) -> Block:
+    kept: list[Instruction] = []
+    for i in block.instructions:
+        if i.op.effect == "pure" or i.results:
+            kept.append(replace(i, regions=tuple(map(_silent, i.regions))))
+    return replace(block, instructions=tuple(kept))
+
+
+def given_by(x: TracedArray) -> Given:
+    """What a parameter stands for that is this array."""
+    if x.literal is not None:
+        return np.asarray(x.literal, x.dtype)
+    value = x.value
+    assert x.frame is not None
+    return value, x.frame
+
+
+class Region:
+    """``operands``: the traced arrays of outer frames that the function meets as parameters, ``inside`` what it meets."""
+
+    def __init__(self) -> None:
+        self.outer = frame_of()
+        self.inner = Frame(self.outer)
+        self.operands: list[TracedArray] = []
+        self.inside: list[TracedArray] = []
+
+    def parameter(self, type: ArrayType, name: str = "", weak: str = "") -> TracedArray:
+        """A parameter of the region."""
+        return TracedArray(type, self.inner, self.inner.parameter(type, name), weak=weak, loc=user_loc())
+
+    def enter(self, x: TracedArray, type: ArrayType | None = None, weak: str | None = None, is_same: bool = False) -> TracedArray:
+        """A parameter of the region for a traced array, of ``type`` if the region's is another. ``is_same``: whenever the region
+        runs the parameter is that array."""
+        kind = x.type if type is None else type
+        made = self.parameter(kind, x.value.name if x.literal is None else "", x.weak if weak is None else weak)
+        made.readonly, made.loc = x.readonly, x.loc
+        made.created, made.lies_as = x.is_cell, x if kind == x.type else None
+        made.origin = x.origin
+        if is_same:
+            self.inner.given[made.value] = given_by(x)
+            made.bounds = x.bounds
+        self.operands.append(x)
+        self.inside.append(made)
+        return made
+
+    def argument(self, value: Any, label: str, enter: Enter) -> tuple[Any, TreeDef]:
+        """What the function meets in place of an argument: ``enter(leaf, path)`` in place of each leaf; and its structure."""
+        leaves, tree = flatten(value)
+        return self.filled(tree, [enter(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)], label)
+
+    def filled(self, tree: TreeDef, leaves: Sequence[Any], label: str) -> tuple[Any, TreeDef]:
+        """An argument with these leaves, of the classes that the trace has; and its structure."""
+        names = self.outer.root.names
+        tree = map_statics(tree, names.argument, names.shadow)
+        made = unflatten(tree, leaves)
+        names.effects.watch_argument(made, label)
+        return made, bare(tree)
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the function returns."""
+        with self.inner.active():
+            return follow(function)(*args, **kwargs)
+
+    def holds(self, x: Any) -> bool:
+        """Whether a value was made in the region."""
+        return isinstance(x, TracedArray) and x.frame is self.inner
+
+    def written(self) -> list[tuple[TracedArray, TracedArray]]:
+        """Arrays of the outer frames that the function wrote, and what stands for their new values.
+
+        Raises TraceError for an array that the function wrote under one name and read under another.
+        """
+        inner = self.inner
+        found = [(x, new) for x, new in zip(self.operands, self.inside, strict=True) if new.version]
+        outside = [x for x in inner.written.values() if x.frame is inner]
+        roots = [id(root_of(x)) for x in self.operands]
+        for k, (x, new) in enumerate(zip(self.operands, self.inside, strict=True)):
+            shared = roots.count(roots[k]) > 1 or inner.has_read(root_of(x)) or inner.has_read(x)
+            if (new.version and shared) or any(id(root_of(w)) == roots[k] for w in outside):
+                raise TraceError(
+                    f"an array that is differentiated ({x!r}) is written under one name and used under another; pass a copy"
+                )
+        for view in (x for x in outside if x.base is not None):
+            view.seen = -1
+        return found + [(x, x) for x in outside if x.base is None]
+
+    def close(self, returned: Sequence[TracedArray]) -> Closed:
+        """The region with these results."""
+        with self.inner.active():
+            results = [self.inner.lift(x) for x in returned]
+            block = self.inner.builder.block(self.inner.parameters, results)
+        loc, outer = user_loc(), self.outer
+        values = [outer.lift(x, loc) for x in self.operands] + self.inner.outer
+        given = [TracedArray(v.type, outer, v, loc=loc) for v in values]  # type: ignore[arg-type]
+        return Closed(block=block, given=tuple(given))
+
+
+def joined(blocks: Sequence[Block], frames: Sequence[Frame]) -> tuple[list[Block], list[Value]]:
+    """The regions of one instruction, of blocks that were traced in these frames, and the values that they read from outside: its
+    last operands, for which each region has parameters after its own."""
+    captured = list(dict.fromkeys(v for f in frames for v in f.outer))
+    made = []
+    for block, frame in zip(blocks, frames, strict=True):
+        count = len(block.parameters) - len(frame.outer)
+        made.append(replace(block, parameters=parameters_with(block, count, captured, frame.outer)))
+    return made, captured
+
+
+def emit_regions(
+    name: str,
+    params: Mapping[str, Any],
+    operands: Sequence[TracedArray],
+    regions: Sequence[tuple[Region, Sequence[TracedArray]]],
+) -> list[TracedArray]:
+    """The results of an instruction of regions with these results, in the current frame."""
+    blocks, frames = [], [region.inner for region, _ in regions]
+    for region, returned in regions:
+        with region.inner.active():
+            results = [region.inner.lift(x) for x in returned]
+            blocks.append(region.inner.builder.block(region.inner.parameters, results))
+    frame, loc = frame_of(), user_loc()
+    closed, captured = joined(blocks, frames)
+    values = [*(frame.lift(x, loc) for x in operands), *captured]
+    return [wrap(v) for v in frame.builder.at(loc).emit(OPS[name], values, dict(params), closed)]
+
+
+def restore(written: Sequence[tuple[TracedArray, TracedArray]], results: Sequence[TracedArray]) -> dict[int, TracedArray]:
+    """Gives the arrays that a function wrote their new values, and says what stands for each in the outer frame."""
+    for (target, _), new in zip(written, results, strict=True):
+        write_back(target, new)
+    return {id(new): target for target, new in written}
+
+
+def differentiable(leaf: Any, label: str) -> TracedArray:
+    """A leaf of an argument to differentiate. Raises TraceError unless it is of floats."""
+    if not isinstance(leaf, TracedArray):
+        check_leaf(leaf, f"argument {label}")
+    found = as_traced(leaf)
+    if not found.type.dtype.is_inexact:
+        kind = f"a Python {found.weak}" if found.weak else f"of dtype {found.dtype}"
+        instead = "a float, such as 3.0 for 3" if found.weak else "floats, as by .astype(float)"
+        raise TraceError(f"argument {label} is {kind}: only floats can be differentiated; pass {instead}")
+    return found
+
+
+def enter_differentiated(region: Region, leaf: Any, label: str) -> TracedArray:
+    """What a function meets in place of a leaf by which it is differentiated."""
+    made = region.enter(differentiable(leaf, label), is_same=True)
+    if made.origin is not None and made.origin.kind == "argument":
+        made.origin = made.origin._replace(kind="differentiated")
+    return made
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a leaf has tangents and cotangents: whether it is of floats."""
+    return as_traced(leaf).type.dtype.is_inexact
+
+
+def split_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """The value and the aux output of a function. Raises TraceError if it should return both and does not."""
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        kind = repr(result) if isinstance(result, TracedArray) else f"a {type(result).__name__}"
+        raise TraceError(
+            f"has_aux wants a pair (value, aux), and the function returned {kind}; write return value, aux, or leave has_aux out"
+        )
+    return result
+
+
+def partners(tree: TreeDef, value: Any, what: str, of: str) -> list[Any]:
+    """The leaves of ``value`` that belong to those of a structure; None in the place of a subtree stands for None in each.
+
+    Raises TraceError, naming both as ``what`` and ``of``, where the structures differ.
+    """
+    leaves, other = flatten(value, key=Identity)
+    return list(_paired(bare(tree), bare(other), iter(leaves), what, of))
+
+
+def _paired(tree: TreeDef, other: TreeDef, leaves: Iterator[Any], what: str, of: str) -> Iterator[Any]:
+    if other.kind == "static" and other.data is None:
+        yield from (None for _ in range(tree.count))
+        return
+    if tree.kind in ("static", "named") and not other.count:
+        return
+    if tree.kind != other.kind or len(tree.children) != len(other.children) or set(tree.keys) != set(other.keys):
+        raise TraceError(f"{what} has not the structure of {of}: {other!r} beside {tree!r}; * is an array or a number")
+    if tree.kind == "leaf":
+        yield next(leaves)
+        return
+    parts = {key: [next(leaves) for _ in range(child.count)] for key, child in zip(other.keys, other.children, strict=True)}
+    children = dict(zip(other.keys, other.children, strict=True))
+    for key, child in zip(tree.keys, tree.children, strict=True):
+        yield from _paired(child, children[key], iter(parts[key]), what, of)

@@ -1,0 +1,1 @@
+"""Whose code, which line, what to write instead."""
