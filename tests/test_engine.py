@@ -114,7 +114,7 @@ def test_stored_objects_are_loaded_again(tmp_path: Path) -> None:
 
 def test_another_process_finds_them(tmp_path: Path) -> None:
     program = (
-        "import sys; from pullback.runtime import counters, engine\n"
+        "import sys; from pullback.runtime.compile import engine; from pullback.runtime.process import counters\n"
         "assert engine.default_engine().load(sys.argv[1], symbols=['shared'])['shared']\n"
         "c = counters.snapshot(); print(c.compiles, c.disk_hits)"
     )

@@ -15,7 +15,7 @@ import pytest
 from face import Array, traces
 
 import pullback as pb
-from pullback.programs.pipeline import RECENT_TEMPLATES, templates
+from pullback.programs.pipeline import RECENT_TEMPLATES, Template, templates
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.process import counters
 
@@ -263,7 +263,7 @@ def test_templates_used_last_are_few() -> None:
     gc.collect()
     before = len(templates)
     for k in range(RECENT_TEMPLATES // 8 * 9):
-        template = templates.get_or_build(str(k).encode(), lambda: pb.pipeline.Template(executable=None, given=()))  # type: ignore
+        template = templates.get_or_build(str(k).encode(), lambda: Template(executable=None, given=()))  # type: ignore
     del template
     assert len(templates) == before + RECENT_TEMPLATES
     templates.forget()

@@ -415,8 +415,8 @@ def test_arrays_outlive_everything() -> None:
 
 def test_nothing_happens_before_the_first_large_result() -> None:
     code = (
-        "import numpy as np; from pullback.runtime import memory; memory.empty((5,), np.dtype('f8'));"
-        "print(memory._state, memory.info()['misses']); memory.trim()"
+        "import numpy as np; from pullback.runtime.memory import result_arrays; result_arrays.empty((5,), np.dtype('f8'));"
+        "print(result_arrays._state, result_arrays.info()['misses']); result_arrays.trim()"
     )
     assert run(code) == "{} 0"
 

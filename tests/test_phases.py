@@ -119,6 +119,86 @@ def test_a_body_with_nothing_in_memory_has_strips_too() -> None:
     assert phases._length(body, 0) == phases.MOST_STRIP
 
 
+RARE = """pullback-ir 1
+
+kernel k(%x: &f64[s0], %y: &f64[s0]) -> () {
+  cold {function=far} (%v: f64[], %w: f64[]) {
+    %p: f64[] = sub %v, %w
+    %q: f64[] = mul %v, %w
+    yield %p, %q
+  }
+  %n: i64[] = extent {size=s0}
+  %one: f64[] = const {value=1.0}
+  for %n {map="vector"} (%i: i64[]) {
+    %a: f64[] = load %x, %i
+    %b: f64[] = sqrt %a
+    %c: f64[] = mul %b, %a
+    %far: bool[] = gt %a, %one
+    %d: f64[], %e: f64[] = rare %far, %b, %c, %a, %c {function=far, usual=2}
+    %f: f64[] = add %d, %b
+    %g: f64[] = mul %f, %e
+    store %g, %y, %i
+    yield
+  }
+  return
+}
+"""
+"""The condition, what is usual and what rare code reads are of other phases, as is one of its two results."""
+
+
+@pytest.mark.parametrize("reach", [0.5, 4.0])
+def test_rare_code_is_in_a_phase(reach: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    (kernel,) = parse_module(RARE).functions
+    cut_often(monkeypatch, 1)
+    cut = schedule(kernel)
+    text = print_module(Module((cut,)))
+    assert text.count("map=vector") > 2 and text.count(" = rare ") == 1 and "&bool" in text
+    x = np.linspace(0.0, reach, 700)
+    whole, parts = np.zeros_like(x), np.zeros_like(x)
+    interpret(kernel, x, whole)
+    interpret(cut, x, parts)
+    assert np.array_equal(whole, parts) and np.count_nonzero(whole) == 699
+
+
+def rare_everywhere(n: int, dtype: str) -> Function:
+    """Derivatives of tanh, whose rare code is short, and sines, whose rare code is called."""
+    t = ArrayType(DTYPES[dtype], (n,))
+    x, y = (Value(t, name) for name in ("x", "y"))
+    b = Builder()
+    slope, wave = b.sech2(x), b.sin(y)
+    return b.function("f", [x, y], [b.mul(slope, b.tanh(x)), b.add(wave, slope), b.cos(b.mul(wave, y))])
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32"])
+@pytest.mark.parametrize("window", [1, 30])
+def test_rare_code_in_phases_changes_no_bit(dtype: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of usual arguments, of some that are not, as NaN and infinities, and of none that is."""
+    kind, far = f"float{dtype[1:]}", 360.0 if dtype == "f64" else 45.0
+    for n in SIZES:
+        near = np.linspace(-3.0, 3.0, n)
+        mixed = np.where(np.arange(n) % 9 == 4, far + near, near)
+        mixed[::50], mixed[1::50], mixed[2::50] = np.nan, np.inf, -0.0
+        cases = [[v.astype(kind), (v * 1e9).astype(kind)] for v in (near, mixed, far + near)]
+        function = rare_everywhere(n, dtype)
+        whole = [compiled(function).run(given) for given in cases]
+        with monkeypatch.context() as inner:
+            cut_often(inner, window)
+            parts = compiled(function)
+            assert n == 0 or (" = rare " in print_module(parts.scheduled) and "local" in print_module(parts.scheduled))
+            for given, wanted in zip(cases, whole, strict=True):
+                for a, e in zip(parts.run(given), wanted, strict=True):
+                    assert np.array_equal(a, e, equal_nan=True)
+                    assert np.array_equal(np.signbit(a) & ~np.isnan(a), np.signbit(e) & ~np.isnan(e))
+
+
+def test_a_long_body_with_a_derivative_of_tanh_is_cut() -> None:
+    """By the limits as they are, where the other tests cut often."""
+    b, x = Builder(), Value(ArrayType(DTYPES["f64"], (700,)), "x")
+    y = b.tanh(x)
+    kernel = b.function("f", [x], [b.mul(b.sech2(x), b.exp(b.log(b.expit(b.neg(y))))), y])
+    assert "strip" in print_module(compiled(kernel).scheduled)
+
+
 def test_short_bodies_stay_whole() -> None:
     (kernel,) = parse_module(TEXT).functions
     assert "local" not in print_module(Module((schedule(kernel),)))

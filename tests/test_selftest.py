@@ -65,7 +65,7 @@ def test_a_crash_fails_the_command(
 
 def test_no_kernel_comes_from_the_disk(tmp_path: Path) -> None:
     """The process that checks has no cache folder, whatever the environment says."""
-    code = "from pullback import selftest; selftest.report()"
+    code = "from pullback.cli import selftest; selftest.report()"
     environment = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True)
     assert done.returncode == 0 and not list(tmp_path.iterdir())

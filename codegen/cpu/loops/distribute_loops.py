@@ -5,6 +5,7 @@ do not depend on one another, so a processor works on several vectors at once, a
 a body of three hundred instructions, one, whose longest chain of operations then is the time of an iteration. A phase is so
 short that the window holds many. What one phase computes and another reads is kept in memory of the kernel's own, as long as
 a strip and near enough to stay in the first cache; constants, positions and what is read from arguments are made again.
+A branch around rare code is a step of one phase: around a call there, less waits in memory than in the whole body.
 Phases share out the asking for the elements of the next strip.
 
 Where to cut is chosen by what lives there (``_cuts``): the least number of values kept, at a nominal price, and of instructions
@@ -26,6 +27,7 @@ from pullback.ir.core.types import I64, ArrayType, scalar
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.kernel.float_parts import Rare
 from pullback.ir.ops.kernel.kernel import Extent, Load, Store, Sub, combined_values
 
 LONG, LONGEST = 120, 400
@@ -114,7 +116,7 @@ class _Body:
     def can_be_cut(self) -> bool:
         """Whether it is long, made of plain instructions, and reads nothing that it has written. Lanes that are left out
         read zero of what waits, by which integers must not be divided."""
-        kinds = Elementwise | Constant | Extent | Load | Store | Sub
+        kinds = Elementwise | Constant | Extent | Load | Rare | Store | Sub
         is_plain = all(isinstance(i.op, kinds) and not i.regions and i.op.name != "idiv" for i in self.region.instructions)
         rereads = any(self.read.get(ref, -1) > position for ref, position in self.written.items())
         return LONG <= len(self.steps) <= LONGEST and is_plain and not rereads
