@@ -1,5 +1,5 @@
-"""Zeros behind the infinite slope of a root (ir/passes/singular/strong_zero.py): through loops, batches, branches and both modes;
-the rows of docs/gradient-policy.md have the functions."""
+"""Zeros behind the infinite slope of a root (ir/passes/transforms/strong_zero.py): through loops, batches, branches and both
+modes; the rows of docs/gradient-policy.md have the functions."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class Elementwise(Op):
 
     ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``: whether
     the slope may be infinite where the value is finite and at an end of its range, as that of a root is at 0; what is to be done
-    with a zero behind it says ``ir/passes/singular/strong_zero.py``. ``derivative_of``: the name of the function whose derivative
-    it is and whose exponential it shares, so that beside that it costs little.
+    with a zero behind it says ``ir/passes/transforms/strong_zero.py``. ``derivative_of``: the name of the function whose
+    derivative it is and whose exponential it shares, so that beside that it costs little.
     """
 
     arity: int = 1

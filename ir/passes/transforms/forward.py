@@ -19,7 +19,6 @@ from pullback.ir.ops.control.markers import Tap
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.loop_view import zeros_like
 from pullback.ir.passes.editing.replay import inline
-from pullback.ir.passes.singular.strong_zero import is_frail, is_steep, strong_product
 from pullback.ir.passes.transforms.predicates import TAME, pushed
 from pullback.ir.passes.transforms.reverse import (
     GradientError,
@@ -30,6 +29,7 @@ from pullback.ir.passes.transforms.reverse import (
     run_forward,
     transposed,
 )
+from pullback.ir.passes.transforms.strong_zero import is_frail, is_steep, strong_product
 
 Tangent = Value | Zero | GradientError
 """A tangent that cannot be had is the error that says why; it is raised where the tangent is read."""

@@ -26,9 +26,9 @@ from pullback.ir.passes.editing.activity import dependents, requisites
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.loop_view import add, either
 from pullback.ir.passes.editing.replay import inline, replay
-from pullback.ir.passes.singular.strong_zero import StrongBuilder, is_frail, is_steep
 from pullback.ir.passes.transforms.checkpoint_loops import in_chunks
 from pullback.ir.passes.transforms.predicates import History, carried, shielded
+from pullback.ir.passes.transforms.strong_zero import StrongBuilder, is_frail, is_steep
 
 
 class GradientError(Exception):
