@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.ir.core.op import OPS, Op, must_match
+from pullback.ir.core.scalars import as_complex, as_float, as_int
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value
 from pullback.ir.core.types import ArrayType, DType, Type, dtype_of
-from pullback.ir.shapes.symbolic import as_complex, as_float, as_int
 
 
 class _Makers:

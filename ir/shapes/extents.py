@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from pullback.ir.core.scalars import as_int
 from pullback.ir.core.structure import Block, Function, Instruction, Value
 from pullback.ir.core.types import ArrayType, DType, Extent, RefType, StackType, Type
 from pullback.ir.ops.array.create import Constant
-from pullback.ir.shapes.symbolic import as_int, is_size, lifted
+from pullback.ir.shapes.symbolic import is_size, lifted
 
 NOMINAL = 256
 LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)

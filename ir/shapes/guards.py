@@ -12,7 +12,19 @@ import numpy as np
 
 from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.ir.shapes.polynomials import Polynomial, added, scaled, substituted
-from pullback.ir.shapes.symbolic import CONVERSIONS, KINDS, Number, Size, frozen, is_integer, key_of, plain, terms_of
+from pullback.ir.shapes.symbolic import (
+    CONVERSIONS,
+    KINDS,
+    Atom,
+    Number,
+    Recorder,
+    Size,
+    frozen,
+    is_integer,
+    key_of,
+    plain,
+    terms_of,
+)
 from pullback.ir.shapes.symbolic_arrays import is_static, made
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -21,17 +33,6 @@ RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
 LARGEST = 2**63 - 1
 """No extent is larger."""
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Atom:
-    """An extent of an argument, called ``name``, or what ``function`` gives for ``args``, which may hold sizes."""
-
-    index: int
-    name: str
-    value: Any
-    function: Callable[..., Any] | None = None
-    args: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -272,7 +273,7 @@ def extents_in(x: Any) -> dict[int, str]:
     return found
 
 
-def _said_atom(sizes: Sizes, index: int) -> str:
+def _said_atom(sizes: Recorder, index: int) -> str:
     atom = sizes.atoms[index]
     if atom.function is None:
         return atom.name

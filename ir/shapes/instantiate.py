@@ -11,8 +11,8 @@ import numpy as np
 from pullback.ir.core.structure import Block, Function, Instruction, Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.shapes.extents import Abstract, substitute
-from pullback.ir.shapes.guards import RELATIONS, Asked, Atom, Call, Sizes
-from pullback.ir.shapes.symbolic import KINDS, Size, is_size, plain, sizes_in
+from pullback.ir.shapes.guards import RELATIONS, Asked, Call, Sizes
+from pullback.ir.shapes.symbolic import KINDS, Atom, Size, is_size, plain, sizes_in
 
 Values = Sequence[Any]
 """Of each atom of some sizes the value at a point."""

@@ -2,8 +2,8 @@
 
 While a function with symbolic sizes is traced, an extent of an argument is a ``Size``: it has the value of the call at hand,
 and it knows how that comes from the extents. What is computed from it is computed on both. Whoever asks for more than that, for
-the value, a truth or an order, gets the answer of this call, and ``Sizes`` (``asked.py``) notes what was asked: the trace serves
-every call for which the answers are the same. So nothing that reads a size can depend on it in silence.
+the value, a truth or an order, gets the answer of this call, and the ``Recorder`` (``guards.Sizes``) notes what was asked: the
+trace serves every call for which the answers are the same. So nothing that reads a size can depend on it in silence.
 
 A Size is a polynomial over *atoms*, with integer coefficients, so that equal ones are known to be equal. Atoms are extents of
 arguments, and results of functions that are no polynomials. Other numbers (``1 / n``) are atoms alone.
@@ -13,16 +13,52 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from pullback.ir.core.scalars import SymbolicScalar
 from pullback.ir.shapes.polynomials import Polynomial, added, multiplied, scaled, without
 
-if TYPE_CHECKING:
-    from pullback.ir.shapes.guards import Sizes
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Atom:
+    """An extent of an argument, called ``name``, or what ``function`` gives for ``args``, which may hold sizes."""
+
+    index: int
+    name: str
+    value: Any
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+
+
+class Recorder(Protocol):
+    """What numbers need of the trace that they belong to: it computes on them, and records what was asked of them.
+
+    ``is_open``: whether it still records; closed, results are plain numbers. ``refused``: why the trace serves no other call.
+    """
+
+    is_open: bool
+    refused: str
+
+    @property
+    def atoms(self) -> Sequence[Atom]:
+        """The atoms so far, each at its ``index``."""
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Return what a function without effects gives for numbers of which some are the trace's."""
+
+    def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
+        """Return whether a relation of two integers holds, and record a guard unless it holds for all sizes or for none."""
+
+    def pin(self, values: Iterable[Any]) -> None:
+        """Record that these values themselves were asked for."""
+
+    def reduced(self, terms: Polynomial) -> Polynomial:
+        """Return an equal polynomial, by what is known of its atoms."""
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
@@ -41,13 +77,13 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda self: self.sizes.apply(function, (self,))
 
 
-class Number:
+class Number(SymbolicScalar):
     """A number that comes from sizes: ``value`` in this call. For ``isinstance`` it is of the class of its value."""
 
     __slots__ = ("atom", "sizes", "value")
     __array_priority__ = 900.0
 
-    def __init__(self, sizes: Sizes, atom: int, value: Any) -> None:
+    def __init__(self, sizes: Recorder, atom: int, value: Any) -> None:
         self.sizes = sizes
         self.atom = atom
         self.value = value
@@ -72,6 +108,11 @@ class Number:
         if name.startswith("__") and not hasattr(self.value, name):
             raise AttributeError(name)
         return getattr(self.pinned(), name)
+
+    def converted(self, kind: type) -> Any:
+        """Return the number as an int, a float or a complex that comes from the same sizes."""
+        is_float = isinstance(self.value, float) and not isinstance(self.value, np.generic)
+        return self if kind is float and is_float else self.sizes.apply(kind, (self,))
 
     def item(self) -> Any:
         """The same as a number of Python's."""
@@ -165,7 +206,7 @@ class Size(Number):
 
     __slots__ = ("terms",)
 
-    def __init__(self, sizes: Sizes, terms: Polynomial, value: int) -> None:
+    def __init__(self, sizes: Recorder, terms: Polynomial, value: int) -> None:
         self.sizes = sizes
         self.terms = terms
         self.value = value
@@ -173,6 +214,9 @@ class Size(Number):
     @property
     def key(self) -> Any:
         return self.terms
+
+    def converted(self, kind: type) -> Any:
+        return self if kind is int else super().converted(kind)
 
     def _made(self, terms: Polynomial, value: int) -> Any:
         """A size, or the number that it is for all sizes."""
@@ -262,7 +306,7 @@ CONVERSIONS: set[Any] = {float, int, complex, operator.index}
 
 
 KINDS: set[type] = {Size, Number}
-"""The classes of what comes from sizes; ``made.py`` adds another."""
+"""The classes of what comes from sizes; ``symbolic_arrays.py`` adds another."""
 
 
 def is_size(x: Any) -> bool:
@@ -318,12 +362,12 @@ def frozen(x: Any) -> Any:
     return x.copy() if kind is np.ndarray else x
 
 
-def sizes_in(values: Any) -> Sizes | None:
+def sizes_in(values: Any) -> Recorder | None:
     """The sizes that a number among some values, or in a tuple or list of them, comes from."""
     for x in values:
         kind = type(x)
         if kind in KINDS:
-            found: Sizes = x.sizes
+            found: Recorder = x.sizes
             return found
         if kind is tuple or kind is list or kind is slice:
             inside = sizes_in((x.start, x.stop, x.step) if kind is slice else x)
@@ -336,25 +380,6 @@ def extent_of(x: Any) -> int:
     """An integer as an extent: a size stays one. Raises TypeError."""
     found: Any = lifted(operator.index, x) if type(x) is Number else x
     return found if type(x) is Number or type(x) is Size else operator.index(x)
-
-
-def as_float(x: Any) -> float:
-    """A number as a Python float."""
-    is_one = type(x) is Number and isinstance(x, float) and not isinstance(x, np.generic)
-    found: float = x if is_one else lifted(float, x)
-    return found
-
-
-def as_int(x: Any) -> int:
-    """A number as a Python int."""
-    found: Any = x
-    return found if type(x) is Size or type(x) is int else lifted(int, x)
-
-
-def as_complex(x: Any) -> complex:
-    """A number as a Python complex."""
-    found: complex = lifted(complex, x)
-    return found
 
 
 def is_number(x: Any) -> bool:

@@ -6,14 +6,11 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import KINDS, Number, bound, is_data, is_number, sizes_in
-
-if TYPE_CHECKING:
-    from pullback.ir.shapes.guards import Sizes
+from pullback.ir.shapes.symbolic import KINDS, Number, Recorder, bound, is_data, is_number, sizes_in
 
 CHANGING = ("sort", "fill", "put", "resize", "partition", "setflags", "setfield", "byteswap", "itemset", "tofile")
 
@@ -153,7 +150,7 @@ def _extent(x: Any, axis: int) -> int:
 KINDS.add(Made)
 
 
-def made(sizes: Sizes, atom: int, value: Any) -> Any:
+def made(sizes: Recorder, atom: int, value: Any) -> Any:
     """The number or the array of an atom."""
     return (Made if isinstance(value, np.ndarray) else Number)(sizes, atom, value)
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS, Op, Value
+from pullback.ir.core.scalars import as_float
 from pullback.ir.core.types import ArrayType, dtype_of
-from pullback.ir.shapes.symbolic import as_float, extent_of, is_size, lifted
+from pullback.ir.shapes.symbolic import extent_of, is_size, lifted
 from pullback.ir.shapes.symbolic_arrays import Made, is_masked
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, known_value, pinned

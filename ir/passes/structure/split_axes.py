@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.scalars import as_int
 from pullback.ir.core.structure import Block, Function, Instruction, Value
 from pullback.ir.core.types import Shape
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.reindex import broadcast, slice_
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.shapes.symbolic import as_int, is_size
+from pullback.ir.shapes.symbolic import is_size
 
 MOST_PARTS = 8
 MOST_COPIED = 64

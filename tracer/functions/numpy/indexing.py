@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import Instruction, Value
-from pullback.ir.shapes.symbolic import as_int, extent_of, is_size, lifted, sizes_in
+from pullback.ir.core.scalars import as_int
+from pullback.ir.shapes.symbolic import extent_of, is_size, lifted, sizes_in
 from pullback.ir.shapes.symbolic_arrays import Made
 from pullback.tracer.arrays.arguments import axis_list, axis_of, permute, positions, remove_axes, shape_of
 from pullback.tracer.arrays.frame import frame_of

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import as_float, as_int, is_size, lifted
+from pullback.ir.core.scalars import as_float, as_int
+from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
