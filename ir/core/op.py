@@ -15,13 +15,10 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from pullback.ir.core.structure import Block, Value
-from pullback.ir.core.types import Extent, Type
-
-if TYPE_CHECKING:
-    from pullback.ir.core.builder import Builder
+from pullback.ir.core.types import DType, Extent, Type
+from pullback.ir.core.value import Value
 
 
 class Zero:
@@ -46,6 +43,66 @@ class Into:
     dense: Callable[[], Value]
 
 
+class Operation(Protocol):
+    """What an op's type rule reads of an instruction in a region of its own."""
+
+    @property
+    def op(self) -> Op:
+        """The op that is applied."""
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The values that the instruction reads, but for what its regions read."""
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The values that the instruction defines."""
+
+    @property
+    def regions(self) -> Sequence[Region]:
+        """The regions of the instruction."""
+
+
+class Region(Protocol):
+    """What an op's type rule reads of a region of its instruction."""
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """The values that the region starts with."""
+
+    @property
+    def instructions(self) -> Sequence[Operation]:
+        """The instructions, in order."""
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The values that the region returns."""
+
+
+class RuleBuilder(Protocol):
+    """What gradient and batching rules emit instructions with. Ops are methods: ``b.mul(x, y)``.
+
+    ``is_linear``: whether what rules emit is transposed, so that it must be linear in cotangents, whose numbers are not known.
+    """
+
+    is_linear: bool
+
+    def emit(self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None) -> tuple[Value, ...]:
+        """Append an instruction without regions and return its results. Raises TypeError on operands the op does not take."""
+
+    def const(self, value: Any, dtype: DType | str) -> Value:
+        """Return a rank-0 constant."""
+
+    def full(self, value: Any, type: Type) -> Value:
+        """Return an array of one constant."""
+
+    def zeros_like(self, x: Value) -> Value:
+        """Return an array of zeros of the type of ``x``."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the method that emits the op of that name."""
+
+
 class NoDerivative(Exception):
     """Raised by a rule where there is no derivative; the message says why."""
 
@@ -55,7 +112,7 @@ Cotangent = Value | Zero
 Same = Callable[[Extent, Extent], None]
 Literal = Callable[[Sequence[Type], Mapping[str, Any]], Mapping[str, Sequence[bool]]]
 Rule = Callable[
-    ["Builder", "Op", Sequence[Value], Sequence[Value], Sequence[Cotangent], Mapping[str, Any], Sequence[bool]],
+    [RuleBuilder, "Op", Sequence[Value], Sequence[Value], Sequence[Cotangent], Mapping[str, Any], Sequence[bool]],
     Sequence[Contribution],
 ]
 
@@ -103,11 +160,11 @@ class Op:
         """The reference, resolved."""
         return resolve(self.reference)
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         """Result types. Raises TypeError on operands the op has no meaning for; ``same`` is told extents that must agree."""
         raise NotImplementedError(self.name)
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         """The types of the parameters of one of the op's regions, given those of the operands and the regions before it."""
         return tuple(types)
 
@@ -121,14 +178,14 @@ class Op:
         return result if isinstance(result, tuple) else (result,)
 
     def batch(
-        self, b: Builder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
+        self, b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
     ) -> tuple[Value, ...]:
         """Emit the op for each index of a leading axis of extent ``size``, which the operands marked in ``batched`` have (at
         least one) and all results get. Here: the op takes any axes in front, and names its own in the params."""
         return b.emit(self, leading(b, operands, batched, size), shifted(params, size))
 
 
-def leading(b: Builder, operands: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
+def leading(b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
     """The operands, all with a leading axis of extent ``size``: those not ``batched`` repeat."""
     return [
         x if is_batched else b.emit(OPS["broadcast"], (x,), {"axes": (0,), "shape": (size, *x.type.shape)})[0]

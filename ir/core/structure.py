@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pullback.ir.core.types import DType, Type
-
-if TYPE_CHECKING:
-    from pullback.ir.core.op import Op
+from pullback.ir.core.op import Op
+from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value as Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,6 @@ class Loc:
 
 
 NOWHERE = Loc()
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Value:
-    """An SSA value. ``name`` is a hint for the printer; empty for a number."""
-
-    type: Type
-    name: str = ""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

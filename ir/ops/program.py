@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Op, Region, Same
 from pullback.ir.core.types import BOOL, I64, ArrayType, RefType, StackType, Type, scalar
 
 PROGRAM = frozenset({"program"})
@@ -29,7 +28,7 @@ PROGRAM = frozenset({"program"})
 class Alloc(Op):
     """A dense buffer, contents undefined."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             raise TypeError("takes no operands")
         return (RefType(params["dtype"], tuple(params["shape"])),)
@@ -39,7 +38,7 @@ class View(Op):
     """The memory of a dense buffer under another shape of as many elements; or of complex numbers as their parts, along a last
     axis of two, and back, in any layout."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (ref,) = types
         if not isinstance(ref, RefType) or (ref.layout != "c" and params["dtype"] is ref.dtype):
             raise TypeError(f"takes a dense buffer, found {ref}")
@@ -51,7 +50,7 @@ class View(Op):
 class Launch(Op):
     """Runs the kernel named by ``kernel``."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         for t in types:
             if isinstance(t, ArrayType) and t.rank:
                 raise TypeError(f"arguments are references or scalars, found {t}")
@@ -61,7 +60,7 @@ class Launch(Op):
 class Free(Op):
     """Ends the life of a buffer made by ``alloc``, or of a stack."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(types) != 1 or not isinstance(types[0], RefType | StackType):
             raise TypeError("takes one buffer or stack")
         return ()
@@ -70,7 +69,7 @@ class Free(Op):
 class Copy(Op):
     """Fills the second buffer, dense, with the first, or with a scalar. Nothing happens if they are the same memory."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         source, target = types
         if not isinstance(target, RefType) or target.layout != "c" or getattr(source, "layout", "c") != "c":
             raise TypeError("fills a dense buffer with a dense one")
@@ -82,7 +81,7 @@ class Copy(Op):
 class Row(Op):
     """The part of a dense buffer at one index of its first axis, or that value of a stack. Operands: it, the index."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         sequence, index = types
         _count(index)
         if isinstance(sequence, StackType):
@@ -95,7 +94,7 @@ class Row(Op):
 class Stack(Op):
     """A stack: empty, or of as many values, contents undefined, as the operand says."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         for t in types:
             _count(t)
         return (StackType(params["dtype"], tuple(params["shape"])),)
@@ -104,7 +103,7 @@ class Stack(Op):
 class Push(Op):
     """One more value at the end of a stack, contents undefined: its buffer, good until the next push."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (stack,) = types
         if not isinstance(stack, StackType):
             raise TypeError(f"takes a stack, found {stack}")
@@ -114,7 +113,7 @@ class Push(Op):
 class Measure(Op):
     """Fills a buffer with the count of values in a stack. Operands: the stack, the buffer."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         stack, target = types
         if not isinstance(stack, StackType) or target != RefType(I64):
             raise TypeError("takes a stack and a buffer of an i64")
@@ -126,7 +125,7 @@ class Repeat(Op):
     n positions, with ``length=[]`` as many as the second operand says. The region takes and yields the references that
     follow; the results are the last ones. ``reverse``: from the last position to the first."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         counted = not params["length"]
         for t in types[: 1 + counted]:
@@ -138,7 +137,7 @@ class RepeatWhile(Op):
     """Runs its second region as long as the first one yields a buffer that holds true. The first operand is a buffer for the
     number of the run, at the end the count of runs. Both regions take the references that follow, the second one yields them."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         condition, body = regions
         _count(types[0])
         if [v.type for v in condition.results] != [RefType(BOOL)] or _taken(condition) != tuple(types[1:]):
@@ -149,7 +148,7 @@ class RepeatWhile(Op):
 class Branch(Op):
     """Runs the region at the position that its operand, an i64, says. Regions take and yield nothing."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (index,) = types
         _count(index)
         if not regions or any(region.parameters or region.results for region in regions):
@@ -162,11 +161,11 @@ def _count(t: Type) -> None:
         raise TypeError(f"takes an i64, found {t}")
 
 
-def _taken(region: Block) -> tuple[Type, ...]:
+def _taken(region: Region) -> tuple[Type, ...]:
     return tuple(v.type for v in region.parameters)
 
 
-def _carried(types: Sequence[Type], region: Block) -> tuple[Type, ...]:
+def _carried(types: Sequence[Type], region: Region) -> tuple[Type, ...]:
     if _taken(region) != tuple(types) or tuple(v.type for v in region.results) != tuple(types):
         raise TypeError("the region takes and yields the references")
     return tuple(types)

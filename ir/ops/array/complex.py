@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Op, Region, Same
 from pullback.ir.core.types import COMPLEX_OF, I64, ArrayType, Shape, Type, interleaved
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.elementwise.elementwise import Elementwise, as_complex, each
@@ -65,7 +64,7 @@ class Reinterpret(Reindex):
 
     to_complex: bool
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (x,) = types
         if not isinstance(x, ArrayType):
             raise TypeError("takes an array")
@@ -82,7 +81,7 @@ class Reinterpret(Reindex):
 class Interleave(Op):
     """Arrays side by side along a last axis, such as real and imaginary parts, or along the one that ``axis`` says."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         x, *others = types
         if not isinstance(x, ArrayType) or not others:
             raise TypeError("takes two arrays or more")

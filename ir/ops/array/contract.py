@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Op, Same
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same
+from pullback.ir.core.structure import Instruction, Value
 from pullback.ir.core.types import ArrayType, Extent, Type
 
 
@@ -21,7 +21,7 @@ class Contract(Op):
     """Param ``spec``: the subscripts. ``tf32``: elements of f32 may be rounded to 11 bits before they are multiplied. ``conj``:
     whether each of two complex operands is conjugated first; it is made after gradients are."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         letters, out = split(params["spec"])
         arrays = [t for t in types if isinstance(t, ArrayType)]
         if len(arrays) != 2 or len(types) != 2:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import Op, Region, RuleBuilder, Same
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Extent, Type
-
-if TYPE_CHECKING:
-    from pullback.ir.core.builder import Builder
 
 EVERYWHERE = frozenset({"func", "kernel", "program"})
 
@@ -21,7 +18,7 @@ EVERYWHERE = frozenset({"func", "kernel", "program"})
 class Constant(Op):
     """A rank-0 constant; params ``value`` and ``dtype``. Larger constants are parameters of the function."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             raise TypeError("takes no operands")
         return (ArrayType(params["dtype"]),)
@@ -33,7 +30,7 @@ class Constant(Op):
 class Iota(Op):
     """The position along ``axis``, as integers of ``dtype``, over ``shape``."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             raise TypeError("takes no operands")
         if not 0 <= params["axis"] < len(params["shape"]):
@@ -52,7 +49,7 @@ class Count(Op):
     An operand says whose extents these are, along ``axes``; nothing is read of it, and ``simplify`` takes it away.
     """
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             (counted,) = types
             for extent, axis in zip(params["shape"], params["axes"], strict=True):
@@ -63,7 +60,7 @@ class Count(Op):
         return (np.asarray(math.prod(params["shape"]), np.int64),)
 
     def batch(
-        self, b: Builder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
+        self, b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
     ) -> tuple[Value, ...]:
         return (b.broadcast(b.count(shape=params["shape"]), axes=(0,), shape=(size,)),)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Into, Op, Same, leading
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same, leading
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Extent, Shape, Type
 from pullback.ir.ops.array.reindex import offsets_into_literal, same_part, settle_part, slices
 
@@ -39,7 +39,7 @@ class Gather(Op):
 
     linear: bool = True
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         x, *indices = [t for t in types if isinstance(t, ArrayType)]
         shape = _check_indices(indices, params["axes"], x, same)
         return (x.with_shape(shape + _rest(x, params["axes"])),)
@@ -70,7 +70,7 @@ class Scatter(Op):
     accumulate: bool
     linear: bool = True
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
         shape = _check_indices(indices, params["axes"], base, same) + _rest(base, params["axes"])
         if values.dtype is not base.dtype or values.rank != len(shape):
@@ -107,7 +107,7 @@ class ScatterSum(Op):
     """As a ``Scatter`` that accumulates, onto zeros of a ``shape``; made of one before kernels are. ``axes`` are the leading
     ones."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         *indices, values = [t for t in types if isinstance(t, ArrayType)]
         found = values.with_shape(tuple(params["shape"]))
         shape = _check_indices(indices, params["axes"], found, same) + _rest(found, params["axes"])
@@ -132,7 +132,7 @@ class Place(Op):
     accumulate: bool
     linear: bool = True
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         base, value = types
         if not isinstance(base, ArrayType) or not isinstance(value, ArrayType) or base.dtype is not value.dtype:
             raise TypeError("takes two arrays of one dtype")

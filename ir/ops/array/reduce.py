@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import Op, Region, Same
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, DType, Type
 from pullback.ir.ops.elementwise.elementwise import each, no
 from pullback.ir.ops.elementwise.semantics import is_float
@@ -28,7 +28,7 @@ class Reduce(Op):
     def gives_position(self) -> bool:
         return self.combine.startswith("arg")
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (x,) = types
         axes = params["axes"]
         if not isinstance(x, ArrayType) or x.dtype.kind not in self.kinds:

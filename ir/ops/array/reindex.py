@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Into, Op, Same
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Shape, Type
 
 Access = Callable[..., list[tuple[int, list[Value], Value | None]]]
@@ -39,7 +39,7 @@ class Reindex(Op):
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
         return self.settled(types, params)
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         arrays = [t for t in types if isinstance(t, ArrayType)]
         if not arrays or len(arrays) != len(types):
             raise TypeError("takes arrays")

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same
 from pullback.ir.core.types import ArrayType, Type
 
 
 class Recur(Op):
     """Operands a and b of one type; params ``axis`` and ``reverse``."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         a, b = types
         if not isinstance(a, ArrayType) or not isinstance(b, ArrayType) or a.dtype is not b.dtype or a.rank != b.rank:
             raise TypeError("takes two arrays of one type")
@@ -50,7 +49,7 @@ class Accumulate(Op):
     kinds: str
     first: Callable[[Any], Any]
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (x,) = types
         if not isinstance(x, ArrayType) or x.dtype.kind not in self.kinds or not 0 <= params["axis"] < x.rank:
             raise TypeError("takes an array of numbers and an axis of it")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.ir.core.op import Op, Same
+from pullback.ir.core.op import Op, Region, Same
 from pullback.ir.core.structure import Block, Value
 from pullback.ir.core.types import ArrayType, Type
 
@@ -22,7 +22,7 @@ from pullback.ir.core.types import ArrayType, Type
 class Custom(Op):
     """See the module. ``name`` is what errors call the function."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(regions) != 1 + len(_rules(params)):
             raise TypeError(f"{len(regions)} regions for {len(_rules(params))} rules")
         for number, region in enumerate(regions):
@@ -34,7 +34,7 @@ class Custom(Op):
             _agree(kind, [v.type for v in region.results], expected, same)
         return tuple(results)
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         if not before:
             return tuple(types)
         results = [v.type for v in before[0].results]

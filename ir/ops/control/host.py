@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Same, leading
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Region, Same, leading
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import ArrayType, RefType, Type, dtype_of
 
 
@@ -34,7 +34,7 @@ class Print(Host):
     ``scalars`` names, for each operand, the Python type ("bool", "int", "float") that it is shown as, or is empty.
     """
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(params["scalars"]) != len(types):
             raise TypeError(f"{len(params['scalars'])} scalars for {len(types)} operands")
         return ()
@@ -56,7 +56,7 @@ class Callback(Host):
     def outputs(self, params: Mapping[str, Any]) -> int:
         return len(params["ranks"])
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         results, extents = [], iter(params["shape"])
         for dtype, rank in zip(params["dtypes"], params["ranks"], strict=True):
             results.append(ArrayType(dtype_of(dtype), tuple(itertools.islice(extents, rank))))

@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Op, Region, Same
 from pullback.ir.core.types import I64, ArrayType, StackType, Type, scalar
 
 
@@ -47,10 +46,10 @@ def _agree(found: Sequence[Type], expected: Sequence[Type], what: str, same: Sam
 class Switch(Op):
     """Runs the region whose position is its first operand, an i64 in range, on the other operands."""
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         return tuple(types[1:])
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not regions or not types or not _is_scalar(types[0]):
             raise TypeError("takes an i64 scalar, operands and at least one region")
         found = tuple(v.type for v in regions[0].results)
@@ -75,13 +74,13 @@ class Scan(Loop):
     def first(self, params: Mapping[str, Any]) -> int:
         return 0 if params["length"] else 1
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         start = self.first(params)
         middle = start + params["carried"]
         end = middle + params["sliced"]
         return (scalar(I64), *types[start:middle], *map(_row, types[middle:end]), *types[end:])
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         length, start, carried = tuple(params["length"]), self.first(params), params["carried"]
         if len(types) < start + carried + params["sliced"] or len(length) > 1:
@@ -106,10 +105,10 @@ class While(Loop):
     def first(self, params: Mapping[str, Any]) -> int:
         return 0
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         return (scalar(I64), *types)
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         condition, body = regions
         carried = params["carried"]
         if len(types) < carried:
@@ -126,7 +125,7 @@ class While(Loop):
 class StackLength(Op):
     """The count of values in a stack."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(types) != 1 or not isinstance(types[0], StackType):
             raise TypeError("takes one stack")
         return (scalar(I64),)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Op, Same, leading
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same, leading
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import ArrayType, Type
 
 
@@ -20,7 +20,7 @@ class Tap(Op):
 
     linear: bool = True
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (operand,) = types
         if not isinstance(operand, ArrayType) or not operand.dtype.is_inexact:
             raise TypeError("takes an array of floats")
@@ -30,7 +30,7 @@ class Tap(Op):
 class Stop(Op):
     """Its operand, a constant to derivatives; ``untap`` removes it."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (operand,) = types
         return (operand,)
 
@@ -39,7 +39,7 @@ class Barrier(Op):
     """Its first operand: what is computed from it comes after the second operand, and is not merged with what is equal.
     ``unbarrier`` removes it."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         operand, _ = types
         return (operand,)
 
@@ -52,7 +52,7 @@ class Barrier(Op):
 class Known(Op):
     """Its second operand, which is the first as it was kept; derivatives go to the first. ``untap`` removes it."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         computed, kept = types
         if type(computed) is not type(kept) or computed.dtype is not kept.dtype or computed.rank != kept.rank:
             raise TypeError("takes two values of one type")

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import NOWHERE, Block, Loc, Value
+from pullback.ir.core.op import Op, Region, Same
+from pullback.ir.core.structure import NOWHERE, Loc, Value
 from pullback.ir.core.types import ArrayType, Type
 
 
 class Group(Op):
     """Runs its closed region on its operands; made by ``fuse``, one kernel each."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         if tuple(v.type for v in region.parameters) != tuple(types):
             raise TypeError("operands and region parameters must have the same types")
@@ -27,7 +27,7 @@ class Transform(Op):
     """Something done to a closed region; the grad pass expands it. Operands after the region's first ones may be data of the
     transform itself: the region has parameters for them too, and does not read them."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         if tuple(v.type for v in region.parameters) != self.inside(types, params):
             raise TypeError("operands and region parameters must have the same types")
@@ -88,7 +88,7 @@ class Vmap(Transform):
     """The results of its region for each index of the leading axis of the operands at the positions ``batched``, along a leading
     axis of the results; but those at the positions ``fixed``, which do not depend on the batched operands, as they are."""
 
-    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Block] = ()) -> tuple[Type, ...]:
+    def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         batched = params["batched"]
         return tuple(ArrayType(t.dtype, t.shape[1:]) if k in batched else t for k, t in enumerate(types))
 
@@ -109,7 +109,7 @@ class Check(Op):
     """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its operand is true.
     ``rows``, if there is such a param: so many of its first axes are those of maps."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (condition,) = types
         if not isinstance(condition, ArrayType) or not condition.dtype.is_bool:
             raise TypeError("takes a bool array")

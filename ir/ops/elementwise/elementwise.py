@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Op, Rule, Same
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import ZERO, Contribution, Op, Region, Rule, Same
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import BOOL, COMPLEX_OF, ArrayType, Type
 from pullback.ir.ops.elementwise import semantics as meaning
 
@@ -47,7 +47,7 @@ class Elementwise(Op):
     cuda: Spelling = ""
     vocabularies: frozenset[str] = BOTH
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(types) != self.arity:
             raise TypeError(f"takes {self.arity} operands, got {len(types)}")
         one = types[0]

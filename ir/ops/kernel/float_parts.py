@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Op, Region, Same
 from pullback.ir.core.types import BOOL, Type, scalar
 from pullback.ir.ops.elementwise.elementwise import Elementwise, each, no
 
@@ -46,7 +45,7 @@ class Cold(Op):
     """Defines ``function``, which ``rare`` instructions after it name: the region, which reads nothing from outside. It stands at
     the top of a kernel, so that passes do not have it more than once, and emitted code only if it is short."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types or len(regions) != 1:
             raise TypeError("takes no operands and has one region")
         return ()
@@ -58,7 +57,7 @@ class Rare(Op):
     the condition holds; on a vector, if it does in some lane: it must be sound in all.
     """
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types[0] != scalar(BOOL):
             raise TypeError("the first operand must be bool")
         return tuple(types[1 : 1 + params["usual"]])

@@ -13,12 +13,12 @@ there are so many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block, Value, walk
+from pullback.ir.core.op import Op, Operation, Region, Same
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, RefType, Type, scalar
 from pullback.ir.shapes.extents import product
 
@@ -45,7 +45,7 @@ def _scalars(types: Sequence[Type], count: int, dtype: Any = I64) -> None:
 class Extent(Op):
     """The value of a size (param ``size``), or of a literal extent."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             raise TypeError("takes no operands")
         return (scalar(I64),)
@@ -54,7 +54,7 @@ class Extent(Op):
 class Threads(Op):
     """How many threads loops may run on. It may decide how a result is computed, never what the result is."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             raise TypeError("takes no operands")
         return (scalar(I64),)
@@ -64,7 +64,7 @@ class Chosen(Op):
     """What was chosen on the machine at hand, as bits of a number: params ``subject`` and ``dtype``, and ``of``, the extents of
     what it is about. It may decide how a result is computed."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
             raise TypeError("takes no operands")
         return (scalar(I64),)
@@ -73,7 +73,7 @@ class Chosen(Op):
 class Stride(Op):
     """How many bytes apart neighbours along an axis (param ``axis``) of a strided reference are; what is not strided has none."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (ref,) = types
         if _ref(ref).layout != "strided" or not 0 <= params["axis"] < ref.rank:
             raise TypeError("takes a strided reference that has that axis")
@@ -86,7 +86,7 @@ class Load(Op):
 
     masked: bool = False
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
         if self.masked:
             _scalars(types[1:2], 1, "bool")
@@ -100,7 +100,7 @@ class Store(Op):
 
     masked: bool = False
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[1])
         _scalars(types[:1], 1, ref.dtype)
         if self.masked:
@@ -113,7 +113,7 @@ class Store(Op):
 class AddTo(Store):
     """Adds an integer to an element, by whatever number of threads and in any order; operands as of ``store``."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not _ref(types[1]).dtype.is_integer:
             raise TypeError("takes integers, whose sums do not depend on their order")
         return super().infer(types, params, regions, same)
@@ -122,7 +122,7 @@ class AddTo(Store):
 class Sub(Op):
     """The part of a reference at one index of its first axis: a reference of one rank less."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
         _scalars(types[1:], 1)
         if not ref.rank:
@@ -134,7 +134,7 @@ class Lying(Op):
     """A strided matrix as products read it, and dense memory that may become a copy of it: the one or the other, so that
     neighbours along one axis are neighbours in memory, and along the other one further apart than the first axis is long."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         one, other = map(_ref, types)
         if one.layout != "strided" or other.layout != "c" or one.rank != 2 or (one.dtype, 2) != (other.dtype, other.rank):
             raise TypeError("takes a strided reference of rank 2, and a dense one like it")
@@ -146,7 +146,7 @@ class Lying(Op):
 class Either(Op):
     """One of two references of a dtype and a shape, by a condition: the first one if it holds. Strided."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], 1, "bool")
         one, other = _ref(types[1]), _ref(types[2])
         if (one.dtype, one.rank, one.space) != (other.dtype, other.rank, other.space):
@@ -161,7 +161,7 @@ class AsRows(Op):
     in memory, and those along the first one a whole number of elements apart. ``turned``: it is the other way round, and so are
     the axes of the result."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
         if ref.layout != "strided" or ref.rank != 2:
             raise TypeError("takes a strided reference of rank 2")
@@ -172,7 +172,7 @@ class AsLine(Op):
     """A strided reference of two axes as a dense one of one axis: all its elements, column by column, which lie one behind the
     other in memory."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
         if ref.layout != "strided" or ref.rank != 2:
             raise TypeError("takes a strided reference of rank 2")
@@ -185,7 +185,7 @@ class Near(Op):
     and how many, only these columns of them: a tile, as narrow as ``codegen.cpu.loops.stage_rows`` has tiles unless the matrix
     has rows."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
         _scalars(types[1:], 4 if len(types) > 3 else 2)
         if ref.layout != "strided" or ref.rank != 2:
@@ -198,7 +198,7 @@ class EitherRows(Op):
     Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, how many elements apart its
     rows are, and the column that it begins with, if that is not the first one."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref, copy = _ref(types[1]), _ref(types[2])
         _scalars(types[:1], 1, "bool")
         _scalars(types[3:], 3 if len(types) > 5 else 2)
@@ -211,7 +211,7 @@ class Local(Op):
     """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop
     that it is in, runs. With an operand, only so many entries of the first axis are there."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], min(len(types), 1))
         if len(types) > 1:
             raise TypeError("takes one operand at most, the number of entries of the first axis")
@@ -225,7 +225,7 @@ class Private(Op):
     """Memory like that of a dense reference, contents undefined, for one run of the region that it is in. Runs side by side have
     one each, if it takes at most ``MOST_PRIVATE`` bytes; larger memory is the reference's own, which others must not use then."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (ref,) = types
         if _ref(ref).layout != "c":
             raise TypeError("takes a dense reference")
@@ -239,7 +239,7 @@ class For(Op):
     ``most``: how many iterations there are at most, where that is known.
     """
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         _scalars(types[:1], 1)
         carried = tuple(types[1:])
@@ -257,13 +257,22 @@ class For(Op):
         return carried
 
 
-def scanned_element(region: Block, combiner: str, before: Value, after: Value) -> Value | None:
+def scanned_element(region: Region, combiner: str, before: Value, after: Value) -> Value | None:
     """The element that a region combines with a scanned value; None if it does anything else with it."""
-    readers = [i for i in walk(region) if before in i.operands]
+    readers = list(_readers(before, region))
     if len(readers) != 1 or readers[0].op.name != combiner or readers[0].results != (after,):
         return None
     first, second = readers[0].operands
     return second if first is before and second is not before else None
+
+
+def _readers(value: Value, region: Region) -> Iterator[Operation]:
+    """Yield the instructions of a region, and of those in it, that have a value as an operand."""
+    for i in region.instructions:
+        if value in i.operands:
+            yield i
+        for inner in i.regions:
+            yield from _readers(value, inner)
 
 
 def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tuple[str, tuple[Any, ...]]]:
@@ -283,7 +292,7 @@ def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tupl
 class If(Op):
     """Runs its region (no parameters, no results) if its operand is true."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         _scalars(types, 1, "bool")
         if region.parameters or region.results:
@@ -294,7 +303,7 @@ class If(Op):
 class Fail(Op):
     """The kernel's status becomes ``code`` (positive) if the operand is true and no earlier failure was seen."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types, 1, "bool")
         return ()
 
@@ -303,7 +312,7 @@ class Prefetch(Op):
     """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing. With
     ``near`` it will be read at once, and is brought nearest."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[1:], _ref(types[0]).rank)
         return ()
 

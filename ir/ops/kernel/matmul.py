@@ -26,8 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.ir.core.op import Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Op, Region, Same
 from pullback.ir.core.types import F32, F64, I64, RefType, Type, scalar
 from pullback.ir.ops.kernel.kernel import KERNEL
 
@@ -44,7 +43,7 @@ class Product(Op):
     11 bits before they are multiplied; ``lies``: the positions of operands that a region loads from a strided reference which
     has rows, or columns, as ``as_rows`` asks for. ``along``: the left operand is added up along its terms."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if list(types[:3]) != [scalar(I64)] * 3:
             raise TypeError("takes the numbers of rows, columns and terms, three i64 scalars")
         parts, combine = types[3:], params.get("combine", ())

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import OPS, ZERO, Contribution, Op, Rule, Same
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import OPS, ZERO, Contribution, Op, Region, Rule, Same
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DTYPES, I64, ArrayType, DType, Extent, RefType, Shape, Type
 
 I32 = DTYPES["i32"]
@@ -87,7 +87,7 @@ class Linalg(Op):
     small: Callable[..., None] | None = None
     scratch: Callable[[ArrayType, Mapping[str, Any]], tuple[RefType, ...]] = lambda t, params: ()
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         return self.typed_as(types, params, same)
 
 
@@ -98,7 +98,7 @@ class Composed(Op):
     typed_as: TypedAs
     compose: Callable[..., tuple[Value, ...]]
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         return self.typed_as(types, params, same)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Contribution, Op, Same, resolve
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.op import Contribution, Op, Region, Same, resolve
+from pullback.ir.core.structure import Value
 from pullback.ir.core.types import COMPLEX_OF, F32, F64, I64, ArrayType, RefType, Type
 from pullback.ir.ops.elementwise.elementwise import const_like
 from pullback.ir.ops.kernel.kernel import KERNEL
@@ -44,7 +44,7 @@ class Lines(Library):
     """Operands: the values and the results, dense, complex ones as parts along a last axis. ``routine`` names the loop, and the
     transforms are along ``axis``, the first or the last one of numbers."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         refs = [t for t in types if isinstance(t, RefType) and t.layout == "c" and t.dtype in (F32, F64)]
         if len(refs) != 2 or len(types) != 2 or refs[0].dtype is not refs[1].dtype:
             raise TypeError("takes two dense references of f32 or of f64")
@@ -71,7 +71,7 @@ class Fourier(Op):
 
     linear: bool = True
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (x,) = types
         if not isinstance(x, ArrayType) or not 0 <= params["axis"] < x.rank:
             raise TypeError("takes an array that has the axis")

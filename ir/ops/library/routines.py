@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Same, resolve
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Op, Region, Same, resolve
 from pullback.ir.core.types import DTYPES, F32, F64, Extent, RefType, Type
 from pullback.ir.ops.kernel.kernel import KERNEL
 
@@ -55,7 +54,7 @@ class Library(Op):
     effect: str = "effect"
     vocabularies: frozenset[str] = KERNEL
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         refs = [t for k, t in enumerate(types) if isinstance(t, RefType) and (t.layout == "c" or k in self.strided)]
         if len(refs) != len(self.ranks) or len(refs) != len(types):
             raise TypeError(f"takes {len(self.ranks)} dense references")

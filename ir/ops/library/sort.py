@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Contribution, Op, Same
-from pullback.ir.core.structure import Block
+from pullback.ir.core.op import Contribution, Op, Region, Same
 from pullback.ir.core.types import DTYPES, I64, ArrayType, RefType, Type, scalar
 from pullback.ir.ops.library.family import position
 from pullback.ir.ops.library.routines import Library
@@ -27,7 +26,7 @@ class Sort(Op):
 
     gives_places: bool = False
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (t,) = types
         if not isinstance(t, ArrayType) or not t.rank or t.dtype not in SORTABLE:
             raise TypeError("takes an array with axes, of a dtype that can be sorted")
@@ -38,7 +37,7 @@ class Unsort(Op):
     """Operands: places of an order along the last axis, each once, and values. Each value goes to its place. Made of a
     ``scatter_set`` before kernels are."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         places, values = types
         if not isinstance(places, ArrayType) or not isinstance(values, ArrayType) or places.dtype is not I64:
             raise TypeError("takes places as i64, and values")
@@ -58,7 +57,7 @@ class Unsort(Op):
 class SortRow(Library):
     """A routine on a part of a dense vector. Operands: the vector, the first element of the part, and how many are in it."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         row, *part = types
         if not isinstance(row, RefType) or row.layout != "c" or row.rank != 1 or row.dtype not in SORTABLE:
             raise TypeError("takes a dense vector of a dtype that can be sorted")
@@ -73,7 +72,7 @@ class SortRow(Library):
 class ArgsortRow(SortRow):
     """A routine on two dense vectors: the second gets the places of the first's elements in order; any order before."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         row, places = types
         super().infer((row, scalar(I64), scalar(I64)), params, regions, same)
         _beside(row, places, same)
@@ -85,7 +84,7 @@ class SettleRow(SortRow):
     ``sort_row``, which no run of equal ranks reaches beyond; and ``shift``, at most 31. Low bits of what is left in the part are
     the places of the elements in order."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         row, packed, *rest, shift = types
         super().infer((row, *rest), params, regions, same)
         _beside(row, packed, same)
@@ -104,7 +103,7 @@ class RowSort(Library):
     """All rows of an array along its last axis. Operands: the array, the result, and memory of the result's type; of orders also
     a number that all keys, integers from 0 on, are below. For targets on which many threads sort together."""
 
-    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Block], same: Same) -> tuple[Type, ...]:
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         x, out, spare, *below = types
         if not isinstance(x, RefType) or x.dtype not in SORTABLE or not x.rank or x.layout != "c":
             raise TypeError("takes a dense array with axes, of a dtype that can be sorted")
