@@ -6,19 +6,17 @@ import copy
 import functools
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key
+from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
-
-if TYPE_CHECKING:
-    from pullback.tracer.names.resolver import Names
 
 # Lists of more floats are constants, guarded by their values: each float of a shorter one is an input.
 MOST_FLOATS = 64
 
 
-def container(names: Names, value: Any, read: Read, describe: str) -> Any:
+def container(names: Reader, value: Any, read: Read, describe: str) -> Any:
     """What stands for a list, tuple, dict or the like. Long ones of plain values are one guard, and so are short ones without
     floats that have not changed before."""
     try:
@@ -37,7 +35,7 @@ def container(names: Names, value: Any, read: Read, describe: str) -> Any:
     return names.copied(value, made)
 
 
-def _copied(names: Names, value: Any, read: Read, describe: str) -> Any:
+def _copied(names: Reader, value: Any, read: Read, describe: str) -> Any:
     names.guard(Guard(read=read, expected=container_key(value), how="container", describe=describe))
     kind: Any = type(value)
     if isinstance(value, Mapping):
@@ -49,7 +47,7 @@ def _copied(names: Names, value: Any, read: Read, describe: str) -> Any:
     return kind(items) if kind in (list, tuple) else tuple.__new__(names.shadow(kind), items)
 
 
-def mutable(names: Names, value: Any, read: Read, describe: str) -> Any:
+def mutable(names: Reader, value: Any, read: Read, describe: str) -> Any:
     """What stands for a set, or bytes or numbers that can change: guarded by what is inside."""
     inside: Any = frozenset if isinstance(value, set) else tuple
     names.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import builtins
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback.ir import Loc
 from pullback.tracer.arrays.number_types import MARK
 from pullback.tracer.arrays.replacements import called
 from pullback.tracer.names.guards import ABSENT
+from pullback.tracer.names.reader import Reader
 from pullback.tracer.names.side_effects import effect
-
-if TYPE_CHECKING:
-    from pullback.tracer.names.resolver import Names
 
 
 class Namespace(dict[str, Any]):
     """The globals of a followed function. Stored are ``__builtins__``, what was placed, and what the function stored itself."""
 
-    def __init__(self, real: dict[str, Any], names: Names) -> None:
+    def __init__(self, real: dict[str, Any], names: Reader) -> None:
         super().__init__(__builtins__=names.builtins, __name__=real.get("__name__"))
         self.real = real
         self.names = names

@@ -6,20 +6,18 @@ A trace depends on what is in such an object, which a call compares with a copy.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pullback.tracer.arrays.tree import real_class
 from pullback.tracer.names.guards import Read
 from pullback.tracer.names.proxies import Refused
+from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.array_libraries import called, library_of
 
-if TYPE_CHECKING:
-    from pullback.tracer.names.resolver import Names
 
-
-def library_object(names: Names, value: Any, read: Read, describe: str) -> Any:
+def library_object(names: Reader, value: Any, read: Read, describe: str) -> Any:
     """What stands for an object from outside whose library computes in its own way: itself, guarded by its contents."""
     library = library_of(type(value))
     assert library is not None

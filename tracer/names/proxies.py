@@ -1,6 +1,6 @@
 """Stand-ins for what a traced function reads from outside: modules, objects of the user's classes, mappings, things to refuse.
 
-Reading goes through the trace's ``Names``, which records it; writing is a TraceError.
+Reading goes through the trace's ``Reader``, which records it; writing is a TraceError.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial, partialmethod
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pullback.tracer.arrays.number_types import MARK
 from pullback.tracer.arrays.replacements import called, foreign_function
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.names.guards import ABSENT, Read, attribute_through, weakly
+from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import INSTEAD, TraceError
-from pullback.tracer.user_code.ownership import users_bases
-
-if TYPE_CHECKING:
-    from pullback.tracer.names.resolver import Names
+from pullback.tracer.user_code.ownership import attribute_names, users_bases
 
 
 class Outside:
@@ -31,10 +29,10 @@ class Outside:
 
     __slots__ = ("_found", "_names", "_real")
     _found: dict[str, Any]
-    _names: Names
+    _names: Reader
     _real: Any
 
-    def __init__(self, real: Any, names: Names) -> None:
+    def __init__(self, real: Any, names: Reader) -> None:
         for name, value in (("_real", real), ("_names", names), ("_found", {})):
             object.__setattr__(self, name, value)
 
@@ -150,10 +148,10 @@ class OutsideObject(Outside):
         return partial(attribute_through, weakly(self._real), name, *default)
 
     def __copy__(self) -> Any:
-        return self._names.copy_of(self._real, self, lambda value: value)
+        return _copy_of(self, lambda value: value)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self._names.copy_of(self._real, self, partial(copy.deepcopy, memo=memo))
+        return _copy_of(self, partial(copy.deepcopy, memo=memo))
 
     def __eq__(self, other: object) -> Any:
         return self._real is getattr(other, "_real", other)
@@ -210,6 +208,15 @@ def stand_in_class(kind: type) -> type[OutsideObject]:
                 is_method = isinstance(raw, FunctionType) or (callable(raw) and not isinstance(raw, type))
                 members[name] = _special(name) if is_method else raw
     return type(kind.__name__, (OutsideObject,), members)
+
+
+def _copy_of(stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
+    """Return a copy of an outside object, which belongs to the trace: its attributes are copies by ``copied``."""
+    real = stand_in._real
+    made = object.__new__(stand_in._names.shadow(type(real)))
+    for name in attribute_names(real):
+        object.__setattr__(made, name, copied(getattr(stand_in, name)))
+    return made
 
 
 class OutsideMapping(Outside):
@@ -328,7 +335,7 @@ def _top(module: ModuleType) -> str:
     return module.__name__.partition(".")[0]
 
 
-def module_stand_in(module: ModuleType, names: Names, is_library: bool) -> Any:
+def module_stand_in(module: ModuleType, names: Reader, is_library: bool) -> Any:
     """What stands for a module in a trace."""
     top = _top(module)
     if module.__name__ == "numpy.random" or top in ("random", "secrets", "uuid"):

@@ -71,7 +71,6 @@ from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class,
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import (
-    attribute_names,
     function_attributes,
     is_foreign,
     is_library_file,
@@ -229,13 +228,6 @@ class Names:
         """What stands for np.ndarray."""
         found: type = CLASSES[np.ndarray] if self.root.traces_made else np.ndarray
         return found
-
-    def copy_of(self, real: Any, stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
-        """A copy of an outside object, which belongs to the trace: its attributes are copies by ``copied``."""
-        made = object.__new__(self.shadow(type(real)))
-        for name in attribute_names(real):
-            object.__setattr__(made, name, copied(getattr(stand_in, name)))
-        return made
 
     def shadow(self, kind: type) -> Any:
         """What stands for a class: a shadow, if the user wrote it outside."""

@@ -14,7 +14,7 @@ import inspect
 import sys
 from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +22,9 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import real_class
 from pullback.tracer.names.guards import ABSENT
 from pullback.tracer.names.proxies import CONVERSIONS, Outside, converted
+from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_class, users_bases
-
-if TYPE_CHECKING:
-    from pullback.tracer.names.resolver import Names
 
 _KEPT = frozenset(("__class_getitem__", "__subclasshook__", "__getattribute__", "__class__", "__dict__", "__weakref__"))
 
@@ -34,7 +32,7 @@ _KEPT = frozenset(("__class_getitem__", "__subclasshook__", "__getattribute__", 
 class Lazy:
     """An attribute of a shadow, resolved when it is read."""
 
-    def __init__(self, real: type, name: str, names: Names) -> None:
+    def __init__(self, real: type, name: str, names: Reader) -> None:
         self.real = real
         self.name = name
         self.names = names
@@ -62,7 +60,7 @@ class LazyData(Lazy):
 class _MetaLazy:
     """An attribute of the metaclass of a shadow."""
 
-    def __init__(self, name: str, names: Names) -> None:
+    def __init__(self, name: str, names: Reader) -> None:
         self.name = name
         self.names = names
 
@@ -84,7 +82,7 @@ def has_shadow(kind: type) -> bool:
     return not issubclass(kind, BaseException | enum.Enum | type) and not hasattr(kind, "__total__")
 
 
-def make_shadow(real: type, names: Names) -> type:
+def make_shadow(real: type, names: Reader) -> type:
     """The shadow of a class."""
     members: dict[str, Any] = {"__slots__": (), "__pullback_real__": real}
     for base in reversed(users_bases(real)):
@@ -121,7 +119,7 @@ def _is_lazy(name: str, raw: Any) -> bool:
     return not inspect.isdatadescriptor(raw) or type(raw).__module__ not in sys.stdlib_module_names
 
 
-def _metaclass(real: type, names: Names) -> type:
+def _metaclass(real: type, names: Reader) -> type:
     meta: Any = type(real)
     members: dict[str, Any] = {
         "__setattr__": _set, "__delattr__": _delete, "__getattr__": lambda cls, name: _missing(names, cls, name),
@@ -145,7 +143,7 @@ def _delete(cls: type, name: str) -> None:
     raise TraceError(f"the traced function deletes the attribute .{name} of {cls.__name__}; delete it outside")
 
 
-def _missing(names: Names, cls: type, name: str) -> Any:
+def _missing(names: Reader, cls: type, name: str) -> Any:
     """An attribute that the class has from its metaclass, or not at all."""
     real = next(real_class(k) for k in cls.__mro__ if real_class(k) is not k)
     try:
@@ -162,7 +160,7 @@ def _missing(names: Names, cls: type, name: str) -> Any:
     return names.resolve(value, partial(getattr, real, name), f"{real.__qualname__}.{name}")
 
 
-def attribute(names: Names, real: type, name: str, instance: Any, owner: Any) -> Any:
+def attribute(names: Reader, real: type, name: str, instance: Any, owner: Any) -> Any:
     """An attribute of a class, read from it or, if not None, from an object of its shadow."""
     raw = inspect.getattr_static(real, name)
     describe = f"{real.__qualname__}.{name}"
@@ -177,7 +175,7 @@ def attribute(names: Names, real: type, name: str, instance: Any, owner: Any) ->
     return bind(names, raw, instance, owner)
 
 
-def bind(names: Names, raw: Any, instance: Any, owner: Any) -> Any:
+def bind(names: Reader, raw: Any, instance: Any, owner: Any) -> Any:
     """What a descriptor found in a class gives, with its code followed."""
     match raw:
         case FunctionType():
@@ -204,7 +202,7 @@ class Super:
 
     __slots__ = ("_bound", "_names", "_owner", "_rest")
 
-    def __init__(self, names: Names, rest: list[type], bound: Any, owner: type) -> None:
+    def __init__(self, names: Reader, rest: list[type], bound: Any, owner: type) -> None:
         for name, value in (("_names", names), ("_rest", rest), ("_bound", bound), ("_owner", owner)):
             object.__setattr__(self, name, value)
 
@@ -254,7 +252,7 @@ _OF_SUPER = ("__class__", "__self__", "__self_class__")
 class SuperTwin:
     """``super`` for a trace."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Reader) -> None:
         self._names = names
 
     def __call__(self, *args: Any) -> Any:
@@ -299,7 +297,7 @@ def _of_method(args: tuple[Any, ...], frame: FrameType) -> tuple[type, Any]:
 class TypeTwin:
     """``type`` for a trace: called with one argument it takes traced arrays and stand-ins for what they stand for."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Reader) -> None:
         self._names = names
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
