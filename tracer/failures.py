@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pullback.ir.core.lazy_imports import later
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import BEYOND
-from pullback.tracer.functions.numpy.indexing import range_message
+from pullback.tracer.user_code.check_messages import Ran, range_message
 from pullback.tracer.user_code.source import line_text, shown
 from pullback.tracer.user_code.tracebacks import traceback_at
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pullback.ir.passes.transforms import expand as grad
 else:
     grad = later("pullback.ir.passes.transforms.expand")
-
-Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
 
 
 def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:

@@ -28,6 +28,7 @@ from pullback.tracer.arrays.strides import Strides, falls, row_major
 from pullback.tracer.arrays.tables import HOOKS, hook
 from pullback.tracer.arrays.traced import CAPTURED, TracedArray
 from pullback.tracer.user_code.array_libraries import library_of
+from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
 from pullback.tracer.user_code.source import Site
 
@@ -330,7 +331,6 @@ def check_bounds(x: TracedArray, dtype: np.dtype[Any]) -> None:
         emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {dtype}")
 
 
-OUT_OF_BOUNDS = "a Python integer is out of bounds for"
 _TOO_LARGE = "Python int too large to convert to C long"
 
 

@@ -7,20 +7,18 @@ index arrays become one gather, with a check that they are in range; static mask
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pullback.ir import Instruction, Value
 from pullback.ir.core.scalars import as_int
 from pullback.ir.shapes.symbolic import extent_of, is_size, lifted, sizes_in
 from pullback.ir.shapes.symbolic_arrays import Made
 from pullback.tracer.arrays.arguments import axis_list, axis_of, permute, positions, remove_axes, shape_of
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import (
-    OUT_OF_BOUNDS,
     as_traced,
     broadcast_into,
     broadcast_together,
@@ -40,6 +38,7 @@ from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import Recipe, view
+from pullback.tracer.user_code.check_messages import OUT_OF_RANGE
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -252,37 +251,7 @@ def check_range(index: TracedArray, axis: int, n: int) -> None:
     """Emit the check that every index is in -n ... n - 1."""
     low, high = full(index.shape, -n, np.int64), full(index.shape, n, np.int64)
     inside = emit("bitand", emit("ge", index, low), emit("lt", index, high))
-    emit("check", inside, error="IndexError", message=f"{_OUT_OF_RANGE} {axis}")
-
-
-_OUT_OF_RANGE = "an index is out of bounds for axis"
-
-
-def range_message(message: str, condition: Value, ran: Mapping[Value, tuple[Instruction, Sequence[Any], Any]]) -> str:
-    """What NumPy says of the index that a failed check found out of range; of another check its own message.
-
-    ``condition`` is what the check read; ``ran`` has for each value the instruction that made it, its operands and the value.
-    """
-    if message.startswith(OUT_OF_BOUNDS) and condition in ran:
-        return _bounds_message(message, condition, ran)
-    if not message.startswith(_OUT_OF_RANGE) or condition not in ran:
-        return message
-    made, _, inside = ran[condition]
-    while made.op.name == "bitor":  # or the row does not count
-        made, _, _ = ran[made.operands[0]]
-    _, (index, size), _ = ran[made.operands[1]]
-    outside = np.asarray(index)[~np.asarray(inside)]
-    return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
-
-
-def _bounds_message(message: str, condition: Value, ran: Mapping[Value, tuple[Instruction, Sequence[Any], Any]]) -> str:
-    """What NumPy says of the Python integer that a failed check found out of bounds."""
-    _, _, inside = ran[condition]
-    made, operands, _ = ran[condition]
-    while made.op.name in ("bitor", "bitand"):  # or the row does not count; both bounds
-        made, operands, _ = ran[made.operands[0]]
-    outside = np.broadcast_to(operands[0], np.shape(inside))[~np.asarray(inside)]
-    return f"Python integer {int(outside.flat[0])} {message.removeprefix('a Python integer is ')}"
+    emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
 
 
 # the part that ints and slices choose
