@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from pullback.ir import Value
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays import promotion
-from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.frame import Operand, frame_of
 from pullback.tracer.user_code.advice import GUARDS, branch, instead_of_branch
 from pullback.tracer.user_code.errors import NotKnown, TraceError, foreign_call, foreign_caller, here, library_call, refusal
 from pullback.tracer.user_code.source import Site
 
-if TYPE_CHECKING:
-    from pullback.tracer.arrays.traced import TracedArray
-
 Known = tuple[Any, frozenset[Value]]
+"""A value known in the trace, and the captured inputs that it came from."""
+
+
+class Concrete(Operand, Protocol):
+    """What is read of a traced array whose value is asked for."""
+
+    @property
+    def known(self) -> Known | None:
+        """The value of a scalar computed from captured ones alone, or of such a small array; None if it is not known."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is an array of rank 0, and not a scalar."""
 
 
 Words = str | Callable[[Site], str]
 
 
-def static(x: TracedArray, ask: Callable[[Any], Any], what: Words, instead: Words) -> Any:
+def static(x: Concrete, ask: Callable[[Any], Any], what: Words, instead: Words) -> Any:
     """What ``ask`` says of a value known in the trace; the captured inputs it came from become guards.
 
     Of any other value it raises what NumPy raises for every value of its type, else TraceError.
@@ -48,7 +66,7 @@ def static(x: TracedArray, ask: Callable[[Any], Any], what: Words, instead: Word
     return refuse(x, what, instead)
 
 
-def refuse(x: TracedArray, what: Words, instead: Words) -> NoReturn:
+def refuse(x: Concrete, what: Words, instead: Words) -> NoReturn:
     """Raises TraceError."""
     library = library_call()
     if library is not None:
@@ -91,14 +109,14 @@ def _said(words: Words, more: str, less: str, site: Site) -> str:
     return (words(site) if callable(words) else words).replace(less, "") + more
 
 
-def any_value(x: TracedArray) -> Any:
+def any_value(x: Concrete) -> Any:
     """A value of the type and shape that a traced array stands for."""
     if x.weak:
         return {"bool": False, "int": 0, "float": 0.0, "complex": 0j}[x.weak]
     return np.broadcast_to(x.dtype.type(0), x.shape) if x.type.shape or x.is_cell else x.dtype.type(0)
 
 
-def pinned(x: TracedArray, known: Known) -> Any:
+def pinned(x: Concrete, known: Known) -> Any:
     value, sources = known
     root = frame_of(x).root
     for source in sources:
@@ -106,7 +124,7 @@ def pinned(x: TracedArray, known: Known) -> Any:
     return value
 
 
-def known_value(x: TracedArray) -> Known | None:
+def known_value(x: Concrete) -> Known | None:
     """The value of a scalar known in the trace, and the captured inputs it came from; None if it is not known."""
     if x.literal is None:
         return x.known

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,8 +28,36 @@ from pullback.tracer.user_code.errors import TraceError, here, not_noting, notin
 from pullback.tracer.user_code.ownership import is_users
 from pullback.tracer.user_code.source import site_at
 
-if TYPE_CHECKING:
-    from pullback.tracer.arrays.traced import TracedArray
+
+class Operand(Protocol):
+    """What a frame reads of a traced array: its value, the frame that defines it, and what errors say of it."""
+
+    @property
+    def type(self) -> ArrayType:
+        """The type of the value."""
+
+    @property
+    def weak(self) -> str:
+        """The name of the class of a Python scalar, else empty."""
+
+    @property
+    def literal(self) -> Any:
+        """The value of a constant that no instruction defines yet, else None."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The frame that defines the value; None for a literal."""
+
+    @property
+    def value(self) -> Value:
+        """The value, in that frame."""
+
+    @property
+    def loc(self) -> Loc | None:
+        """Where in the user's source the array was made."""
+
+    def described(self, name: str, line: tuple[str, int]) -> str:
+        """Return what the array called ``name`` is and where it was made, for an error at a line of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +170,7 @@ class Frame:
         self.outer: list[Value] = []
         self.names: Any = None
         self.refusals: list[TraceError] = []
-        self.written: dict[int, TracedArray] = {}
+        self.written: dict[int, Operand] = {}
         self.traces_made = False
         self.thread = threading.get_ident()
         self.counts_chosen = False
@@ -191,7 +219,7 @@ class Frame:
         self.parameters.append(value)
         return value
 
-    def lift(self, x: TracedArray, loc: Loc | None = None) -> Value:
+    def lift(self, x: Operand, loc: Loc | None = None) -> Value:
         """The value of a traced array in this frame. Reading a value of an outer frame makes a parameter of it."""
         if x.literal is not None:
             if x.weak == "int" and not -(2**63) <= x.literal < 2**64:
@@ -240,7 +268,7 @@ class Frame:
         self.pinned_strides[argument] = self.strides[argument]
         return self.strides[argument]
 
-    def has_read(self, x: TracedArray) -> bool:
+    def has_read(self, x: Operand) -> bool:
         """Whether a value of an outer frame was read here."""
         return x.frame is not self and x.value in self._lifted
 
@@ -287,7 +315,7 @@ def digest(array: np.ndarray[Any, Any]) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
 
 
-def used_after_trace(x: TracedArray) -> TraceError:
+def used_after_trace(x: Operand) -> TraceError:
     site = here()
     if x.loc is not None and (site.frame is None or not is_users(site.frame.f_code)):
         site = site_at(x.loc.file, x.loc.line)
@@ -307,7 +335,7 @@ def used_after_trace(x: TracedArray) -> TraceError:
     return error
 
 
-def frame_of(*operands: TracedArray) -> Frame:
+def frame_of(*operands: Operand) -> Frame:
     """The current frame. Raises TraceError for traced values without one."""
     frame = _current.get()
     if frame is None:

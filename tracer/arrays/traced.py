@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from pullback.ir.core.types import ArrayType
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, any_value, known_value, pinned, refuse, refused, static
 from pullback.tracer.arrays.frame import Frame, current, frame_of
+from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS
 from pullback.tracer.user_code.advice import (
     branch,
@@ -31,9 +33,6 @@ from pullback.tracer.user_code.advice import (
 from pullback.tracer.user_code.errors import TraceError, foreign_call
 from pullback.tracer.user_code.ownership import is_users_class
 from pullback.tracer.user_code.source import Described, line_text, shown
-
-if TYPE_CHECKING:
-    from pullback.tracer.arrays.views import Recipe
 
 READONLY = "assignment destination is read-only"
 CAPTURED = "it comes from outside the function; copy it first, or pass it as an argument and return the new one"
@@ -70,6 +69,20 @@ class Origin(NamedTuple):
 
     kind: str
     label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written (None: it
+    is read-only), ``strides`` the view's strides for the base's.
+
+    Views of one base with equal ``key`` are the same part of it.
+    """
+
+    take: Callable[[TracedArray], TracedArray] = field(compare=False)
+    put: Callable[[TracedArray, TracedArray], TracedArray] | None = field(compare=False)
+    strides: Callable[[Strides], Strides | None] = field(compare=False, default=lambda strides: None)
+    key: Any
 
 
 class ComesFirst:

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.literals import takes_number
 from pullback.tracer.arrays.make import as_traced, broadcast_into, convert, emit, fresh, literal
-from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import hook
-from pullback.tracer.arrays.traced import READONLY, TracedArray
+from pullback.tracer.arrays.traced import READONLY, Recipe, TracedArray
 from pullback.tracer.user_code.errors import TraceError, user_loc
 
 VIEW = "it is a view of another array; write into that array, or into a copy"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written (None: it
-    is read-only), ``strides`` the view's strides for the base's.
-
-    Views of one base with equal ``key`` are the same part of it.
-    """
-
-    take: Callable[[TracedArray], TracedArray] = field(compare=False)
-    put: Callable[[TracedArray, TracedArray], TracedArray] | None = field(compare=False)
-    strides: Callable[[Strides], Strides | None] = field(compare=False, default=lambda strides: None)
-    key: Any
 
 
 def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
@@ -104,6 +87,11 @@ def _refuse_outer(target: TracedArray) -> None:
     frame, owner = frame_of(), root_of(target).frame
     if frame.sealed and owner is not frame:
         raise TraceError(f"a write into an array from outside {frame.sealed}")
+
+
+def written_in(frame: Frame) -> list[TracedArray]:
+    """Return the arrays of outer frames that were written in a frame."""
+    return [x for x in frame.written.values() if isinstance(x, TracedArray)]
 
 
 def write_back(target: TracedArray, new: TracedArray) -> None:

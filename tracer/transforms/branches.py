@@ -14,6 +14,7 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, result_type
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, flatten, paths
+from pullback.tracer.arrays.views import written_in
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.transforms.region import Region, follow, rebuild
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -69,7 +70,7 @@ class Body(Region):
         followed = follow(function)
         with running(), self.outer.root.names.effects.within(followed, self.what):
             returned = super().call(followed, args, kwargs or {})
-        for view in self.inner.written.values():
+        for view in written_in(self.inner):
             view.seen = -1
         return returned
 

@@ -21,7 +21,7 @@ from pullback.tracer.arrays.frame import Frame, Given, current, frame_of
 from pullback.tracer.arrays.make import as_traced, wrap
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
-from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.arrays.views import root_of, write_back, written_in
 from pullback.tracer.names.resolver import Names
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -159,7 +159,7 @@ class Region:
         """
         inner = self.inner
         found = [(x, new) for x, new in zip(self.operands, self.inside, strict=True) if new.version]
-        outside = [x for x in inner.written.values() if x.frame is inner]
+        outside = [x for x in written_in(inner) if x.frame is inner]
         roots = [id(root_of(x)) for x in self.operands]
         for k, (x, new) in enumerate(zip(self.operands, self.inside, strict=True)):
             shared = roots.count(roots[k]) > 1 or inner.has_read(root_of(x)) or inner.has_read(x)

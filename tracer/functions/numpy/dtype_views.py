@@ -21,8 +21,8 @@ from pullback.tracer.arrays.literals import element_of, refuse_dtype
 from pullback.tracer.arrays.make import cast, emit, expand, strides_of
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import register_method
-from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.views import Recipe, view
+from pullback.tracer.arrays.traced import Recipe, TracedArray
+from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.errors import TraceError
 
 OF_BITS = (

@@ -36,8 +36,8 @@ from pullback.tracer.arrays.masked import DATA_DEPENDENT
 from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import implements
-from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.views import Recipe, view
+from pullback.tracer.arrays.traced import Recipe, TracedArray
+from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.check_messages import OUT_OF_RANGE
 from pullback.tracer.user_code.errors import TraceError
 

@@ -46,8 +46,8 @@ from pullback.tracer.arrays.make import (
 )
 from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major, of_reshaped
 from pullback.tracer.arrays.tables import implements, register_method
-from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.views import Recipe, view
+from pullback.tracer.arrays.traced import Recipe, TracedArray
+from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.errors import TraceError
 
 # shapes
