@@ -3,8 +3,9 @@
 from pullback.ir import ops as _ops
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, ZERO, Into, Op, Zero
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module
 from pullback.ir.core.types import DTYPES, ArrayType, DType, RefType, dtype_of, scalar
+from pullback.ir.core.value import Value
 
 __all__ = [
     "DTYPES", "NOWHERE", "OPS", "OWN_OPS", "ZERO", "ArrayType", "Block", "Builder", "DType", "Function", "Instruction",

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.core.structure import Block, Function, Instruction, Module
 from pullback.ir.core.types import ArrayType, DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom
 from pullback.ir.ops.control.host import Host, Print
 from pullback.ir.ops.control.loops import Scan, Switch, While

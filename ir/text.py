@@ -23,8 +23,9 @@ from typing import Any
 
 from pullback.ir.core.notebook_cells import cell_name
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, walk
 from pullback.ir.core.types import DTYPES, ArrayType, DType, RefType, StackType, Type
+from pullback.ir.core.value import Value
 
 HEADER = "pullback-ir 1"
 KINDS = ("func", "kernel", "program")

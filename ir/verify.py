@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 from pullback.ir.core.op import must_match
-from pullback.ir.core.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.core.structure import Block, Function, Instruction, Module
 from pullback.ir.core.types import RefType, StackType
+from pullback.ir.core.value import Value
 from pullback.ir.text import Printer
 
 

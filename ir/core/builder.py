@@ -12,8 +12,9 @@ from typing import Any
 
 from pullback.ir.core.op import OPS, Op, must_match
 from pullback.ir.core.scalars import as_complex, as_float, as_int
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc
 from pullback.ir.core.types import ArrayType, DType, Type, dtype_of
+from pullback.ir.core.value import Value
 
 
 class _Makers:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import Check
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Value, walk
+from pullback.ir.core.structure import Block, Function, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom
 from pullback.ir.passes.editing.replay import inline, replay
 

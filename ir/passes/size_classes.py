@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import Extent, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.markers import Barrier, Known, Stop, Tap
 
 

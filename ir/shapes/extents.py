@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pullback.ir.core.scalars import as_int
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import ArrayType, DType, Extent, RefType, StackType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.shapes.symbolic import is_size, lifted
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.shapes.extents import Abstract, substitute
 from pullback.ir.shapes.guards import RELATIONS, Asked, Call, Sizes

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import ArrayType, Extent, Type
+from pullback.ir.core.value import Value
 
 
 class Contract(Op):

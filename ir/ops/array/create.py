@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import Op, Region, RuleBuilder, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Extent, Type
+from pullback.ir.core.value import Value
 
 EVERYWHERE = frozenset({"func", "kernel", "program"})
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same, leading
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Extent, Shape, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import offsets_into_literal, same_part, settle_part, slices
 
 

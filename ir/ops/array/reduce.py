@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import Op, Region, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, DType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import each, no
 from pullback.ir.ops.elementwise.semantics import is_float
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Shape, Type
+from pullback.ir.core.value import Value
 
 Access = Callable[..., list[tuple[int, list[Value], Value | None]]]
 

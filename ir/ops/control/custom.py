@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.core.op import Op, Region, Same
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
 from pullback.ir.core.types import ArrayType, Type
+from pullback.ir.core.value import Value
 
 
 class Custom(Op):

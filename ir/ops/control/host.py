@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Region, Same, leading
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import ArrayType, RefType, Type, dtype_of
+from pullback.ir.core.value import Value
 
 
 class Host(Op):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same, leading
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import ArrayType, Type
+from pullback.ir.core.value import Value
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import Op, Region, Same
-from pullback.ir.core.structure import NOWHERE, Loc, Value
+from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.ir.core.types import ArrayType, Type
+from pullback.ir.core.value import Value
 
 
 class Group(Op):

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from pullback.ir.core.op import Contribution
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Partial, const_like
 from pullback.ir.ops.elementwise.native_ufunc import (
     by_parameter,

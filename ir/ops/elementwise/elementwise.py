@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Rule, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import BOOL, COMPLEX_OF, ArrayType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise import semantics as meaning
 
 Partial = Callable[..., Contribution]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise import semantics as meaning
 from pullback.ir.ops.elementwise.elementwise import Elementwise, Partial, const_like, each, known, no
 from pullback.ir.ops.elementwise.native_ufunc import in_double, less, row, scaled, shifted, slope, steepness, where

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from pullback.ir.core.op import Contribution
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise import semantics as meaning
 from pullback.ir.ops.elementwise.elementwise import Elementwise, Partial, const_like, each, no
 from pullback.ir.ops.elementwise.native_ufunc import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pullback.ir.core.op import Contribution, resolve
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import F64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise, Partial, const_like, each
 
 WEIGHTS = (4.0 / 5.0, -1.0 / 5.0, 4.0 / 105.0, -1.0 / 280.0)

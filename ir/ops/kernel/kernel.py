@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.op import Op, Operation, Region, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, RefType, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import product
 
 KERNEL = frozenset({"kernel"})

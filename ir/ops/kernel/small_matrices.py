@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, Extent
+from pullback.ir.core.value import Value
 
 MOST = 32
 """The largest extent of a small matrix."""

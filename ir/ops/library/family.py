@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import OPS, ZERO, Contribution, Op, Region, Rule, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DTYPES, I64, ArrayType, DType, Extent, RefType, Shape, Type
+from pullback.ir.core.value import Value
 
 I32 = DTYPES["i32"]
 INEXACT = tuple(DTYPES[name] for name in ("f32", "f64", "c64", "c128"))

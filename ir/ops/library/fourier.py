@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import Contribution, Op, Region, Same, resolve
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import COMPLEX_OF, F32, F64, I64, ArrayType, RefType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import const_like
 from pullback.ir.ops.kernel.kernel import KERNEL
 from pullback.ir.ops.library.routines import Library

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Same
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel import small_matrices as small
 from pullback.ir.ops.library.family import (
     I32,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import Contribution, Op, Same, resolve
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, ArrayType, Extent, RefType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import I32, Linalg, Scalar, both, copy, each, item, length, matrices, modulus, scaled, turned
 
 PADE = (

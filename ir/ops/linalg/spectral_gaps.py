@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import adjoint, as_dtype, columns_of, off_diagonal, real_of, rows_and_columns, rows_of, spread
 
 ROUNDINGS = 64

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.passes.simplify.rewrite import Rewriter, spread_like, without
 from pullback.ir.passes.simplify.rules_array import renumbered, spread
 

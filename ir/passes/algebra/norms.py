@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.reindex import Reindex
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 
 Axes = tuple[int, ...]
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Iota
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast

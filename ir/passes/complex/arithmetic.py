@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value
 
 Pair = tuple[Value, Value]
 Parts = Callable[..., Any]

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import F64, I64
+from pullback.ir.core.value import Value
 from pullback.ir.passes.complex.arithmetic import PARTS, Pair, Parts, choose, div, like, mul
 
 INF, NAN = math.inf, math.nan

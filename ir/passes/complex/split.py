@@ -17,8 +17,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Reinterpret
 from pullback.ir.ops.array.contract import Contract, is_matrix_product
 from pullback.ir.ops.array.contract import split as subscripts

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, StackLength, Switch
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of
 

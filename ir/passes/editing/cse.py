@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.op import Op
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.text import canonical, print_literal
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.passes.editing.activity import back, is_pure
 from pullback.ir.passes.editing.loop_view import parts_of

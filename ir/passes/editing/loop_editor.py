@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, Scan, Switch, While
 
 

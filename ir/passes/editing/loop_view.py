@@ -8,8 +8,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType, StackType, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, While
 
 

@@ -19,8 +19,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import F32, Extent
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, others, split
 from pullback.ir.ops.array.reindex import concat
 from pullback.ir.ops.control.loops import Scan

@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value, copied, walk
+from pullback.ir.core.structure import Block, Function, Instruction, copied, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather

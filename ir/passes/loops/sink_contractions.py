@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value, use_counts, walk
+from pullback.ir.core.structure import Block, Function, Instruction, use_counts, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, others, split
 from pullback.ir.ops.array.reindex import concat
 from pullback.ir.ops.control.loops import Scan

@@ -23,8 +23,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, Value, use_counts
+from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, use_counts
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.passes.editing.cse import key
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.ir.core.op import Op
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.simplify.rewrite import Rewriter, rule, spread_like, without
 

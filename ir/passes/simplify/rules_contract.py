@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import others, split
 from pullback.ir.passes.simplify.rewrite import Rewriter, rule, spread_like
 from pullback.ir.passes.simplify.rules_array import Axes, broadcast_axes, narrow, spread

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import Op, must_match
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import ArrayType, DType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.cse import COMMUTATIVE, key
 from pullback.ir.passes.simplify.rewrite import Rewriter, rule, spread_like

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.regions import Transform

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.ops.control.regions import Transform

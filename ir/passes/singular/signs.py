@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.regions import Transform

@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reduce import sum_
 from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.ops.control.regions import Transform

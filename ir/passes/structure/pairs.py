@@ -6,7 +6,8 @@ computed along an axis of its own where that axis is short: coordinates of point
 
 from __future__ import annotations
 
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.ops.elementwise.elementwise import Elementwise

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.scalars import as_int
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.reindex import broadcast, slice_
 from pullback.ir.ops.elementwise.elementwise import Elementwise

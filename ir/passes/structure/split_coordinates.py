@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, squeeze

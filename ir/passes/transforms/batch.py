@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import Op, leading
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, ArrayType, Extent
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Gather, Scatter
 from pullback.ir.ops.control.custom import Custom
 from pullback.ir.ops.control.regions import Check

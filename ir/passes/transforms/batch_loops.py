@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import leading
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Scan, StackLength, Switch, While
 from pullback.ir.passes.editing.activity import carries_reached, flow, is_batched_condition
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of, scan

@@ -14,8 +14,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, Value, copied
+from pullback.ir.core.structure import Block, Instruction, copied
 from pullback.ir.core.types import F64, I64, StackType, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of, scan
 from pullback.ir.passes.editing.replay import inline

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.passes.transforms.residuals import CHEAP
 
 SEGMENTS = 64

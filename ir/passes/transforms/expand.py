@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.regions import Gradient, Jvp, Transform, Vmap
 from pullback.ir.passes.editing.replay import replay
 from pullback.ir.passes.transforms import batch_loops as batch_loops

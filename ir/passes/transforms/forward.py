@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Into, Op, Zero
-from pullback.ir.core.structure import Block, Instruction, Loc, Value
+from pullback.ir.core.structure import Block, Instruction, Loc
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom, rule
 from pullback.ir.ops.control.markers import Tap
 from pullback.ir.ops.elementwise.elementwise import Elementwise

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Zero
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Scan, Switch, While
 from pullback.ir.passes.editing.activity import carries_needed, carries_reached
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of

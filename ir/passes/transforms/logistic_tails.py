@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import DTYPES, F32, F64, I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, Scan
 from pullback.ir.passes.editing.loop_view import parts_of
 

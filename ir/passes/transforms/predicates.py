@@ -14,8 +14,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import Into
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reduce import Reduce

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType, StackType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather
 from pullback.ir.ops.array.reindex import Reindex, reshape

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Contribution, Into, NoDerivative, Op, Zero
-from pullback.ir.core.structure import Block, Instruction, Loc, Value
+from pullback.ir.core.structure import Block, Instruction, Loc
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom, positions, rule
 from pullback.ir.ops.elementwise.elementwise import Elementwise, select
 from pullback.ir.passes.editing.activity import dependents, requisites

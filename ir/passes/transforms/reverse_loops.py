@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Op
-from pullback.ir.core.structure import Block, Instruction, Value, copied
+from pullback.ir.core.structure import Block, Instruction, copied
 from pullback.ir.core.types import I64, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Scan, While
 from pullback.ir.passes.editing.activity import carries_needed, carries_reached
 from pullback.ir.passes.editing.dce import live

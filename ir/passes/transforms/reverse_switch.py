@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO
-from pullback.ir.core.structure import Block, Value, copied
+from pullback.ir.core.structure import Block, copied
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Switch
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.transforms.residuals import choose, needed, quiet

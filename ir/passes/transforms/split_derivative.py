@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, ArrayType, StackType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.passes.editing.loop_view import both, either, everywhere, holds_anywhere
 from pullback.ir.passes.transforms.reverse import Cotangent, Part, pull
 from pullback.ir.passes.transforms.strong_zero import StrongBuilder

@@ -16,8 +16,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import Contribution, Op
-from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, Value
+from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc
 from pullback.ir.core.types import ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.elementwise.elementwise import Elementwise, is_fractional, mul, pow
 
