@@ -12,9 +12,9 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.cpu.llvm.kernel import emit
-from pullback.codegen.cpu.llvm.text import Slot
 from pullback.codegen.cpu.loops.reachability import Reach, is_reached
 from pullback.codegen.cpu.schedule import schedule
+from pullback.codegen.slots import Slot
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Function, Instruction, Value, walk
 from pullback.ir.ops.array.create import Constant

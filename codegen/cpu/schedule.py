@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pullback.codegen.analysis.independence import is_independent
 from pullback.codegen.cpu.loops.distribute_loops import phases
 from pullback.codegen.cpu.loops.parallelize import chunk
 from pullback.codegen.cpu.loops.schedule_divisions import Work, paced
@@ -24,7 +25,7 @@ from pullback.codegen.cpu.loops.tile_transposes import transposes
 from pullback.codegen.cpu.loops.unroll_and_jam import jam
 from pullback.codegen.cpu.matmul.expand import products
 from pullback.codegen.cpu.matmul.library_or_generated import of_library
-from pullback.codegen.cuda.schedule.map_loops import is_independent, map_loops
+from pullback.codegen.cuda.schedule.map_loops import map_loops
 from pullback.codegen.cuda.schedule.select_tiled_matmul import tiled
 from pullback.codegen.math.recipes import HALF, OF_BITS, RECIPES
 from pullback.codegen.targets import PROCESSORS, Processor, Target

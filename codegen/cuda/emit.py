@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.codegen.analysis.independence import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.analysis.library_loops import batch_of
 from pullback.codegen.cuda.matmul.device_functions import PRODUCTS
 from pullback.codegen.cuda.matmul.emit import ProductText, bounds
 from pullback.codegen.cuda.matmul.tensor_cores import UNITS
-from pullback.codegen.cuda.schedule.map_loops import COMBINERS, OWN, PRIVATE, Loops
 from pullback.codegen.cuda.source import vector_accesses as cuda_packs
 from pullback.codegen.cuda.source.device_functions import DEVICE, functions
 from pullback.codegen.cuda.source.device_linalg import FEWEST_THREADS, ROUTINES, has_routine, routine_of, threads_of

@@ -34,9 +34,9 @@ from pullback.codegen.fuse.rewrites.interleave import beside
 from pullback.codegen.fuse.rewrites.permutations import sorted_twice, unsorted
 from pullback.codegen.fuse.rewrites.push_up_slices import divided
 from pullback.codegen.fuse.rewrites.scatter_to_select import row_updates
+from pullback.codegen.fuse.rewrites.segment_sums import scatters_from_zero
 from pullback.codegen.fuse.rewrites.stencils import patched
 from pullback.codegen.fuse.rewrites.unroll_reductions import pooled
-from pullback.codegen.kernels.ops.segment_sum import scatters_from_zero
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction, Value
 from pullback.ir.ops.array.contract import Contract

@@ -19,8 +19,9 @@ from weakref import WeakSet
 import numpy as np
 
 from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow, on_stack
-from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, Slot, Unwritten
+from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, Unwritten
 from pullback.codegen.cpu.loops.reachability import Reached, Steps, Told
+from pullback.codegen.slots import Slot
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import Function, Instruction, Module, Value, walk
 from pullback.ir.core.types import DTYPES, RefType

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from pullback.codegen.cpu.llvm.text import Slot, Unwritten
+from pullback.codegen.cpu.llvm.text import Unwritten
 from pullback.codegen.cpu.loops.reachability import Steps, is_reached
+from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Instruction
 from pullback.ir.ops.program import Launch
 from pullback.ir.shapes.extents import value_of

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow
-from pullback.codegen.cpu.llvm.text import Slot, Unwritten
+from pullback.codegen.cpu.llvm.text import Unwritten
+from pullback.codegen.slots import Slot
 from pullback.ir.core.environment import is_verified
 from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.ops.program import launch

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pullback.codegen.analysis.independence import IDENTITIES
 from pullback.codegen.cpu.llvm.casts import widened
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, wide
 from pullback.ir.core.op import OPS
 from pullback.ir.core.types import DType
-from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import combined_values
 
 if TYPE_CHECKING:
     from pullback.codegen.cpu.llvm.kernel import Emitter
-
-IDENTITY = {op.combine: op.identity for op in OPS.values() if isinstance(op, Reduce)}
 
 
 class Accumulators:
@@ -51,9 +49,9 @@ class Accumulators:
     def identity(self, name: str, part: int, position: int) -> str:
         dtype = self.dtypes[position]
         if name.startswith("arg"):
-            value: object = -1 if part else IDENTITY[name](dtype)
+            value: object = -1 if part else IDENTITIES[name](dtype)
         else:
-            value = IDENTITY[name](dtype)
+            value = IDENTITIES[name](dtype)
         text = literal(value, dtype)
         return self.e.spread(Lanes(text), element(dtype), self.width) if self.width > 1 else text
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pullback.codegen.analysis.accesses import ref_and_index
+from pullback.codegen.analysis.independence import is_shifted
 from pullback.codegen.cpu.llvm.lanes import Lanes
-from pullback.codegen.cuda.schedule.map_loops import is_shifted
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import I64
 from pullback.ir.ops.elementwise.elementwise import Elementwise
@@ -145,13 +146,6 @@ def varying(region: Block) -> set[Value]:
         if i.regions or not found.isdisjoint(i.operands):
             found.update(i.results)
     return found
-
-
-def ref_and_index(access: Instruction) -> tuple[Value, Sequence[Value]]:
-    """The reference and the index of a load, a store or what is asked for."""
-    assert isinstance(access.op, Load | Store | Prefetch)
-    position, masked = int(isinstance(access.op, Store)), not isinstance(access.op, Prefetch) and access.op.masked
-    return access.operands[position], access.operands[position + 1 + masked :]
 
 
 def lowest(e: Values, offset: Lanes) -> Lanes:

@@ -6,38 +6,27 @@ takes several vectors, so that neither the counter nor the wait of one addition 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.llvm.accumulators import Accumulators
-from pullback.codegen.cpu.llvm.addresses import Addresses, Walks, ref_and_index, varying
+from pullback.codegen.cpu.llvm.addresses import Addresses, Walks, varying
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, wide
 from pullback.codegen.cpu.llvm.overlapping_loads import Rows
 from pullback.codegen.cpu.llvm.scan import Scans
 from pullback.codegen.cpu.llvm.streaming import MOST_WEIGHT, Streams
+from pullback.codegen.cpu.loops.unrolling import choose_unroll, is_short, lanes_of, weigh
 from pullback.ir.core.structure import Block, Instruction, walk
-from pullback.ir.core.types import I64, ArrayType, DType, RefType, Type
-from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.float_parts import Rare
-from pullback.ir.ops.kernel.kernel import Load, Prefetch, Store
+from pullback.ir.core.types import RefType
+from pullback.ir.ops.kernel.kernel import Load, Store
 
 if TYPE_CHECKING:
     from pullback.codegen.cpu.llvm.kernel import Emitter
 
-MOST_LANES = 16
-UNROLL = ((10, 4), (28, 2))
-"""The most weight of a body that combines or scans, and how many vectors of it an iteration takes; one where it is heavier."""
-UNROLL_STORES = ((10, 2),)
-"""The same for other bodies. No addition waits for another, and a processor stores one vector a cycle."""
-MOST_SUMS = 24
-"""So many vectors of results an iteration has, if it takes several: registers hold them."""
 LAP = 64
 """After so many iterations partial sums move up a tier."""
-SHORT = 64
-"""So many elements a loop may have that is written once, masked, and sums in one tier."""
-CALL = 6
-"""The weight of a branch around a call that is hardly ever made."""
 MOST_TWICE = 400
 """The most weight of a body that is written twice, with masks and without: LLVM's time for a large body, or for a loop that has
 ``few`` iterations, is worth more than a mask, which a machine with masked instructions has for next to nothing."""
@@ -312,32 +301,6 @@ def choose_width(e: Emitter, region: Block) -> int:
     return lanes_of(e.target.vector_bytes, region)
 
 
-def lanes_of(vector_bytes: int, region: Block) -> int:
-    """The same, for vectors of so many bytes."""
-    widest = 1
-    for i in walk(region):
-        for value in i.operands[:1] if isinstance(i.op, Store) else i.results:
-            t = value.type
-            if isinstance(t, ArrayType) and t.dtype.bits > 8 * widest and t.dtype is not I64:
-                widest = t.dtype.bytes
-    return max(2, min(vector_bytes // (8 if widest == 1 else widest), MOST_LANES))
-
-
-def weigh(region: Block, combine: Sequence[str] = ()) -> int:
-    """Roughly the instructions of one vector of a loop's body; many if it is more than elementwise."""
-    weight = 12 * sum(name.startswith("arg") for name in combine)
-    for i in region.instructions:
-        if isinstance(i.op, Rare):
-            weight += CALL
-        elif isinstance(i.op, Prefetch):
-            weight += 1
-        elif i.regions or not isinstance(i.op, Elementwise | Load | Store):
-            weight += 0 if not i.operands and not i.regions else 1000
-        else:
-            weight += _weight(i.results[0].type.dtype if i.results else i.operands[0].type.dtype, i)
-    return weight
-
-
 def first_lanes(e: Emitter, count: str, index: str) -> str:
     """The mask of the lanes of a vector at an index that are below a count."""
     left = e.let(f"sub i64 {count}, {index}")
@@ -366,32 +329,3 @@ def masks_are_cheap(e: Emitter, region: Block) -> bool:
 def is_leaf(region: Block) -> bool:
     """Whether a body has no loops or branches."""
     return not any(i.regions for i in region.instructions)
-
-
-def is_short(region: Block) -> bool:
-    """Whether a loop does nothing but read memory of the kernel's own that holds few elements, as the results of chunks are."""
-    body = region.instructions
-    return bool(body) and all(isinstance(i.op, Load) and _is_small(i.operands[0].type) for i in body)
-
-
-def _is_small(t: Type) -> bool:
-    if not isinstance(t, RefType) or t.space != "stack" or t.rank != 1:
-        return False
-    (extent,) = t.shape
-    return isinstance(extent, int) and extent <= SHORT
-
-
-def choose_unroll(weight: int, width: int, count: int | None, results: int) -> int:
-    """How many vectors an iteration takes: as many as the weight of the body, the registers for its results, and the count where
-    that is known, allow."""
-    most = next((unroll for limit, unroll in (UNROLL if results else UNROLL_STORES) if weight <= limit), 1)
-    while most > 1 and (results * most > MOST_SUMS or (count is not None and count < most * width)):
-        most //= 2
-    return most
-
-
-def _weight(dtype: DType, i: Instruction) -> int:
-    """Roughly the instructions of one vector: none for positions, several where halves are widened and narrowed."""
-    if dtype is I64 and isinstance(i.op, Elementwise):
-        return 0
-    return 5 if dtype.is_float and dtype.bits == 16 else 1

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pullback.codegen.cpu.llvm.addresses import Addresses, ref_and_index
+from pullback.codegen.analysis.accesses import ref_and_index
+from pullback.codegen.cpu.llvm.addresses import Addresses
 from pullback.codegen.cpu.llvm.lanes import Lanes, stored, wide
 from pullback.codegen.cpu.llvm.streaming import LINE
 from pullback.ir.core.structure import Block, Function, Instruction, Value, walk

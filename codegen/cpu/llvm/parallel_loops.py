@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored
-from pullback.codegen.cpu.llvm.text import NAMELESS, THREADS, Slot, Writer, named
+from pullback.codegen.cpu.llvm.text import NAMELESS, THREADS, Writer, named
+from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.ops.kernel.kernel import MOST_PRIVATE, If

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element
 from pullback.codegen.cpu.llvm.memory import ROOM, Place, is_on_stack
-from pullback.codegen.cpu.llvm.text import TIERED, Slot, Unwritten
+from pullback.codegen.cpu.llvm.text import TIERED, Unwritten
 from pullback.codegen.cpu.loops.reachability import Path
+from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.ops.array.create import Constant

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pullback.codegen.cpu.llvm.addresses import Addresses, ref_and_index
+from pullback.codegen.analysis.accesses import ref_and_index
+from pullback.codegen.cpu.llvm.addresses import Addresses
 from pullback.codegen.cpu.llvm.lanes import stored
 from pullback.ir.core.structure import Block, Function, Value, walk
 from pullback.ir.core.types import DType

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
+from pullback.codegen.slots import Slot
 from pullback.ir.core.types import Extent
 
 THREADS = ("run", "enter", "leave", "gemm")
@@ -32,9 +32,6 @@ _OF_MEMORY = "llvm.masked."
 """What the names of intrinsics that read memory begin with."""
 NAMELESS = "kernel"
 """The name of a kernel while it is written that is named after its text."""
-Slot = tuple[Any, ...]
-"""What an argument of a kernel is: see ``Emitted``."""
-
 
 _writing = threading.RLock()
 

@@ -23,7 +23,8 @@ from pullback.codegen.cpu.llvm.parallel_loops import (
     share_out,
 )  # fmt: skip
 from pullback.codegen.cpu.llvm.shared_functions import natives
-from pullback.codegen.cpu.llvm.text import NAMELESS, TIERED, Slot, Unwritten
+from pullback.codegen.cpu.llvm.text import NAMELESS, TIERED, Unwritten
+from pullback.codegen.slots import Slot
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.ops.array.create import Constant

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from pullback.codegen.cuda.schedule.map_loops import Loops, is_independent
+from pullback.codegen.analysis.independence import Loops, is_independent
 from pullback.codegen.targets import Processor
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pullback.codegen.analysis.independence import is_shifted
 from pullback.codegen.cpu.loops.parallelize import IDENTITY
 from pullback.codegen.cpu.loops.unroll_and_jam import MOST_INSIDE
-from pullback.codegen.cuda.schedule.map_loops import is_shifted
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value, walk

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback.codegen.cpu.llvm.addresses import ref_and_index
-from pullback.codegen.cuda.schedule.map_loops import is_shifted
+from pullback.codegen.analysis.accesses import ref_and_index
+from pullback.codegen.analysis.independence import is_shifted
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value, copied, key_of

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pullback.codegen.cuda.schedule.map_loops import OWN, PRIVATE, Loops, is_independent
+from pullback.codegen.analysis.independence import OWN, PRIVATE, Loops, is_independent
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value, walk

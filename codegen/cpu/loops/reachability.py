@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
-from pullback.codegen.cpu.llvm.text import Slot
+from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import BOOL, I64, ArrayType
 from pullback.ir.ops.array.create import Constant

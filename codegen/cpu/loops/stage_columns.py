@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from pullback.codegen.cpu.llvm.accumulators import IDENTITY
-from pullback.codegen.cpu.llvm.loops import choose_unroll, is_short, lanes_of, weigh
+from pullback.codegen.analysis.independence import IDENTITIES
 from pullback.codegen.cpu.loops.nest_builder import number, parts, serial, vector, when
 from pullback.codegen.cpu.loops.unroll_and_jam import is_plain, jam
+from pullback.codegen.cpu.loops.unrolling import choose_unroll, is_short, lanes_of, weigh
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value, walk
@@ -144,7 +144,7 @@ class Reduced:
         return [first, *(b.add(first, number(b, k)) for k in range(1, len(r.names)))]
 
     def clear(self, b: Builder, r: _Rows, g: Value) -> None:
-        none = [b.const(IDENTITY[name](r.dtype), r.dtype) for name in r.names]
+        none = [b.const(IDENTITIES[name](r.dtype), r.dtype) for name in r.names]
         places = self.places(b, r, g)
 
         def fill(b: Builder, v: Value) -> None:
@@ -230,7 +230,7 @@ class Reduced:
     def up(self, b: Builder, r: _Rows, g: Value, is_last: Value) -> None:
         """Move sums up from the lowest tier, and from the one above it if that is full, too."""
         memory, places = self.memory[r], self.places(b, r, g)
-        zero = b.const(IDENTITY["add"](r.dtype), r.dtype)
+        zero = b.const(IDENTITIES["add"](r.dtype), r.dtype)
 
         def lanes(b: Builder, v: Value) -> None:
             middle, high = self.upper(b, r, v)

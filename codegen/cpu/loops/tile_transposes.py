@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+from pullback.codegen.analysis.independence import is_shifted
 from pullback.codegen.cpu.loops.unroll_and_jam import Env, is_plain
-from pullback.codegen.cuda.schedule.map_loops import is_shifted
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pullback.codegen.cpu.llvm.addresses import ref_and_index
+from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.loops.nest_builder import Rows, number, when
 from pullback.codegen.cpu.matmul.blocking import LINE
 from pullback.codegen.cpu.matmul.microkernel import NEXT, Asked, Tile, asked_in

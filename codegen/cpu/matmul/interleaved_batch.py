@@ -19,7 +19,7 @@ from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value
 from pullback.ir.core.types import BOOL, I64, DType, RefType, scalar
 from pullback.ir.ops.kernel.functions import FAR
-from pullback.ir.ops.kernel.small_matrices import MOST_OF_PRODUCT, Lane, Matrix, Own, product
+from pullback.ir.ops.kernel.small_matrices import MOST_OF_PRODUCT, Lane, Matrix, Own, multiply
 
 LANES = 16
 """So many products make a block: a vector of the narrowest numbers."""
@@ -60,11 +60,6 @@ class _Lane(Lane):
     def extent(self, m: Matrix, axis: int) -> Value:
         assert isinstance(m, _Strided)
         return m.counts[axis]
-
-
-def multiply(lane: Lane, *matrices: Matrix) -> None:
-    """The third of a lane's matrices is the product of the others."""
-    product(lane, {"ta": False, "tb": False}, *matrices)
 
 
 def spell_lanes(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pullback.codegen.analysis.loop_kernels import kernels_in_loops
 from pullback.codegen.cpu.matmul.shape_classes import CLASSES, LIMITS, SUBJECT, has_choice
 from pullback.codegen.cpu.matmul.split_k import is_tall
-from pullback.codegen.kernels.ops.strided_operand import spell_lying
+from pullback.codegen.cpu.matmul.strided_operands import spell_lying
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS

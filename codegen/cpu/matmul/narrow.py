@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
-from pullback.codegen.cpu.llvm.addresses import ref_and_index
+from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.loops.nest_builder import (
     FEW,
     MOST_CHUNKS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pullback.codegen.cpu.llvm.addresses import ref_and_index
+from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.loops.nest_builder import ask, loop, number, parts, serial, under, vector, walks
 from pullback.codegen.cpu.matmul.blocking import GROUP, LINE
 from pullback.ir.core.builder import Builder

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pullback.codegen.cpu.llvm.addresses import ref_and_index
+from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.loops.nest_builder import loop, number, serial
 from pullback.codegen.cpu.loops.shared_functions import Functions
 from pullback.codegen.cpu.matmul.blocked import Block

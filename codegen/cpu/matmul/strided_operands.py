@@ -9,10 +9,12 @@ Copies of strided operands of plain products, which lie neither by rows nor by c
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import FEW, MOST_CHUNKS, RowsAt, loop, number, shared, whole
 from pullback.codegen.cpu.loops.tile_transposes import copied_nest, transposes
+from pullback.codegen.targets import WIDEST, Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value
@@ -96,3 +98,35 @@ def _function(dtype: DType) -> Block:
     outer.emit(OPS["for"], (columns,), {}, [inner.block([column], [])])
     b.emit(OPS["for"], (count,), {}, [outer.block([row], [])])
     return transposes(b.block([source, to, columns, first, count], []))
+
+
+SMALL = 1 << 25
+"""Products of at most so many multiplications are small: OpenBLAS has kernels for them on machines with the ``WIDEST``
+registers, by which bits go by letters."""
+
+
+def spell_lying(
+    b: Builder, i: Instruction, by_us: Value | None, extents: Sequence[Value], machine: Target, in_rows: Value | None = None
+) -> None:
+    """Append what a ``lying`` stands for. ``by_us``: whether the product of such rows, terms and columns is not a library's; None
+    if it is a library's. ``in_rows``: whether columns do not serve."""
+    ref, copy = i.operands
+    counts = [b.emit(OPS["extent"], (), {"size": e})[0] for e in ref.type.shape]
+    rows, columns = (b.emit(OPS["stride"], (ref,), {"axis": axis})[0] for axis in (0, 1))
+    one = b.const(ref.type.dtype.bytes, I64)
+    has_rows = b.eq(columns, one)
+    apart, long = b.select(has_rows, rows, columns), b.select(has_rows, counts[1], counts[0])
+    is_whole = b.eq(b.bitand(apart, b.const(ref.type.dtype.bytes - 1, I64)), b.const(0, I64))
+    lies = b.bitand(b.bitor(has_rows, b.eq(rows, one)), b.bitand(is_whole, b.ge(apart, b.mul(long, one))))
+    m, k, n = extents
+    small = SMALL if machine.vector_bytes == WIDEST else 0
+    any_way = b.bitor(has_rows, b.gt(b.mul(b.mul(m, k), n), b.const(small, I64)))
+    fits = b.bitand(lies, any_way if by_us is None else b.bitor(by_us, any_way))
+    if in_rows is not None:
+        fits = b.bitand(fits, b.bitor(has_rows, b.bitnot(in_rows)))
+
+    row, column, inner, outer = Value(scalar(I64), "i"), Value(scalar(I64), "j"), Builder(b.loc), Builder(b.loc)
+    inner.store(inner.load(ref, row, column), copy, row, column)
+    outer.emit(OPS["for"], (counts[1],), {}, [inner.block([column], [])])
+    b.emit(OPS["for"], (b.select(fits, b.const(0, I64), counts[0]),), {}, [outer.block([row], [])])
+    b.append(Instruction(OPS["either"], (fits, ref, copy), i.results, {}, (), i.loc))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pullback.codegen.analysis.independence import OWN, Loops, is_independent
 from pullback.codegen.analysis.library_loops import batch_of
-from pullback.codegen.cuda.schedule.map_loops import OWN, Loops, is_independent
 from pullback.codegen.cuda.schedule.naive_matmul import plain_products
 from pullback.codegen.fuse.matmul_fusion import HALVES
 from pullback.ir.core.builder import Builder

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.codegen.cuda.schedule.map_loops import Loops
+from pullback.codegen.analysis.independence import Loops
 from pullback.codegen.cuda.source.launch import UNKNOWN, Operand, Routine
 from pullback.codegen.cuda.source.names import stored_name
 from pullback.ir.core.op import Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pullback.codegen.cuda.schedule.map_loops import IDENTITIES
+from pullback.codegen.analysis.independence import IDENTITIES
 from pullback.codegen.cuda.source.names import HALF, literal, loaded, stored, type_name, unsigned
 from pullback.ir.core.op import OPS
 from pullback.ir.core.types import F64, DType

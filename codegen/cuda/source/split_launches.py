@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pullback.codegen.analysis.independence import OWN, PRIVATE, Loops
 from pullback.codegen.analysis.library_loops import batch_of, calls_library
-from pullback.codegen.cuda.schedule.map_loops import OWN, PRIVATE, Loops, linear, perfect_nest
+from pullback.codegen.cuda.schedule.map_loops import linear, perfect_nest
 from pullback.codegen.cuda.schedule.select_tiled_matmul import has_product
 from pullback.codegen.cuda.source.transposed_tiles import Turned, turned
 from pullback.ir.core.structure import Function, Instruction, Value, walk
@@ -116,7 +117,6 @@ def stages(kernel: Function, loops: Loops) -> list[Stage]:
             case Load() if loops.place(i.operands[0])[0] in written:
                 append(i)
     return found
-
 
 
 def product_of(i: Instruction) -> Instruction:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pullback.codegen.cuda.schedule.map_loops import Loops
+from pullback.codegen.analysis.independence import Loops
 from pullback.codegen.cuda.source import vector_accesses as cuda_packs
 from pullback.codegen.cuda.source.device_linalg import call_text
 from pullback.codegen.cuda.source.names import HALF, Names, bare, literal, loaded, stored, stored_name, type_name

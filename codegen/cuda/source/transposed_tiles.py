@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pullback.codegen.cuda.schedule.map_loops import Loops
+from pullback.codegen.analysis.independence import Loops
 from pullback.codegen.cuda.source.names import bare, loaded, stored_name
 from pullback.codegen.cuda.source.statements import Writer, digits
 from pullback.ir.core.structure import Instruction, Value, walk

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pullback.codegen.cuda.schedule.map_loops import is_shifted
+from pullback.codegen.analysis.independence import is_shifted
 from pullback.codegen.cuda.source.names import loaded, stored, stored_name
 from pullback.ir.core.structure import Block, Instruction, Value
 from pullback.ir.ops.array.create import Constant

@@ -10,40 +10,9 @@ from collections.abc import Callable, Sequence
 
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
 from pullback.codegen.kernels.elements import wrapped
-from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Instruction, Value
 from pullback.ir.core.types import I64, Extent, RefType, Shape
-from pullback.ir.ops.array.create import Constant
-from pullback.ir.ops.array.index import Scatter, scatter_sum
-from pullback.ir.ops.array.reindex import broadcast
-from pullback.ir.passes.editing.replay import New, replaced
 from pullback.ir.shapes.extents import product
-
-
-def scatters_from_zero(function: Function) -> Function:
-    """The function in which whole rows that are added to zeros are summed instead.
-
-    Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions."""
-    producer = {v: i for i in function.instructions for v in i.results}
-
-    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
-        shape, axes = i.result.type.shape, tuple(i.params["axes"])
-        return b.emit(scatter_sum, tuple(map(new, i.operands[1:])), {"shape": shape, "axes": axes})
-
-    return replaced(function, lambda i: _is_from_zero(i, producer), made)
-
-
-def _is_from_zero(i: Instruction, producer: dict[Value, Instruction]) -> bool:
-    """Whether an instruction adds rows of some length to zeros, at indices of the leading axes."""
-    if not isinstance(i.op, Scatter) or not i.op.accumulate or not i.operands[1].type.rank:
-        return False
-    axes = tuple(i.params["axes"])
-    if axes != tuple(range(len(axes))) or len(axes) == i.result.type.rank:
-        return False
-    made = producer.get(i.operands[0])
-    while made is not None and made.op is broadcast:
-        made = producer.get(made.operands[0])
-    return made is not None and isinstance(made.op, Constant) and made.params["value"] == 0
 
 
 def scatter_sum_kernel(i: Instruction) -> Draft:

@@ -11,16 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
-from pullback.codegen.targets import WIDEST, Target
-from pullback.ir.core.builder import Builder
-from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Instruction, Value
-from pullback.ir.core.types import I64, RefType, scalar
+from pullback.ir.core.types import RefType
 from pullback.ir.ops.kernel.kernel import is_strided
-
-SMALL = 1 << 25
-"""Products of at most so many multiplications are small: OpenBLAS has kernels for them on machines with the ``WIDEST``
-registers, by which bits go by letters."""
 
 
 def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, Any]) -> Draft:
@@ -38,30 +31,3 @@ def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, A
     given = [b.here("lying", ref, copies[ref]) if ref in copies else ref for ref in operands]
     b.here("gemm", *given, out, **params)
     return Draft(kernel=b.kernel([*refs, *copies.values()]), sizes=b.sizes(), scratch=tuple(strided.values()))
-
-
-def spell_lying(
-    b: Builder, i: Instruction, by_us: Value | None, extents: Sequence[Value], machine: Target, in_rows: Value | None = None
-) -> None:
-    """Append what a ``lying`` stands for. ``by_us``: whether the product of such rows, terms and columns is not a library's; None
-    if it is a library's. ``in_rows``: whether columns do not serve."""
-    ref, copy = i.operands
-    counts = [b.emit(OPS["extent"], (), {"size": e})[0] for e in ref.type.shape]
-    rows, columns = (b.emit(OPS["stride"], (ref,), {"axis": axis})[0] for axis in (0, 1))
-    one = b.const(ref.type.dtype.bytes, I64)
-    has_rows = b.eq(columns, one)
-    apart, long = b.select(has_rows, rows, columns), b.select(has_rows, counts[1], counts[0])
-    is_whole = b.eq(b.bitand(apart, b.const(ref.type.dtype.bytes - 1, I64)), b.const(0, I64))
-    lies = b.bitand(b.bitor(has_rows, b.eq(rows, one)), b.bitand(is_whole, b.ge(apart, b.mul(long, one))))
-    m, k, n = extents
-    small = SMALL if machine.vector_bytes == WIDEST else 0
-    any_way = b.bitor(has_rows, b.gt(b.mul(b.mul(m, k), n), b.const(small, I64)))
-    fits = b.bitand(lies, any_way if by_us is None else b.bitor(by_us, any_way))
-    if in_rows is not None:
-        fits = b.bitand(fits, b.bitor(has_rows, b.bitnot(in_rows)))
-
-    row, column, inner, outer = Value(scalar(I64), "i"), Value(scalar(I64), "j"), Builder(b.loc), Builder(b.loc)
-    inner.store(inner.load(ref, row, column), copy, row, column)
-    outer.emit(OPS["for"], (counts[1],), {}, [inner.block([column], [])])
-    b.emit(OPS["for"], (b.select(fits, b.const(0, I64), counts[0]),), {}, [outer.block([row], [])])
-    b.append(Instruction(OPS["either"], (fits, ref, copy), i.results, {}, (), i.loc))

@@ -342,3 +342,8 @@ def product(lane: Lane, params: Mapping[str, Any], a: Matrix, x: Matrix, out: Ma
 
     lane.each(None, terms, take)
     lane.each(None, m, row)
+
+
+def multiply(lane: Lane, *matrices: Matrix) -> None:
+    """The third of a lane's matrices is the product of the others."""
+    product(lane, {"ta": False, "tb": False}, *matrices)
