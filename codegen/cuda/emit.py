@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.codegen.analysis.independence import COMBINERS, OWN, PRIVATE, Loops
+from pullback.codegen.analysis.independence import COMBINERS, OWN, PRIVATE
 from pullback.codegen.analysis.library_loops import batch_of
 from pullback.codegen.cuda.matmul.device_functions import PRODUCTS
 from pullback.codegen.cuda.matmul.emit import ProductText, bounds
@@ -21,20 +21,21 @@ from pullback.codegen.cuda.matmul.tensor_cores import UNITS
 from pullback.codegen.cuda.source import vector_accesses as cuda_packs
 from pullback.codegen.cuda.source.device_functions import DEVICE, functions
 from pullback.codegen.cuda.source.device_linalg import FEWEST_THREADS, ROUTINES, has_routine, routine_of, threads_of
-from pullback.codegen.cuda.source.launch import ALIGNED, LONG_THREADS, MANY_THREADS, THREADS, UNKNOWN, Launch, Launches, Scratch
+from pullback.codegen.cuda.source.function_text import Place
+from pullback.codegen.cuda.source.launch import ALIGNED, LONG_THREADS, MANY_THREADS, THREADS, Launch, Launches
+from pullback.codegen.cuda.source.launch_writer import LaunchWriter
 from pullback.codegen.cuda.source.names import Names, loaded, stored, stored_name, type_name
 from pullback.codegen.cuda.source.radix_sort import SORTING, SortText
 from pullback.codegen.cuda.source.radix_sort import written as sort_written
 from pullback.codegen.cuda.source.scalar_ops import identity, join_text
 from pullback.codegen.cuda.source.scan import ScanText
-from pullback.codegen.cuda.source.split_launches import Stage, product_of, stages
-from pullback.codegen.cuda.source.statements import Place, Writer
+from pullback.codegen.cuda.source.split_launches import Stage, product_of
+from pullback.codegen.cuda.source.statements import Writer
 from pullback.codegen.cuda.source.transposed_tiles import SIDE, write_tiles
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
-from pullback.ir.core.types import ArrayType, DType, RefType, Shape
+from pullback.ir.core.types import ArrayType, RefType, Shape
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import combined_values
 from pullback.ir.ops.library.routines import Library
 
 BOUNDS = {"gemm": "__launch_bounds__(256, 2) ", "block": f"__launch_bounds__({LONG_THREADS}, 1) "}
@@ -75,17 +76,10 @@ def _with_device_functions(body: str) -> str:
     return f"{prelude}\n\n{body}" if prelude else body
 
 
-class _Emitter:
+class _Emitter(LaunchWriter):
     def __init__(self, kernel: Function, name: str) -> None:
-        self.kernel, self.name = kernel, name
-        self.loops = Loops(kernel.body)
-        self.stages = stages(kernel, self.loops)
-        self.names = Names()
-        for value in kernel.parameters:
-            self.names.of(value)
-        self.top = {v: i for i in kernel.body.instructions for v in i.results}
-        self.scratch: list[Scratch] = []
-        self.partial: dict[Instruction, list[int]] = {}
+        super().__init__(kernel)
+        self.name = name
         self.copies: dict[tuple[Instruction, Value], int] = {}
         self.saved: dict[Value, int] = {}
         self.scans = ScanText(self)
@@ -222,15 +216,6 @@ class _Emitter:
             self.saved[value] = self.reserve(number, f"{self.names.of(value)}_saved", value.type.dtype, ())
             w.line(f"{self.memory(w, self.saved[value], True)}[0] = {stored(w.value(value), value.type.dtype)};")
 
-    def reserve(self, launch: int, name: str, dtype: DType, shape: Shape, is_private: bool = False) -> int:
-        """The number of a new scratch buffer."""
-        made = Scratch(name=self.names.fresh(name), dtype=dtype, shape=shape, launch=launch, is_private=is_private)
-        self.scratch.append(made)
-        return len(self.scratch) - 1
-
-    def memory(self, w: Writer, number: int, is_stored: bool = False) -> str:
-        return w.scratch(number, self.scratch[number].name, self.scratch[number].dtype, is_stored)
-
     # loops
 
     def share_out(self, w: Writer, number: int, stage: Stage) -> dict[str, Any]:
@@ -262,12 +247,6 @@ class _Emitter:
             "copied": tuple(copied), "is_private": {*stage.fates.values()} <= {OWN, PRIVATE}, "local": local, "along": along,
             "width": packs.width if packs else 1,
         }  # fmt: skip
-
-    def extent(self, count: Value) -> int | str:
-        """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
-        params = self.top[count].params if count in self.top else {}
-        found = params.get("size", params.get("value"))
-        return found if isinstance(found, int | str) else UNKNOWN
 
     def copy(self, w: Writer, number: int, ref: Value, fate: str) -> Shape:
         """Give each block a copy of what it writes, filled with what changes nothing."""
@@ -312,15 +291,6 @@ class _Emitter:
         n = self.names.fresh("n")
         with w.braces(f"for (long long {n} = threadIdx.x; {n} < {w.product(self.own[ref].shape)}; {n} += blockDim.x) {{"):
             w.line(text(n))
-
-    def keep_partials(self, w: Writer, number: int, loop: Instruction, results: Sequence[Value], totals: Sequence[str]) -> None:
-        """Keep a block's partial results for the launch that joins them."""
-        combiners = [name for name, values in combined_values(loop.params["combine"], results) for _ in values]
-        names = [f"{v.name or combiner}_parts" for v, combiner in zip(results, combiners, strict=True)]
-        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(results, names, strict=True)]
-        with w.braces("if (threadIdx.x == 0) {"):
-            for index, total, value in zip(self.partial[loop], totals, results, strict=True):
-                w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {stored(total, value.type.dtype)};")
 
     def finish(self, w: Writer, stage: Stage) -> None:
         """One block joins the partial results of all blocks."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback.codegen.cuda.schedule.select_tiled_matmul import element_of, extent_of, half_of, nest_of, plain_routine
 from pullback.codegen.cuda.source.device_linalg import routine_of
 from pullback.codegen.cuda.source.launch import THREADS, Tiles
+from pullback.codegen.cuda.source.launch_writer import LaunchWriter
 from pullback.codegen.cuda.source.names import bare, stored, stored_name, type_name
 from pullback.codegen.cuda.source.split_launches import Stage
 from pullback.codegen.cuda.source.statements import Writer, digits
@@ -22,9 +23,6 @@ from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import I64, RefType, scalar
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Extent, Load
-
-if TYPE_CHECKING:
-    from pullback.codegen.cuda.emit import _Emitter
 
 SHAPES = {
     "f32": ((128, 128, 8), (64, 64, 16)),
@@ -57,7 +55,7 @@ class _Operand:
 class ProductText:
     """Writes the launches of products."""
 
-    def __init__(self, emitter: _Emitter) -> None:
+    def __init__(self, emitter: LaunchWriter) -> None:
         self.emitter = emitter
         self.kept: dict[Instruction, int] = {}
         self.found: dict[tuple[Instruction, str], str] = {}

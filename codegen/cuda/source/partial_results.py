@@ -5,16 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pullback.codegen.cuda.source.names import Names, literal, type_name
+from pullback.codegen.cuda.source.packs import Packing
 from pullback.codegen.cuda.source.scalar_ops import identity, join_text
 from pullback.ir.core.structure import Instruction, Value
 from pullback.ir.core.types import I64, DType
 from pullback.ir.ops.kernel.kernel import combined_values
-
-if TYPE_CHECKING:
-    from pullback.codegen.cuda.source.vector_accesses import Packing
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from pullback.codegen.cuda.source.launch import MANY_THREADS, THREADS, Cut
+from pullback.codegen.cuda.source.launch_writer import LaunchWriter
 from pullback.codegen.cuda.source.names import bare, stored_name
 from pullback.codegen.cuda.source.split_launches import Stage
 from pullback.codegen.cuda.source.statements import Writer
@@ -27,7 +28,7 @@ MOST_CHUNKS = 256
 class SortText:
     """Writes the launches of sorts."""
 
-    def __init__(self, emitter: Any) -> None:
+    def __init__(self, emitter: LaunchWriter) -> None:
         self.e = emitter
         self.counts: dict[Instruction, int] = {}
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pullback.codegen.cuda.source.launch import MOST_BLOCKS, THREADS, Cut
+from pullback.codegen.cuda.source.launch_writer import LaunchWriter
 from pullback.codegen.cuda.source.names import bare, literal, loaded, stored, type_name
 from pullback.codegen.cuda.source.partial_results import Part
 from pullback.codegen.cuda.source.scalar_ops import identity, join_text
@@ -36,7 +37,7 @@ class ScanText:
     """Writes the launches of a scan. ``totals``: the scratch buffers of the chunks' totals, by scan loop; of a linear one, of
     their offsets, and ``slopes``."""
 
-    def __init__(self, emitter: Any) -> None:
+    def __init__(self, emitter: LaunchWriter) -> None:
         self.e = emitter
         self.totals: dict[Instruction, list[int]] = {}
         self.slopes: dict[Instruction, int] = {}

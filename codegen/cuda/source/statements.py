@@ -1,4 +1,4 @@
-"""The statements of one CUDA launch: kernel instructions as lines of C, and the parameters that they turn out to need.
+"""The statements of one CUDA launch: kernel instructions as lines of C.
 
 ``in_block`` says who runs a statement: every thread for itself, or all threads of a block together with the same values; then
 the first thread alone writes, and barriers stand around memory that several threads share.
@@ -6,190 +6,37 @@ the first thread alone writes, and barriers stand around memory that several thr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from pullback.codegen.analysis.independence import Loops
 from pullback.codegen.cuda.source import vector_accesses as cuda_packs
 from pullback.codegen.cuda.source.device_linalg import call_text
+from pullback.codegen.cuda.source.function_text import FunctionText, Place
 from pullback.codegen.cuda.source.names import HALF, Names, bare, literal, loaded, stored, stored_name, type_name
-from pullback.codegen.cuda.source.partial_results import Part, PartTexts
+from pullback.codegen.cuda.source.packs import Packs
+from pullback.codegen.cuda.source.partial_results import Part
 from pullback.codegen.cuda.source.scalar_ops import of_half, spelled
-from pullback.codegen.cuda.source.vector_accesses import Packing, Packs
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value, walk
-from pullback.ir.core.types import I64, DType, RefType, Shape
+from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.types import I64, RefType
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub
 from pullback.ir.ops.library.routines import Library
-from pullback.ir.text import short_file
 
 SMALL = 1 << 20
 SHORT = 24
-WIDTH = 118
-_KINDS = (
-    "pointer", "scalar", "stride", "size", "number", "width", "chunks", "shared", "scratch", "blocks", "parts", "status",
-)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a reference's elements are. ``position`` and ``axis``: the parameter whose strides it has, from which axis on."""
-
-    text: str
-    type: RefType
-    position: int = -1
-    axis: int = 0
-    is_parameter: bool = False
-    is_stored: bool = True
-
-
-class Writer(PartTexts):
+class Writer(FunctionText):
     """Writes one device function; ``places`` of the kernel's references are set by its user."""
 
     def __init__(self, kernel: Function, names: Names, loops: Loops) -> None:
-        self.kernel, self.names, self.loops = kernel, names, loops
-        self.lines: list[str] = []
-        self.depth = 1
-        self.texts: dict[Value, str] = {}
-        self.places: dict[Value, Place] = {}
-        self.parameters: dict[tuple[object, ...], str] = {}
+        super().__init__(kernel, names)
+        self.loops = loops
         self.degrees: dict[Value, int] = {}
         self.in_block = False
         self.shared: set[Value] = set()
-        self.loc: Loc = NOWHERE
-        self.last: dict[str, str] = {}
-        self.packing: Packing | None = None
-
-    # lines and parameters
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    @contextmanager
-    def braces(self, opening: str, closing: str = "}") -> Iterator[None]:
-        self.line(opening)
-        self.depth += 1
-        self.loc = NOWHERE
-        yield
-        self.depth -= 1
-        self.loc = NOWHERE
-        self.line(closing)
-
-    def sync(self) -> None:
-        """A barrier of the block, unless one stands here already."""
-        if self.lines and self.lines[-1].strip() != "__syncthreads();":
-            self.line("__syncthreads();")
-
-    def pragma(self, text: str) -> None:
-        self.lines.append(text)
-
-    def slots(self) -> tuple[tuple[object, ...], ...]:
-        return tuple(sorted(self.parameters, key=lambda slot: (_KINDS.index(str(slot[0])), slot[1:2], slot[2:])))
-
-    def function(self, name: str, about: str, bounds: str = "") -> str:
-        """The whole function. ``bounds``: the most threads of a block, and how many blocks a processor has room for."""
-        declarations = [self.parameters[slot] for slot in self.slots()]
-        head, lines = f'extern "C" __global__ void {bounds}{name}(', [""]
-        for k, declaration in enumerate(declarations):
-            text = declaration + (", " if k + 1 < len(declarations) else ") {")
-            if len(lines[-1]) + len(text) > WIDTH - 8:
-                lines.append("")
-            lines[-1] += text
-        if not declarations:
-            lines = [") {"]
-        is_short = len(lines) == 1 and len(head + lines[0]) <= WIDTH
-        whole = [head + lines[0]] if is_short else [head, *(f"        {t}" for t in lines)]
-        return "\n".join([f"// {about}", *(t.rstrip() for t in whole), *self.lines, "}"])
-
-    def parameter(self, text: str, declaration: str, *slot: object) -> str:
-        self.parameters.setdefault(slot, f"{declaration}{text}")
-        return text
-
-    def scratch(self, number: int, name: str, dtype: DType, is_stored: bool = False) -> str:
-        """The pointer to a scratch buffer."""
-        return self.parameter(name, f"{'' if is_stored else 'const '}{stored_name(dtype)}* __restrict__ ", "scratch", number)
-
-    def blocks(self, launch: int) -> str:
-        """How many blocks an earlier launch had."""
-        return self.parameter("blocks", "long long ", "blocks", launch)
-
-    def parts(self) -> str:
-        """Among how many blocks the terms of a product are shared out."""
-        return self.parameter("parts", "int ", "parts")
-
-    def status(self) -> str:
-        return self.parameter("status", "int* ", "status")
-
-    def size(self, extent: int | str) -> str:
-        if isinstance(extent, int):
-            return str(extent)
-        return self.parameter(extent, "long long ", "size", int(extent[1:]))
-
-    def product(self, shape: Shape) -> str:
-        """How many elements a shape has; in parentheses if it is more than a word."""
-        texts = [self.size(e) for e in shape]
-        return f"({' * '.join(texts)})" if len(texts) > 1 else texts[0] if texts else "1"
-
-    def pointer(self, place: Place) -> str:
-        if not place.is_parameter:
-            return place.text
-        const = "" if place.is_stored else "const "
-        return self.parameter(place.text, f"{const}{stored_name(place.type.dtype)}* __restrict__ ", "pointer", place.position)
-
-    def stride(self, place: Place, axis: int) -> str:
-        name = self.names.stride(self.kernel.parameters[place.position], place.axis + axis)
-        return self.parameter(name, "long long ", "stride", place.position, place.axis + axis)
-
-    # values
-
-    def value(self, value: Value) -> str:
-        if value not in self.texts and value in self.kernel.parameters:
-            position, dtype = self.kernel.parameters.index(value), value.type.dtype
-            t = type_name(dtype) if dtype.is_bool else stored_name(dtype)
-            name = self.parameter(self.names.of(value), f"{t} ", "scalar", position, dtype.name)
-            self.texts[value] = name if dtype.is_bool else loaded(name, dtype)
-        return self.texts[value]
-
-    def name(self, hint: str, text: str) -> str:
-        """A new i64 variable."""
-        self.last[hint] = self.let_text(hint, I64, text)
-        return self.last[hint]
-
-    def let_int(self, hint: str, text: str) -> str:
-        """A new int variable."""
-        name = self.names.fresh(hint)
-        self.line(f"int {name} = {text};")
-        return name
-
-    def let_text(self, hint: str, dtype: DType, text: str) -> str:
-        """A new variable."""
-        name = self.names.fresh(hint)
-        self.line(f"{type_name(dtype)} {name} = {text};")
-        return name
-
-    def let(self, value: Value, text: str) -> None:
-        self.texts[value] = self.names.of(value)
-        self.line(f"{type_name(value.type.dtype)} {self.texts[value]} = {text};")
-
-    def at(self, place: Place, index: Sequence[Value]) -> str:
-        """An element, as something that can be read or assigned to."""
-        base, texts = self.pointer(place), [bare(self.value(v)) for v in index]
-        if not texts:
-            return f"*{base}"
-        if place.type.layout == "strided":
-            terms = [f"{text} * {self.stride(place, k)}" for k, text in enumerate(texts)]
-            return f"*pb_at({base}, {' + '.join(terms)})"
-        offset = texts[0]
-        for text, extent in zip(texts[1:], place.type.shape[1:], strict=True):
-            if offset != "0":
-                head = f"({offset})" if " + " in offset else offset
-                offset = f"{head} * {self.size(extent)}" + (f" + {text}" if text != "0" else "")
-            else:
-                offset = text
-        return f"{base}[{offset}]"
 
     # instructions
 
@@ -233,16 +80,6 @@ class Writer(PartTexts):
                 self.elementwise(i)
             case _:
                 raise NotImplementedError(f"{i.op.name} has no CUDA spelling")
-
-    def block(self, block: Block) -> None:
-        for i in block.instructions:
-            self.instruction(i)
-
-    def comment(self, loc: Loc) -> None:
-        """The user's line, where it is another one than before."""
-        if loc != self.loc and (loc or loc.note):
-            self.line("// " + re.sub(r"[^\x20-\x7e]|\\$", "?", str(replace(loc, file=short_file(loc.file)))))
-        self.loc = loc
 
     def elementwise(self, i: Instruction) -> None:
         self.comment(i.loc)

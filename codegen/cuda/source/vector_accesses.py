@@ -10,19 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pullback.codegen.analysis.independence import is_shifted
+from pullback.codegen.cuda.source.function_text import FunctionText
 from pullback.codegen.cuda.source.names import loaded, stored, stored_name
+from pullback.codegen.cuda.source.packs import Packing, Packs
+from pullback.codegen.cuda.source.partial_results import Part
 from pullback.ir.core.structure import Block, Instruction, Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import AddTo, Extent, Load, Prefetch, Store
-
-if TYPE_CHECKING:
-    from pullback.codegen.cuda.source.partial_results import Part
-    from pullback.codegen.cuda.source.statements import Writer
 
 BYTES, MOST = 16, 8
 """The bytes of a pack, and its most elements."""
@@ -34,37 +31,7 @@ CHEAP, DEAR = 1, 16
 """What an op weighs for each 4 bytes of its result."""
 
 
-@dataclass(frozen=True, eq=False)
-class Packs:
-    """``loads`` and ``stores`` of a body that are packed; ``head``: what a pack's first index needs; ``body``: the rest, which is
-    run for each element. ``is_pure``: the body may also be run for what is behind the end. ``width``: elements of a pack."""
-
-    width: int
-    loads: tuple[Instruction, ...]
-    stores: tuple[Instruction, ...]
-    head: tuple[Instruction, ...]
-    body: tuple[Instruction, ...]
-    is_pure: bool
-
-
-@dataclass
-class Packing:
-    """A loop over packs as it is written. ``count``: how many elements a pack has; ``at``: which is computed; ``names``: the
-    pack of a load or store; ``sums``: what a pack adds to a part."""
-
-    packs: Packs
-    count: str
-    at: str
-    names: dict[Instruction, str]
-    sums: dict[str, str]
-
-    @property
-    def guard(self) -> str:
-        """What is true of the elements that are there, if those behind the end are computed, too."""
-        return f"if ({self.at} < {self.count}) " if self.packs.is_pure else ""
-
-
-def find(w: Writer, region: Block) -> Packs | None:
+def find(w: FunctionText, region: Block) -> Packs | None:
     """What a loop's body packs; None if nothing, if it has loops of its own or branches, or if its work is what takes time."""
     if any(i.regions for i in region.instructions):
         return None
@@ -115,7 +82,7 @@ def _reads(i: Instruction, packs: Packs) -> tuple[Value, ...]:
     return () if i in packs.loads else i.operands[:1] if i in packs.stores else i.operands
 
 
-def _lies(w: Writer, ref: Value) -> bool:
+def _lies(w: FunctionText, ref: Value) -> bool:
     """Whether what follows in a reference's last axis follows in memory."""
     return ref in w.places and w.places[ref].type.layout == "c"
 
@@ -158,7 +125,7 @@ def _weight(body: Sequence[Instruction]) -> int:
     return found
 
 
-def _known(w: Writer, region: Block, packs: Packs) -> str:
+def _known(w: FunctionText, region: Block, packs: Packs) -> str:
     """What is true before a loop if its first elements lie as words do, and so all whole packs; "" if it is not known then."""
     counter = region.parameters[0]
     inside = {v for i in region.instructions for v in i.results}
@@ -172,7 +139,7 @@ def _known(w: Writer, region: Block, packs: Packs) -> str:
 
 
 @contextmanager
-def turns(w: Writer, region: Block, packs: Packs, first: str, places: tuple[str, str, str]) -> Iterator[str]:
+def turns(w: FunctionText, region: Block, packs: Packs, first: str, places: tuple[str, str, str]) -> Iterator[str]:
     """A loop whose counter is ``first``, from, to and by ``places``. Where it can be known before that all packs lie as words do,
     the loop is there twice: such packs take a third to a half of the instructions. Gives the name of what is true of them."""
     (start, end, step), known = places, _known(w, region, packs)
@@ -189,7 +156,7 @@ def turns(w: Writer, region: Block, packs: Packs, first: str, places: tuple[str,
 
 @contextmanager
 def packed(
-    w: Writer, region: Block, packs: Packs, first: str, left: str, width: str, whole: str, parts: Sequence[Part]
+    w: FunctionText, region: Block, packs: Packs, first: str, left: str, width: str, whole: str, parts: Sequence[Part]
 ) -> Iterator[None]:
     """The body of a loop over packs, the first index of which is ``first``, with ``left`` elements from there on; what is written
     inside the ``with`` is run for each element. ``whole``: what is true where a pack is whole and lies as a word does."""
@@ -233,7 +200,7 @@ def packed(
 
 
 @contextmanager
-def _guarded(w: Writer, packing: Packing) -> Iterator[None]:
+def _guarded(w: FunctionText, packing: Packing) -> Iterator[None]:
     if packing.packs.is_pure:
         yield
         return
@@ -241,7 +208,7 @@ def _guarded(w: Writer, packing: Packing) -> Iterator[None]:
         yield
 
 
-def _move(w: Writer, i: Instruction, packing: Packing) -> None:
+def _move(w: FunctionText, i: Instruction, packing: Packing) -> None:
     """An element of a pack becomes a value, or a value an element of a pack."""
     dtype, text = _ref(i).type.dtype, f"{packing.names[i]}.at[{packing.at}]"
     if isinstance(i.op, Load):

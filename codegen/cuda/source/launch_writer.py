@@ -1,0 +1,54 @@
+"""What all that writes the launches of one CUDA kernel shares: its loops, its stages, its names and its scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.codegen.analysis.independence import Loops
+from pullback.codegen.cuda.source.launch import UNKNOWN, Scratch
+from pullback.codegen.cuda.source.names import Names, stored
+from pullback.codegen.cuda.source.split_launches import stages
+from pullback.codegen.cuda.source.statements import Writer
+from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.types import DType, Shape
+from pullback.ir.ops.kernel.kernel import combined_values
+
+
+class LaunchWriter:
+    """The launches of one kernel in the making. ``scratch``: its buffers, which launches know by number; ``partial``: those of
+    the partial results of a combining loop."""
+
+    def __init__(self, kernel: Function) -> None:
+        self.kernel = kernel
+        self.loops = Loops(kernel.body)
+        self.stages = stages(kernel, self.loops)
+        self.names = Names()
+        for value in kernel.parameters:
+            self.names.of(value)
+        self.top = {v: i for i in kernel.body.instructions for v in i.results}
+        self.scratch: list[Scratch] = []
+        self.partial: dict[Instruction, list[int]] = {}
+
+    def reserve(self, launch: int, name: str, dtype: DType, shape: Shape, is_private: bool = False) -> int:
+        """The number of a new scratch buffer."""
+        made = Scratch(name=self.names.fresh(name), dtype=dtype, shape=shape, launch=launch, is_private=is_private)
+        self.scratch.append(made)
+        return len(self.scratch) - 1
+
+    def memory(self, w: Writer, number: int, is_stored: bool = False) -> str:
+        return w.scratch(number, self.scratch[number].name, self.scratch[number].dtype, is_stored)
+
+    def extent(self, count: Value) -> int | str:
+        """A trip count as an extent; where it is computed, one that asks for as many blocks as there may be."""
+        params = self.top[count].params if count in self.top else {}
+        found = params.get("size", params.get("value"))
+        return found if isinstance(found, int | str) else UNKNOWN
+
+    def keep_partials(self, w: Writer, number: int, loop: Instruction, results: Sequence[Value], totals: Sequence[str]) -> None:
+        """Keep a block's partial results for the launch that joins them."""
+        combiners = [name for name, values in combined_values(loop.params["combine"], results) for _ in values]
+        names = [f"{v.name or combiner}_parts" for v, combiner in zip(results, combiners, strict=True)]
+        self.partial[loop] = [self.reserve(number, name, v.type.dtype, ()) for v, name in zip(results, names, strict=True)]
+        with w.braces("if (threadIdx.x == 0) {"):
+            for index, total, value in zip(self.partial[loop], totals, results, strict=True):
+                w.line(f"{self.memory(w, index, True)}[blockIdx.x] = {stored(total, value.type.dtype)};")
