@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pullback.codegen.lower.block import BlockLowering
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Instruction, Value
 from pullback.ir.core.types import I64, ArrayType, RefType
 from pullback.ir.ops.program import Alloc, branch, loop, loop_while
-
-if TYPE_CHECKING:
-    from pullback.codegen.lower.lower import Lowering
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +26,7 @@ class Turns:
     yields: list[Value]
 
 
-def lower_scan(outer: Lowering, b: Builder, i: Instruction) -> None:
+def lower_scan(outer: BlockLowering, b: Builder, i: Instruction) -> None:
     (region,) = i.regions
     length, carried, sliced = tuple(i.params["length"]), i.params["carried"], i.params["sliced"]
     start = 0 if length else 1
@@ -64,7 +61,7 @@ def lower_scan(outer: Lowering, b: Builder, i: Instruction) -> None:
     b.free(index)
 
 
-def lower_while(outer: Lowering, b: Builder, i: Instruction) -> None:
+def lower_while(outer: BlockLowering, b: Builder, i: Instruction) -> None:
     condition, region = i.regions
     carried = i.params["carried"]
     states = i.operands[:carried]
@@ -94,7 +91,7 @@ def lower_while(outer: Lowering, b: Builder, i: Instruction) -> None:
         outer.memory[value] = ref
 
 
-def lower_switch(outer: Lowering, b: Builder, i: Instruction) -> None:
+def lower_switch(outer: BlockLowering, b: Builder, i: Instruction) -> None:
     index = outer.plain(b, i.operands[0])
     given = i.operands[1:]
     memory = [outer.memory[v] for v in given]
@@ -141,7 +138,7 @@ def _as_ref(value: Value) -> RefType:
     return RefType(value.type.dtype, value.type.shape)
 
 
-def _home(outer: Lowering, b: Builder, i: Instruction, position: int) -> Value:
+def _home(outer: BlockLowering, b: Builder, i: Instruction, position: int) -> Value:
     """The buffer that a carried value has at first: its operand's own if that ends here, else a new one."""
     value = i.operands[position]
     others = [v for k, v in enumerate(i.operands) if k != position]
@@ -152,7 +149,7 @@ def _home(outer: Lowering, b: Builder, i: Instruction, position: int) -> Value:
     return ref
 
 
-def _captures(outer: Lowering, b: Builder, values: Sequence[Value]) -> list[Value]:
+def _captures(outer: BlockLowering, b: Builder, values: Sequence[Value]) -> list[Value]:
     """The buffers of captures, row-major, for they are read in every run; scalars and stacks as they are."""
     return [outer.plain(b, v) if isinstance(v.type, ArrayType) else outer.memory[v] for v in values]
 
@@ -167,7 +164,7 @@ def _references(parameters: Sequence[Value], homes: Sequence[Value]) -> tuple[li
 class _Body:
     """The end of a lowered region: its results go where they belong."""
 
-    def __init__(self, outer: Lowering, inner: Lowering, b: Builder, i: Instruction) -> None:
+    def __init__(self, outer: BlockLowering, inner: BlockLowering, b: Builder, i: Instruction) -> None:
         self.outer = outer
         self.inner = inner
         self.b = b

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED, TICK
 from pullback.codegen.cpu.llvm.kernel import Emitter
 from pullback.codegen.cpu.llvm.lanes import stored
-from pullback.codegen.cpu.llvm.program_control_flow import StackSlots, branch, push, release, repeat, repeat_while, stack
-from pullback.codegen.cpu.llvm.program_interface import Driver, Failure, numbers, on_stack
-from pullback.codegen.cpu.llvm.text import NO_MEMORY, Extents
+from pullback.codegen.cpu.llvm.program_control_flow import branch, push, release, repeat, repeat_while, stack
+from pullback.codegen.cpu.llvm.program_interface import Driver, numbers, on_stack
+from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
+from pullback.codegen.cpu.llvm.text import NO_MEMORY
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
-from pullback.ir.core.types import ArrayType, Extent, RefType, Shape, StackType
+from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import (
     Alloc,
@@ -59,16 +59,7 @@ def emit_program(
     return (writer or ProgramWriter)(program, kernels, fresh, name, target).run()
 
 
-@dataclass(frozen=True, eq=False)
-class _Buffer:
-    """Where a buffer is. ``position`` and ``axes`` of a parameter: its number, and how many strides it has."""
-
-    pointer: str
-    position: int = -1
-    axes: int = 0
-
-
-class ProgramWriter(Extents):
+class ProgramWriter(DriverText):
     """The driver in the making."""
 
     def __init__(
@@ -86,21 +77,14 @@ class ProgramWriter(Extents):
         self.name = name
         self.target = target
         self.buffers: list[Value] = []
-        self.sizes: dict[Extent, str] = {}
         self.hosts: list[Instruction] = []
-        self.failures: list[Failure] = []
-        self.places: dict[Value, _Buffer] = {}
-        self.scalars: dict[Value, str] = {}
-        self.stacks: dict[Value, StackSlots] = {}
         self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...], bool]] = {}
         self.small: set[str] = set()
         self.functions: list[str] = []
-        self.cold: list[str] = []
         self.cells: list[tuple[str, RefType, str]] = []
         self.limited: dict[Extent, None] = {}
         self.inner = Counter(i.params["kernel"] for i in _inner_launches(program.body))
         self.inlined = 0
-        self.ticks = False
 
     def run(self) -> Driver:
         for value in self.program.parameters:
@@ -143,27 +127,7 @@ class ProgramWriter(Extents):
         if isinstance(t, ArrayType):
             self.scalars[value] = self.argument("scalar", position, t.dtype.name)
             return
-        self.places[value] = _Buffer(self.address("pointer", position), position, t.rank if t.layout == "strided" else 0)
-
-    def size(self, name: str) -> str:
-        if name not in self.sizes:
-            self.sizes[name] = self.argument("size", len(self.sizes))
-        return self.sizes[name]
-
-    def elements(self, shape: Shape) -> str:
-        return self.extent(product(shape))
-
-    def bytes(self, t: Any) -> str:
-        """The size of a buffer."""
-        return self.extent(product((*t.shape, t.dtype.bytes)))
-
-    def integer(self, value: Value) -> str:
-        """The i64 in a buffer or a scalar."""
-        return self.scalars[value] if value in self.scalars else self.let(f"load i64, ptr {self.places[value].pointer}")
-
-    def put(self, value: Value, pointer: str) -> None:
-        """A reference is at an address from here on."""
-        self.places[value] = _Buffer(pointer)
+        self.places[value] = Buffer(self.address("pointer", position), position, t.rank if t.layout == "strided" else 0)
 
     # blocks
 
@@ -210,13 +174,13 @@ class ProgramWriter(Extents):
         if on_stack(t):
             cell = self.slot(_cell(t))
             self.small.add(cell)
-            self.places[i.result] = _Buffer(cell)
+            self.places[i.result] = Buffer(cell)
             if i.result in self.returned:
                 self.buffers.append(i.result)
                 self.cells.append((cell, t, self.address("pointer", len(self.buffers) - 1)))
             return
         self.buffers.append(i.result)
-        self.places[i.result] = _Buffer(self.address("pointer", len(self.buffers) - 1))
+        self.places[i.result] = Buffer(self.address("pointer", len(self.buffers) - 1))
 
     def move(self, t: Any, source: str, target: str) -> None:
         """The numbers of a small buffer to another."""
@@ -255,7 +219,7 @@ class ProgramWriter(Extents):
         base = self.pointer_of(sequence)
         step = self.bytes(i.result.type)
         offset = self.let(f"mul i64 {self.integer(index)}, {step}")
-        self.places[i.result] = _Buffer(self.let(f"getelementptr i8, ptr {base}, i64 {offset}"))
+        self.places[i.result] = Buffer(self.let(f"getelementptr i8, ptr {base}, i64 {offset}"))
 
     def pointer_of(self, value: Value) -> str:
         if isinstance(value.type, StackType):
@@ -351,10 +315,6 @@ class ProgramWriter(Extents):
 
     # leaving
 
-    def labels(self, *words: str) -> list[str]:
-        self.count += 1
-        return [f"{word}{self.count}" for word in words]
-
     def leave_if_failed(self, status: str, base: int) -> None:
         """Go to the end unless a status is 0; the program's is then larger by ``base``."""
         failed, on = self.labels("failed", "on")
@@ -368,12 +328,6 @@ class ProgramWriter(Extents):
         ]
         self.label(on)
 
-    def leave(self, failure: Failure) -> str:
-        """The label of a way out that reports a failure."""
-        (label,) = self.labels("stop")
-        self.failures.append(failure)
-        self.cold += [f"{label}:", f"  store i64 {len(self.failures)}, ptr {self.status}", "  br label %leave"]
-        return label
 
 def _inner_launches(block: Block) -> Iterator[Instruction]:
     """The launches in regions."""

@@ -6,19 +6,15 @@ Stacks of a driver: what a loop keeps for its gradient, run by run, in a block o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pullback.codegen.cpu.llvm.program_text import DriverText, StackSlots
 from pullback.ir.core.structure import Instruction, Value
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.program import ProgramWriter
-
 
 FIRST_TICK = 8
 
 
-def repeat(e: ProgramWriter, i: Instruction) -> None:
+def repeat(e: DriverText, i: Instruction) -> None:
     """A loop of a known number of runs."""
     (region,) = i.regions
     length = i.params["length"]
@@ -45,7 +41,7 @@ def repeat(e: ProgramWriter, i: Instruction) -> None:
     _take(e, i.results, slots)
 
 
-def repeat_while(e: ProgramWriter, i: Instruction) -> None:
+def repeat_while(e: DriverText, i: Instruction) -> None:
     """A loop that goes on while its condition holds."""
     condition, region = i.regions
     index, *rest = i.operands
@@ -71,7 +67,7 @@ def repeat_while(e: ProgramWriter, i: Instruction) -> None:
     _take(e, i.results, slots)
 
 
-def branch(e: ProgramWriter, i: Instruction) -> None:
+def branch(e: DriverText, i: Instruction) -> None:
     """One of several regions, by number."""
     names = [e.labels("case")[0] for _ in i.regions]
     (after,) = e.labels("joined")
@@ -88,7 +84,7 @@ def branch(e: ProgramWriter, i: Instruction) -> None:
     e.label(after)
 
 
-def _carried(e: ProgramWriter, values: Sequence[Value]) -> list[str]:
+def _carried(e: DriverText, values: Sequence[Value]) -> list[str]:
     """Slots with the addresses of references that change from run to run."""
     slots = []
     for value in values:
@@ -97,19 +93,19 @@ def _carried(e: ProgramWriter, values: Sequence[Value]) -> list[str]:
     return slots
 
 
-def _take(e: ProgramWriter, values: Sequence[Value], slots: Sequence[str]) -> None:
+def _take(e: DriverText, values: Sequence[Value], slots: Sequence[str]) -> None:
     """References are where the slots say."""
     for value, slot in zip(values, slots, strict=True):
         e.put(value, e.let(f"load ptr, ptr {slot}"))
 
 
-def _keep(e: ProgramWriter, values: Sequence[Value], slots: Sequence[str]) -> None:
+def _keep(e: DriverText, values: Sequence[Value], slots: Sequence[str]) -> None:
     """The slots say where references are."""
     for value, slot in zip(values, slots, strict=True):
         e.line(f"store ptr {e.places[value].pointer}, ptr {slot}")
 
 
-def _tick(e: ProgramWriter) -> None:
+def _tick(e: DriverText) -> None:
     """At the end of a run: count down to the next look at the clock, which may end the program."""
     e.ticks = True
     left, state = e.slot("i64"), e.slot("[2 x i64]")
@@ -143,16 +139,7 @@ LEAST_BLOCK = 1024
 NO_MEMORY = ("MemoryError", "there is no memory for what a loop keeps for its gradient")
 
 
-@dataclass(frozen=True, eq=False)
-class StackSlots:
-    """A stack: slots with the address of its block, the count of its values, and how many fit."""
-
-    block: str
-    count: str
-    room: str
-
-
-def stack(e: ProgramWriter, i: Instruction) -> None:
+def stack(e: DriverText, i: Instruction) -> None:
     """Make an empty stack, with room for as many values as an operand says."""
     made = StackSlots(e.slot("ptr"), e.slot("i64"), e.slot("i64"))
     e.entry.append(f"  store ptr null, ptr {made.block}")
@@ -166,7 +153,7 @@ def stack(e: ProgramWriter, i: Instruction) -> None:
     e.line(f"store i64 {count}, ptr {made.count}")
 
 
-def _resized(e: ProgramWriter, stack: StackSlots, t: Any, room: str, i: Instruction) -> None:
+def _resized(e: DriverText, stack: StackSlots, t: Any, room: str, i: Instruction) -> None:
     """Room for so many values, those there are kept."""
     total = e.let(f"mul i64 {room}, {e.bytes(t)}")
     some = e.intrinsic("i64", "llvm.smax.i64", [("i64", total), ("i64", "64")])
@@ -180,7 +167,7 @@ def _resized(e: ProgramWriter, stack: StackSlots, t: Any, room: str, i: Instruct
     e.line(f"store i64 {room}, ptr {stack.room}")
 
 
-def push(e: ProgramWriter, i: Instruction) -> None:
+def push(e: DriverText, i: Instruction) -> None:
     """Room for one value more, whose place is the result."""
     stack, t = e.stacks[i.operands[0]], i.result.type
     grow, on = e.labels("grow", "pushed")
@@ -201,7 +188,7 @@ def push(e: ProgramWriter, i: Instruction) -> None:
     e.line(f"store i64 {e.let(f'add i64 {count}, 1')}, ptr {stack.count}")
 
 
-def release(e: ProgramWriter, stack: StackSlots) -> None:
+def release(e: DriverText, stack: StackSlots) -> None:
     """Give a stack's block back."""
     block = e.let(f"load ptr, ptr {stack.block}")
     e.line(f"call void {e.callee('c', 'free')}(ptr {block})")
