@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pullback.codegen.analysis.independence import IDENTITIES
 from pullback.codegen.cpu.llvm.casts import widened
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, wide
 from pullback.ir.core.op import OPS
 from pullback.ir.core.types import DType
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import combined_values
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
 
 class Accumulators:
@@ -22,7 +19,13 @@ class Accumulators:
     The lowest tier has ``parts``, that need not wait for each other."""
 
     def __init__(
-        self, emitter: Emitter, combine: Sequence[str], dtypes: Sequence[DType], width: int, parts: int = 1, short: bool = False
+        self,
+        emitter: FunctionWriter,
+        combine: Sequence[str],
+        dtypes: Sequence[DType],
+        width: int,
+        parts: int = 1,
+        short: bool = False,
     ) -> None:
         self.e, self.width = emitter, width
         self.groups = combined_values(combine, list(range(len(dtypes))))

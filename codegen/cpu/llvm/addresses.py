@@ -8,20 +8,16 @@ written there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.analysis.independence import is_shifted
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes
+from pullback.codegen.cpu.llvm.values import Values
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import I64
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Load, Prefetch, Store
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-    from pullback.codegen.cpu.llvm.memory import Place
-    from pullback.codegen.cpu.llvm.values import Values
 
 
 class Addresses:
@@ -31,7 +27,7 @@ class Addresses:
     step = 1
     of: tuple[type, ...] = (Load, Store, Prefetch)
 
-    def __init__(self, e: Emitter, region: Block) -> None:
+    def __init__(self, e: FunctionWriter, region: Block) -> None:
         self.e, self.index = e, region.parameters[0]
         self.producer = {v: i for i in region.instructions for v in i.results}
         self.first: dict[Instruction, str] = {}
@@ -108,7 +104,7 @@ class Walks(Addresses):
     step = 0
     of = (Load, Store)
 
-    def __init__(self, e: Emitter, region: Block) -> None:
+    def __init__(self, e: FunctionWriter, region: Block) -> None:
         self.behind: dict[Instruction, Sequence[Lanes] | None] = {}
         self.varies = varying(region)
         super().__init__(e, region)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, wide
+from pullback.codegen.cpu.llvm.values import Values
 from pullback.ir.core.types import F32, F64, DType
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
-
-def cast(e: Emitter, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
+def cast(e: Values, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
     s, t = wide(element(source), width), wide(element(target), width)
     if source is target:
         return x
@@ -38,13 +34,13 @@ def cast(e: Emitter, x: str, source: DType, target: DType, width: int, in_range:
     return e.let(f"{'trunc' if source.bits > target.bits and not source.is_bool else verb} {s} {x} to {t}")
 
 
-def has_instructions(e: Emitter, half: DType) -> bool:
+def has_instructions(e: Values, half: DType) -> bool:
     """Whether the processor converts a 16-bit float: float16, with F16C (as old as FMA). Instructions for bfloat16 would flush
     subnormal numbers."""
     return half.name == "f16" and e.target.has_fma
 
 
-def widened(e: Emitter, x: str, half: DType, width: int) -> str:
+def widened(e: Values, x: str, half: DType, width: int) -> str:
     """The float of a 16-bit float's bits."""
     f, i, h = wide("float", width), wide("i32", width), wide("half", width)
     if has_instructions(e, half):
@@ -66,7 +62,7 @@ def widened(e: Emitter, x: str, half: DType, width: int) -> str:
     return e.let(f"bitcast {i} {signed} to {f}")
 
 
-def narrowed(e: Emitter, x: str, half: DType, width: int) -> str:
+def narrowed(e: Values, x: str, half: DType, width: int) -> str:
     """The bits of a float rounded to a 16-bit float, half to even."""
     f, i, h, c = wide("float", width), wide("i32", width), wide("half", width), wide("i1", width)
     if has_instructions(e, half):
@@ -103,7 +99,7 @@ def in_all(text: str, name: str, width: int) -> str:
     return "<" + ", ".join([f"{name} {text}"] * width) + ">" if width > 1 else text
 
 
-def to_odd(e: Emitter, x: str, width: int) -> str:
+def to_odd(e: Values, x: str, width: int) -> str:
     """A double as a float whose last bit is set if it is not exact, so that rounding it again rounds once."""
     d, f, i, c = (wide(name, width) for name in ("double", "float", "i32", "i1"))
     near = e.let(f"fptrunc {d} {x} to {f}")
@@ -116,7 +112,7 @@ def to_odd(e: Emitter, x: str, width: int) -> str:
     return e.let(f"bitcast {i} {e.let(f'or {i} {bits}, {odd}')} to {f}")
 
 
-def to_integer(e: Emitter, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
+def to_integer(e: Values, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
     """NaN and values out of range give the least value of i32 or i64; other types convert through those and wrap."""
     if in_range:
         verb = "fptosi" if target.kind == "i" else "fptoui"
@@ -132,7 +128,7 @@ def to_integer(e: Emitter, x: str, source: DType, target: DType, width: int, in_
     return e.let(f"trunc {wide(f'i{bits}', width)} {found} to {wide(element(target), width)}")
 
 
-def to_signed(e: Emitter, x: str, bits: int, width: int) -> str:
+def to_signed(e: Values, x: str, bits: int, width: int) -> str:
     d, t, c = wide("double", width), wide(f"i{bits}", width), wide("i1", width)
     low = -(2.0 ** (bits - 1)) - (1.0 if bits == 32 else 0.0)
     above = e.let(f"fcmp {'ogt' if bits == 32 else 'oge'} {d} {x}, {number(e, low, width)}")
@@ -144,7 +140,7 @@ def to_signed(e: Emitter, x: str, bits: int, width: int) -> str:
     return e.let(f"select {c} {good}, {t} {whole}, {t} {least}")
 
 
-def to_u64(e: Emitter, x: str, width: int) -> str:
+def to_u64(e: Values, x: str, width: int) -> str:
     d, t, c = wide("double", width), wide("i64", width), wide("i1", width)
     high = e.let(f"fcmp oge {d} {x}, {number(e, 2.0**63, width)}")
     moved = e.let(f"fsub {d} {x}, {number(e, 2.0**63, width)}")
@@ -154,6 +150,6 @@ def to_u64(e: Emitter, x: str, width: int) -> str:
     return e.let(f"select {c} {high}, {t} {flipped}, {t} {low}")
 
 
-def number(e: Emitter, value: float, width: int) -> str:
+def number(e: Values, value: float, width: int) -> str:
     text = literal(value, F64)
     return e.spread(Lanes(text), "double", width) if width > 1 else text

@@ -26,19 +26,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, splat, wide
+from pullback.codegen.cpu.llvm.values import Values
 from pullback.codegen.targets import Processor
 from pullback.ir.core.structure import Block, Instruction, Value
 from pullback.ir.core.types import I64, ArrayType, DType
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
 REGISTER = 64
 
@@ -108,7 +105,7 @@ def _work(way: Sequence[Instruction], ones: set[Value]) -> int:
 class Multipliers:
     """Quotients and roots of full registers by multiply-adds, in the code of an emitter."""
 
-    def __init__(self, e: Emitter, dtype: DType) -> None:
+    def __init__(self, e: Values, dtype: DType) -> None:
         self.e, self.dtype = e, dtype
         self.bits, self.width = dtype.bits, REGISTER // dtype.bytes
         self.t, self.c = wide(element(dtype), self.width), wide("i1", self.width)
@@ -252,7 +249,7 @@ class Multipliers:
         return self.e.intrinsic(self.c, f"llvm.x86.avx512.fpclass.{self.suffix}.512", [(self.t, x), ("i32", str(classes))])
 
 
-def divided(e: Emitter, i: Instruction, operands: Sequence[Lanes]) -> str:
+def divided(e: Values, i: Instruction, operands: Sequence[Lanes]) -> str:
     """A quotient or root of the present vector loop that ``plan`` chose."""
     dtype = i.result.type.dtype
     multipliers = Multipliers(e, dtype)

@@ -3,17 +3,15 @@ vectors are that wide, else the ops spelled out by ``pullback.codegen.math.legal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, wide
 from pullback.codegen.cpu.llvm.text import RARELY
 from pullback.codegen.math.legalize import PLAIN
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import BOOL, DType, scalar
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
 AVX512_BYTES = 64
 # Significands in [3/4, 3/2), NaN for negative numbers, 1 for zeros.
@@ -24,7 +22,7 @@ SHORT = 95
 More would make long kernels longer to compile; that of erfinv has 96, the large arguments of sines 150."""
 
 
-def part(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
+def part(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: int) -> str:
     """An op of float parts."""
     if e.target.vector_bytes != AVX512_BYTES or width * dtype.bytes > AVX512_BYTES:
         return spelled_out(e, name, texts, dtype, width)
@@ -38,7 +36,7 @@ def part(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> s
     return e.let(f"fsub {t} {own}, {rest}")
 
 
-def spelled_out(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
+def spelled_out(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: int) -> str:
     """An op by its recipe."""
     b = Builder()
     operands = [Value(scalar(dtype)) for _ in texts]
@@ -48,7 +46,7 @@ def spelled_out(e: Emitter, name: str, texts: list[str], dtype: DType, width: in
     return e.env[found].text
 
 
-def _instruction(e: Emitter, name: str, texts: list[str], dtype: DType, width: int, *immediate: str) -> str:
+def _instruction(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: int, *immediate: str) -> str:
     """An instruction of AVX-512 on a whole register, of which the first ``width`` lanes count."""
     lanes = AVX512_BYTES // dtype.bytes
     t, mask = wide(element(dtype), lanes), f"i{lanes}"
@@ -64,7 +62,7 @@ def _instruction(e: Emitter, name: str, texts: list[str], dtype: DType, width: i
     return e.let(f"shufflevector {t} {found}, {t} poison, <{width} x i32> <{kept}>")
 
 
-def _widened(e: Emitter, text: str, dtype: DType, width: int, lanes: int) -> str:
+def _widened(e: FunctionWriter, text: str, dtype: DType, width: int, lanes: int) -> str:
     if width == lanes:
         return text
     whole, t = wide(element(dtype), lanes), wide(element(dtype), width)
@@ -74,7 +72,7 @@ def _widened(e: Emitter, text: str, dtype: DType, width: int, lanes: int) -> str
     return e.let(f"shufflevector {t} {text}, {t} poison, <{lanes} x i32> <{places}>")
 
 
-def rare(e: Emitter, i: Instruction) -> None:
+def rare(e: FunctionWriter, i: Instruction) -> None:
     """A branch around code that some lane needs."""
     condition, *operands = (e.env[v] for v in i.operands)
     width = 1 if condition.is_scalar and all(v.is_scalar for v in operands) else e.width
@@ -104,7 +102,7 @@ def rare(e: Emitter, i: Instruction) -> None:
     e.env.update(zip(i.results, loads, strict=True))
 
 
-def _is_short(e: Emitter, i: Instruction, width: int) -> bool:
+def _is_short(e: FunctionWriter, i: Instruction, width: int) -> bool:
     """Whether rare code stands in the kernel itself. Around a call everything is in memory that is used before and after it, in
     runs of a loop that do not call, too: no vector register survives one."""
     function = i.params["function"]
@@ -112,7 +110,7 @@ def _is_short(e: Emitter, i: Instruction, width: int) -> bool:
     return width == e.width and uses * len(e.cold[function].instructions) <= SHORT
 
 
-def _in_place(e: Emitter, i: Instruction, texts: list[str]) -> list[str]:
+def _in_place(e: FunctionWriter, i: Instruction, texts: list[str]) -> list[str]:
     """The results of rare code that is emitted here."""
     region, step = e.cold[i.params["function"]], 0 if e.width == 1 else None
     e.env.update((v, Lanes(text, step)) for v, text in zip(region.parameters, texts, strict=True))
@@ -120,7 +118,7 @@ def _in_place(e: Emitter, i: Instruction, texts: list[str]) -> list[str]:
     return [_in_lanes(e, e.env[v], v.type.dtype, e.width) for v in region.results]
 
 
-def _called(e: Emitter, i: Instruction, types: list[str], texts: list[str], width: int) -> list[str]:
+def _called(e: FunctionWriter, i: Instruction, types: list[str], texts: list[str], width: int) -> list[str]:
     """The results of a call of rare code."""
     number = len(i.results)
     given = ", ".join(f"{t} {text}" for t, text in zip(types[number:], texts[number:], strict=True))
@@ -129,7 +127,7 @@ def _called(e: Emitter, i: Instruction, types: list[str], texts: list[str], widt
     return [e.let(f"extractvalue {result} {found}, {k}") for k in range(number)]
 
 
-def _function(e: Emitter, i: Instruction, width: int) -> str:
+def _function(e: FunctionWriter, i: Instruction, width: int) -> str:
     """The function that long rare code is: a module of its own, which all kernels call that need it."""
     region = e.cold[i.params["function"]]
     name = f"{i.params['function']}_{width}"
@@ -142,7 +140,7 @@ def _function(e: Emitter, i: Instruction, width: int) -> str:
 _TEXTS: dict[tuple[Any, ...], str] = {}
 
 
-def _text(e: Emitter, region: Block, width: int) -> str:
+def _text(e: FunctionWriter, region: Block, width: int) -> str:
     """The module of a region that reads nothing from outside."""
     e.width, step = width, 0 if width == 1 else None
     e.env.update((v, Lanes(f"%p{k}", step)) for k, v in enumerate(region.parameters))
@@ -157,5 +155,5 @@ def _text(e: Emitter, region: Block, width: int) -> str:
     return "\n".join([*e.declared, "", heading, "entry:", *e.entry, *e.lines, "}", ""])
 
 
-def _in_lanes(e: Emitter, lanes: Lanes, dtype: DType, width: int) -> str:
+def _in_lanes(e: FunctionWriter, lanes: Lanes, dtype: DType, width: int) -> str:
     return lanes.text if width == 1 else e.vector(lanes, dtype)

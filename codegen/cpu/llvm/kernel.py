@@ -12,19 +12,19 @@ every 64 and every 4,096 iterations, so that no chain of additions is long.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pullback.codegen.cpu.llvm.casts import cast
 from pullback.codegen.cpu.llvm.division import REGISTER, divided, plan
 from pullback.codegen.cpu.llvm.float_parts import part, rare, spelled_out
+from pullback.codegen.cpu.llvm.function_writer import NO_KERNEL
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, wide
 from pullback.codegen.cpu.llvm.library_calls import fourier_lines, library, ufunc
 from pullback.codegen.cpu.llvm.loops import loop
-from pullback.codegen.cpu.llvm.memory import Accesses, Place
-from pullback.codegen.cpu.llvm.overlapping_loads import Rows, read_only
+from pullback.codegen.cpu.llvm.memory import Accesses
+from pullback.codegen.cpu.llvm.overlapping_loads import read_only
 from pullback.codegen.cpu.llvm.parallel_loops import core_loop, number_of_threads, private_place, run_apart
-from pullback.codegen.cpu.llvm.scan import Scan
 from pullback.codegen.cpu.llvm.select import is_by_bits, met, selected
 from pullback.codegen.cpu.llvm.shared_functions import address, call, calls, define, written
 from pullback.codegen.cpu.llvm.sort_calls import argsort_row, settle_row, sort_row
@@ -32,7 +32,7 @@ from pullback.codegen.cpu.llvm.streaming import written_only
 from pullback.codegen.cpu.llvm.table_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.cpu.llvm.text import BRIEF, NAMELESS, Emitted, named
 from pullback.codegen.cpu.llvm.transposed_stores import TURNED, square, store_square, store_turned, turned
-from pullback.codegen.cpu.llvm.variants import Part, Waiting, run_part, wait, write_waiting
+from pullback.codegen.cpu.llvm.variants import run_part, wait, write_waiting
 from pullback.codegen.cpu.llvm.vector_patterns import are_pair, of_each, store_pair
 from pullback.codegen.cpu.loops.reachability import Reach, Reached, Steps, Told
 from pullback.codegen.targets import PROCESSORS, Target
@@ -41,11 +41,11 @@ from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.core.types import F32 as _F32
 from pullback.ir.core.types import F64 as _F64
 from pullback.ir.core.types import I64 as _I64
-from pullback.ir.core.types import ArrayType, DType, StackType
+from pullback.ir.core.types import DType
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.float_parts import Cold, Rare
-from pullback.ir.ops.kernel.functions import Address, Call, RowRef, parted
+from pullback.ir.ops.kernel.functions import Address, Call, RowRef
 from pullback.ir.ops.kernel.kernel import (
     AsLine,
     AsRows,
@@ -69,8 +69,6 @@ from pullback.ir.ops.library.fourier import Lines
 from pullback.ir.ops.library.routines import Library
 from pullback.ir.ops.library.sort import ArgsortRow, SettleRow, SortRow
 
-_NOTHING = Function("", Block((), (), ()), "kernel")
-
 
 def emit(
     kernel: Function, name: str, target: Target, told: Told | None = None, reached: Reached = lambda steps: True
@@ -88,7 +86,7 @@ def emit(
 def ahead(target: Target, told: Callable[[str], None], reached: Reached) -> Callable[[Instruction, Steps], None]:
     """Gives what takes functions that kernels share, those first that others call, and steps that tell what sizes reach them; it
     writes those that are reached, and tells of their texts."""
-    emitter = Emitter(_NOTHING, "", target)
+    emitter = Emitter(NO_KERNEL, "", target)
 
     def take(function: Instruction, steps: Steps) -> None:
         define(emitter, function)
@@ -99,106 +97,17 @@ def ahead(target: Target, told: Callable[[str], None], reached: Reached) -> Call
 
 
 class Emitter(Accesses):
-    """``direct``, if not empty: the attribute of an internal function of a larger module, whose arguments are parameters."""
+    """Writes one function of a kernel, instruction by instruction."""
 
     def __init__(
         self, kernel: Function, name: str, target: Target, direct: str = "", reach: Callable[[Block], Reach] = Reach
     ) -> None:
-        super().__init__(target)
-        self.kernel, self.shared = parted(kernel)
-        self.reach = reach(self.kernel.body)
-        self.path: tuple[Value, ...] = ()
-        self.name = name
-        self.direct = direct
-        self.bases: Mapping[Instruction, tuple[str, str]] = {}
-        self.walks = False
-        self.around: Set[Value] = set()
-        self.again: Set[Instruction] = set()
-        self.rows: Rows | None = None
-        self.past_slot: str | None = None
-        self.leaves = False
-        self.written_only: frozenset[Value] = frozenset()
-        self.read_only: frozenset[Value] = frozenset()
-        self.kernel_asks = False
-        self.constants: dict[tuple[object, ...], str] = {}
+        super().__init__(kernel, name, target, direct, reach)
         self.pairs: dict[Value, Sequence[Instruction]] = {}
         self.looked_up: dict[Value, str] = {}
         self.by_multipliers: set[Value] = set()
-        self.scans: dict[Value, Scan] = {}
-        self.functions: list[str] = []
-        self.waiting: list[Waiting] = []
-        self.elsewhere: set[Instruction] = set()
-        self.apart_branches: Set[Instruction] = set()
-        self.parts: dict[Instruction, Part] = {}
-        self.has_several = sum(i.params.get("map") == "core" for i in kernel.body.instructions) > 1
-        self.cold: dict[str, Block] = {}
-        self.natives_of: Callable[..., str] | None = None
-        self.arguments: tuple[str, Mapping[tuple[object, ...], int]] | None = None
-
-    def inner(self, name: str) -> Emitter:
-        """The writer of a function beside this one."""
-        made = Emitter(self.kernel, name, self.target)
-        made.declared, made.constants = self.declared, self.constants
-        made.cold, made.shared, made.reach = self.cold, self.shared, self.reach
-        made.written_only, made.read_only, made.kernel_asks = self.written_only, self.read_only, self.kernel_asks
-        return made
-
-    def apart(self, name: str) -> Emitter:
-        """The writer of a function of a module of its own."""
-        return Emitter(_NOTHING, name, self.target)
-
-    def native(self, *what: object) -> str:
-        if what[0] == "shared":
-            self.reach.meet(what, self.path)
-        return self.given(*what)
-
-    def given(self, *what: object) -> str:
-        """The address of a native function as the kernel gives it to its functions."""
-        return super().native(*what) if self.natives_of is None else self.natives_of(*what)
-
-    @property
-    def inlined(self) -> bool:
-        """Whether the function takes the place of its calls, and so had better be short."""
-        return self.direct == "alwaysinline"
-
-    def argument(self, *what: object) -> str:
-        if self.arguments is not None:
-            block, positions = self.arguments
-            return self.at_entry(f"load i64, ptr {self.at_entry(f'getelementptr i64, ptr {block}, i64 {positions[what]}')}")
-        if not self.direct:
-            return super().argument(*what)
-        self.slots.append(what)
-        return f"%a{len(self.slots) - 1}"
-
-    def pointer(self, position: int) -> str:
-        """The address of a parameter's memory."""
-        return self.argument("pointer", position) if self.direct else self.address("pointer", position)
 
     # the function
-
-    def streamed(self) -> str:
-        """The slot of an i1 that says whether stores of this function may have gone past the caches."""
-        if self.past_slot is None:
-            self.past_slot = self.slot("i1")
-            self.entry.append(f"  store i1 false, ptr {self.past_slot}")
-        return self.past_slot
-
-    def end(self) -> None:
-        """Return the status; who reads what was stored past the caches finds it there."""
-        if self.leaves:
-            self.line("br label %out")
-            self.label("out")
-        if self.past_slot is not None:
-            with self.when(self.let(f"load i1, ptr {self.past_slot}")):
-                self.line("fence seq_cst")
-        for block in self.blocks:
-            self.give_back(block)
-        self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
-
-    def leave(self, status: int) -> None:
-        self.join_status(str(status))
-        self.line("br label %out")
-        self.leaves = True
 
     def run(self) -> Emitted:
         self.written_only, self.read_only = written_only(self.kernel), read_only(self.kernel)
@@ -222,43 +131,11 @@ class Emitter(Accesses):
         """Whether all that the kernel's loops do is done by functions of other modules."""
         return bool(self.shared or self.elsewhere) and calls(self.kernel.body, self.elsewhere)
 
-    def know_extents(self) -> None:
-        """Give the places that have none the extents of their types."""
-        for value, place in list(self.places.items()):
-            if len(place.extents) < place.type.rank:
-                self.places[value] = replace(place, extents=tuple(self.extent(e) for e in place.type.shape))
-
     def heading(self) -> str:
         if not self.direct:
             return f"define i64 @{self.name}(ptr noalias %args)"
         types = ("ptr" if what[0] == "pointer" else "i64" for what in self.slots)
         return f"define internal i64 @{self.name}({', '.join(f'{t} %a{k}' for k, t in enumerate(types))}) {self.direct}"
-
-    def parameter(self, position: int, value: Value) -> None:
-        t = value.type
-        assert not isinstance(t, StackType)
-        if isinstance(t, ArrayType):
-            bits = self.argument("scalar", position, t.dtype.name)
-            self.env[value] = Lanes(self.from_bits(bits, t.dtype))
-            return
-        pointer = self.pointer(position)
-        strides = tuple(Lanes(self.argument("stride", position, k)) for k in range(t.rank)) if t.layout == "strided" else ()
-        self.places[value] = Place(pointer, t, (), strides)
-
-    def from_bits(self, bits: str, dtype: DType) -> str:
-        name, current = element(dtype), bits
-        if dtype.is_bool:
-            found = self.fresh()
-            self.entry.append(f"  {found} = icmp ne i64 {bits}, 0")
-            return found
-        if dtype.bits < 64:
-            current = self.fresh()
-            self.entry.append(f"  {current} = trunc i64 {bits} to i{dtype.bits}")
-        if not dtype.is_float:
-            return current
-        found = self.fresh()
-        self.entry.append(f"  {found} = bitcast i{dtype.bits} {current} to {name}")
-        return found
 
     def block(self, block: Block) -> None:
         waiting: Instruction | None = None
@@ -489,13 +366,6 @@ class Emitter(Accesses):
 
     def fail(self, i: Instruction) -> None:
         self.join_status(self.let(f"select i1 {self.env[i.operands[0]].text}, i64 {i.params['code']}, i64 0"))
-
-    def join_status(self, status: str) -> None:
-        """The kernel's status becomes another unless it has one."""
-        before = self.let(f"load i64, ptr {self.status}")
-        first = self.let(f"icmp eq i64 {before}, 0")
-        self.line(f"store i64 {self.let(f'select i1 {first}, i64 {status}, i64 {before}')}, ptr {self.status}")
-
 
 @functools.cache
 def _spelling(op: Elementwise, spelling: str, dtype: DType, width: int) -> tuple[str, str]:

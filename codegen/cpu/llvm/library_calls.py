@@ -7,22 +7,15 @@ Calls of NumPy's pocketfft in emitted LLVM code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import element, literal, wide
 from pullback.codegen.cpu.llvm.text import THREADS
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import DType
 from pullback.ir.ops.library.routines import Library, gemm
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-    from pullback.codegen.cpu.llvm.memory import Place
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
-
-def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> str:
+def ufunc(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: int) -> str:
     """A call of a ufunc's loop on all lanes, through the stack; ``name`` as in the spelling of the op."""
     letter = dtype.numpy.char
     name, _, which = name.partition(" ")
@@ -43,7 +36,7 @@ def ufunc(e: Emitter, name: str, texts: list[str], dtype: DType, width: int) -> 
     return e.let(f"load {t}, ptr {buffers[len(texts) + place]}")
 
 
-def library(e: Emitter, i: Instruction) -> None:
+def library(e: FunctionWriter, i: Instruction) -> None:
     """A call of a routine of BLAS or LAPACK, whose arguments are all addresses."""
     op = i.op
     assert isinstance(op, Library)
@@ -86,7 +79,7 @@ def library(e: Emitter, i: Instruction) -> None:
     e.line(f"call void {service(e, threads, 'leave')}(ptr {threads})")
 
 
-def letter(e: Emitter, text: str, place: Place | None = None) -> str:
+def letter(e: FunctionWriter, text: str, place: Place | None = None) -> str:
     """The letter that says whether an operand is transposed, as it is in memory."""
     if place is None or not place.strides:
         return str(ord(text))
@@ -94,7 +87,7 @@ def letter(e: Emitter, text: str, place: Place | None = None) -> str:
     return e.let(f"select i1 {has_rows(e, place)}, i8 {ord(text)}, i8 {turned}")
 
 
-def lead(e: Emitter, place: Place, rank: int) -> str:
+def lead(e: FunctionWriter, place: Place, rank: int) -> str:
     """How many elements apart the rows of a matrix are, or the columns of a strided one that has none."""
     if not place.strides:
         return place.extents[rank - 1].text
@@ -103,16 +96,16 @@ def lead(e: Emitter, place: Place, rank: int) -> str:
     return e.let(f"ashr exact i64 {apart}, {place.type.dtype.bytes.bit_length() - 1}")
 
 
-def has_rows(e: Emitter, place: Place) -> str:
+def has_rows(e: FunctionWriter, place: Place) -> str:
     return e.let(f"icmp eq i64 {place.strides[1].text}, {place.type.dtype.bytes}")
 
 
-def service(e: Emitter, threads: str, name: str) -> str:
+def service(e: FunctionWriter, threads: str, name: str) -> str:
     """A function of the threads' table."""
     return e.let(f"load ptr, ptr {e.let(f'getelementptr ptr, ptr {threads}, i64 {THREADS.index(name)}')}")
 
 
-def number(e: Emitter, value: float, dtype: DType, is_complex: bool) -> str:
+def number(e: FunctionWriter, value: float, dtype: DType, is_complex: bool) -> str:
     """A real number on the stack, with an imaginary part if it is to be complex; the address."""
     if not is_complex:
         return stored(e, element(dtype), literal(value, dtype))
@@ -123,26 +116,26 @@ def number(e: Emitter, value: float, dtype: DType, is_complex: bool) -> str:
     return slot
 
 
-def at_least_one(e: Emitter, text: str) -> str:
+def at_least_one(e: FunctionWriter, text: str) -> str:
     return e.intrinsic("i64", "llvm.smax.i64", [("i64", text), ("i64", "1")])
 
 
-def int64(e: Emitter, text: str) -> str:
+def int64(e: FunctionWriter, text: str) -> str:
     return stored(e, "i64", text)
 
 
-def int32(e: Emitter, text: str) -> str:
+def int32(e: FunctionWriter, text: str) -> str:
     return stored(e, "i32", e.let(f"trunc i64 {text} to i32"))
 
 
-def stored(e: Emitter, t: str, text: str) -> str:
+def stored(e: FunctionWriter, t: str, text: str) -> str:
     """A value on the stack; the address."""
     slot = e.slot(t)
     e.line(f"store {t} {text}, ptr {slot}")
     return slot
 
 
-def fourier_lines(e: Emitter, i: Instruction) -> None:
+def fourier_lines(e: FunctionWriter, i: Instruction) -> None:
     """A call of a loop of pocketfft, a generalized ufunc of values, a factor (1) and results: ``(n),()->(m)``."""
     places, routine, axis = [e.places[v] for v in i.operands], i.params["routine"], i.params["axis"]
     dtype = places[0].type.dtype
@@ -169,7 +162,7 @@ def fourier_lines(e: Emitter, i: Instruction) -> None:
     e.line(f"call void {callee}(ptr {pointers}, ptr {dimensions}, ptr {steps}, ptr {context})")
 
 
-def table(e: Emitter, t: str, texts: list[str]) -> str:
+def table(e: FunctionWriter, t: str, texts: list[str]) -> str:
     """Values side by side on the stack; their address."""
     slot = e.slot(f"[{len(texts)} x {t}]")
     for k, text in enumerate(texts):

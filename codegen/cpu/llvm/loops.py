@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.llvm.accumulators import Accumulators
 from pullback.codegen.cpu.llvm.addresses import Addresses, Walks, varying
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, wide
 from pullback.codegen.cpu.llvm.overlapping_loads import Rows
 from pullback.codegen.cpu.llvm.scan import Scans
@@ -21,9 +21,6 @@ from pullback.codegen.cpu.loops.unrolling import choose_unroll, is_short, lanes_
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.ops.kernel.kernel import Load, Store
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
 LAP = 64
 """After so many iterations partial sums move up a tier."""
@@ -35,7 +32,7 @@ MOST_CHEAP = 40
 side: of a heavier one, a mask of all lanes until the last vector is no work."""
 
 
-def loop(e: Emitter, i: Instruction) -> list[Lanes]:
+def loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
     """A loop of a kernel; returns its results."""
     if i.params.get("map") == "vector" and e.width == 1 and not _ends_in_one_lane(e, i):
         return _vector_loop(e, i)
@@ -43,7 +40,7 @@ def loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return _combining_loop(e, i) if combines else _serial_loop(e, i)
 
 
-def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False) -> None:
+def counted(e: FunctionWriter, slot: str, limit: str, step: int, body: Callable[[str], None], leaf: bool = False) -> None:
     """Run a body while the number in a slot is below a limit, which steps meet exactly or pass; ``leaf`` as ``_hidden`` says."""
     with _head(e) as (head, inside, end):
         index = e.let(f"load i64, ptr {slot}")
@@ -56,7 +53,7 @@ def counted(e: Emitter, slot: str, limit: str, step: int, body: Callable[[str], 
 
 
 @contextmanager
-def _head(e: Emitter) -> Iterator[tuple[str, str, str]]:
+def _head(e: FunctionWriter) -> Iterator[tuple[str, str, str]]:
     """The names of a loop's blocks: its head, whose lines are written next, its body, and what comes after it."""
     e.count += 1
     head, inside, end = (f"{word}{e.count}" for word in ("head", "body", "end"))
@@ -68,20 +65,20 @@ def _head(e: Emitter) -> Iterator[tuple[str, str, str]]:
     e.label(end, follows=True)
 
 
-def _hidden(e: Emitter, index: str, leaf: bool) -> str:
+def _hidden(e: FunctionWriter, index: str, leaf: bool) -> str:
     """An index, unless the body is a ``leaf``, scalar code without loops, hidden from LLVM's strength reduction, which takes a
     fifth of the time of a compilation to find addresses: a base and an index, as they are written, are what a processor adds for
     nothing."""
     return index if leaf else e.intrinsic("i64", "llvm.expect.i64", [("i64", index), ("i64", "0")])
 
 
-def _counter(e: Emitter) -> str:
+def _counter(e: FunctionWriter) -> str:
     slot = e.slot("i64")
     e.line(f"store i64 0, ptr {slot}")
     return slot
 
 
-def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
+def _serial_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
     """A loop whose iterations run in order and may carry values."""
     (region,) = i.regions
     count, *initial = (e.env[v] for v in i.operands)
@@ -115,7 +112,7 @@ def _serial_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return [Lanes(name, step) for name in names]
 
 
-def _walk(e: Emitter, region: Block, walks: Walks | None, index: str) -> None:
+def _walk(e: FunctionWriter, region: Block, walks: Walks | None, index: str) -> None:
     """The body of a serial loop, at an index."""
     if walks is None:
         around, e.around = e.around, varying(region)
@@ -128,7 +125,7 @@ def _walk(e: Emitter, region: Block, walks: Walks | None, index: str) -> None:
     e.bases, e.walks = saved
 
 
-def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
+def _combining_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
     """A serial loop that combines what its iterations yield, and may scan."""
     (region,) = i.regions
     count, *initial = (e.env[v] for v in i.operands)
@@ -153,7 +150,7 @@ def _combining_loop(e: Emitter, i: Instruction) -> list[Lanes]:
 
 
 def _in_tiers(
-    e: Emitter, slot: str, limit: str, step: int, sums: Accumulators, run: Callable[[str], None], is_last: str = "false"
+    e: FunctionWriter, slot: str, limit: str, step: int, sums: Accumulators, run: Callable[[str], None], is_last: str = "false"
 ) -> None:
     """``run`` runs iterations up to a limit. Every ``LAP`` move the partial sums of floats up a tier, every 4,096 those; those of
     the last iteration stay where they are."""
@@ -184,7 +181,7 @@ def _in_tiers(
     e.label(end)
 
 
-def _with_rest(e: Emitter, slot: str, count: str, sums: Accumulators, body: Callable[[str, int], None]) -> None:
+def _with_rest(e: FunctionWriter, slot: str, count: str, sums: Accumulators, body: Callable[[str, int], None]) -> None:
     """Iterations of whole vectors, then one of the lanes that are left, all of one text: its mask has every lane until then.
     What is added up last stays in the lowest tier."""
     c = wide("i1", e.width)
@@ -216,7 +213,7 @@ def _with_rest(e: Emitter, slot: str, count: str, sums: Accumulators, body: Call
     e.label(end, follows=True)
 
 
-def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
+def _vector_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
     (region,) = i.regions
     count, *initial = (e.env[v] for v in i.operands)
     scans = Scans(e, i, initial, 1)
@@ -287,7 +284,7 @@ def _vector_loop(e: Emitter, i: Instruction) -> list[Lanes]:
     return [Lanes(text) for text in (*scans.totals(), *sums.join([v.text for v in initial[scans.number :]], totals, 1))]
 
 
-def _ends_in_one_lane(e: Emitter, i: Instruction) -> bool:
+def _ends_in_one_lane(e: FunctionWriter, i: Instruction) -> bool:
     """Whether the last vector is known to hold one lane.
 
     A masked store of that lane alone can overrun its element where the value is also narrowed (LLVM 22 on x86).
@@ -296,19 +293,19 @@ def _ends_in_one_lane(e: Emitter, i: Instruction) -> bool:
     return count is not None and count % choose_width(e, i.regions[0]) == 1
 
 
-def choose_width(e: Emitter, region: Block) -> int:
+def choose_width(e: FunctionWriter, region: Block) -> int:
     """As many lanes as the widest element of the loop allows; positions do not count."""
     return lanes_of(e.target.vector_bytes, region)
 
 
-def first_lanes(e: Emitter, count: str, index: str) -> str:
+def first_lanes(e: FunctionWriter, count: str, index: str) -> str:
     """The mask of the lanes of a vector at an index that are below a count."""
     left = e.let(f"sub i64 {count}, {index}")
     lanes = ", ".join(f"i64 {k}" for k in range(e.width))
     return e.let(f"icmp slt {wide('i64', e.width)} <{lanes}>, {e.spread(Lanes(left), 'i64', e.width)}")
 
 
-def _can_end_masked(e: Emitter, i: Instruction, weight: int, addresses: Addresses) -> bool:
+def _can_end_masked(e: FunctionWriter, i: Instruction, weight: int, addresses: Addresses) -> bool:
     """Whether a body is heavy, masks are registers of their own, and it reads and writes nothing but neighbours; none in memory
     of the kernel's own, since what a phase stores under a mask, the next one waits for."""
     (region,) = i.regions
@@ -319,7 +316,7 @@ def _can_end_masked(e: Emitter, i: Instruction, weight: int, addresses: Addresse
     return e.target.vector_bytes == 64 and weight > MOST_CHEAP and is_plain and is_shared
 
 
-def masks_are_cheap(e: Emitter, region: Block) -> bool:
+def masks_are_cheap(e: FunctionWriter, region: Block) -> bool:
     """Whether the machine has masked instructions for all that a body accesses: AVX-512 for any element, AVX2 for words."""
     references = (i.operands[1 if isinstance(i.op, Store) else 0].type for i in walk(region) if isinstance(i.op, Load | Store))
     words = all(not t.dtype.is_bool and t.dtype.bytes >= 4 for t in references)

@@ -1,19 +1,17 @@
-"""Memory of a kernel as LLVM sees it: places, addresses, and loads and stores of scalars, lines, gathers and scatters."""
+"""Memory of a kernel as LLVM sees it: loads and stores of scalars, lines, gathers and scatters, and references to parts of it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes, mangled, stored, wide
-from pullback.codegen.cpu.llvm.streaming import LINE, Streams, ask_ahead
+from pullback.codegen.cpu.llvm.streaming import LINE, ask_ahead
 from pullback.codegen.cpu.llvm.text import NO_MEMORY
-from pullback.codegen.cpu.llvm.values import Values
 from pullback.codegen.cpu.llvm.vector_patterns import every_other, is_part, load_backwards, load_each, part, store_backwards
-from pullback.codegen.targets import Target
-from pullback.ir.core.structure import Instruction, Value
-from pullback.ir.core.types import BOOL, DType, RefType
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.types import DType, RefType
 
 MOST_ON_STACK = 1 << 14
 """The bytes that memory of the kernel's own whose size it computes takes at most on the stack."""
@@ -21,79 +19,8 @@ ROOM = ("take", "state", "give")
 """What other memory of its own needs: the words of slots ("room", ...)."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a reference's elements are: base pointer, the extents or byte strides, the remaining type."""
-
-    pointer: str
-    type: RefType
-    extents: tuple[Lanes, ...]
-    strides: tuple[Lanes, ...]
-
-
-class Accesses(Values):
-    """``mask``: the lanes of the last, partial vector; None where all run. ``part``: which of an iteration's vectors is written.
-    ``firsts``: the addresses of the first part's accesses, of which ``met`` were met again. ``asks_ahead``: whether loads ask for
-    the lines behind theirs. ``blocks``: the slots of the blocks of memory that the function holds. ``depth``: how many loops are
-    around."""
-
-    def __init__(self, target: Target) -> None:
-        super().__init__(target)
-        self.places: dict[Value, Place] = {}
-        self.mask: str | None = None
-        self.part = 0
-        self.firsts: list[str] = []
-        self.met = 0
-        self.asks_ahead = False
-        self.streams: Streams | None = None
-        self.blocks: list[str] = []
-        self.depth = 0
-
-    def offset(self, place: Place, index: Sequence[Lanes]) -> Lanes:
-        """The position of an element: in elements, or in bytes for strided references."""
-        total = Lanes("0")
-        if place.strides:
-            for i, stride in zip(index, place.strides, strict=True):
-                total = self.add(total, self.multiply(i, stride))
-            return total
-        for i, extent in zip(index, place.extents, strict=True):
-            total = self.add(self.multiply(total, extent), i)
-        return total
-
-    def pointers(self, place: Place, offset: Lanes) -> str:
-        step = "i8" if place.strides else stored(place.type.dtype)
-        if offset.is_scalar:
-            return self.let(f"getelementptr {step}, ptr {place.pointer}, i64 {offset.text}")
-        return self.let(f"getelementptr {step}, ptr {place.pointer}, {wide('i64', self.width)} {self.i64(offset)}")
-
-    def beside(self, place: Place, first: str, moved: str, step: int = 1) -> str:
-        """The address of neighbours, so many elements behind a first one. In a further part of an iteration, it is a fixed
-        distance from that of the same access in the first part."""
-        name = stored(place.type.dtype)
-        if self.part:
-            self.met += 1
-            return self.let(f"getelementptr {name}, ptr {self.firsts[self.met - 1]}, i64 {step * self.part * self.width}")
-        found = self.let(f"getelementptr {name}, ptr {first}, i64 {moved}")
-        self.firsts.append(found)
-        return found
-
-    def in_row(self, place: Place, index: Sequence[Lanes]) -> str | None:
-        """The address of neighbours by that of their row, which loops need not compute again; None if they are no part of one."""
-        *outer, inner = index or (Lanes("0"),)
-        if place.strides or inner.step != 1 or not all(i.is_scalar for i in outer):
-            return None
-        row = self.multiply(self.offset(replace(place, extents=place.extents[:-1]), outer), place.extents[-1])
-        first = place.pointer if row.literal == 0 else self.pointers(place, row)
-        return self.beside(place, first, inner.text)
-
-    def guarded(self, guard: Lanes | None) -> str | None:
-        """The mask of a vector access: the tail's and the guard's lanes; None for all."""
-        if guard is None:
-            return self.mask
-        mine = self.vector(guard, BOOL)
-        if self.mask is None:
-            return mine
-        return self.let(f"and {wide('i1', self.width)} {self.mask}, {mine}")
+class Accesses(FunctionWriter):
+    """Writes a function's loads, stores and prefetches, references to parts of memory, and memory of its own."""
 
     def load(self, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> Lanes:
         dtype = place.type.dtype
@@ -145,11 +72,6 @@ class Accesses(Values):
         )
         return Lanes(self.loaded(found, dtype, self.width), None)
 
-    def near(self, pointer: str, place: Place, mask: str) -> str:
-        """The address of a masked load; the place's own where no lane is read: one that no page backs is slow even then."""
-        is_read = self.intrinsic("i1", f"llvm.vector.reduce.or.v{self.width}i1", [(wide("i1", self.width), mask)])
-        return self.let(f"select i1 {is_read}, ptr {pointer}, ptr {place.pointer}")
-
     def scalar_load(self, place: Place, offset: Lanes, guard: Lanes | None) -> str:
         name = stored(place.type.dtype)
         if guard is None or guard.text == "true":
@@ -165,14 +87,6 @@ class Accesses(Values):
             self.line(f"br label %{after}")
         self.label(after, follows=True)
         return self.let(f"load {name}, ptr {result}")
-
-    def loaded(self, text: str, dtype: DType, width: int) -> str:
-        if not dtype.is_bool:
-            return text
-        return self.let(f"icmp ne {wide('i8', width)} {text}, {'zeroinitializer' if width > 1 else '0'}")
-
-    def all_lanes(self) -> str:
-        return "<" + ", ".join(["i1 true"] * self.width) + ">"
 
     def store(self, value: Lanes, place: Place, index: Sequence[Lanes], guard: Lanes | None) -> None:
         dtype = place.type.dtype
@@ -337,16 +251,6 @@ class Accesses(Values):
         self.label(some, follows=True)
         last = self.let(f"add i64 {self.let(f'ptrtoint ptr {found} to i64')}, {LINE - 1}")
         return self.let(f"inttoptr i64 {self.let(f'and i64 {last}, {-LINE}')} to ptr")
-
-    def give_back(self, block: str) -> None:
-        """Give back what a slot holds, if it holds anything."""
-        held = self.let(f"load ptr, ptr {block}")
-        with self.when(self.let(f"icmp ne ptr {held}, null")):
-            self.line(f"call void {self.callee('room', 'give')}(ptr {self.callee('room', 'state')}, ptr {held}, i64 0)")
-
-    def leave(self, status: int) -> None:
-        """Go where the function gives back what it holds and returns; its status becomes another unless it has one."""
-        raise NotImplementedError
 
 
 def is_on_stack(i: Instruction) -> bool:

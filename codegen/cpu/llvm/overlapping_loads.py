@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.llvm.addresses import Addresses
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, stored, wide
 from pullback.codegen.cpu.llvm.streaming import LINE
 from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
 from pullback.ir.core.types import DType
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Load, Prefetch
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
 MOST_ROWS = 12
 """So many vectors an iteration may hand to the next one."""
@@ -56,7 +54,7 @@ class Row:
 class Rows:
     """The rows of a vector loop; those of its iterations that run without a mask go through ``run``."""
 
-    def __init__(self, e: Emitter, region: Block, addresses: Addresses) -> None:
+    def __init__(self, e: FunctionWriter, region: Block, addresses: Addresses) -> None:
         self.e, self.addresses = e, addresses
         self.current: dict[Row, tuple[str, str]] = {}
         self.of: dict[Instruction, Row] = {}

@@ -11,18 +11,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored
 from pullback.codegen.cpu.llvm.text import NAMELESS, THREADS, Writer, named
 from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, Value, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.ops.kernel.kernel import MOST_PRIVATE, If
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-    from pullback.codegen.cpu.llvm.memory import Place
 
 LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150
 """Functions of so many lines are long; loops over chunks, and what runs on one of several conditions, of so many instructions."""
@@ -47,7 +44,7 @@ class Captures:
             self.names[text, type_] = self.inside.at_entry(f"load {type_}, ptr {at}")
         return self.names[text, type_]
 
-    def block(self, e: Emitter) -> str:
+    def block(self, e: FunctionWriter) -> str:
         """The address of the values, side by side."""
         slot = e.slot(f"[{max(len(self.names), 1)} x i64]")
         for k, (text, type_) in enumerate(self.names):
@@ -55,7 +52,7 @@ class Captures:
         return slot
 
 
-def core_loop(e: Emitter, i: Instruction) -> None:
+def core_loop(e: FunctionWriter, i: Instruction) -> None:
     """A loop over chunks, whose number may be below 1."""
     assert e.width == 1 and e.mask is None
     count = e.env[i.operands[0]].text
@@ -79,7 +76,7 @@ def core_loop(e: Emitter, i: Instruction) -> None:
     e.label(after)
 
 
-def share_out(e: Emitter, function: str, captures: Captures, count: str) -> None:
+def share_out(e: FunctionWriter, function: str, captures: Captures, count: str) -> None:
     """Have threads run a function for so many chunks."""
     context = captures.block(e)
     threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
@@ -87,7 +84,7 @@ def share_out(e: Emitter, function: str, captures: Captures, count: str) -> None
     e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr {function}, ptr {context}, i64 {count})"))
 
 
-def _inline(e: Emitter, i: Instruction) -> None:
+def _inline(e: FunctionWriter, i: Instruction) -> None:
     (region,) = i.regions
     saved = e.env, e.splats, e.places
     e.env, e.splats, e.places = {**e.env, region.parameters[0]: Lanes("0")}, dict(e.splats), dict(e.places)
@@ -95,7 +92,7 @@ def _inline(e: Emitter, i: Instruction) -> None:
     e.env, e.splats, e.places = saved
 
 
-def outlined(e: Emitter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
+def outlined(e: FunctionWriter, i: Instruction, shown: dict[Value, str]) -> tuple[str, Captures]:
     """The function of a loop's body, and what it captures. A long one of several is a module of its own, and so are those that
     are written after it or that wait with one: threads compile these at the same time, and what is left does little but call."""
     inside, captures, body = _written(e, i, shown, (*e.path, i.operands[0]))
@@ -116,7 +113,7 @@ def long_branches(body: Block) -> set[Instruction]:
     return found
 
 
-def run_apart(e: Emitter, i: Instruction) -> None:
+def run_apart(e: FunctionWriter, i: Instruction) -> None:
     """What runs under a condition in the body of a loop over chunks, as a module of its own."""
     inside, captures, body = _written(e, i, {}, e.path)
     callee, context = _module(e, inside, body), captures.block(e)
@@ -124,8 +121,8 @@ def run_apart(e: Emitter, i: Instruction) -> None:
 
 
 def _written(
-    e: Emitter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...]
-) -> tuple[Emitter, Captures, list[str]]:
+    e: FunctionWriter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...]
+) -> tuple[FunctionWriter, Captures, list[str]]:
     """The writer of a function of a region, whose parameter is its number, what it captures, and its lines. ``path``: what has to
     be other than 0 for it to run."""
     inside, captures = begun(e, i, shown, path, f"{e.name}_{len(e.functions)}")
@@ -133,8 +130,8 @@ def _written(
 
 
 def begun(
-    e: Emitter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...], name: str
-) -> tuple[Emitter, Captures]:
+    e: FunctionWriter, i: Instruction, shown: dict[Value, str], path: tuple[Value, ...], name: str
+) -> tuple[FunctionWriter, Captures]:
     """The same before it is written, with all that it captures but native functions."""
     inside = e.inner(name)
     inside.path = path
@@ -164,7 +161,7 @@ def begun(
     return inside, captures
 
 
-def finished(inside: Emitter, i: Instruction) -> list[str]:
+def finished(inside: FunctionWriter, i: Instruction) -> list[str]:
     """The lines of one that was begun."""
     inside.block(i.regions[0])
     inside.end()
@@ -175,7 +172,7 @@ def _heading(name: str) -> str:
     return f"i64 @{name}(ptr noalias %context, i64 %chunk) {{"
 
 
-def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
+def _module(e: FunctionWriter, inside: FunctionWriter, body: list[str]) -> str:
     """Tells of a function as a module; gives what calls it."""
     e.functions.append("")
     name, text = inside.name, module_text(e, inside, body)
@@ -184,25 +181,25 @@ def _module(e: Emitter, inside: Emitter, body: list[str]) -> str:
     return called(e, inside, ("shared", name, text))
 
 
-def module_text(e: Emitter, inside: Emitter, body: list[str]) -> str:
+def module_text(e: FunctionWriter, inside: FunctionWriter, body: list[str]) -> str:
     text = "\n".join([*inside.functions, f"define {_heading(inside.name)}", *body])
     declared = [line for line in sorted(e.declared) if any(word in text for word in _NAME.findall(line)[:1])]
     return "\n".join([*declared, "", text])
 
 
-def called(e: Emitter, inside: Emitter, slot: Slot) -> str:
+def called(e: FunctionWriter, inside: FunctionWriter, slot: Slot) -> str:
     e.reach.meet(slot, inside.path)
     return e.let(f"inttoptr i64 {e.given(*slot)} to ptr")
 
 
-def number_of_threads(e: Emitter) -> str:
+def number_of_threads(e: FunctionWriter) -> str:
     """How many threads loops may run on."""
     table = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
     place = e.let(f"getelementptr i64, ptr {table}, i64 {len(THREADS)}")
     return e.let(f"load atomic i64, ptr {place} monotonic, align 8")
 
 
-def private_place(e: Emitter, i: Instruction) -> Place:
+def private_place(e: FunctionWriter, i: Instruction) -> Place:
     """Memory of the present chunk's, on the stack of its thread; the reference's own where that would be too much."""
     place = e.places[i.operands[0]]
     count = "1"
@@ -212,13 +209,13 @@ def private_place(e: Emitter, i: Instruction) -> Place:
     room = e.at_entry(f"select i1 {fits}, i64 {count}, i64 0")
     own = e.at_entry(f"alloca {stored(place.type.dtype)}, i64 {room}, align 64")
     pointer = e.at_entry(f"select i1 {fits}, ptr {own}, ptr {place.pointer}")
-    return type(place)(pointer, place.type, place.extents, place.strides)
+    return Place(pointer, place.type, place.extents, place.strides)
 
 
 def _captured(captures: Captures, place: Place, pointer: str) -> Place:
     extents = tuple(Lanes(captures.take(x.text, "i64")) for x in place.extents)
     strides = tuple(Lanes(captures.take(x.text, "i64")) for x in place.strides)
-    return type(place)(captures.take(pointer, "ptr"), place.type, extents, strides)
+    return Place(captures.take(pointer, "ptr"), place.type, extents, strides)
 
 
 def _outer_values(i: Instruction) -> dict[Value, None]:
@@ -236,7 +233,7 @@ def _outer_values(i: Instruction) -> dict[Value, None]:
     return {v: None for v in read if v not in inside}
 
 
-def _size(e: Emitter, inside: Emitter, captures: Captures, name: str) -> Lanes:
+def _size(e: FunctionWriter, inside: FunctionWriter, captures: Captures, name: str) -> Lanes:
     return Lanes(captures.take(e.sizes[name].text, "i64") if e.direct else inside.argument("size", int(name[1:])))
 
 
@@ -247,7 +244,7 @@ def _sizes(i: Instruction, outer: Iterable[Value]) -> set[str]:
     return {name for name in named | extents if isinstance(name, str)}
 
 
-def _shown(e: Emitter, i: Instruction) -> dict[Value, str]:
+def _shown(e: FunctionWriter, i: Instruction) -> dict[Value, str]:
     """Copies of the small buffers that a loop's body reads."""
     found = {}
     for value in _outer_values(i):
@@ -266,7 +263,7 @@ def _numbers(t: Any) -> int:
     return math.prod(x for x in t.shape if isinstance(x, int))
 
 
-def _move(e: Emitter, t: Any, source: str, target: str) -> None:
+def _move(e: FunctionWriter, t: Any, source: str, target: str) -> None:
     name = stored(t.dtype)
     for k in range(_numbers(t)):
         origin, place = (e.let(f"getelementptr {name}, ptr {p}, i64 {k}") for p in (source, target))

@@ -8,8 +8,8 @@ last, so that the chain of combinations is one a vector. Where only the total is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, wide
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Instruction, Value, walk
@@ -17,16 +17,13 @@ from pullback.ir.core.types import DType
 from pullback.ir.ops.array.scan import Accumulate
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-
 FIRST = {op.combine: op.first for op in OPS.values() if isinstance(op, Accumulate)}
 
 
 class Scan:
     """One scanned value: ``slot`` holds the combination so far."""
 
-    def __init__(self, e: Emitter, combiner: str, dtype: DType, slot: str) -> None:
+    def __init__(self, e: FunctionWriter, combiner: str, dtype: DType, slot: str) -> None:
         self.e, self.dtype, self.slot = e, dtype, slot
         self.op = OPS[combiner]
         self.first = literal(FIRST[combiner](dtype), dtype)
@@ -58,7 +55,7 @@ class Scan:
 class Total(Scan):
     """A scanned value of which only the total is read: each lane of each of ``parts`` vectors an iteration has its own."""
 
-    def __init__(self, e: Emitter, combiner: str, dtype: DType, slot: str, parts: int) -> None:
+    def __init__(self, e: FunctionWriter, combiner: str, dtype: DType, slot: str, parts: int) -> None:
         super().__init__(e, combiner, dtype, slot)
         self.type = wide(element(dtype), e.width)
         self.none = e.spread(Lanes(self.first, 0), element(dtype), e.width)
@@ -95,7 +92,7 @@ class Total(Scan):
 class Scans:
     """The scanned values of a loop, of ``width`` lanes each."""
 
-    def __init__(self, e: Emitter, i: Instruction, initial: Sequence[Lanes], width: int) -> None:
+    def __init__(self, e: FunctionWriter, i: Instruction, initial: Sequence[Lanes], width: int) -> None:
         names = i.params.get("scan", ())
         self.e, self.i, self.number = e, i, len(names)
         self.dtypes = [v.type.dtype for v in i.results[: self.number]]

@@ -12,7 +12,6 @@ So such a choice is made of the bits: of zero in one instruction, else in three.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, wide
 from pullback.codegen.cpu.llvm.values import Values
@@ -20,11 +19,8 @@ from pullback.codegen.targets import WIDEST, Target
 from pullback.ir.core.op import Op
 from pullback.ir.core.types import DTYPES, DType
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
-
-def met(e: Emitter, op: Op, operands: Sequence[Lanes]) -> Lanes | None:
+def met(e: Values, op: Op, operands: Sequence[Lanes]) -> Lanes | None:
     """Whether positions are equal ("eq"), or not ("ne"), lane by lane; None if their distance does not grow by one each lane."""
     a, b = operands
     if a.step is None or b.step is None or abs(a.step - b.step) != 1:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes, element
-from pullback.codegen.cpu.llvm.memory import ROOM, Place, is_on_stack
+from pullback.codegen.cpu.llvm.memory import ROOM, is_on_stack
 from pullback.codegen.cpu.llvm.text import TIERED, Unwritten
 from pullback.codegen.cpu.loops.reachability import Path
 from pullback.codegen.slots import Slot
@@ -18,9 +19,6 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.functions import Address, Call, CallAt, RowRef
 from pullback.ir.ops.kernel.kernel import Extent, For, If, Load, Local, Prefetch, Store, Sub
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-
 
 @dataclass(frozen=True)
 class _Text:
@@ -30,7 +28,7 @@ class _Text:
     natives: tuple[Slot, ...]
 
 
-def call(e: Emitter, i: Instruction) -> None:
+def call(e: FunctionWriter, i: Instruction) -> None:
     """A call of a shared function; outside vector loops."""
     operands: Sequence[Value] = i.operands
     of_it: Sequence[Slot] = ()
@@ -45,7 +43,7 @@ def call(e: Emitter, i: Instruction) -> None:
     e.line(f"call void {callee}({', '.join(given)}) nounwind")
 
 
-def address(e: Emitter, i: Instruction) -> Lanes:
+def address(e: FunctionWriter, i: Instruction) -> Lanes:
     """Where a shared function is, which is given nothing but its own arguments; with an operand, 0 if that is false."""
     name = i.params["function"]
     made = _made(e, name)
@@ -70,17 +68,17 @@ def _is_call(i: Instruction) -> bool:
     return any(isinstance(k.op, Call) for k in walk(region)) and calls(region)
 
 
-def define(e: Emitter, function: Instruction) -> None:
+def define(e: FunctionWriter, function: Instruction) -> None:
     """A shared function, for what calls it."""
     (e.shared[function.params["function"]],) = function.regions
 
 
-def written(e: Emitter, function: Instruction) -> str:
+def written(e: FunctionWriter, function: Instruction) -> str:
     """The module of a shared function, which may call those that are defined."""
     return str(_made(e, function.params["function"]).text)
 
 
-def _made(e: Emitter, name: str) -> _Text:
+def _made(e: FunctionWriter, name: str) -> _Text:
     region = e.shared[name]
     key = region, name, e.target
     if key not in _TEXTS:
@@ -94,7 +92,7 @@ def _made(e: Emitter, name: str) -> _Text:
     return _TEXTS[key]
 
 
-def natives(e: Emitter, region: Block, path: Path = ()) -> list[tuple[Slot, Path]] | None:
+def natives(e: FunctionWriter, region: Block, path: Path = ()) -> list[tuple[Slot, Path]] | None:
     """The native functions that a region calls, as far as that shows before it is written, and the conditions for it; None if it
     does not. ``path``: what has to be other than 0 for the region to run."""
     found: list[tuple[Slot, Path]] = []
@@ -124,13 +122,13 @@ def is_of_library(i: Instruction) -> bool:
     return i.op.spelling("llvm", dtype.kind).startswith("ufunc:")
 
 
-def _later(e: Emitter, region: Block, given: Sequence[Slot]) -> str:
+def _later(e: FunctionWriter, region: Block, given: Sequence[Slot]) -> str:
     made = _text(e, region)
     assert made.natives == given, f"{e.name} needs {made.natives}"
     return str(made.text)
 
 
-def _text(e: Emitter, region: Block) -> _Text:
+def _text(e: FunctionWriter, region: Block) -> _Text:
     e.kernel_asks = True
     given_natives: dict[Slot, str] = {}
     e.natives_of = lambda *what: given_natives.setdefault(what, f"%n{len(given_natives)}")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import element
 from pullback.codegen.cpu.llvm.library_calls import stored
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import DType
 from pullback.ir.ops.library.sort import ArgsortRow, SettleRow, SortRow
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
-
-def sort_row(e: Emitter, i: Instruction) -> None:
+def sort_row(e: FunctionWriter, i: Instruction) -> None:
     """A call of a sort of NumPy's on a part of a vector: ``int sort(void *first, intp n, void *)``."""
     assert isinstance(i.op, SortRow)
     first, count = (e.env[v].text for v in i.operands[1:])
@@ -23,7 +19,7 @@ def sort_row(e: Emitter, i: Instruction) -> None:
     e.let(f"call i32 {e.callee('sort', i.op.symbol(row.type.dtype))}(ptr {start}, i64 {count}, ptr null)")
 
 
-def argsort_row(e: Emitter, i: Instruction) -> None:
+def argsort_row(e: FunctionWriter, i: Instruction) -> None:
     """A call of an argsort of NumPy's: ``int argsort(void *row, intp *places, intp n, void *)``. It is not stable."""
     assert isinstance(i.op, ArgsortRow)
     row, places = (e.places[v] for v in i.operands)
@@ -32,7 +28,7 @@ def argsort_row(e: Emitter, i: Instruction) -> None:
     _settle_ties(e, row.pointer, places.pointer, count, dtype)
 
 
-def _settle_ties(e: Emitter, row: str, places: str, count: str, dtype: DType) -> None:
+def _settle_ties(e: FunctionWriter, row: str, places: str, count: str, dtype: DType) -> None:
     """Sort the places of each run of equal elements."""
     t = element(dtype)
     e.count += 1
@@ -140,7 +136,7 @@ _SETTLE = """
 {p}done:"""
 
 
-def settle_row(e: Emitter, i: Instruction) -> None:
+def settle_row(e: FunctionWriter, i: Instruction) -> None:
     """Where ranks without their low bits are equal: sort again, by those."""
     assert isinstance(i.op, SettleRow)
     x, packed = (e.places[v] for v in i.operands[:2])

@@ -9,18 +9,14 @@ The function waits for them once, at its end. A kernel with ``prefetch`` of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.llvm.addresses import Addresses
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import stored
 from pullback.ir.core.structure import Block, Function, Value, walk
 from pullback.ir.core.types import DType
 from pullback.ir.ops.kernel.kernel import Load, Store
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-    from pullback.codegen.cpu.llvm.memory import Accesses, Place
 
 LARGE_BYTES = 64 << 20
 """More than the last-level cache of most machines, with room for what the caller has read and written just before."""
@@ -48,7 +44,7 @@ def written_only(kernel: Function) -> frozenset[Value]:
 class Streams:
     """What the second copy of a vector loop does otherwise. ``test``: whether to run it, as an i1; None if there is none."""
 
-    def __init__(self, e: Emitter, region: Block, weight: int, unroll: int, addresses: Addresses) -> None:
+    def __init__(self, e: FunctionWriter, region: Block, weight: int, unroll: int, addresses: Addresses) -> None:
         self.e = e
         self.test: str | None = None
         self.past: set[str] = set()
@@ -130,7 +126,7 @@ class Streams:
             self.e.line(store)
 
 
-def ask_ahead(e: Accesses, pointer: str, step: int = 1) -> None:
+def ask_ahead(e: FunctionWriter, pointer: str, step: int = 1) -> None:
     """Have the line fetched that a loop reads ``AHEAD`` bytes later."""
     later = e.let(f"getelementptr i8, ptr {pointer}, i64 {step * AHEAD}")
     e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])

@@ -8,21 +8,17 @@ a lane. Anything else reads memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import element, literal, mangled, splat, wide
 from pullback.ir.core.structure import Block, Instruction, Value
 from pullback.ir.core.types import F64, DType
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-
 
 LANES, PAIR, LEAST_TABLES = 4, 2, 3
 """Doubles in a register of 32 bytes, in one of 16, and from how many tables on pairs of them are read."""
 
 
-def lookup(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
+def lookup(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
     """The values at the low bits of ``index``, which holds ``width`` integers of the dtype ``of``."""
     register = width * dtype.bytes
     if dtype.is_float and of.bits == dtype.bits >= 32 and register <= e.target.vector_bytes and len(values) * dtype.bytes <= 128:
@@ -48,7 +44,7 @@ def pairs_of(block: Block) -> dict[Value, Sequence[Instruction]]:
     return found
 
 
-def lookup_pair(e: Emitter, index: str, of: DType, tables: Sequence[Sequence[float]]) -> list[str]:
+def lookup_pair(e: FunctionWriter, index: str, of: DType, tables: Sequence[Sequence[float]]) -> list[str]:
     """The values of one or two tables at the low bits of ``index``, which holds four integers."""
     u, row, t = wide(element(of), LANES), wide("double", PAIR), wide("double", LANES)
     pairs = list(zip(*tables, strict=True)) if len(tables) == PAIR else [(v, 0.0) for v in tables[0]]
@@ -67,7 +63,7 @@ def lookup_pair(e: Emitter, index: str, of: DType, tables: Sequence[Sequence[flo
     return [mixed(t, even, odd, k, k + LANES, k + PAIR, k + PAIR + LANES) for k in range(len(tables))]
 
 
-def _table(e: Emitter, t: str, rows: Sequence[str], align: int) -> str:
+def _table(e: FunctionWriter, t: str, rows: Sequence[str], align: int) -> str:
     """The name of a constant array, written once."""
     name = e.constants.setdefault((t, *rows), f"@table{len(e.constants)}.{e.name}")
     elements = ", ".join(f"{t} {row}" for row in rows)
@@ -83,7 +79,7 @@ def _splat(value: int, dtype: DType, width: int) -> str:
     return splat(element(dtype), str(value), width)
 
 
-def _permuted(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
+def _permuted(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
     """One or two registers of 64 bytes."""
     width = 64 // dtype.bytes
     t, u = wide(element(dtype), width), wide(element(of), width)
@@ -94,7 +90,7 @@ def _permuted(e: Emitter, index: str, of: DType, values: Sequence[float], dtype:
     return e.intrinsic(t, f"llvm.x86.avx512.vpermi2var.{suffix}.512", [tables[0], (u, index), tables[1]])
 
 
-def _permuted_by_words(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
+def _permuted_by_words(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
     """One or two registers of 32 bytes for each half of ``values``, permuted by words of 4 bytes."""
     width = 32 // dtype.bytes
     t, u, words = wide(element(dtype), width), wide(element(of), width), "<8 x i32>"
@@ -120,7 +116,7 @@ def _permuted_by_words(e: Emitter, index: str, of: DType, values: Sequence[float
     return found[0]
 
 
-def _read(e: Emitter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
+def _read(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
     name, u = element(dtype), wide(element(of), width)
     table = _table(e, name, [literal(v, dtype) for v in values], dtype.bytes)
     place = e.let(f"and {u} {index}, {_splat(len(values) - 1, of, width)}")

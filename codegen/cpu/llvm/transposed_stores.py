@@ -8,15 +8,12 @@ processors load a part into a vector at more than one port, and move elements ac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, stored, wide
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Instruction, Value
 from pullback.ir.ops.kernel.kernel import Store
-
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
 
 TURNED = 4
 PART = 16
@@ -24,7 +21,7 @@ PART = 16
 
 
 def turned(
-    e: Emitter, some: Sequence[Instruction], made: Mapping[Value, Instruction], number: int = TURNED
+    e: FunctionWriter, some: Sequence[Instruction], made: Mapping[Value, Instruction], number: int = TURNED
 ) -> Sequence[Instruction]:
     """So many instructions of a block, if they are stores of elements side by side, in each lane further on than they reach; else
     none. ``made``: what makes the values of the block."""
@@ -46,7 +43,7 @@ def turned(
     return some if offset.step is not None and offset.step >= number else ()
 
 
-def square(e: Emitter, some: Sequence[Instruction], made: Mapping[Value, Instruction]) -> Sequence[Instruction]:
+def square(e: FunctionWriter, some: Sequence[Instruction], made: Mapping[Value, Instruction]) -> Sequence[Instruction]:
     """Such instructions, as many as there are lanes, if what they store is loaded from lines of memory; else none."""
     loads = [made.get(i.operands[0]) if i.operands else None for i in some]
     if e.width <= TURNED or len(some) < e.width or not all(i is not None and i.op is OPS["load"] for i in loads):
@@ -57,12 +54,12 @@ def square(e: Emitter, some: Sequence[Instruction], made: Mapping[Value, Instruc
     return group if all(_is_line(e, i) for i in loads if i is not None) else ()
 
 
-def _is_line(e: Emitter, load: Instruction) -> bool:
+def _is_line(e: FunctionWriter, load: Instruction) -> bool:
     """Whether a load is of neighbours."""
     return load in e.bases or (e.env[load.operands[-1]].step == 1 and not e.places[load.operands[0]].strides)
 
 
-def store_square(e: Emitter, group: Sequence[Instruction], made: Mapping[Value, Instruction]) -> None:
+def store_square(e: FunctionWriter, group: Sequence[Instruction], made: Mapping[Value, Instruction]) -> None:
     """A square, a part of some lanes at a time."""
     place, width = e.places[group[0].operands[1]], e.width
     dtype = place.type.dtype
@@ -93,7 +90,7 @@ def store_square(e: Emitter, group: Sequence[Instruction], made: Mapping[Value, 
             e.line(f"store {wide(name, width)} {row}, ptr {e.pointers(place, at)}, align {dtype.bytes}")
 
 
-def _joined(e: Emitter, name: str, each: int, parts: Sequence[str]) -> str:
+def _joined(e: FunctionWriter, name: str, each: int, parts: Sequence[str]) -> str:
     """Vectors of so many elements as one."""
     while len(parts) > 1:
         order = ", ".join(f"i32 {n}" for n in range(2 * each))
@@ -104,7 +101,7 @@ def _joined(e: Emitter, name: str, each: int, parts: Sequence[str]) -> str:
     return parts[0]
 
 
-def _turned_parts(e: Emitter, t: str, rows: Sequence[str], width: int) -> list[str]:
+def _turned_parts(e: FunctionWriter, t: str, rows: Sequence[str], width: int) -> list[str]:
     """As many vectors as a part has elements, turned part by part."""
     each = len(rows)
     if each == 2:
@@ -115,14 +112,14 @@ def _turned_parts(e: Emitter, t: str, rows: Sequence[str], width: int) -> list[s
     return [_shuffled(e, t, halves[2 * (k // 2)], halves[2 * (k // 2) + 1], _halves(width, k % 2)) for k in range(each)]
 
 
-def _behind(e: Emitter, value: Value, made: Mapping[Value, Instruction]) -> tuple[Value, int]:
+def _behind(e: FunctionWriter, value: Value, made: Mapping[Value, Instruction]) -> tuple[Value, int]:
     """A value and the number that are added up to another one."""
     i = made.get(value)
     number = e.env[i.operands[1]].literal if i is not None and i.op.name == "add" else None
     return (value, 0) if i is None or number is None else (i.operands[0], number)
 
 
-def store_turned(e: Emitter, group: Sequence[Instruction]) -> None:
+def store_turned(e: FunctionWriter, group: Sequence[Instruction]) -> None:
     """Such stores, a lane at a time."""
     place, width = e.places[group[0].operands[1]], e.width
     dtype = place.type.dtype
@@ -153,6 +150,6 @@ def _halves(width: int, half: int) -> list[int]:
     return [k + 2 * half + n + side for k in range(0, width, TURNED) for side in (0, width) for n in (0, 1)]
 
 
-def _shuffled(e: Emitter, t: str, a: str, b: str, order: Sequence[int]) -> str:
+def _shuffled(e: FunctionWriter, t: str, a: str, b: str, order: Sequence[int]) -> str:
     mask = ", ".join(f"i32 {k}" for k in order)
     return e.let(f"shufflevector {t} {a}, {t} {b}, <{len(order)} x i32> <{mask}>")

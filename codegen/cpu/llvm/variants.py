@@ -9,8 +9,8 @@ form, which only drives them, quickly (``TIERED``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Part
 from pullback.codegen.cpu.llvm.parallel_loops import (
     LONG_LOOP,
     Captures,
@@ -24,6 +24,7 @@ from pullback.codegen.cpu.llvm.parallel_loops import (
 )  # fmt: skip
 from pullback.codegen.cpu.llvm.shared_functions import natives
 from pullback.codegen.cpu.llvm.text import NAMELESS, TIERED, Unwritten
+from pullback.codegen.cpu.loops.reachability import Path, Reach
 from pullback.codegen.slots import Slot
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, Value, walk
@@ -32,18 +33,14 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.functions import Call
 from pullback.ir.ops.kernel.kernel import For, Load, Store
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-    from pullback.codegen.cpu.loops.reachability import Path, Reach
 
-
-def wait(e: Emitter, i: Instruction) -> None:
+def wait(e: FunctionWriter, i: Instruction) -> None:
     """A loop over chunks of a kernel that has several: it is written when all that runs between them is there."""
     e.waiting.append(Waiting(e, i))
     e.lines.append("")
 
 
-def write_waiting(e: Emitter) -> None:
+def write_waiting(e: FunctionWriter) -> None:
     """Write the loops that wait."""
     for waiting in sorted(e.waiting, key=lambda waiting: (not waiting.is_reached(e.reach), -waiting.size)):
         waiting.write(e)
@@ -52,7 +49,7 @@ def write_waiting(e: Emitter) -> None:
 class Waiting:
     """Such a loop, with all that is known where it runs. ``number``: its own among the loops."""
 
-    def __init__(self, e: Emitter, i: Instruction) -> None:
+    def __init__(self, e: FunctionWriter, i: Instruction) -> None:
         self.i, self.line, self.number = i, len(e.lines), len(e.waiting)
         (self.body,) = i.regions
         self.size = sum(1 for _ in walk(self.body))
@@ -67,7 +64,7 @@ class Waiting:
     def is_reached(self, reach: Reach) -> bool:
         return reach.reaches(self.inside)
 
-    def write(self, e: Emitter) -> None:
+    def write(self, e: FunctionWriter) -> None:
         lines, e.lines = e.lines, []
         e.env, e.splats, e.places, e.known, e.path = self.env, self.splats, self.places, self.known, self.path
         needed = self.needed(e)
@@ -75,12 +72,12 @@ class Waiting:
         share_out(e, function, captures, e.env[self.i.operands[0]].text)
         lines[self.line], e.lines = "\n".join(e.lines), lines
 
-    def needed(self, e: Emitter) -> list[tuple[Slot, Path]] | None:
+    def needed(self, e: FunctionWriter) -> list[tuple[Slot, Path]] | None:
         """The native functions that the body needs; None if that does not show, or it is no module of its own, or several."""
         is_module = any(waiting.size >= LONG_LOOP for waiting in e.waiting) and not long_branches(self.body)
         return natives(e, self.body, self.inside) if is_module else None
 
-    def form(self, e: Emitter, needed: Sequence[tuple[Slot, Path]]) -> tuple[str, Captures]:
+    def form(self, e: FunctionWriter, needed: Sequence[tuple[Slot, Path]]) -> tuple[str, Captures]:
         """What calls the module of the body, and what it captures, which are all of these native functions."""
         name = f"form{self.number}" if e.name.startswith(NAMELESS) else f"{e.name}_form{self.number}"
         inside, captures = begun(e, self.i, {}, self.inside, name)
@@ -106,20 +103,6 @@ class Waiting:
             if what[0] == "shared":
                 e.reach.meet(what, path)
         return called(e, inside, ("shared", name, text)), captures
-
-
-class Part:
-    """A loop of a form's own work as a module. ``path``: what has to be other than 0 for the form to run."""
-
-    def __init__(self, name: str, path: Path, form: Unwritten) -> None:
-        self.name, self.path, self._form = name, path, form
-        self.written = ""
-        self.slot: Slot = ("shared", name, Unwritten(self._text))
-
-    def _text(self) -> str:
-        if not self.written:
-            str(self._form)
-        return self.written
 
 
 def own_work(body: Block) -> Sequence[Instruction]:
@@ -164,7 +147,7 @@ def _is_one_vector(i: Instruction, made: Mapping[Value, Instruction]) -> bool:
     return count is not None and isinstance(count.op, Constant) and count.params["value"] == i.params.get("multiple")
 
 
-def run_part(e: Emitter, i: Instruction) -> None:
+def run_part(e: FunctionWriter, i: Instruction) -> None:
     """Call a loop of a form's own work."""
     part = e.parts[i]
     alone = Instruction(OPS["if"], (), (), {}, (Block((), (i,), ()),), i.loc)

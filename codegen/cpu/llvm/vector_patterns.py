@@ -9,21 +9,15 @@ divided by one. What is loaded there is a part of a vector, of which each lane t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pullback.codegen.cpu.llvm.addresses import lowest
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes, mangled, stored, wide
 from pullback.ir.core.structure import Instruction
 from pullback.ir.ops.kernel.kernel import Store
 
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.memory import Accesses, Place
-if TYPE_CHECKING:
-    from pullback.codegen.cpu.llvm.kernel import Emitter
-    from pullback.codegen.cpu.llvm.memory import Accesses, Place
 
-
-def load_backwards(e: Accesses, place: Place, offset: Lanes, mask: str | None, is_guarded: bool) -> str:
+def load_backwards(e: FunctionWriter, place: Place, offset: Lanes, mask: str | None, is_guarded: bool) -> str:
     """A vector whose first lane is the element at an offset, the others those before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, first = wide(name, e.width), lowest(e, offset)
@@ -40,7 +34,7 @@ def load_backwards(e: Accesses, place: Place, offset: Lanes, mask: str | None, i
     return _turned(e, e.intrinsic(t, f"llvm.masked.load.{mangled(name, e.width)}.p0", given), t)
 
 
-def store_backwards(e: Accesses, text: str, place: Place, offset: Lanes, mask: str | None) -> None:
+def store_backwards(e: FunctionWriter, text: str, place: Place, offset: Lanes, mask: str | None) -> None:
     """Write the first lane at an offset, the others before it."""
     name, align = stored(place.type.dtype), place.type.dtype.bytes
     t, c = wide(name, e.width), wide("i1", e.width)
@@ -54,12 +48,12 @@ def store_backwards(e: Accesses, text: str, place: Place, offset: Lanes, mask: s
     e.intrinsic("void", f"llvm.masked.store.{mangled(name, e.width)}.p0", given)
 
 
-def _turned(e: Accesses, text: str, t: str) -> str:
+def _turned(e: FunctionWriter, text: str, t: str) -> str:
     lanes = ", ".join(f"i32 {k}" for k in reversed(range(e.width)))
     return e.let(f"shufflevector {t} {text}, {t} poison, <{e.width} x i32> <{lanes}>")
 
 
-def every_other(e: Accesses, place: Place, offset: Lanes, t: str) -> str:
+def every_other(e: FunctionWriter, place: Place, offset: Lanes, t: str) -> str:
     """A vector of elements two places apart, from two vectors that begin with the first of them and end with the last."""
     dtype, width = place.type.dtype, e.width
     starts = (Lanes(offset.text), e.add(Lanes(offset.text), Lanes(str(width - 1))))
@@ -72,7 +66,7 @@ def is_part(place: Place, index: Sequence[Lanes]) -> bool:
     return place.extents[-1:] == (Lanes("2"),) and len(index) > 1 and index[-1].literal in (0, 1)
 
 
-def part(e: Accesses, place: Place, index: Sequence[Lanes], t: str, mask: str | None) -> str:
+def part(e: FunctionWriter, place: Place, index: Sequence[Lanes], t: str, mask: str | None) -> str:
     """A vector of one of both places, in the lanes of the mask. The loads are those of the other place, so that whoever reads
     both loads once."""
     dtype, width, which = place.type.dtype, e.width, index[-1].literal or 0
@@ -91,13 +85,13 @@ def part(e: Accesses, place: Place, index: Sequence[Lanes], t: str, mask: str | 
     return _shuffled(e, parts, [2 * k + which for k in range(width)], t)
 
 
-def _shuffled(e: Accesses, parts: Sequence[str], order: Sequence[int], t: str) -> str:
+def _shuffled(e: FunctionWriter, parts: Sequence[str], order: Sequence[int], t: str) -> str:
     """Elements of two vectors."""
     mask = ", ".join(f"i32 {k}" for k in order)
     return e.let(f"shufflevector {t} {parts[0]}, {t} {parts[1]}, <{len(order)} x i32> <{mask}>")
 
 
-def are_pair(e: Emitter, i: Instruction, after: Instruction) -> bool:
+def are_pair(e: FunctionWriter, i: Instruction, after: Instruction) -> bool:
     """Whether two stores of a full vector fill the two places of a last axis."""
     if e.width == 1 or e.mask is not None or not isinstance(i.op, Store) or after.op is not i.op or i.op.masked:
         return False
@@ -110,7 +104,7 @@ def are_pair(e: Emitter, i: Instruction, after: Instruction) -> bool:
     return ends == (0, 1) and not place.strides and not place.type.dtype.is_bool and _step_of(e, place, at) == 2
 
 
-def _step_of(e: Emitter, place: Place, index: Sequence[Lanes]) -> int | None:
+def _step_of(e: FunctionWriter, place: Place, index: Sequence[Lanes]) -> int | None:
     """How far apart the elements of neighbouring lanes are, where only the axis before the last moves."""
     *outer, inner, last = index if len(index) > 1 else (*index, Lanes("0"), Lanes("0"))
     if any(not i.is_scalar for i in (*outer, last)) or inner.step is None:
@@ -118,7 +112,7 @@ def _step_of(e: Emitter, place: Place, index: Sequence[Lanes]) -> int | None:
     return inner.step * (place.extents[-1].literal or 0)
 
 
-def store_pair(e: Emitter, i: Instruction, after: Instruction) -> None:
+def store_pair(e: FunctionWriter, i: Instruction, after: Instruction) -> None:
     """Two stores as two stretches of memory."""
     place, width = e.places[i.operands[1]], e.width
     dtype = place.type.dtype
@@ -132,7 +126,7 @@ def store_pair(e: Emitter, i: Instruction, after: Instruction) -> None:
         e.line(f"store {t} {text}, ptr {pointer}, align {dtype.bytes}")
 
 
-def of_each(e: Emitter, i: Instruction, operands: Sequence[Lanes]) -> Lanes | None:
+def of_each(e: FunctionWriter, i: Instruction, operands: Sequence[Lanes]) -> Lanes | None:
     """Such a position; None for other values. Vectors begin at multiples of their width."""
     if e.width == 1 or e.index is None or i.operands[0] is not e.index:
         return None
@@ -147,7 +141,7 @@ def of_each(e: Emitter, i: Instruction, operands: Sequence[Lanes]) -> Lanes | No
     return None
 
 
-def load_each(e: Accesses, place: Place, offset: Lanes, t: str) -> str:
+def load_each(e: FunctionWriter, place: Place, offset: Lanes, t: str) -> str:
     """The elements at such positions."""
     name, count = stored(place.type.dtype), max(offset.each) + 1
     part = f"<{count} x {name}>"
