@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.cuda.emit import Emitted, emit
+from pullback.codegen.cuda.schedule.schedule import schedule
 from pullback.codegen.cuda.source.launch import Launch
 from pullback.codegen.fuse.fuse import fuse
 from pullback.codegen.lower.lower import lower
@@ -72,7 +72,7 @@ def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, 
     optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
     module = lower(fuse(optimised, "cuda"), [*layouts, *constants] if layouts else (), "cuda")
     program, *kernels = module.functions
-    module = Module((program, *(schedule(k, "cuda") for k in kernels)))
+    module = Module((program, *(schedule(k) for k in kernels)))
     verify_module(module)
     return module, found
 

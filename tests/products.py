@@ -128,7 +128,7 @@ def compiled_product(text: str, machine: str) -> Compiled:
     """The kernel of a text, scheduled and compiled for a machine of ``MACHINES``."""
     target = MACHINES[machine]
     (kernel,) = checked(parse_module(text)).functions
-    scheduled = schedule(kernel, "cpu", target.cpu, target)
+    scheduled = schedule(kernel, target.cpu, target)
     checked(Module((scheduled,)))
     emitted = emit(scheduled, "k", target)
     return Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, scheduled)

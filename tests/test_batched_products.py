@@ -145,7 +145,7 @@ def test_small_products_share_a_function_wherever_the_batch_is() -> None:
 
     def lanes(*words: str) -> list[str]:
         (kernel,) = parse_module(batch_text("f64", words)).functions  # type: ignore[arg-type]
-        scheduled = schedule(kernel, "cpu", "", machine)
+        scheduled = schedule(kernel, "", machine)
         found = [i.params["function"] for i in scheduled.instructions if i.op.name == "shared"]
         return [name for name in found if name.startswith("lanes")]
 

@@ -81,7 +81,7 @@ def test_functions_that_kernels_share_pack_operands(turned: tuple[bool, bool]) -
     plain = text_of("f64", turned)
     conjugate = plain.replace("    yield %2, %3\n", "    %4: f64[] = neg %3\n    yield %2, %4\n")
     for text, packs in ((plain, {left, right}), (conjugate, {left})):
-        found = schedule(parse_function(text), "cpu", "", Target(64))
+        found = schedule(parse_function(text), "", Target(64))
         names = {i.params["function"] for i in found.instructions if i.op is OPS["shared"]}
         assert names == {"tile_c128_6x16", *packs}
 

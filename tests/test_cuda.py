@@ -14,8 +14,8 @@ from cuda_program import Make, expected, run_program, scheduled
 from cuda_targets import on_each
 from test_semantics import VALUES
 
-from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.cuda.emit import emit, emit_all
+from pullback.codegen.cuda.schedule.schedule import schedule
 from pullback.codegen.cuda.source.launch import MOST_BLOCKS
 from pullback.codegen.cuda.source.names import HALF, Names
 from pullback.codegen.cuda.source.scalar_ops import OF_BITS
@@ -345,7 +345,7 @@ def test_the_promised_semantics(machine: Make) -> None:
 
 
 def kernel(text: str) -> Function:
-    return schedule(parse_function(f"pullback-ir 1\nkernel {text}"), "cuda")
+    return schedule(parse_function(f"pullback-ir 1\nkernel {text}"))
 
 
 def maps(function: Function) -> list[str]:

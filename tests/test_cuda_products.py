@@ -17,8 +17,8 @@ from golden import assert_same
 from targets import assert_close, checked
 
 import pullback as pb
-from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.cuda.emit import emit
+from pullback.codegen.cuda.schedule.schedule import schedule
 from pullback.codegen.cuda.source import launch as cuda_launch
 from pullback.codegen.fuse import matmul_fusion as carrying
 from pullback.ir import Module
@@ -43,7 +43,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
 def run_module(machine: Make, module: Module, arguments: list[Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
     """What a program with its kernels gives through CUDA C."""
     program, *kernels = module.functions
-    scheduled = checked(Module((program, *(schedule(kernel, "cuda") for kernel in kernels))))
+    scheduled = checked(Module((program, *(schedule(kernel) for kernel in kernels))))
     running = CudaProgram(dict(sizes), scheduled, machine)
     env = dict(zip(program.parameters, arguments, strict=True))
     running.block(program.body, env)
@@ -53,7 +53,7 @@ def run_module(machine: Make, module: Module, arguments: list[Any], sizes: Mappi
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_text_is_the_expected_one(path: Path, bless: bool) -> None:
     golden = path.with_suffix(".cu")
-    found = "\n".join(emit(schedule(kernel, "cuda"), kernel.name).body for kernel in parse_module(path.read_text()).functions[1:])
+    found = "\n".join(emit(schedule(kernel), kernel.name).body for kernel in parse_module(path.read_text()).functions[1:])
     if bless:
         golden.write_text(found)
     assert found == golden.read_text()
@@ -228,7 +228,7 @@ UNKNOWN = """kernel k(%x: &f64[s0,s1], %count: &i64[], %out: &f64[s0,s0]) -> () 
 
 def test_a_product_of_unknown_size_is_a_loop() -> None:
     """The host could not say how many tiles there are."""
-    text = emit(schedule(parse_function("pullback-ir 1\n\n" + UNKNOWN), "cuda"), "k").text
+    text = emit(schedule(parse_function("pullback-ir 1\n\n" + UNKNOWN)), "k").text
     assert "pb_product" not in text
     assert "for (" in text
 

@@ -20,8 +20,8 @@ from test_cuda_programs import WITHOUT_CUDA, compiled
 
 from benchmarks.case import Case
 from benchmarks.cases import CASES
-from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.cuda.emit import emit_all
+from pullback.codegen.cuda.schedule.schedule import schedule
 from pullback.codegen.cuda.source import graph_loops as cuda_turns
 from pullback.ir import Function
 from pullback.ir.text import parse_module
@@ -129,7 +129,7 @@ def test_hot_kernels_spill_nothing(name: str, dtype: str, bless: bool) -> None:
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_spill_nothing(name: str, bless: bool) -> None:
     module = parse_module(product_forms.text(*name.split("-")))
-    assert not spilled(check(f"product_{name}", rows_of([schedule(kernel, "cuda") for kernel in module.functions[1:]]), bless))
+    assert not spilled(check(f"product_{name}", rows_of([schedule(kernel) for kernel in module.functions[1:]]), bless))
 
 
 @pytest.mark.long

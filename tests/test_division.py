@@ -289,13 +289,13 @@ def test_divisions_count_in_phases_of_slow_dividers() -> None:
     text = KERNEL.format(t="f64", what="add %a, %b", root="").replace("%c:", "%c0:")
     text = text.replace("    store %c,", "\n".join([*lines, "    store %c129,"]))
     function = parse_module(text).functions[0]
-    cut = {cpu: [i.op.name for i in walk(schedule(function, "cpu", cpu).body)].count("for") for cpu in ("", "znver5", CPU)}
+    cut = {cpu: [i.op.name for i in walk(schedule(function, cpu).body)].count("for") for cpu in ("", "znver5", CPU)}
     assert 1 < cut[""] == cut["znver5"] < cut[CPU]
     x, y = np.random.default_rng(5).uniform(1, 2, (2, 1001))
     found = []
     for cpu in ("znver5", CPU):
         out = np.empty_like(x)
-        address = engine().load(emit(schedule(function, "cpu", cpu), "k", Target(64, cpu=cpu)).text, symbols=["k"])["k"]
+        address = engine().load(emit(schedule(function, cpu), "k", Target(64, cpu=cpu)).text, symbols=["k"])["k"]
         slots = np.array([x.ctypes.data, y.ctypes.data, out.ctypes.data, x.size], np.int64)
         assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
         found.append(out)

@@ -34,7 +34,7 @@ def scheduled(name: str, width: int) -> Function:
     """The kernel of a batch of products."""
     module = parse_module(pb.jit(lambda x, w, b: product(name, x, w, b)).stages(*arguments((3, 40, 30, 50), "f8"))["lower"])
     (kernel,) = (f for f in module.functions if f.kind == "kernel")
-    return schedule(kernel, "cpu", "", Target(width, True))
+    return schedule(kernel, "", Target(width, True))
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])

@@ -73,7 +73,7 @@ def test_loads_stay_before_stores() -> None:
 
 def test_meaning_stays() -> None:
     function = kernel(chain())
-    cut = schedule(function, "cpu", CPU)
+    cut = schedule(function, CPU)
     assert CPU in PROCESSORS
     ways = []
     for k in (schedule(function), cut):

@@ -108,7 +108,7 @@ def test_kernels_become_objects(platform: str) -> None:
 def test_products_become_objects(platform: str) -> None:
     host = HOSTS[platform]
     texts = [product_text(dtype, turned) for dtype in ("f32", "f64") for turned in ((False, False), (True, True))]
-    become_objects([schedule(parse_module(text).functions[0], "cpu", host.core, host.target) for text in texts], host)
+    become_objects([schedule(parse_module(text).functions[0], host.core, host.target) for text in texts], host)
 
 
 def test_each_of_some_kernels_is_in_a_share() -> None:

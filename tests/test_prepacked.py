@@ -76,7 +76,7 @@ def kernels_for(dtype: str, machine: str, is_turned: bool) -> tuple[Prepacked, C
     (plain,) = parse_module(GEMM.replace("f64", dtype)).functions
     made = []
     for kernel in (of.pack("k", is_turned), of.multiply("k", plain, 3)):
-        emitted = emit(schedule(kernel, "cpu", target.cpu, target), "k", target)
+        emitted = emit(schedule(kernel, target.cpu, target), "k", target)
         made.append(Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel))
     return of, *made
 

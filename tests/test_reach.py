@@ -161,7 +161,7 @@ def test_the_longest_loop_is_written_first(name: str) -> None:
     module = pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f8"))["lower"]
     told: dict[str, None] = {}
     for kernel in (f for f in parse_module(module).functions if f.kind == "kernel"):
-        emit(schedule(kernel, "cpu", "", Target(64, True)), "", Target(64, True), lambda slot: told.setdefault(str(slot[2])))
+        emit(schedule(kernel, "", Target(64, True)), "", Target(64, True), lambda slot: told.setdefault(str(slot[2])))
     lines = [text.count("\n") for text in told if "ptr noalias %context" in text]
     assert len(lines) > 1
     assert lines[0] == max(lines)
@@ -181,7 +181,7 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
     forms = 0
     for i in module.functions[0].instructions:
         if i.op is launch:
-            kernel = schedule(kernels[i.params["kernel"]], "cpu", "", Target(64, True))
+            kernel = schedule(kernels[i.params["kernel"]], "", Target(64, True))
             reached = functools.partial(reaches, i, sizes={})
             first, every = list[Slot](), list[Slot]()
             emitted = emit(kernel, "", Target(64, True), first.append, reached)
@@ -220,7 +220,7 @@ def test_steps_never_contradict_the_kernel(name: str, width: int) -> None:
     module = pb.jit(FUNCTIONS[name]).stages(*arguments((3, 40, 30, 50), "f4"))["lower"]
     kernels = [f for f in parse_module(module).functions if f.kind == "kernel"]
     rng, met = np.random.default_rng(width), set()
-    for kernel in (schedule(k, "cpu", "", Target(width, True)) for k in kernels):
+    for kernel in (schedule(k, "", Target(width, True)) for k in kernels):
         reach, names = Reach(kernel.body), sorted({e for v in kernel.parameters for e in v.type.shape if isinstance(e, str)})
         asked = {i.operands[0]: reach.steps([(i.operands[0],)]) for i in kernel.instructions if isinstance(i.op, If | For)}
         drawn = rng.integers(0, 300, (200, len(names)))

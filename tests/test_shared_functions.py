@@ -104,7 +104,7 @@ def test_interpreted_and_compiled(text: str, number: int) -> None:
     out = np.zeros_like(x)
     assert interpret(kernel, x, out, sizes={"s0": 3, "s1": 4}) == 0
     np.testing.assert_array_equal(out, expected(x))
-    emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
+    emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
     made = Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel)
     assert len(shared_with(emitted)) == number and "sum_rows" not in emitted.text
     out[...] = 0
@@ -136,7 +136,7 @@ OF_ANY_ORDER = ("add_parts", "few_rows")
 def functions_of(text: str, target: Target = WIDE) -> set[str]:
     """The functions that the kernel of a product shares, by name."""
     (kernel,) = parse_module(text).functions
-    emitted = emit(schedule(kernel, "cpu", "", target), "k", target)
+    emitted = emit(schedule(kernel, "", target), "k", target)
     found = [str(slot[1]).partition("_f32") for slot in emitted.slots if slot[0] == "shared"]
     return {name if name in ("tile", "narrow", *OF_ANY_ORDER) else f"{name} {order[1:]}".strip() for name, _, order in found}
 
@@ -171,7 +171,7 @@ def test_what_is_around_does_not_keep_operands_from_being_shared() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_kernels_of_plain_products_are_small(dtype: str) -> None:
     (kernel,) = parse_module(product_text(dtype)).functions
-    emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
+    emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
     assert "fma" not in emitted.text and emitted.text.count("\n") < 600
     assert all(text.count("\n") < 1000 for text in shared_with(emitted))
 
@@ -204,8 +204,8 @@ LOOP = """  for %n {apart=true} (%i: i64[]) {
 def test_kernels_that_call_others_are_brief() -> None:
     (plain,) = parse_module(product_text("f32")).functions
     (other,) = parse_module(product_text("f32").replace(*BIAS)).functions
-    assert is_brief(emit(schedule(plain, "cpu", "", WIDE), "k", WIDE).text)
-    assert not is_brief(emit(schedule(other, "cpu", "", WIDE), "k", WIDE).text)
+    assert is_brief(emit(schedule(plain, "", WIDE), "k", WIDE).text)
+    assert not is_brief(emit(schedule(other, "", WIDE), "k", WIDE).text)
 
 
 def test_long_loops_of_several_are_modules_of_their_own() -> None:
@@ -214,7 +214,7 @@ def test_long_loops_of_several_are_modules_of_their_own() -> None:
         text = SUMS.replace("LOOPS", "\n".join([LOOP] * number))
         (kernel,) = verify_module(parse_module(text)).functions
         told: list[Any] = []
-        emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE, told.append)
+        emitted = emit(schedule(kernel, "", WIDE), "k", WIDE, told.append)
         assert list(dict.fromkeys(str(slot[2]) for slot in told)) == shared_with(emitted)
         own = [slot[1] for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("k_")]
         assert own == ([] if number == 1 else ["k_0", "k_1"]) and is_brief(emitted.text) == (number > 1)
@@ -235,7 +235,7 @@ def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
         loop = f"  %half: i64[] = const {{value=35}}\n  for %n {{apart=true}} (%i: i64[]) {{\n{conditions}{ways}    yield\n  }}"
         text = SUMS.replace("LOOPS", loop)
         (kernel,) = verify_module(parse_module(text)).functions
-        emitted = emit(schedule(kernel, "cpu", "", WIDE), "k", WIDE)
+        emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
         assert [slot[1] for slot in emitted.slots if slot[0] == "shared"] == own
         made, out = compiled_product(text, "AVX-512"), np.zeros_like(x)
         assert made([x, out], [70, 100]) == 0
@@ -247,7 +247,7 @@ def test_tiles_of_high_panels_have_a_lower_one() -> None:
     (kernel,) = parse_module(product_text("f64")).functions
     for vector_bytes, tiles in ((64, ["12x16", "12x16_low8"]), (32, ["12x8", "12x8_low4", "12x8_low8"])):
         machine = Target(vector_bytes, True)
-        slots = emit(schedule(kernel, "cpu", "", machine), "k", machine).slots
+        slots = emit(schedule(kernel, "", machine), "k", machine).slots
         found = sorted(slot[1] for slot in slots if slot[0] == "shared" and slot[1].startswith("tile"))
         assert found == [f"tile_f64_{tile}" for tile in tiles]
 
@@ -256,7 +256,7 @@ def test_tiles_of_high_panels_have_a_lower_one() -> None:
 def test_a_lower_tile_is_compiled_where_it_saves_much(vector_bytes: int) -> None:
     (kernel,) = parse_module(product_text("f64")).functions
     machine = Target(vector_bytes, True)
-    slots = emit(schedule(kernel, "cpu", "", machine), "k", machine).slots
+    slots = emit(schedule(kernel, "", machine), "k", machine).slots
     reached = {}
     for rows in (400, 401, 800, 801):
         sizes = {"s0": rows, "s1": 500, "s2": 500}
@@ -307,7 +307,7 @@ def test_a_second_kernel_compiles_no_tile() -> None:
     np.testing.assert_allclose(pb.jit(np.matmul)(x, x), x @ x, atol=1e-12)
     engine = default_engine()
     (kernel,) = parse_module(product_text("f64", (True, False))).functions
-    scheduled = schedule(kernel, "cpu", engine.host().target.cpu, engine.host().target)
+    scheduled = schedule(kernel, engine.host().target.cpu, engine.host().target)
     texts = shared_with(emit_kernel(scheduled))
     assert any(engine.where(text) for text in texts) == has_choice(engine.host().target)
 
@@ -327,7 +327,7 @@ def test_loops_around_show_what_is_written() -> None:
     text = product_text("f64").replace("  product ", "  for %m {map=serial, ordered=true} (%z: i64[]) {\n  product ", 1)
     text = text.replace("  return\n", "  yield\n  }\n  return\n")
     (kernel,) = verify_module(parse_module(text)).functions
-    found = schedule(kernel, "cpu", "", WIDE)
+    found = schedule(kernel, "", WIDE)
     calls = [i for i in walk(found.body) if i.op.name in ("call", "address")]
     assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "tile", "tile", "pack_right"]
     calls = [i for i in walk(found.body) if isinstance(i.op, Call)]
@@ -361,6 +361,6 @@ def test_wide_products_of_a_batch_store_their_sums_first(monkeypatch: pytest.Mon
 def test_functions_are_told_of_while_products_are_spelled() -> None:
     (kernel,) = parse_module(product_text("f32")).functions
     texts: list[str] = []
-    scheduled = schedule(kernel, "cpu", "", WIDE, ahead(WIDE, texts.append, lambda steps: True))
+    scheduled = schedule(kernel, "", WIDE, ahead(WIDE, texts.append, lambda steps: True))
     assert set(texts) == set(shared_with(emit(scheduled, "k", WIDE)))
-    assert print_module(Module((scheduled,))) == print_module(Module((schedule(kernel, "cpu", "", WIDE),)))
+    assert print_module(Module((scheduled,))) == print_module(Module((schedule(kernel, "", WIDE),)))

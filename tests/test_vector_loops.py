@@ -174,7 +174,7 @@ def test_sums_of_loops_that_are_known_to_be_short_have_one_tier(machine: str) ->
         text = ROWS.replace("MOST", "" if number is None else f", most={number}")
         target = MACHINES[machine]
         (kernel,) = verify_module(parse_module(text)).functions
-        assert ("tier" in emit(schedule(kernel, "cpu", target.cpu, target), "k", target).text) == tiers
+        assert ("tier" in emit(schedule(kernel, target.cpu, target), "k", target).text) == tiers
         made = compiled_product(text, machine)
         for n in (0, 1, 7, 33, most):
             x, out = dyadic(rng, ArrayType(DTYPES["f64"], (5, n))), np.full(5, np.nan)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pullback.codegen.cpu.matmul import library_or_generated as own_products
     from pullback.codegen.cpu.matmul.prepack import prepack as prepacked
     from pullback.codegen.cuda import emit as cuda
+    from pullback.codegen.cuda.schedule import schedule as cuda_schedule
     from pullback.codegen.fuse import fuse
     from pullback.codegen.fuse import matmul_fusion as carrying
     from pullback.codegen.lower import lower
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from pullback.runtime.cuda.program import executable as cuda_program
 else:
     cuda, fuse = later("pullback.codegen.cuda.emit"), later("pullback.codegen.fuse.fuse")
+    cuda_schedule = later("pullback.codegen.cuda.schedule.schedule")
     lower, schedule = later("pullback.codegen.lower.lower"), later("pullback.codegen.cpu.schedule")
     own_products = later("pullback.codegen.cpu.matmul.library_or_generated")
     carrying = later("pullback.codegen.fuse.matmul_fusion")
@@ -341,9 +343,9 @@ def scheduled_kernel(
 ) -> Function:
     """A kernel scheduled for a device; if that is the CPU, for a machine, this one by default. ``told``: see ``schedule``."""
     if device != "cpu":
-        return schedule.schedule(kernel, device)
+        return cuda_schedule.schedule(kernel)
     machine = machine or default_engine().host().target
-    return schedule.schedule(kernel, device, machine.cpu, machine, told)
+    return schedule.schedule(kernel, machine.cpu, machine, told)
 
 
 def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:

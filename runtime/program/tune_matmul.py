@@ -139,5 +139,5 @@ def _kernel(dtype: str) -> tuple[int, tuple[tuple[Any, ...], ...]]:
   gemm %x, %y, %out {{ta=false, tb=false}}
   return
 }}"""
-    emitted = emit_kernel(schedule(owned(parse_function(text), target, ways=True), "cpu", target.cpu, target))
+    emitted = emit_kernel(schedule(owned(parse_function(text), target, ways=True), target.cpu, target))
     return default_engine().load(emitted.text, symbols=[emitted.name])[emitted.name], emitted.slots
