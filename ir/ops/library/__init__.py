@@ -1,1 +1,5 @@
-"""Ops done by BLAS, LAPACK, pocketfft, NumPy sorts."""
+"""Ops that libraries do: BLAS, LAPACK, pocketfft, NumPy's sorts."""
+
+from pullback.ir.ops.library import family, fourier, lapack, routines, sort
+
+__all__ = ["family", "fourier", "lapack", "routines", "sort"]

@@ -1,1 +1,39 @@
-"""Numpy, a topic a file."""
+"""NumPy's functions and methods on traced arrays, a topic a file. Importing it registers them."""
+
+from pullback.tracer.functions.numpy import (
+    assignment,
+    bits,
+    calculus,
+    creation,
+    dtype_views,
+    einsum,
+    elementwise,
+    fft,
+    histograms,
+    index_tricks,
+    indexing,
+    insert_delete,
+    joining,
+    linalg,
+    masks,
+    nan_functions,
+    nditer,
+    pad,
+    polynomials,
+    products,
+    put,
+    quantiles,
+    reductions,
+    searchsorted,
+    selection,
+    shape,
+    sorting,
+    ufunc_methods,
+    vectorize,
+)
+
+__all__ = [
+    "assignment", "bits", "calculus", "creation", "dtype_views", "einsum", "elementwise", "fft", "histograms", "index_tricks",
+    "indexing", "insert_delete", "joining", "linalg", "masks", "nan_functions", "nditer", "pad", "polynomials", "products", "put",
+    "quantiles", "reductions", "searchsorted", "selection", "shape", "sorting", "ufunc_methods", "vectorize",
+]  # fmt: skip

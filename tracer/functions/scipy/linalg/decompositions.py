@@ -14,9 +14,9 @@ from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import refuse, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, expand, full
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy import linalg
-from pullback.tracer.functions.numpy import linalg_decompositions as spectral
-from pullback.tracer.functions.numpy.linalg import adjoint, conjugate
+from pullback.tracer.functions.numpy.linalg import decompositions as spectral
+from pullback.tracer.functions.numpy.linalg import solve as linalg
+from pullback.tracer.functions.numpy.linalg.solve import adjoint, conjugate
 from pullback.tracer.functions.scipy.linalg.arguments import alike, finite, of_lapack, rectangle, scipy_twin, square_matrix
 from pullback.tracer.user_code.errors import TraceError
 

@@ -11,8 +11,8 @@ from numpy.linalg import LinAlgError
 from pullback.tracer.arrays.arguments import refuse, reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy import linalg
-from pullback.tracer.functions.numpy import linalg_decompositions as spectral
+from pullback.tracer.functions.numpy.linalg import decompositions as spectral
+from pullback.tracer.functions.numpy.linalg import solve as linalg
 from pullback.tracer.functions.numpy.products import strong
 from pullback.tracer.functions.scipy.linalg.arguments import alike, finite, for_schur, of_lapack, scipy_twin
 

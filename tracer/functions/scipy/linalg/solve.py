@@ -16,9 +16,9 @@ from pullback.tracer.arrays.arguments import positions, reshaped, xp
 from pullback.tracer.arrays.make import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full, promote
 from pullback.tracer.arrays.python_scalars import weak
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy import linalg
-from pullback.tracer.functions.numpy.linalg_decompositions import form_of
-from pullback.tracer.functions.numpy.norms import euclidean, norm
+from pullback.tracer.functions.numpy.linalg import solve as linalg
+from pullback.tracer.functions.numpy.linalg.decompositions import form_of
+from pullback.tracer.functions.numpy.linalg.norms import euclidean, norm
 from pullback.tracer.functions.scipy.linalg.arguments import (
     finite,
     fits,

@@ -12,7 +12,7 @@ from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, broadcast_shapes, broadcast_to, emit, expand, full, promote
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy.linalg import conjugate
+from pullback.tracer.functions.numpy.linalg.solve import conjugate
 from pullback.tracer.functions.numpy.products import strong
 from pullback.tracer.functions.scipy.linalg.arguments import scipy_twin
 

@@ -11,8 +11,8 @@ from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, promote
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy import linalg
-from pullback.tracer.functions.numpy.linalg import adjoint, conjugate
+from pullback.tracer.functions.numpy.linalg import solve as linalg
+from pullback.tracer.functions.numpy.linalg.solve import adjoint, conjugate
 from pullback.tracer.functions.scipy.linalg.arguments import (
     alike,
     finite,

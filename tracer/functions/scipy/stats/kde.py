@@ -12,7 +12,7 @@ import numpy as np
 from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.replacements import kind_twin, twin_of
-from pullback.tracer.functions.numpy.linalg import diagonal, lower_factor, triangular
+from pullback.tracer.functions.numpy.linalg.solve import diagonal, lower_factor, triangular
 from pullback.tracer.functions.numpy.reductions import logsumexp
 from pullback.tracer.user_code.errors import TraceError
 

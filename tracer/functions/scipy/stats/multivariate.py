@@ -17,7 +17,7 @@ from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit
 from pullback.tracer.arrays.replacements import kind_twin, takes_traced
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy.linalg import diagonal, lower_factor, triangular
+from pullback.tracer.functions.numpy.linalg.solve import diagonal, lower_factor, triangular
 from pullback.tracer.functions.scipy.special.special import digamma, gammaln, xlogy
 from pullback.tracer.functions.scipy.stats.laws import LOG_2PI
 from pullback.tracer.names.proxies import RANDOM, Outside

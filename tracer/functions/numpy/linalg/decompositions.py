@@ -15,7 +15,7 @@ from pullback.tracer.arrays.arguments import NOVALUE, choose_where, given, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, expand, full
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy.linalg import adjoint, in_double, real_dtype, result_dtype, square, transposed
+from pullback.tracer.functions.numpy.linalg.solve import adjoint, in_double, real_dtype, result_dtype, square, transposed
 
 EigResult: Any = type(np.linalg.eig(np.ones((1, 1))))
 EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))

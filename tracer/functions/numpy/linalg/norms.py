@@ -13,8 +13,8 @@ from pullback.tracer.arrays.arguments import axis_list, choose_where, remove_axe
 from pullback.tracer.arrays.make import as_traced, cast, expand, full
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy.linalg import in_double, real_dtype, result_dtype, square, unchecked_inverse
-from pullback.tracer.functions.numpy.linalg_decompositions import matrices_of, svdvals
+from pullback.tracer.functions.numpy.linalg.decompositions import matrices_of, svdvals
+from pullback.tracer.functions.numpy.linalg.solve import in_double, real_dtype, result_dtype, square, unchecked_inverse
 
 
 def _squares(a: TracedArray) -> Any:
