@@ -131,7 +131,8 @@ class Op:
     which known extents are ints. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text
     omits them. ``implied``: those that operand types and other params settle, under whatever names of extents. ``linear``: in its
     inexact operands together; so its results' tangents are the op on the tangents, and a cotangent of zero gives contributions of
-    zero whatever the operands, NaN and infinities included."""
+    zero whatever the operands, NaN and infinities included. ``finite``: values and derivatives are finite where the operands are,
+    unless they grow out of the dtype's range. ``commutative``: its two operands may change places."""
 
     name: str
     reference: str | Callable[..., Any] | None = None
@@ -146,6 +147,8 @@ class Op:
     typed: tuple[str, ...] = ()
     linear: bool = False
     implied: tuple[str, ...] = ()
+    finite: bool = False
+    commutative: bool = False
 
     def __post_init__(self) -> None:
         if self.name in OPS:

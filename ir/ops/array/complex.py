@@ -35,19 +35,19 @@ def _complex(re: Any, im: Any) -> Any:
 
 real = Elementwise(
     name="real", reference=lambda x: np.real(x), kinds="c", gives="part", linear=True, cheap=True, vocabularies=FUNC,
-    pullback=each(lambda b, ct, out, x: as_complex(b, ct)),
+    pullback=each(lambda b, ct, out, x: as_complex(b, ct)), finite=True,
 )  # fmt: skip
 imag = Elementwise(
     name="imag", reference=lambda x: np.imag(x), kinds="c", gives="part", linear=True, cheap=True, vocabularies=FUNC,
-    pullback=each(lambda b, ct, out, x: b.complex(b.zeros_like(ct), b.neg(ct))),
+    pullback=each(lambda b, ct, out, x: b.complex(b.zeros_like(ct), b.neg(ct))), finite=True,
 )  # fmt: skip
 conj = Elementwise(
     name="conj", reference=lambda x: np.conjugate(x), kinds="c", linear=True, cheap=True, vocabularies=FUNC,
-    pullback=each(lambda b, ct, out, x: b.conj(ct)),
+    pullback=each(lambda b, ct, out, x: b.conj(ct)), finite=True,
 )  # fmt: skip
 complex_ = Elementwise(
     name="complex", reference=_complex, arity=2, gives="complex", linear=True, cheap=True, vocabularies=FUNC,
-    pullback=each(lambda b, ct, out, x, y: b.real(ct), lambda b, ct, out, x, y: b.neg(b.imag(ct))),
+    pullback=each(lambda b, ct, out, x, y: b.real(ct), lambda b, ct, out, x, y: b.neg(b.imag(ct))), finite=True,
 )  # fmt: skip
 reciprocal = Elementwise(
     name="reciprocal", reference=lambda x: np.reciprocal(x), kinds="c", cheap=True, vocabularies=FUNC,

@@ -66,5 +66,5 @@ class Count(Op):
 
 
 const = Constant(name="const", typed=("dtype",), vocabularies=EVERYWHERE)
-iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",))
-count = Count(name="count", extents=("shape",), nondifferentiable="a number of elements")
+iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",), finite=True)
+count = Count(name="count", extents=("shape",), nondifferentiable="a number of elements", finite=True)

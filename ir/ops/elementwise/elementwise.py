@@ -34,7 +34,8 @@ class Elementwise(Op):
     ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``: whether
     the slope may be infinite where the value is finite and at an end of its range, as that of a root is at 0; what is to be done
     with a zero behind it says ``ir/passes/transforms/strong_zero.py``. ``derivative_of``: the name of the function whose
-    derivative it is and whose exponential it shares, so that beside that it costs little.
+    derivative it is and whose exponential it shares, so that beside that it costs little. ``parity``: "even" where f(-x) = f(x),
+    "odd" where f(-x) = -f(x), for every x; else "".
     """
 
     arity: int = 1
@@ -43,6 +44,7 @@ class Elementwise(Op):
     cheap: bool = False
     steep: Callable[[Mapping[str, Any]], bool] | None = None
     derivative_of: str = ""
+    parity: str = ""
     llvm: Spelling = "recipe"
     cuda: Spelling = ""
     vocabularies: frozenset[str] = BOTH
@@ -170,9 +172,10 @@ def _analytic(name: str, partial: Partial, reference: Any = "", **kw: Any) -> El
     return _unary(name, partial, reference, kinds="fc", **kw)
 
 
-def _compare(name: str, reference: str, llvm: str, cuda: str) -> Elementwise:
+def _compare(name: str, reference: str, llvm: str, cuda: str, commutative: bool = False) -> Elementwise:
     return Elementwise(
         name=name, reference=f"numpy.{reference}", arity=2, kinds="bifuc", gives="bool", pullback=each(no, no), cheap=True,
+        commutative=commutative, finite=True,
         llvm={
             "f": f"fcmp {'une' if llvm == 'ne' else 'o' + llvm} {{t}} {{0}}, {{1}}",
             "i": f"icmp {llvm if llvm in ('eq', 'ne') else 's' + llvm} {{t}} {{0}}, {{1}}",
@@ -189,16 +192,18 @@ add = Elementwise(
     name="add", reference="numpy.add", arity=2, kinds="bifuc", linear=True,
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: ct),
     **_arith({"f": "fadd {t} {0}, {1}", "i": "add {t} {0}, {1}", "u": "add {t} {0}, {1}", "b": "or {t} {0}, {1}"}, "{0} + {1}"),
+    commutative=True, finite=True,
 )  # fmt: skip
 sub = Elementwise(
     name="sub", reference="numpy.subtract", arity=2, kinds="ifuc", linear=True,
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(ct)),
-    **_arith({"f": "fsub {t} {0}, {1}", "i": "sub {t} {0}, {1}", "u": "sub {t} {0}, {1}"}, "{0} - {1}"),
+    **_arith({"f": "fsub {t} {0}, {1}", "i": "sub {t} {0}, {1}", "u": "sub {t} {0}, {1}"}, "{0} - {1}"), finite=True,
 )  # fmt: skip
 mul = Elementwise(
     name="mul", reference="numpy.multiply", arity=2, kinds="bifuc",
     pullback=each(lambda b, ct, out, x, y: b.mul(ct, y), lambda b, ct, out, x, y: b.mul(ct, x)),
     **_arith({"f": "fmul {t} {0}, {1}", "i": "mul {t} {0}, {1}", "u": "mul {t} {0}, {1}", "b": "and {t} {0}, {1}"}, "{0} * {1}"),
+    commutative=True, finite=True,
 )  # fmt: skip
 div = Elementwise(
     name="div", reference="numpy.true_divide", arity=2, kinds="fc",
@@ -230,13 +235,14 @@ idiv = Elementwise(
 neg = Elementwise(
     name="neg", reference="numpy.negative", kinds="ifuc", linear=True, pullback=each(lambda b, ct, out, x: b.neg(ct)),
     **_arith({"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}", "u": "sub {t} zeroinitializer, {0}"}, "-{0}"),
+    finite=True,
 )  # fmt: skip
 fma = Elementwise(
     name="fma", reference=meaning.fma, arity=3,
     pullback=each(
         lambda b, ct, out, x, y, z: b.mul(ct, y), lambda b, ct, out, x, y, z: b.mul(ct, x), lambda b, ct, out, x, y, z: ct
     ),
-    **_arith("call {t} @llvm.fma.{m}({t} {0}, {t} {1}, {t} {2})", "fma({0}, {1}, {2})"),
+    **_arith("call {t} @llvm.fma.{m}({t} {0}, {t} {1}, {t} {2})", "fma({0}, {1}, {2})"), finite=True,
 )  # fmt: skip
 
 
@@ -259,11 +265,11 @@ abs = Elementwise(
     **_arith(
         {"f": "call {t} @llvm.fabs.{m}({t} {0})", "i": "call {t} @llvm.abs.{m}({t} {0}, i1 false)", "u": "recipe"},
         "pb_abs({0})",
-    ),
+    ), parity="even", finite=True,
 )  # fmt: skip
 sign = Elementwise(
     name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifuc", pullback=each(_sign_partial), cheap=True,
-    cuda="pb_sign({0})",
+    cuda="pb_sign({0})", parity="odd", finite=True,
 )  # fmt: skip
 copysign = Elementwise(
     name="copysign", reference="numpy.copysign", arity=2, cheap=True,
@@ -271,7 +277,7 @@ copysign = Elementwise(
         lambda b, ct, out, x, y: b.mul(ct, b.mul(b.copysign(const_like(b, 1, x), x), b.copysign(const_like(b, 1, x), y))),
         no,
     ),
-    llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})",
+    llvm="call {t} @llvm.copysign.{m}({t} {0}, {t} {1})", cuda="copysign({0}, {1})", finite=True,
 )  # fmt: skip
 nextafter = Elementwise(
     name="nextafter", reference="numpy.nextafter", arity=2, cuda="nextafter({0}, {1})",
@@ -388,7 +394,7 @@ def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores
         "b": ("or" if wins == "gt" else "and") + " {t} {0}, {1}",
     }
     return Elementwise(
-        name=name, reference=reference, also=(also,), arity=2, kinds="bifuc", cheap=True,
+        name=name, reference=reference, also=(also,), arity=2, kinds="bifuc", cheap=True, commutative=True, finite=True,
         pullback=each(lambda b, ct, out, x, y: side(b, ct, x, y), lambda b, ct, out, x, y: side(b, ct, y, x)),
         llvm=spelled, cuda=f"pb_{name}({{0}}, {{1}})",
     )  # fmt: skip
@@ -405,7 +411,7 @@ clip = Elementwise(
         lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.lt(x, lo), b.le(lo, hi)), ct),
         lambda b, ct, out, x, lo, hi: _where(b, b.gt(b.maximum(x, lo), hi), ct),
     ),
-    cuda="pb_minimum(pb_maximum({0}, {1}), {2})",
+    cuda="pb_minimum(pb_maximum({0}, {1}), {2})", finite=True,
 )  # fmt: skip
 
 # exponentials and logarithms
@@ -432,7 +438,7 @@ logaddexp = Elementwise(
     pullback=each(
         lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, x, y))),
         lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, y, x))),
-    ),
+    ), finite=True,
 )  # fmt: skip
 
 
@@ -449,7 +455,7 @@ sqrt = _analytic(
 positive (``ir/passes/singular/roots.py``)."""
 cbrt = _unary(
     "cbrt", lambda b, ct, out, x, root=False: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), reference=meaning.cbrt,
-    also=("numpy.cbrt", "scipy.special.cbrt"), steep=if_root,
+    also=("numpy.cbrt", "scipy.special.cbrt"), steep=if_root, parity="odd",
 )  # fmt: skip
 
 
@@ -470,7 +476,7 @@ over_hypot = Elementwise(
     name="over_hypot", reference=meaning.over_hypot, arity=3, cheap=True, cuda="pb_over_hypot({0}, {1}, {2})",
     pullback=each(
         lambda b, ct, out, x, y, h: _along(b, ct, x, y, h), lambda b, ct, out, x, y, h: b.neg(_across(b, ct, x, y, h)), no
-    ),
+    ), finite=True,
 )  # fmt: skip
 """A function of x and y alone, the derivative of hypot; the third operand is hypot(x, y), which is known where it is needed.
 The quotient of both has derivatives that cancel where one of x and y is much larger."""
@@ -479,7 +485,7 @@ hypot = Elementwise(
     pullback=each(
         lambda b, ct, out, x, y: b.mul(ct, b.over_hypot(x, y, out)),
         lambda b, ct, out, x, y: b.mul(ct, b.over_hypot(y, x, out)),
-    ),
+    ), commutative=True, finite=True,
 )  # fmt: skip
 
 # trigonometric and hyperbolic functions
@@ -513,27 +519,30 @@ over_squares_at = known(
 """x / (x**2 + y**2). The derivatives of how that is computed are sums, whose parts overflow where they cancel."""
 
 
-sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))
-cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))))
-tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))))
+sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)), parity="odd", finite=True)
+cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))), parity="even", finite=True)
+tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))), parity="odd")
 one_minus_square = _analytic(
     "one_minus_square", lambda b, ct, out, x: b.mul(ct, _scaled(b, x, -2.0)), meaning.one_minus_square, cheap=True,
-    cuda="((1 - {0}) * (1 + {0}))",
+    cuda="((1 - {0}) * (1 + {0}))", parity="even", finite=True,
 )  # fmt: skip
 """1 - x**2 as (1 - x) (1 + x), which is right near 1, with a derivative that is right near 0."""
 lorentzian = _analytic(
     "lorentzian", lambda b, ct, out, x: b.mul(b.mul(b.mul(_scaled(b, ct, -2.0), out), x), out), meaning.lorentzian, cheap=True,
-    cuda="(1 / (1 + {0} * {0}))",
+    cuda="(1 / (1 + {0} * {0}))", parity="even", finite=True,
 )  # fmt: skip
 """1 / (1 + x**2), with a derivative whose parts neither overflow nor underflow before it does."""
 asin = _analytic(
-    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(b.one_minus_square(x))), "numpy.arcsin", also=("numpy.asin",), steep=always
+    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(b.one_minus_square(x))), "numpy.arcsin", also=("numpy.asin",), steep=always,
+    parity="odd",
 )
 acos = _analytic(
     "acos", lambda b, ct, out, x: b.neg(b.div(ct, b.sqrt(b.one_minus_square(x)))), "numpy.arccos", also=("numpy.acos",),
     steep=always,
 )  # fmt: skip
-atan = _analytic("atan", lambda b, ct, out, x: b.mul(ct, b.lorentzian(x)), "numpy.arctan", also=("numpy.atan",))
+atan = _analytic(
+    "atan", lambda b, ct, out, x: b.mul(ct, b.lorentzian(x)), "numpy.arctan", also=("numpy.atan",), parity="odd", finite=True
+)
 atan2 = Elementwise(
     name="atan2", reference="numpy.arctan2", also=("numpy.atan2",), arity=2, cuda="atan2({0}, {1})",
     pullback=each(
@@ -541,8 +550,8 @@ atan2 = Elementwise(
         lambda b, ct, out, y, x: b.neg(_over_squares(b, ct, y, x)),
     ),
 )  # fmt: skip
-sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)))
-cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)))
+sinh = _analytic("sinh", lambda b, ct, out, x: b.mul(ct, b.cosh(x)), parity="odd")
+cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)), parity="even")
 
 
 def _tanh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
@@ -557,10 +566,10 @@ def _tanh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
 
 sech2 = _unary(
     "sech2", lambda b, ct, out, x: b.mul(b.mul(_scaled(b, ct, -2.0), b.tanh(x)), out), meaning.sech2, cuda="pb_sech2({0})",
-    derivative_of="tanh",
+    derivative_of="tanh", parity="even", finite=True,
 )  # fmt: skip
 """The derivative of tanh, sech(x)**2, by the exponential of tanh where both are computed."""
-tanh = _analytic("tanh", _tanh_partial)
+tanh = _analytic("tanh", _tanh_partial, parity="odd", finite=True)
 
 
 def _over(b: Any, x: Value, y: Value) -> Value:
@@ -577,30 +586,38 @@ def _asinh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
     return _over(b, ct, roots)
 
 
-asinh = _analytic("asinh", _asinh_partial, "numpy.arcsinh", also=("numpy.asinh",))
+asinh = _analytic("asinh", _asinh_partial, "numpy.arcsinh", also=("numpy.asinh",), parity="odd", finite=True)
 acosh = _analytic(
     "acosh",
     lambda b, ct, out, x: b.div(ct, b.mul(b.sqrt(b.sub(x, const_like(b, 1, x))), b.sqrt(b.add(x, const_like(b, 1, x))))),
     "numpy.arccosh", also=("numpy.acosh",), steep=always,
 )  # fmt: skip
-atanh = _analytic("atanh", lambda b, ct, out, x: b.div(ct, b.one_minus_square(x)), "numpy.arctanh", also=("numpy.atanh",))
+atanh = _analytic(
+    "atanh", lambda b, ct, out, x: b.div(ct, b.one_minus_square(x)), "numpy.arctanh", also=("numpy.atanh",), parity="odd"
+)
 
 # special functions
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 gauss = _unary(
-    "gauss", lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)), meaning.gauss, cuda="pb_gauss({0}, 1)"
+    "gauss", lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)), meaning.gauss, cuda="pb_gauss({0}, 1)",
+    parity="even", finite=True,
 )
 """exp(-x**2), to the last digits where the square is large."""
-erf = _unary("erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erf")
-erfc = _unary("erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erfc")
+erf = _unary(
+    "erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erf", parity="odd",
+    finite=True,
+)  # fmt: skip
+erfc = _unary(
+    "erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erfc", finite=True
+)
 logistic_pdf = _unary(
     "logistic_pdf", lambda b, ct, out, x: b.neg(b.mul(b.mul(ct, b.tanh(_scaled(b, x, 0.5))), out)), meaning.logistic_pdf,
-    cuda="pb_logistic_pdf({0})", derivative_of="expit",
+    cuda="pb_logistic_pdf({0})", derivative_of="expit", parity="even", finite=True,
 )  # fmt: skip
 """The derivative of expit, by the exponential of expit where both are computed."""
 expit = _unary(
-    "expit", lambda b, ct, out, x: b.mul(ct, b.logistic_pdf(x)), "scipy.special.expit", cuda="pb_expit({0})"
+    "expit", lambda b, ct, out, x: b.mul(ct, b.logistic_pdf(x)), "scipy.special.expit", cuda="pb_expit({0})", finite=True,
 )
 gammaln = _unary(
     "gammaln",
@@ -622,15 +639,15 @@ polygamma = _unary(
 
 # rounding
 
-floor = _unary("floor", no, cheap=True, llvm="call {t} @llvm.floor.{m}({t} {0})")
-ceil = _unary("ceil", no, cheap=True, llvm="call {t} @llvm.ceil.{m}({t} {0})")
-trunc = _unary("trunc", no, cheap=True, also=("numpy.fix",), llvm="call {t} @llvm.trunc.{m}({t} {0})")
-rint = _unary("rint", no, cheap=True, kinds="fc", llvm="call {t} @llvm.rint.{m}({t} {0})")
+floor = _unary("floor", no, cheap=True, llvm="call {t} @llvm.floor.{m}({t} {0})", finite=True)
+ceil = _unary("ceil", no, cheap=True, llvm="call {t} @llvm.ceil.{m}({t} {0})", finite=True)
+trunc = _unary("trunc", no, cheap=True, also=("numpy.fix",), llvm="call {t} @llvm.trunc.{m}({t} {0})", parity="odd", finite=True)
+rint = _unary("rint", no, cheap=True, kinds="fc", llvm="call {t} @llvm.rint.{m}({t} {0})", parity="odd", finite=True)
 
 # comparisons, choice, bits
 
-eq = _compare("eq", "equal", "eq", "==")
-ne = _compare("ne", "not_equal", "ne", "!=")
+eq = _compare("eq", "equal", "eq", "==", commutative=True)
+ne = _compare("ne", "not_equal", "ne", "!=", commutative=True)
 lt = _compare("lt", "less", "lt", "<")
 le = _compare("le", "less_equal", "le", "<=")
 gt = _compare("gt", "greater", "gt", ">")
@@ -642,7 +659,7 @@ select = Elementwise(
         lambda b, ct, out, c, x, y: b.select(c, ct, b.zeros_like(ct)),
         lambda b, ct, out, c, x, y: b.select(c, b.zeros_like(ct), ct),
     ),
-    llvm="select {c} {0}, {t} {1}, {t} {2}", cuda="{0} ? {1} : {2}",
+    llvm="select {c} {0}, {t} {1}, {t} {2}", cuda="{0} ? {1} : {2}", finite=True,
 )  # fmt: skip
 bitand = Elementwise(
     name="bitand",
@@ -650,7 +667,7 @@ bitand = Elementwise(
     arity=2,
     kinds="biu",
     pullback=each(no, no),
-    **_arith("and {t} {0}, {1}", "{0} & {1}"),
+    **_arith("and {t} {0}, {1}", "{0} & {1}"), commutative=True, finite=True,
 )
 bitor = Elementwise(
     name="bitor",
@@ -658,7 +675,7 @@ bitor = Elementwise(
     arity=2,
     kinds="biu",
     pullback=each(no, no),
-    **_arith("or {t} {0}, {1}", "{0} | {1}"),
+    **_arith("or {t} {0}, {1}", "{0} | {1}"), commutative=True, finite=True,
 )
 bitxor = Elementwise(
     name="bitxor",
@@ -666,11 +683,11 @@ bitxor = Elementwise(
     arity=2,
     kinds="biu",
     pullback=each(no, no),
-    **_arith("xor {t} {0}, {1}", "{0} ^ {1}"),
+    **_arith("xor {t} {0}, {1}", "{0} ^ {1}"), commutative=True, finite=True,
 )
 bitnot = Elementwise(
     name="bitnot", reference="numpy.invert", kinds="biu", pullback=each(no), cheap=True,
-    llvm="recipe", cuda={"b": "!{0}", "i": "~{0}", "u": "~{0}"},
+    llvm="recipe", cuda={"b": "!{0}", "i": "~{0}", "u": "~{0}"}, finite=True,
 )  # fmt: skip
 shl = Elementwise(
     name="shl",
@@ -680,7 +697,7 @@ shl = Elementwise(
     kinds="iu",
     pullback=each(no, no),
     cheap=True,
-    cuda="pb_shl({0}, {1})",
+    cuda="pb_shl({0}, {1})", finite=True,
 )
 shr = Elementwise(
     name="shr",
@@ -690,17 +707,18 @@ shr = Elementwise(
     kinds="iu",
     pullback=each(no, no),
     cheap=True,
-    cuda="pb_shr({0}, {1})",
+    cuda="pb_shr({0}, {1})", finite=True,
 )
 
 # random bits
 
 mulhi = Elementwise(
-    name="mulhi", reference=meaning.mulhi, arity=2, kinds="u", pullback=each(no, no), cheap=True, cuda="pb_mulhi({0}, {1})"
+    name="mulhi", reference=meaning.mulhi, arity=2, kinds="u", pullback=each(no, no), cheap=True, cuda="pb_mulhi({0}, {1})",
+    finite=True,
 )
 philox = Elementwise(
     name="philox", reference=meaning.philox, arity=6, kinds="u", pullback=each(*[no] * 6),
-    cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})",
+    cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})", finite=True,
 )  # fmt: skip
 
 behind = Elementwise(
@@ -721,11 +739,11 @@ def _cast_partial(b: Any, ct: Value, out: Value, x: Value, dtype: Any) -> Contri
 
 cast = Elementwise(
     name="cast", reference=meaning.cast, kinds="bifuc", gives="dtype", typed=("dtype",), linear=True, cheap=True,
-    pullback=each(_cast_partial), llvm="cast", cuda="pb_cast<{t}>({0})",
+    pullback=each(_cast_partial), llvm="cast", cuda="pb_cast<{t}>({0})", finite=True,
 )  # fmt: skip
 bitcast = Elementwise(
     name="bitcast", reference=meaning.bitcast, kinds="bifu", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
-    llvm="bitcast", cuda="pb_bitcast<{t}>({0})",
+    llvm="bitcast", cuda="pb_bitcast<{t}>({0})", finite=True,
 )  # fmt: skip
 
 # what only kernels have

@@ -24,9 +24,9 @@ def _normal(b: Any, x: Value) -> Value:
     return shifted(b, scaled(b, b.mul(x, x), -0.5), -LOG_SQRT_2PI)
 
 
-def _own(name: str, reference: Any, *partials: Partial, cuda: str = "") -> Elementwise:
-    """A function of our own that is a recipe."""
-    return Elementwise(name=name, reference=reference, arity=len(partials), pullback=each(*partials), cuda=cuda)
+def _own(name: str, reference: Any, *partials: Partial, **properties: Any) -> Elementwise:
+    """Return the record of a function of our own that is a recipe; ``properties`` are further fields of the record."""
+    return Elementwise(name=name, reference=reference, arity=len(partials), pullback=each(*partials), **properties)
 
 
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
@@ -223,7 +223,7 @@ logistic_logpdf = _own(
 )  # fmt: skip
 normal_pdf = _own(
     "normal_pdf", meaning.normal_pdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(x, out))),
-    cuda="(pb_gauss({0}, 0.5) * 0.3989422804014327)",
+    cuda="(pb_gauss({0}, 0.5) * 0.3989422804014327)", parity="even", finite=True,
 )  # fmt: skip
 ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.normal_pdf(x)), llvm="recipe", cuda="normcdf({0})")
 

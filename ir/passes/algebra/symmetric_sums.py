@@ -11,18 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Iota
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.passes.editing.cse import COMMUTATIVE, key
+from pullback.ir.passes.editing.cse import key
 from pullback.ir.passes.editing.replay import replay
 from pullback.ir.text import print_literal
 
-EVEN = frozenset(("abs", "cos", "cosh", "sech2", "logistic_pdf", "gauss", "normal_pdf", "lorentzian", "one_minus_square"))
-ODD = frozenset(("sin", "tan", "sinh", "tanh", "asin", "atan", "asinh", "atanh", "erf", "cbrt", "sign", "rint", "trunc"))
 TURNED = {"gt": "lt", "ge": "le"}
 
 Form = tuple[int, int]
@@ -150,7 +149,7 @@ class Forms:
             self.known[value] = self.made(i, [self.known[v] for v in i.operands])
             self.images[value] = self.made(i, [self.images[v] for v in i.operands])
             is_plain = self.known[value][0] > 0 < self.images[value][0] and self.sure.issuperset(i.operands)
-            if is_plain or i.op.name in EVEN or (i.op.name == "mul" and i.operands[0] is i.operands[1]):
+            if is_plain or i.op.parity == "even" or (i.op.name == "mul" and i.operands[0] is i.operands[1]):
                 self.sure.add(value)
 
     def number(self, *what: Any) -> int:
@@ -158,7 +157,8 @@ class Forms:
 
     def made(self, i: Instruction, forms: list[Form]) -> Form:
         """The form of an elementwise op of forms; a sign is taken out where the op lets it through."""
-        name, sign = i.op.name, 1
+        assert isinstance(i.op, Elementwise)
+        name, sign, parity = i.op.name, 1, i.op.parity
         literals = tuple((k, print_literal(i.params[k])) for k in sorted(i.params))
         if name == "neg":
             return -forms[0][0], forms[0][1]
@@ -166,12 +166,12 @@ class Forms:
             name, forms = TURNED[name], forms[::-1]
         if name == "sub":
             name, forms = "add", [forms[0], (-forms[1][0], forms[1][1])]
-        if name in COMMUTATIVE:
+        if OPS[name].commutative:
             forms = sorted(forms, key=lambda f: (f[1], f[0]))
         if name in ("mul", "div"):
             sign, forms = forms[0][0] * forms[1][0], [(1, number) for _, number in forms]
-        elif name in EVEN or (name in ODD and i.operands[0].type.dtype.is_float):
-            sign, forms = 1 if name in EVEN else forms[0][0], [(1, forms[0][1])]
+        elif parity == "even" or (parity == "odd" and i.operands[0].type.dtype.is_float):
+            sign, forms = 1 if parity == "even" else forms[0][0], [(1, forms[0][1])]
         elif name == "select":
             sign, (x, y) = self.joint_sign(*forms[1:])
             forms = [forms[0], x, y]

@@ -12,8 +12,6 @@ from pullback.ir.core.value import Value
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.text import canonical, print_literal
 
-COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "fmax", "fmin", "hypot", "eq", "ne", "bitand", "bitor", "bitxor"))
-
 
 def cse(function: Function) -> Function:
     """Compute each thing once: of equal pure instructions the first stays.
@@ -27,7 +25,7 @@ def cse(function: Function) -> Function:
 
 def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: Sequence[Block] = ()) -> tuple[Any, ...]:
     """What two pure instructions have in common if and only if they compute the same."""
-    values = frozenset(operands) if op.name in COMMUTATIVE else tuple(operands)
+    values = frozenset(operands) if op.commutative else tuple(operands)
     literals = tuple((name, print_literal(params[name])) for name in sorted(params) if name not in op.implied)
     return op.name, values, literals, tuple(canonical(Function("f", region)) for region in regions)
 

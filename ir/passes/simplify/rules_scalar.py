@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, must_match
+from pullback.ir.core.op import OPS, Op, must_match
 from pullback.ir.core.types import ArrayType, DType, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.passes.editing.cse import COMMUTATIVE, key
+from pullback.ir.passes.editing.cse import key
 from pullback.ir.passes.simplify.rewrite import Rewriter, rule, spread_like
 
 # constants
@@ -31,7 +31,7 @@ def fold_constants(b: Rewriter, *operands: Value, op: Op, **params: Any) -> Valu
     return b.full(number, ArrayType(t.dtype, operands[0].type.shape))
 
 
-@rule(*sorted(COMMUTATIVE))
+@rule(*sorted(op.name for op in OPS.values() if op.commutative))
 def constant_right(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Value | None:
     # c + x = x + c
     return b.emit(op, (y, x))[0] if b.constant(x) is not None and b.constant(y) is None else None

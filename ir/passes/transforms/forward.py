@@ -20,7 +20,7 @@ from pullback.ir.ops.control.markers import Tap
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.loop_view import zeros_like
 from pullback.ir.passes.editing.replay import inline
-from pullback.ir.passes.transforms.predicates import TAME, pushed
+from pullback.ir.passes.transforms.predicates import pushed
 from pullback.ir.passes.transforms.reverse import (
     GradientError,
     active_values,
@@ -166,7 +166,7 @@ def _diagonal(
             if isinstance(tangent, Value) and is_strong and is_steep(instruction):
                 part = strong_product(b, part, tangent, part)
             predicate = off[position]
-            if predicate is not None and instruction.op.name not in TAME:
+            if predicate is not None and not instruction.op.finite:
                 part = b.select(predicate, part, b.zeros_like(part))
             total = b.add(total, part) if isinstance(total, Value) else part
     return total

@@ -30,16 +30,8 @@ from pullback.ir.ops.library.sort import Sort
 
 Predicates = list[Value | None]
 
-TAME = frozenset((
-    "add", "sub", "mul", "neg", "fma", "abs", "sign", "copysign", "maximum", "minimum", "fmax", "fmin", "clip", "sin", "cos",
-    "tanh", "sech2", "atan", "lorentzian", "asinh", "erf", "erfc", "gauss", "normal_pdf", "expit", "logistic_pdf", "logaddexp",
-    "hypot", "over_hypot", "one_minus_square", "floor", "ceil", "trunc", "rint", "eq", "ne", "lt",
-    "le", "gt", "ge", "select", "bitand", "bitor", "bitxor", "bitnot", "shl", "shr", "mulhi", "philox", "cast", "bitcast",
-    "real", "imag", "conj", "complex", "iota", "count",
-))  # fmt: skip
-"""Ops whose values and derivatives are finite where their operands are, but for those that grow out of a dtype's range."""
-
-TAME_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Accumulate)
+FINITE_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Accumulate)
+"""Families whose values and derivatives are finite where their operands are."""
 
 
 class History:
@@ -78,7 +70,7 @@ def _exposes(instruction: Instruction) -> bool:
     if op.name == "const":
         value = instruction.params["value"]
         return isinstance(value, float) and not math.isfinite(value)
-    return op.name not in TAME and not isinstance(op, TAME_FAMILIES)
+    return not op.finite and not isinstance(op, FINITE_FAMILIES)
 
 
 def shielded(
