@@ -4,6 +4,7 @@ Read from the sources by `ast`, so that a forbidden import is found whether or n
 """
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -204,3 +205,35 @@ def test_import_loads_no_pass_and_no_code_generation() -> None:
         "transforms.autograd", "transforms.solvers",
     }  # fmt: skip
     assert not {f"pullback.{name}" for name in late} & set(done.stdout.split())
+
+
+MOST_FILES = 30
+"""Files that a folder of sources has at most, so that a reader sees its names at once."""
+
+
+def test_a_folder_has_few_files() -> None:
+    counts: dict[Path, int] = {}
+    for path in MODULES.values():
+        counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
+    assert not {str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > MOST_FILES}
+
+
+def test_the_page_on_architecture_lists_every_folder() -> None:
+    """With the first line of what its ``__init__.py`` says, and a file to open first that is there."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| `([a-z_/]+)/` \| (.+?) \| (?:`(.+?)`)? ?\|$", text, re.MULTILINE)
+    listed = {folder: (text, first) for folder, text, first in rows if (ROOT / folder / "__init__.py").exists()}
+    for path in MODULES.values():
+        folder = str(path.parent.relative_to(ROOT))
+        if path.name == "__init__.py" and folder not in FOLDERS.values():
+            text = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+            assert listed[folder][0] == text, folder
+            assert not listed[folder][1] or (path.parent / listed[folder][1]).exists(), folder
+
+
+def test_questions_on_the_page_are_answered_by_files_that_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text().split("Twenty questions", 1)[1].split("\n## ", 1)[0]
+    rows = [row for row in text.splitlines() if row.startswith("| ") and "?" in row]
+    assert len(rows) >= 20
+    for path in re.findall(r"`([a-z_/]+\.py)`", "\n".join(rows)):
+        assert (ROOT / path).exists(), path

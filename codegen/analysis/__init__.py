@@ -1,1 +1,1 @@
-"""Questions both targets ask."""
+"""Analyses of kernels and programs that both targets use."""

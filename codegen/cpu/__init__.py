@@ -1,1 +1,1 @@
-"""Stage schedule for the CPU: the list of passes."""
+"""Stage schedule for the CPU: the order of the loop transformations."""

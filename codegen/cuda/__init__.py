@@ -1,1 +1,1 @@
-"""Stage emit for CUDA: entry."""
+"""Stage emit for CUDA devices."""

@@ -1,1 +1,1 @@
-"""Objects without Python."""
+"""Objects that need no Python: headers, entries, processor dispatch, a plain matrix product."""

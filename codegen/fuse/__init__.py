@@ -1,1 +1,1 @@
-"""Stage fuse: array IR to groups."""
+"""Stage fuse: array IR to groups, each of which becomes one kernel."""

@@ -1,1 +1,1 @@
-"""What every unscheduled kernel is built with."""
+"""Kernel IR before scheduling: iteration spaces, elements, costs, the builder."""

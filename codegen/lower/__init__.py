@@ -1,1 +1,1 @@
-"""Stage lower: programs."""
+"""Stage lower: groups and single ops to a program of kernel launches."""

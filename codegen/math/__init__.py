@@ -1,1 +1,1 @@
-"""Elementary functions as kernel IR."""
+"""Elementary functions as kernel IR, and what a target lacks spelled out."""

@@ -1,1 +1,1 @@
-"""Structure, op record, types, builder."""
+"""Structure of the IR, types, op record, builder, environment variables."""

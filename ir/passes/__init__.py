@@ -1,1 +1,1 @@
-"""Passes over the IR, one file per pass."""
+"""Passes over the array IR, from traced functions to optimised ones; the pipeline says their order."""

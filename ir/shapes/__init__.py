@@ -1,1 +1,1 @@
-"""Symbolic sizes, guards on them, abstraction, formulas."""
+"""Symbolic sizes, the guards on them, extents by name, formulas for other sizes."""

@@ -1,1 +1,1 @@
-"""Check=True, debug=True."""
+"""Modes that check a call: check=True, debug=True, verify=n."""

@@ -1,1 +1,1 @@
-"""The callable object."""
+"""The callable object that jit and the transforms return."""

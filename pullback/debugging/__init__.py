@@ -1,1 +1,1 @@
-"""Looking for what is wrong in a program: values that are not finite, wrong gradients, state that no guard sees."""
+"""Checks of gradients, searches for values that are not finite, printing from programs."""

@@ -1,1 +1,1 @@
-"""Arrays on devices."""
+"""Arrays on devices outside compiled functions."""

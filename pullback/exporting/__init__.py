@@ -1,1 +1,1 @@
-"""Export and load."""
+"""Export to object files and archives, and loading them."""

@@ -1,1 +1,1 @@
-"""Describes a call to runtime/fastcall."""
+"""Descriptions of calls for the native entry in runtime/fastcall."""

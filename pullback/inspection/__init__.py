@@ -1,4 +1,4 @@
-"""Reports on a call of a transformed function: its stages, why it compiles, what its gradient keeps, its memory, cost and time.
+"""Reports on a call of a transformed function: stages, reasons, residuals, memory, cost and time.
 
 The classes are here; they are imported when they are asked for. The functions, named as their modules, are in ``reports``.
 """

@@ -1,1 +1,1 @@
-"""Compiled signatures, templates, pipeline."""
+"""Compiled signatures of a function, templates, and the pipeline that makes programs."""

@@ -1,1 +1,1 @@
-"""Jit, grad, vmap, ."""
+"""jit, grad, vmap and the other public transforms."""

@@ -1,1 +1,1 @@
-"""Kernel cache."""
+"""The kernel cache on disk: keys, folders, entries, bounds, the stamp of the sources."""

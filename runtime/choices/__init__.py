@@ -1,1 +1,1 @@
-"""Measured choices."""
+"""Choices among candidates that measurements decide, kept on disk."""

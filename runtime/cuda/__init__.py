@@ -1,1 +1,1 @@
-"""Discovery."""
+"""CUDA at run time."""

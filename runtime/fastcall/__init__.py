@@ -1,1 +1,1 @@
-"""The warm call as native code."""
+"""The warm call as native code: checks of arguments, captures and results without Python."""

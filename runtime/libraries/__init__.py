@@ -1,1 +1,1 @@
-"""Native symbols."""
+"""Symbols of native libraries: BLAS, LAPACK, libm, NumPy's sorts."""

@@ -1,1 +1,1 @@
-"""Result arrays, pool, scratch."""
+"""Memory of results, kernels and pools."""

@@ -1,1 +1,1 @@
-"""Fork, locks, GC, counters."""
+"""What concerns the whole process: fork, locks, garbage collection, counters, stack."""

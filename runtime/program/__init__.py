@@ -1,1 +1,1 @@
-"""Executables and launching."""
+"""Executables on the CPU: buffers, launching, interruption, serialisation."""

@@ -1,1 +1,1 @@
-"""Worker pool."""
+"""The worker pool, and libraries' threads beside it."""

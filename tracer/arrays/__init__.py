@@ -1,1 +1,1 @@
-"""Traced arrays and their frame."""
+"""Traced arrays, their frame, and how NumPy's protocols reach them."""

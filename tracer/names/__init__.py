@@ -1,1 +1,1 @@
-"""Captures: names, guards, proxies."""
+"""Names and objects that a traced function reads from outside: resolver, proxies, guards."""

@@ -1,1 +1,1 @@
-"""Transforms inside a trace."""
+"""Transforms inside a trace: grad, vmap, loops, branches, callbacks."""

@@ -1,1 +1,1 @@
-"""Whose code, which line, what to write instead."""
+"""The user's code: whose it is, which line, what to write instead."""

@@ -1,1 +1,1 @@
-"""Stage emit: LLVM IR text."""
+"""Stage emit for the CPU: LLVM IR text of kernels and programs."""

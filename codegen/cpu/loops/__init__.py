@@ -1,1 +1,1 @@
-"""Loop transformations."""
+"""Loop transformations: parallelise, split, tile, stage, unroll and jam, distribute."""

@@ -1,1 +1,1 @@
-"""Matrix products."""
+"""Matrix products on the CPU: shape classes, blocking, packing, microkernels, epilogues."""

@@ -1,1 +1,1 @@
-"""Tiles and tensor cores."""
+"""Matrix products in CUDA C: tiles and tensor cores."""

@@ -1,1 +1,1 @@
-"""Mapping loops to grid, block, lane."""
+"""Mapping of loops to grid, block and lane."""

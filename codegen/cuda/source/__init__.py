@@ -1,1 +1,1 @@
-"""CUDA C text."""
+"""CUDA C text of kernels: statements, launches, scans, sorts, device functions."""

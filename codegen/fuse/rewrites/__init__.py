@@ -1,1 +1,1 @@
-"""Array rewrites before grouping."""
+"""Rewrites of the array IR before groups are formed."""

@@ -1,1 +1,1 @@
-"""Strategies: ways to write a group kernel (registry)."""
+"""Strategies for the kernel of a group, a record each in a registry."""

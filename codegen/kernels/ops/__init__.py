@@ -1,1 +1,1 @@
-"""Kernels of ops that stand alone (registry)."""
+"""Kernels of ops that stand alone, a record each in a registry."""

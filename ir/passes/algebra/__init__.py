@@ -1,1 +1,1 @@
-"""Rewrites that know mathematics."""
+"""Rewrites that know mathematics: symmetry, norms, shift invariance, sums of products."""

@@ -1,1 +1,1 @@
-"""Complex to real."""
+"""Complex values as pairs of real ones."""

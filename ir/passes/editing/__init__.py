@@ -1,1 +1,1 @@
-"""Copying, taking loops apart, cse, dce, activity."""
+"""What passes edit with: replay, views of loops, cse, dce, activity."""

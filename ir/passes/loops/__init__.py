@@ -1,1 +1,1 @@
-"""Motion into and out of loops."""
+"""Motion of code into, out of and behind loops."""

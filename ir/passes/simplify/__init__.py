@@ -1,1 +1,1 @@
-"""Local rules and their engine."""
+"""Local rewrite rules and the engine that applies them."""

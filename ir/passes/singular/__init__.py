@@ -1,1 +1,1 @@
-"""Derivatives at singular points: roots, even powers, sums of logarithms and of functions of eigenvalues."""
+"""Derivatives at singular points: roots, even powers, sums of exponentials, spectra."""

@@ -1,1 +1,1 @@
-"""Grad, jvp, vmap as passes."""
+"""Gradients, tangents and batches as passes, and what a gradient keeps."""

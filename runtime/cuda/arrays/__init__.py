@@ -1,1 +1,1 @@
-"""DeviceArray, DLPack."""
+"""Arrays on a device: DeviceArray, DLPack, foreign arrays."""

@@ -1,1 +1,1 @@
-"""NVRTC, nvcc, cubin."""
+"""CUDA C to cubins: NVRTC, nvcc, disassembly."""

@@ -1,1 +1,1 @@
-"""Context, stream, memory, graphs."""
+"""A device: context, stream, memory, graphs."""

@@ -1,1 +1,1 @@
-"""PyCUDA and errors."""
+"""The CUDA driver by PyCUDA, and its errors."""

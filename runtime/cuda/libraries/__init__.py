@@ -1,1 +1,1 @@
-"""CuBLAS, cuSOLVER."""
+"""cuBLAS and cuSOLVER: which routine, with which sizes, by measurement."""

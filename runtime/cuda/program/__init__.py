@@ -1,1 +1,1 @@
-"""Plans and calls."""
+"""Programs on a device: execution plans, their planner, calls."""

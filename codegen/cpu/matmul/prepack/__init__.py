@@ -1,1 +1,1 @@
-"""Weights packed before loops."""
+"""Matrices packed once before a loop that multiplies by them."""
