@@ -18,8 +18,9 @@ from pullback.codegen.math.basis import Recipe
 from pullback.codegen.math.table import MATH
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
 from pullback.ir.core.types import scalar
+from pullback.ir.core.value import Value
 from pullback.ir.text import parse_function
 from pullback.runtime.compile.engine import Engine
 

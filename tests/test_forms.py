@@ -20,8 +20,9 @@ from pullback.codegen.cpu.loops.reachability import is_reached
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.targets import Target
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import F64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.text import parse_module
 from pullback.runtime.program.executable import is_unwritten
 

@@ -12,7 +12,8 @@ from math_recipes import DTYPES, Array, built, compiled, run, run_block
 
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.math.table import MATH
-from pullback.ir.core.structure import Value, walk
+from pullback.ir.core.structure import walk
+from pullback.ir.core.value import Value
 from pullback.ir.text import parse_function
 from pullback.runtime.compile.machine import find_host
 

@@ -12,8 +12,9 @@ from targets import compiled, run_targets
 from pullback.codegen.cpu.loops import distribute_loops as phases
 from pullback.codegen.cpu.schedule import schedule
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Module, Value
+from pullback.ir.core.structure import Function, Module
 from pullback.ir.core.types import DTYPES, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_module, print_module
 

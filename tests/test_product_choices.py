@@ -31,8 +31,9 @@ from pullback.codegen.cpu.matmul.shape_classes import (
 )
 from pullback.codegen.targets import Target
 from pullback.ir import OPS, Builder, Function
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import DTYPES, I64, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function
 from pullback.runtime.cache import cache as caches

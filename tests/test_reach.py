@@ -16,7 +16,8 @@ from pullback.codegen.cpu.loops.reachability import Reach, is_reached
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.slots import Slot
 from pullback.codegen.targets import Target
-from pullback.ir.core.structure import Function, Instruction, Value, walk
+from pullback.ir.core.structure import Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Extent, For, If, Threads
 from pullback.ir.ops.program import launch

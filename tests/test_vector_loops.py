@@ -15,8 +15,9 @@ from pullback.codegen.cpu.llvm.kernel import emit
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Value
+from pullback.ir.core.structure import Function
 from pullback.ir.core.types import DTYPES, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify_module
 from pullback.runtime.program.executable import parts_of

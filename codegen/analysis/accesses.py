@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load, Prefetch, Store
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pullback.ir.core.structure import Function, Instruction, Module, Value, walk
+from pullback.ir.core.structure import Function, Instruction, Module, walk
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.kernel.kernel import AddTo, Fail, Load, Lying, Prefetch, Store
 from pullback.ir.ops.library.routines import Library

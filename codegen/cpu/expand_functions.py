@@ -8,7 +8,8 @@ from pullback.codegen.cpu.loops.schedule_divisions import Work, paced
 from pullback.codegen.math.expand import Expander, Functions, Known, expanded, needs_recipe
 from pullback.codegen.targets import Processor
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, key_of, rewired
+from pullback.ir.core.structure import Block, Instruction, key_of, rewired
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 
 

@@ -33,8 +33,9 @@ from pullback.codegen.cuda.source.split_launches import Stage, product_of
 from pullback.codegen.cuda.source.statements import Writer
 from pullback.codegen.cuda.source.transposed_tiles import SIDE, write_tiles
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.library.routines import Library
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pullback.codegen.fuse.clusters import Cluster
 from pullback.codegen.fuse.grouping import MOST_WEIGHT, Grouping
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 
 def boundary(grouping: Grouping, reader: Cluster, value: Value) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Place, Scatter
 
 MOST_WAITING = 32

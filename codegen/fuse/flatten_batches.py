@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pullback.codegen.fuse.matmul_fusion import carries
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, reshape
 from pullback.ir.ops.elementwise.elementwise import Elementwise

@@ -38,7 +38,8 @@ from pullback.codegen.fuse.rewrites.segment_sums import scatters_from_zero
 from pullback.codegen.fuse.rewrites.stencils import patched
 from pullback.codegen.fuse.rewrites.unroll_reductions import pooled
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.control.regions import Check, group
 from pullback.ir.ops.elementwise.elementwise import Elementwise

@@ -14,8 +14,9 @@ from pullback.codegen.fuse.inlining import Paths
 from pullback.codegen.fuse.iteration_order import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
 from pullback.codegen.fuse.matmul_fusion import beside_phase, carries, is_along, is_batch, product_phase
 from pullback.codegen.fuse.rematerialize import weight
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Gather, ScatterSum

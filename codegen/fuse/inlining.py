@@ -16,8 +16,9 @@ from functools import partial
 from pullback.codegen.fuse.clusters import Cluster, Read
 from pullback.codegen.fuse.matmul_fusion import carries, is_near, is_of_halves
 from pullback.codegen.fuse.rewrites.stencils import shifted
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather, ScatterSum

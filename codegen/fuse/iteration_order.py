@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from pullback.codegen.fuse.clusters import Cluster, Read
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.index import ScatterSum
 from pullback.ir.ops.array.reduce import Reduce

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from pullback.codegen.fuse.clusters import ENDED, Cluster
 from pullback.codegen.fuse.rematerialize import weight
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import F32, F64, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex

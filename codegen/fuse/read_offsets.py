@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex, broadcast
 
 MOST = 64

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pullback.codegen.fuse.read_offsets import HERE, Places, Reads, behind, together
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.transforms.min_cut import UNIT, Node, again_cost, cut
 from pullback.ir.shapes.extents import nominal_bytes

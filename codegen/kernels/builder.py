@@ -8,8 +8,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value, key_of
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, key_of
 from pullback.ir.core.types import I64, Extent, RefType, Shape, scalar
+from pullback.ir.core.value import Value
 
 MOST_MOVED = 1 << 30
 

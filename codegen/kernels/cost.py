@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.iteration_space import Space
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.extents import nominal_bytes
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from pullback.codegen.kernels.builder import KernelBuilder
 from pullback.codegen.kernels.iteration_space import Space
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave, component
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Gather, ScatterSum

@@ -10,8 +10,9 @@ from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.groups.registry import group_draft
 from pullback.codegen.lower.donated_results import fails
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import ArrayType, RefType, Type, interleaved
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.regions import group
 from pullback.ir.ops.program import launch

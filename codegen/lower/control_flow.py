@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from pullback.codegen.lower.block import BlockLowering
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.program import Alloc, branch, loop, loop_while
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.loops import Loop
 from pullback.ir.passes.editing.activity import is_pure

@@ -17,8 +17,9 @@ from pullback.codegen.kernels.ops.registry import op_kernel, takes_strided
 from pullback.codegen.lower.block import BlockLowering
 from pullback.codegen.lower.control_flow import lower_scan, lower_switch, lower_while
 from pullback.codegen.lower.donated_results import sunk
-from pullback.ir.core.structure import Function, Instruction, Module, Value
+from pullback.ir.core.structure import Function, Instruction, Module
 from pullback.ir.core.types import I64, RefType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Reinterpret
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.host import Host

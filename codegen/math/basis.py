@@ -14,8 +14,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import NOWHERE, Block, Value
+from pullback.ir.core.structure import NOWHERE, Block
 from pullback.ir.core.types import DTYPES, F32, F64, DType
+from pullback.ir.core.value import Value
 
 Recipe = Callable[..., Value]
 Coefficients = Mapping[str, Sequence[float]]

@@ -16,7 +16,7 @@ from pullback.codegen.math.exponential import exp_parts, some
 from pullback.codegen.math.logarithm import join, log_tail, split_positive
 from pullback.codegen.math.piecewise import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 # By pieces about c, each near a multiple of ERF_STEP and such that erf(c) and, in float64, erf'(c) are all but numbers of the
 # format: c, erf(c), erf'(c), then the coefficients of t**2, t**3, ... in erf(c + t), and in float32 before them what is missing

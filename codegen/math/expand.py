@@ -8,8 +8,9 @@ from typing import Any
 from pullback.codegen.math.recipes import HALF, OF_BITS, RECIPES
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import Block, Instruction, Loc, Value, key_of
+from pullback.ir.core.structure import Block, Instruction, Loc, key_of
 from pullback.ir.core.types import F32, DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise, cast
 from pullback.ir.ops.kernel.float_parts import cold
 

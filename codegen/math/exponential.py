@@ -11,7 +11,7 @@ import math
 
 from pullback.codegen.math.basis import Coefficients, bits_of, clamp, format_of, halves, number, polynomial, power_of_two, rarely
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2, least error relative to exp(r): 2**-56.9 and 2**-28.1.
 EXP: Coefficients = {

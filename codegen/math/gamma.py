@@ -17,7 +17,7 @@ from pullback.codegen.math.basis import Coefficients, bits_of, format_of, number
 from pullback.codegen.math.logarithm import join, log1p_parts, log_pair
 from pullback.codegen.math.piecewise import Pieces, looked_up, piecewise
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 # About the middle of each piece, the constant term as a sum of two; a piece of 1 + u stands at the low bits of its exponent and
 # first digit. Greatest relative errors 2**-58 and 2**-28.

@@ -12,7 +12,7 @@ from pullback.codegen.math.basis import bits_of, format_of, number, rarely
 from pullback.codegen.math.logarithm import log_pair, log_tail, split_positive
 from pullback.codegen.math.piecewise import Pieces, looked_up, piecewise
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 # g about 0, 1, ..., 7, the constant term as a sum of two; greatest relative errors 2**-56.7 (2**-54.4 at 0) and 2**-28.4. In
 # float64 the one at 0 is a single number, so that nothing small is added to the results of arguments whose squares underflow.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pullback.codegen.math.basis import Recipe, bits_of, format_of, number, two_sum
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import F32, F64
+from pullback.ir.core.value import Value
 
 
 def scalb(b: Builder, x: Value, k: Value) -> Value:

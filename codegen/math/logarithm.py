@@ -11,7 +11,7 @@ from __future__ import annotations
 from pullback.codegen.math.basis import Coefficients, format_of, number, polynomial
 from pullback.codegen.math.exponential import exp_minus_abs
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 # (2 atanh(s) / s - 2) / s**2 as a polynomial in s**2, on log(1 + f) = 2 atanh(s), s = f / (2 + f), f in [-1/4, 1/2]: least
 # relative error 2**-62.6 and 2**-28.4.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pullback.codegen.math.basis import format_of, number
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 Pieces = Mapping[str, Sequence[Sequence[float]]]
 """By the name of a format: rows of as many numbers as there are pieces, one row for each coefficient."""

@@ -11,7 +11,7 @@ from pullback.codegen.math.basis import Coefficients, bits_of, clamp, format_of,
 from pullback.codegen.math.exponential import EXP_RANGE, exp_of_sum
 from pullback.codegen.math.logarithm import split_positive
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 # (atanh(s) / s - 1 - z / 3) / z**2 in z = s**2 for s = (m - 1) / (m + 1), m in [3/4, 3/2]; the error in atanh(s) is below
 # 2**-67 and 2**-34 of it.

@@ -15,8 +15,8 @@ from pullback.codegen.math.error_function import i2erfcx
 from pullback.codegen.math.gamma import trigamma
 from pullback.codegen.math.power import hypot
 from pullback.codegen.math.table import MATH
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DTYPES
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.semantics import PHILOX, PHILOX_ROUNDS
 
 

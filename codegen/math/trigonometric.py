@@ -13,7 +13,7 @@ import math
 
 from pullback.codegen.math.basis import Coefficients, bits_of, format_of, number, polynomial, rarely
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 
 LIMIT = {"f64": 2.0**30, "f32": 2.0**16}
 

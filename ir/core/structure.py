@@ -13,7 +13,7 @@ from typing import Any
 
 from pullback.ir.core.op import Op
 from pullback.ir.core.types import DType
-from pullback.ir.core.value import Value as Value
+from pullback.ir.core.value import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import numpy as np
 
 from pullback.checking.interpreted_run import Array, Run, observed, run_straight
 from pullback.checking.nonfinite_origins import Kind, NonFinite, Search, is_kind
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import Gather
 from pullback.ir.ops.array.reduce import Reduce

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Loc, Value
+from pullback.ir.core.structure import Block, Function, Instruction, Loc
 from pullback.ir.core.types import I64, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.loops import Scan, StackLength, Switch, While
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pullback.checking.instruction_log import straight
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import Observer, interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.editing.dce import dce

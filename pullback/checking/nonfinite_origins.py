@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pullback.checking.interpreted_run import Array, Run
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reindex import Reindex

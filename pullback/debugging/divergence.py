@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from pullback.checking.interpreted_run import Array, run_call, run_stepwise
-from pullback.ir.core.structure import Block, Loc, Value
+from pullback.ir.core.structure import Block, Loc
+from pullback.ir.core.value import Value
 from pullback.programs.call import Call
 from pullback.programs.compile_record import Recorder
 from pullback.programs.entry import Entry

@@ -11,8 +11,9 @@ import numpy as np
 
 from pullback.inspection.provenance import Anatomy, Step, dissect, members, plain
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import Block, Instruction, Loc, Value, walk
+from pullback.ir.core.structure import Block, Instruction, Loc, walk
 from pullback.ir.core.types import DType, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import (

@@ -13,8 +13,9 @@ from pullback.codegen.cpu.matmul.prepack.prepack import prepacked
 from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.residuals import read_backward
 from pullback.inspection.stack_lengths import lengths
-from pullback.ir.core.structure import NOWHERE, Function, Instruction, Loc, Value, walk
+from pullback.ir.core.structure import NOWHERE, Function, Instruction, Loc, walk
 from pullback.ir.core.types import ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant as ConstantOp
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack

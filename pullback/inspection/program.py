@@ -8,7 +8,8 @@ from typing import Any
 
 from pullback.codegen.analysis.steps import Access, accesses, dependencies, owners
 from pullback.inspection.provenance import NUMBERED, Anatomy, members
-from pullback.ir.core.structure import Block, Function, Instruction, Module, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.program import Alloc
 from pullback.ir.text import print_module
 from pullback.programs.pipeline import concrete

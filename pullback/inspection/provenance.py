@@ -14,7 +14,8 @@ from functools import cached_property
 from pullback.codegen.fuse.fuse import fused
 from pullback.codegen.fuse.rematerialize import Saving
 from pullback.codegen.lower.lower import lower
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, Value, walk
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.ops.control.regions import Group, Transform

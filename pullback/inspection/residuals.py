@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pullback.inspection.provenance import Anatomy, dissect, is_forward, makers_of, members, plain
-from pullback.ir.core.structure import Instruction, Loc, Value, walk
+from pullback.ir.core.structure import Instruction, Loc, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.regions import Gradient
 from pullback.ir.passes.transforms.min_cut import MOST_EXACT

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import ArrayType, StackType
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.passes.editing.activity import is_pure

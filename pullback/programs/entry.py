@@ -10,7 +10,7 @@ import numpy as np
 from pullback.ir import Function
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.lazy_imports import later
-from pullback.ir.core.structure import Value
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import BEYOND, GUARD, guards_first

@@ -23,8 +23,9 @@ from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, Unwritten
 from pullback.codegen.cpu.loops.reachability import Reached, Steps, Told
 from pullback.codegen.slots import Slot
 from pullback.ir.core.lazy_imports import later
-from pullback.ir.core.structure import Function, Instruction, Module, Value, walk
+from pullback.ir.core.structure import Function, Instruction, Module, walk
 from pullback.ir.core.types import DTYPES, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.interpret import seen_as
 from pullback.ir.ops.control.host import Host as HostOp
 from pullback.ir.ops.control.regions import CheckFailed

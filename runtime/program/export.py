@@ -16,8 +16,9 @@ from pullback.codegen.export import cpuid
 from pullback.codegen.export.entry import OUTSIDE, emit_entry, needs_gemm, public_symbols
 from pullback.codegen.export.fallback_gemm import ROUTINES, own_name
 from pullback.codegen.export.interface import FIRST_CHECK, Copied, Interface, Need, Place, Step, c_names
-from pullback.ir.core.structure import Function, Loc, Module, Value, walk
+from pullback.ir.core.structure import Function, Loc, Module, walk
 from pullback.ir.core.types import Extent
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host as HostOp
 from pullback.ir.ops.program import Alloc, Free
 from pullback.ir.shapes.extents import product

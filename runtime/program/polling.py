@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.shapes.extents import value_of
 from pullback.runtime.compile.engine import default_engine

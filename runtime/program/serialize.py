@@ -22,7 +22,8 @@ from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow
 from pullback.codegen.cpu.llvm.text import Unwritten
 from pullback.codegen.slots import Slot
 from pullback.ir.core.environment import is_verified
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.program import launch
 from pullback.ir.text import canonical, parse_function, print_function
 from pullback.runtime.cache.cache import Origin

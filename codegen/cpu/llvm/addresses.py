@@ -14,8 +14,9 @@ from pullback.codegen.analysis.independence import is_shifted
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes
 from pullback.codegen.cpu.llvm.values import Values
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Load, Prefetch, Store
 

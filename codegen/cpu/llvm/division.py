@@ -32,8 +32,9 @@ import numpy as np
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, splat, wide
 from pullback.codegen.cpu.llvm.values import Values
 from pullback.codegen.targets import Processor
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType, DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 

@@ -10,8 +10,9 @@ from pullback.codegen.cpu.llvm.lanes import Lanes, element, wide
 from pullback.codegen.cpu.llvm.text import RARELY
 from pullback.codegen.math.legalize import PLAIN
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, DType, scalar
+from pullback.ir.core.value import Value
 
 AVX512_BYTES = 64
 # Significands in [3/4, 3/2), NaN for negative numbers, 1 for zeros.

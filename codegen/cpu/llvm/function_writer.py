@@ -17,8 +17,9 @@ from pullback.codegen.cpu.llvm.values import Values
 from pullback.codegen.cpu.loops.reachability import Path, Reach
 from pullback.codegen.slots import Slot
 from pullback.codegen.targets import Target
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import BOOL, ArrayType, DType, RefType, StackType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.functions import parted
 

@@ -37,11 +37,12 @@ from pullback.codegen.cpu.llvm.vector_patterns import are_pair, of_each, store_p
 from pullback.codegen.cpu.loops.reachability import Reach, Reached, Steps, Told
 from pullback.codegen.targets import PROCESSORS, Target
 from pullback.ir.core.op import Op
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import F32 as _F32
 from pullback.ir.core.types import F64 as _F64
 from pullback.ir.core.types import I64 as _I64
 from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.float_parts import Cold, Rare

@@ -19,8 +19,9 @@ from pullback.codegen.cpu.llvm.addresses import Addresses
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, stored, wide
 from pullback.codegen.cpu.llvm.streaming import LINE
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Load, Prefetch
 

@@ -17,8 +17,9 @@ from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored
 from pullback.codegen.cpu.llvm.text import NAMELESS, THREADS, Writer, named
 from pullback.codegen.slots import Slot
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import MOST_PRIVATE, If
 
 LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150

@@ -22,8 +22,9 @@ from pullback.codegen.cpu.llvm.program_interface import Driver, numbers, on_stac
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
 from pullback.codegen.cpu.llvm.text import NO_MEMORY
 from pullback.codegen.targets import Target
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import (
     Alloc,

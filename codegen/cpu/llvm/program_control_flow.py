@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.codegen.cpu.llvm.program_text import DriverText, StackSlots
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.value import Value
 
 FIRST_TICK = 8
 

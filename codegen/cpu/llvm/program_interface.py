@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Extent
+from pullback.ir.core.value import Value
 
 MOST_ON_STACK = 8
 """So many numbers a buffer of fixed size may have that is on the stack."""

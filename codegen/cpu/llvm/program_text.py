@@ -8,8 +8,9 @@ from typing import Any
 
 from pullback.codegen.cpu.llvm.program_interface import Failure
 from pullback.codegen.cpu.llvm.text import Extents
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
 from pullback.ir.core.types import Extent, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import product
 
 

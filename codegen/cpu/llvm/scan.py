@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, wide
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Instruction, Value, walk
+from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.scan import Accumulate
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 

@@ -12,8 +12,9 @@ from pullback.codegen.cpu.llvm.memory import ROOM, is_on_stack
 from pullback.codegen.cpu.llvm.text import TIERED, Unwritten
 from pullback.codegen.cpu.loops.reachability import Path
 from pullback.codegen.slots import Slot
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.functions import Address, Call, CallAt, RowRef

@@ -14,8 +14,9 @@ from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.llvm.addresses import Addresses
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
 from pullback.codegen.cpu.llvm.lanes import stored
-from pullback.ir.core.structure import Block, Function, Value, walk
+from pullback.ir.core.structure import Block, Function, walk
 from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load, Store
 
 LARGE_BYTES = 64 << 20

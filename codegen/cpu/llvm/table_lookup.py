@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import element, literal, mangled, splat, wide
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import F64, DType
+from pullback.ir.core.value import Value
 
 LANES, PAIR, LEAST_TABLES = 4, 2, 3
 """Doubles in a register of 32 bytes, in one of 16, and from how many tables on pairs of them are read."""

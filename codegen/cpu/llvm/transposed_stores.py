@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, stored, wide
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Store
 
 TURNED = 4

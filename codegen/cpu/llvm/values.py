@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, splat, wide
 from pullback.codegen.cpu.llvm.text import Writer
 from pullback.codegen.targets import Target
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import I64, DType
+from pullback.ir.core.value import Value
 
 EARLY = 8
 """A vector register of so many has a value that is the same in all lanes of a vector loop: of 64 bytes there are 32, else 16."""

@@ -27,7 +27,8 @@ from pullback.codegen.cpu.llvm.text import NAMELESS, TIERED, Unwritten
 from pullback.codegen.cpu.loops.reachability import Path, Reach
 from pullback.codegen.slots import Slot
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.functions import Call

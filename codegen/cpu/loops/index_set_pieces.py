@@ -9,8 +9,9 @@ from pullback.codegen.cpu.loops.parallelize import IDENTITY
 from pullback.codegen.cpu.loops.unroll_and_jam import MOST_INSIDE
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Extent, For, Load, Store

@@ -10,8 +10,9 @@ from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.analysis.independence import is_shifted
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, copied, key_of
+from pullback.ir.core.structure import Block, Instruction, copied, key_of
 from pullback.ir.core.types import I64, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Load, Store

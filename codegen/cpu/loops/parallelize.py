@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from pullback.codegen.analysis.independence import OWN, PRIVATE, Loops, is_independent
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64, DType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.elementwise.elementwise import Elementwise

@@ -16,8 +16,9 @@ from functools import cached_property, reduce
 from typing import Any
 
 from pullback.codegen.slots import Slot
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64, ArrayType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Chosen, Extent
 from pullback.ir.shapes.extents import value_of

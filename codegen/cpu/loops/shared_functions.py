@@ -9,7 +9,8 @@ from typing import Any
 
 from pullback.codegen.cpu.loops.reachability import Reach, Steps
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.value import Value
 
 Told = Callable[[Instruction, Steps], None]
 

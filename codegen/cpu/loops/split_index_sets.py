@@ -20,7 +20,8 @@ from __future__ import annotations
 from pullback.codegen.cpu.loops.index_set_pieces import Makers, Pieces, is_plain_loop
 from pullback.codegen.cpu.loops.stencil_rows import bands
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import For
 
 

@@ -17,8 +17,9 @@ from pullback.codegen.cpu.loops.unroll_and_jam import is_plain, jam
 from pullback.codegen.cpu.loops.unrolling import choose_unroll, is_short, lanes_of, weigh
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Extent, For, Load, Near, Store

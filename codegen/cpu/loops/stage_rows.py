@@ -16,8 +16,9 @@ from pullback.codegen.cpu.loops.nest_builder import loop, number, parts, serial,
 from pullback.codegen.cpu.loops.stage_columns import LONG, Reduced, Sums, is_near, sums_of
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Near
 
 ROWS = 64

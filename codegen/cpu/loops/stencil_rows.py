@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pullback.codegen.cpu.loops.index_set_pieces import Env, Part, Pieces, is_plain_loop, used
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Extent, For, Load, Store

@@ -25,8 +25,9 @@ from pullback.codegen.analysis.independence import is_shifted
 from pullback.codegen.cpu.loops.unroll_and_jam import Env, is_plain
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import For, Load, Store
 
 MOST_INSIDE = 40

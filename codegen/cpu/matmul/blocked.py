@@ -50,8 +50,9 @@ from pullback.codegen.cpu.matmul.subnormals import KNOWN, Scales
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Instruction, Value, copied
+from pullback.ir.core.structure import Instruction, copied
 from pullback.ir.core.types import BOOL, I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.matmul import COLUMNS, ROWS
 
 EACH = 4

@@ -14,8 +14,9 @@ from pullback.codegen.cpu.matmul.blocking import LINE
 from pullback.codegen.cpu.matmul.microkernel import NEXT, Asked, Tile, asked_in
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
 from pullback.ir.core.types import COMPLEX_OF, I64, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Load, Store
 

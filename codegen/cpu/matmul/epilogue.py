@@ -8,8 +8,9 @@ from pullback.codegen.cpu.loops.nest_builder import START, Met, Stores, number, 
 from pullback.codegen.cpu.matmul.blocking import GROUP
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Value, copied
+from pullback.ir.core.structure import Block, copied
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.core.value import Value
 
 Span = tuple[Value, Value]
 Sums = tuple[Value, int]

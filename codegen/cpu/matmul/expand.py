@@ -20,8 +20,9 @@ from pullback.codegen.cpu.matmul.stored_epilogue import StoredBlocks, stored
 from pullback.codegen.cpu.matmul.strided_operands import spell_copy
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import shared
 from pullback.ir.ops.kernel.kernel import For
 from pullback.ir.ops.kernel.matmul import Product

@@ -16,8 +16,9 @@ from pullback.codegen.cpu.loops.shared_functions import Functions
 from pullback.codegen.kernels.builder import KernelBuilder
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 from pullback.ir.ops.kernel.small_matrices import MOST_OF_PRODUCT, Lane, Matrix, Own, multiply
 

@@ -18,8 +18,9 @@ from pullback.codegen.cpu.matmul.strided_operands import spell_lying
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Module, Value
+from pullback.ir.core.structure import Block, Function, Instruction, Module
 from pullback.ir.core.types import BOOL, COMPLEX_OF, I64, Extent, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Lying, is_strided
 from pullback.ir.ops.library.routines import gemm
 

@@ -32,8 +32,9 @@ from pullback.codegen.cpu.matmul.packing import Panels
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, copied
+from pullback.ir.core.structure import Block, Instruction, copied
 from pullback.ir.core.types import BOOL, I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load, Store
 
 SHORT_RUN = 64

@@ -46,8 +46,9 @@ from pullback.codegen.cpu.matmul.packing import Panels, Span
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load
 from pullback.ir.ops.kernel.matmul import COLUMNS
 

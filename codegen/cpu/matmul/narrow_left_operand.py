@@ -13,8 +13,9 @@ from pullback.codegen.cpu.loops.nest_builder import ask, loop, number, parts, se
 from pullback.codegen.cpu.matmul.blocking import GROUP, LINE
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, copied
+from pullback.ir.core.structure import Block, Instruction, copied
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load
 
 AHEAD = 2

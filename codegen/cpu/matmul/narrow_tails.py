@@ -15,8 +15,9 @@ from pullback.codegen.cpu.loops.nest_builder import Stores, number, under, when
 from pullback.codegen.cpu.matmul.narrow_left_operand import Left, Piece
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
 from pullback.ir.core.types import I64, DType, scalar
+from pullback.ir.core.value import Value
 
 HIGHEST = {1: 20, 2: 12, 3: 8}
 """The rows of tiles of so many vectors."""

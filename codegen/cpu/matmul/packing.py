@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pullback.codegen.cpu.loops.nest_builder import ask, elements, number, parts, serial, vector, walks, when, whole
 from pullback.codegen.cpu.matmul.blocking import GROUP, LINE
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Value
+from pullback.ir.core.structure import Block
+from pullback.ir.core.value import Value
 
 SOME = 16
 """So many terms of a panel are packed before those of the next one, which has pages of its own."""

@@ -16,8 +16,9 @@ from pullback.codegen.cpu.matmul.strided_operands import Lying, loading
 from pullback.codegen.cpu.matmul.subnormals import KNOWN, Scales
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 from pullback.ir.ops.kernel.kernel import Load, is_strided
 

@@ -19,8 +19,9 @@ from pullback.codegen.cpu.matmul.shared_blocks import PlainNarrow, PlainTiles, a
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 
 PART, MOST_PARTS = 1024, 64

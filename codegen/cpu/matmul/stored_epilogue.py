@@ -17,7 +17,8 @@ from pullback.codegen.cpu.matmul.shared_blocks import PlainBlocks, access
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block as Region
-from pullback.ir.core.structure import Instruction, Value, copied
+from pullback.ir.core.structure import Instruction, copied
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load, Store
 
 

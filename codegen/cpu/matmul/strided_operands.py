@@ -17,8 +17,9 @@ from pullback.codegen.cpu.loops.tile_transposes import copied_nest, transposes
 from pullback.codegen.targets import WIDEST, Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 
 

@@ -16,8 +16,8 @@ from pullback.codegen.cpu.loops.nest_builder import number, parts, serial, vecto
 from pullback.codegen.cpu.matmul.blocking import BESIDE, Shape
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DTYPES, F32, I64, DType, scalar
+from pullback.ir.core.value import Value
 
 SLOW, GREATEST, SCALED = range(3)
 """What is known of a panel, or ``UNKNOWN``: whether it has subnormal numbers; the exponent of its greatest number; whether it is

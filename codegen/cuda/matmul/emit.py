@@ -19,8 +19,9 @@ from pullback.codegen.cuda.source.launch_writer import LaunchWriter
 from pullback.codegen.cuda.source.names import bare, stored, stored_name, type_name
 from pullback.codegen.cuda.source.split_launches import Stage
 from pullback.codegen.cuda.source.statements import Writer, digits
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Extent, Load
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Module, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
 from pullback.ir.core.types import I64, ArrayType, RefType, Type
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import AddTo, Extent, For, Load, Prefetch, Store

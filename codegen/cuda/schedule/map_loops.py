@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from pullback.codegen.analysis.independence import IDENTITIES, OWN, PRIVATE, Loops, is_independent
 from pullback.codegen.analysis.library_loops import batch_of, calls_library
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Extent, Fail, For, If, Load, Prefetch, Store, combined_values

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value, copied
+from pullback.ir.core.structure import Block, Instruction, copied
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.matmul import ROWS, Product
 from pullback.ir.passes.complex.arithmetic import mul
 

@@ -15,8 +15,9 @@ from pullback.codegen.cuda.schedule.naive_matmul import plain_products
 from pullback.codegen.fuse.matmul_fusion import HALVES
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import Op
-from pullback.ir.core.structure import Block, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64, RefType, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Extent, For, Load, Store, Sub, extent, load, store

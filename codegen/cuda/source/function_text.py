@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pullback.codegen.cuda.source.names import Names, bare, loaded, stored_name, type_name
 from pullback.codegen.cuda.source.packs import Packing
 from pullback.codegen.cuda.source.partial_results import PartTexts
-from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Value
+from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc
 from pullback.ir.core.types import I64, DType, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.text import short_file
 
 WIDTH = 118

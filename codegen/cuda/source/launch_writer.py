@@ -9,8 +9,9 @@ from pullback.codegen.cuda.source.launch import UNKNOWN, Scratch
 from pullback.codegen.cuda.source.names import Names, stored
 from pullback.codegen.cuda.source.split_launches import stages
 from pullback.codegen.cuda.source.statements import Writer
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import DType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import combined_values
 
 

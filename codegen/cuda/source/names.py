@@ -10,8 +10,8 @@ import re
 import numpy as np
 
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 
 TYPES = {

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pullback.codegen.cuda.source.names import Names, literal, type_name
 from pullback.codegen.cuda.source.packs import Packing
 from pullback.codegen.cuda.source.scalar_ops import identity, join_text
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, DType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import combined_values
 
 

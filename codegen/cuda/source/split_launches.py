@@ -14,7 +14,8 @@ from pullback.codegen.analysis.library_loops import batch_of, calls_library
 from pullback.codegen.cuda.schedule.map_loops import linear, perfect_nest
 from pullback.codegen.cuda.schedule.select_tiled_matmul import has_product
 from pullback.codegen.cuda.source.transposed_tiles import Turned, turned
-from pullback.ir.core.structure import Function, Instruction, Value, walk
+from pullback.ir.core.structure import Function, Instruction, walk
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Fail, For, If, Load, Store, scanned_element
 from pullback.ir.ops.kernel.matmul import Product
 from pullback.ir.ops.library.routines import Library

@@ -17,8 +17,9 @@ from pullback.codegen.cuda.source.names import HALF, Names, bare, literal, loade
 from pullback.codegen.cuda.source.packs import Packs
 from pullback.codegen.cuda.source.partial_results import Part
 from pullback.codegen.cuda.source.scalar_ops import of_half, spelled
-from pullback.ir.core.structure import Block, Function, Instruction, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import I64, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub

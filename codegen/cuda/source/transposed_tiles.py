@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pullback.codegen.analysis.independence import Loops
 from pullback.codegen.cuda.source.names import bare, loaded, stored_name
 from pullback.codegen.cuda.source.statements import Writer, digits
-from pullback.ir.core.structure import Instruction, Value, walk
+from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load
 
 SIDE = 32

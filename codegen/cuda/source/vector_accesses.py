@@ -16,7 +16,8 @@ from pullback.codegen.cuda.source.function_text import FunctionText
 from pullback.codegen.cuda.source.names import loaded, stored, stored_name
 from pullback.codegen.cuda.source.packs import Packing, Packs
 from pullback.codegen.cuda.source.partial_results import Part
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import AddTo, Extent, Load, Prefetch, Store

@@ -20,8 +20,9 @@ from typing import Any
 from pullback.codegen.fuse.rewrites.contraction_layouts import Layout, layout
 from pullback.codegen.math.recipes import HALF
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import F32, F64, Extent
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, others, split
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.passes.editing.cse import key

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import Composed
 from pullback.ir.passes.editing.replay import New, replaced
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, Value, use_counts
+from pullback.ir.core.structure import Function, Instruction, use_counts
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.reindex import broadcast, concat, reshape
 from pullback.ir.ops.control.loops import Loop

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, Value, use_counts
+from pullback.ir.core.structure import Function, Instruction, use_counts
 from pullback.ir.core.types import Extent
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import broadcast, reshape, slice_, squeeze
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, Value, use_counts
+from pullback.ir.core.structure import Function, Instruction, use_counts
 from pullback.ir.core.types import BOOL, I64, ArrayType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.index import Scatter
 from pullback.ir.ops.array.reindex import broadcast

@@ -14,7 +14,8 @@ from itertools import product
 from pullback.codegen.math.recipes import HALF
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced

@@ -22,8 +22,9 @@ from pullback.codegen.kernels.iteration_space import Space
 from pullback.codegen.kernels.ops.batched_matmul import side_by_side, sized
 from pullback.codegen.kernels.ops.linalg import LANES
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, Extent, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import others
 from pullback.ir.ops.kernel.matmul import COLUMNS
 from pullback.ir.ops.kernel.small_matrices import MOST_OF_PRODUCT, Matrix

@@ -19,8 +19,9 @@ from pullback.codegen.kernels.cost import Cost, Schedule, elements, moved_once, 
 from pullback.codegen.kernels.elements import Elements
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType, DType, Extent, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import split
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.kernel.matmul import ROWS

@@ -14,8 +14,9 @@ from pullback.codegen.kernels.cost import Cost, Schedule, elements, elements_of,
 from pullback.codegen.kernels.elements import Elements, Out
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import ScatterSum
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.scan import Accumulate

@@ -16,8 +16,9 @@ from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.cost import Cost, Schedule, moved_once, work
 from pullback.codegen.kernels.groups.rows import GroupKernel
 from pullback.codegen.kernels.iteration_space import Space
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, DType, Extent, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.scan import Accumulate
 from pullback.ir.shapes.extents import nominal_bytes
 

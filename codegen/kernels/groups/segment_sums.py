@@ -14,8 +14,9 @@ from pullback.codegen.kernels.groups.rows import GroupKernel
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.codegen.kernels.ops.cooperative_sort import OrderedLists
 from pullback.codegen.kernels.ops.segment_sum import Lists, row_of
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import Extent
+from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import product
 
 Found = dict[Instruction, list[Value]]

@@ -21,8 +21,9 @@ from pullback.codegen.kernels.elements import LEAST, Elements
 from pullback.codegen.kernels.groups.rows import BLOCK, FLAT, GroupKernel
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, I64
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.ops.control.regions import Check

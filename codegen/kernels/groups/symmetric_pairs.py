@@ -21,8 +21,9 @@ from pullback.codegen.kernels.cost import Cost, Schedule, elements, moved_once, 
 from pullback.codegen.kernels.elements import Elements, Key, Out
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, Extent, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.create import Constant, Iota
 from pullback.ir.ops.array.reduce import Reduce

@@ -27,8 +27,9 @@ from pullback.codegen.kernels.elements import Elements, Out
 from pullback.codegen.kernels.groups.strided import windows
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Gather
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast

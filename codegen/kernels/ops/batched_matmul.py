@@ -12,8 +12,9 @@ from typing import Any
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
 from pullback.codegen.kernels.ops.linalg import LANES, memory
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, Extent
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import others, split
 from pullback.ir.ops.kernel.small_matrices import MOST, MOST_OF_PRODUCT, Lane, Own, multiply
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.ops.batched_matmul import Batch, side_by_side, sized
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.small_matrices import Lane, Matrix
 
 PARTS = (0, 1)

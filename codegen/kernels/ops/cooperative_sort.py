@@ -13,8 +13,9 @@ from typing import Any
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
 from pullback.codegen.kernels.elements import wrapped
 from pullback.codegen.kernels.ops.segment_sum import Lists, row_of
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import I64, Extent, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import ScatterSum
 from pullback.ir.ops.library.sort import Sort
 from pullback.ir.shapes.extents import product

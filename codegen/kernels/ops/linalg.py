@@ -13,8 +13,9 @@ from typing import Any
 from pullback.codegen.analysis.library_loops import apart
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
 from pullback.codegen.kernels.ops.strided_operand import lying_product
-from pullback.ir.core.structure import Function, Instruction, Value, walk
+from pullback.ir.core.structure import Function, Instruction, walk
 from pullback.ir.core.types import I64, ArrayType, RefType, interleaved
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import others, split
 from pullback.ir.ops.kernel.small_matrices import MOST, MOST_OF_PRODUCT, Lane, Matrix, Own, product
 from pullback.ir.ops.library.family import Linalg

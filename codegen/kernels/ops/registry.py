@@ -17,8 +17,9 @@ from pullback.codegen.kernels.ops.linalg import linalg_kernel, memory, product_k
 from pullback.codegen.kernels.ops.segment_sum import scatter_sum_kernel
 from pullback.codegen.kernels.ops.sort import sort_kernel, unsort_kernel
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Function, Instruction, Value
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import I64, DType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place, Scatter, ScatterSum
 from pullback.ir.ops.array.reduce import Reduce

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
 from pullback.codegen.kernels.elements import wrapped
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, Extent, RefType, Shape
+from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import product
 
 

@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
-from pullback.ir.core.structure import Instruction, Value
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import DTYPES, I64, DType, Extent, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.library.sort import Sort
 
 LONG = 1 << 19

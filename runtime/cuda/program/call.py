@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import DTYPES, RefType
+from pullback.ir.core.value import Value
 from pullback.runtime.cuda.arrays.device_array import DeviceArray, dense_strides
 from pullback.runtime.cuda.device.graphs import Graph, captured
 from pullback.runtime.cuda.driver.driver import cuda

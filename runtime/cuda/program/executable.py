@@ -17,8 +17,9 @@ import numpy as np
 
 from pullback.codegen.cuda.source.launch import Launch as CudaLaunch
 from pullback.ir.core.structure import Block as Region
-from pullback.ir.core.structure import Function, Instruction, Loc, Module, Value, walk
+from pullback.ir.core.structure import Function, Instruction, Loc, Module, walk
 from pullback.ir.core.types import ArrayType, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.ops.program import Launch, launch
 from pullback.ir.shapes.extents import value_of

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from pullback.codegen.cuda.source.graph_loops import ROW_THREADS, row_blocks
 from pullback.ir.core.structure import Block as Region
-from pullback.ir.core.structure import Instruction, Value, walk
+from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.core.types import I64, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Repeat, RepeatWhile, Row, View
 from pullback.ir.shapes.extents import value_of
 from pullback.runtime.cuda.program.plan import Choice, Held, Part, States, Turns, Until

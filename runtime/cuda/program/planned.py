@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Value
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.runtime.cuda.arrays.device_array import DeviceArray, settle, wait_for
 from pullback.runtime.cuda.device.graphs import Graph
 from pullback.runtime.cuda.device.memory import Block

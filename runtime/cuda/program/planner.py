@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pullback.ir.core.structure import Block as Region
-from pullback.ir.core.structure import Instruction, Value, walk
+from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.core.types import RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
 from pullback.runtime.cuda.libraries.calls import Called

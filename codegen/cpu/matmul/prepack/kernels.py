@@ -24,8 +24,9 @@ from pullback.codegen.cpu.matmul.subnormals import KNOWN, SLOW
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Value
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import I64, DType, Extent, RefType, Shape, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 from pullback.ir.shapes.extents import product, quotient
 

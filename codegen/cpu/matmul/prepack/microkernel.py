@@ -13,8 +13,9 @@ from pullback.codegen.cpu.loops.nest_builder import number, serial, when, whole
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 
 NEXT = 16

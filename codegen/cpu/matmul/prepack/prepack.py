@@ -14,8 +14,9 @@ from pullback.codegen.analysis.steps import kernel_accesses, owners, written
 from pullback.codegen.cpu.matmul.prepack.kernels import Prepacked
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, Module, Value, walk
+from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
 from pullback.ir.core.types import Extent, RefType
+from pullback.ir.core.value import Value
 from pullback.ir.ops.library.routines import gemm
 from pullback.ir.ops.program import Launch, Repeat, RepeatWhile, View, launch
 from pullback.ir.shapes.extents import product

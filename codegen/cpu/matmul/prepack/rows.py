@@ -21,8 +21,9 @@ from pullback.codegen.cpu.matmul.prepack.microkernel import LOW, RowsTile
 from pullback.codegen.cpu.matmul.subnormals import GREATEST, KNOWN, SCALED, SLOW, UNKNOWN, Scales
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, Value
+from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, Type, scalar
+from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.functions import FAR
 
 RUN = 512
