@@ -12,7 +12,9 @@ from pullback.runtime.cache import source_stamp as _sources  # noqa: F401
 
 # isort: split
 from pullback import tree
+from pullback.ir.core.device_arrays import COMPUTE as _COMPUTE
 from pullback.ir.core.environment import check as _check
+from pullback.ir.core.lazy_imports import later as _later
 from pullback.ir.core.lazy_imports import names_later
 from pullback.programs.signatures import RetraceWarning
 from pullback.runtime.program.executable import trim
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pullback.debugging.check_grad import check_grad, check_grads
     from pullback.debugging.find_nan import find_nan
     from pullback.debugging.printing import print, print_grad
+    from pullback.devices import eager as _eager
     from pullback.devices.device_put import DeviceArray, device_put
     from pullback.exporting.cuda import DeviceExport
     from pullback.exporting.export import Exported, ExportError, ExportWarning, export
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
     )
     from pullback.transforms.callback import ShapeDtypeStruct, callback
     from pullback.transforms.solvers import fixed_point, odeint
+else:
+    _eager = _later("pullback.devices.eager")
 
 __all__ = [
     "CacheInfo", "CheckpointWarning", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError",
@@ -81,6 +86,7 @@ __version__ = "0.1.0"
 
 _check()
 _announce()
+_COMPUTE.append(lambda function, args, kwargs: _eager.compute(function, args, kwargs))
 _twin_in("pullback.transforms.solvers", "scipy.integrate.odeint")
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pullback.ir.core.device_arrays import COMPUTE, Remote
+from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.lazy_imports import later
 from pullback.tracer.arrays.tree import ADOPT
 
 if TYPE_CHECKING:
-    from pullback.devices import eager
     from pullback.runtime.cuda.arrays import foreign as cuda_foreign
 else:
-    eager, cuda_foreign = later("pullback.devices.eager"), later("pullback.runtime.cuda.arrays.foreign")
+    cuda_foreign = later("pullback.runtime.cuda.arrays.foreign")
 
 
 def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
@@ -43,4 +42,3 @@ def _adopted(x: Any) -> Any:
 
 
 ADOPT.append(_adopted)
-COMPUTE.append(lambda function, args, kwargs: eager.compute(function, args, kwargs))
