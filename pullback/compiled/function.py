@@ -24,10 +24,11 @@ from pullback.compiled.reports import Inspected
 from pullback.compiled.transform import Function, Transform
 from pullback.fastcall.describe import Callables, NotNative, entrance, is_underway, path_of, record_of
 from pullback.ir.passes.tf32 import with_tf32
+from pullback.programs.argument_types import arguments_of
 from pullback.programs.argument_writes import entry_of
 from pullback.programs.branch_paths import Paths
 from pullback.programs.cache_info import CacheInfo
-from pullback.programs.call import Call, arguments_of
+from pullback.programs.call import Call
 from pullback.programs.compile_record import Recorder
 from pullback.programs.donation import Donated, over_of
 from pullback.programs.dynamic_shapes import ON_DEVICE, Variants, keep, reason_of, served

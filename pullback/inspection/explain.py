@@ -10,7 +10,8 @@ from pullback.inspection.provenance import dissect
 from pullback.ir.core.structure import Loc
 from pullback.ir.passes.size_classes import templated
 from pullback.programs import matmul_choices as chosen
-from pullback.programs.call import ArgumentType, Call, key_text, shortened, type_text
+from pullback.programs.argument_types import ArgumentType, key_text, shortened, type_text
+from pullback.programs.call import Call
 from pullback.programs.dynamic_shapes import Failed, Instantiated, failed
 from pullback.programs.pipeline import has_template, is_stored, layouts_of, scheduled, split_outcomes
 from pullback.programs.report import Report, counted, paragraph, place, table

@@ -7,7 +7,8 @@ from pullback.inspection.memory import Buffer, Memory, memory
 from pullback.inspection.profile import Profile, ProfiledStep, profile
 from pullback.inspection.residuals import ReadInput, Residual, Residuals, residuals
 from pullback.inspection.stages import Stages, stages
-from pullback.programs.call import ArgumentType, Call, arguments_of
+from pullback.programs.argument_types import ArgumentType, arguments_of
+from pullback.programs.call import Call
 from pullback.programs.compile_record import Record, Recorder
 from pullback.programs.report import Report
 

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from pullback.ir.core.device_arrays import Remote
-from pullback.ir.core.types import ArrayType, dtype_of
+from pullback.programs.argument_types import ArgumentType, arguments_of
+from pullback.programs.branch_paths import Paths
 from pullback.programs.donation import Donated, over_of
 from pullback.programs.dynamic_shapes import Kind, served
+from pullback.programs.entry import Entry
 from pullback.programs.pipeline import Over
 from pullback.programs.placement import device_of
 from pullback.tracer import Parameters, Signature, Trace
-from pullback.tracer.arrays.tree import TreeDef, leaf_key
-
-if TYPE_CHECKING:
-    from pullback.programs.branch_paths import Paths
-    from pullback.programs.entry import Entry
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArgumentType:
-    """What a program depends on in an argument, or in a part of one, called ``name`` as the user would write it.
-
-    ``text``: "f64[3]" (an array), "f64[] scalar" (NumPy's), "float" (Python's), or the value of a static argument.
-    """
-
-    name: str
-    text: str
-    is_static: bool
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.text}" if self.is_static else f"{self.name}: {self.text}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,74 +69,3 @@ class Call:
     def arguments(self) -> tuple[ArgumentType, ...]:
         """What a program depends on in the arguments."""
         return arguments_of(self.parameters, self.signature)
-
-
-def arguments_of(parameters: Parameters, call: Signature) -> tuple[ArgumentType, ...]:
-    """What a program depends on in the arguments of a call, in order."""
-    positional, keyed = call.tree.children
-    leaves = iter(call.leaves)
-    found: list[ArgumentType] = []
-    for position, child in enumerate(positional.children):
-        name = parameters.names[position] if position < len(parameters.names) else ""
-        _parts(child, name or f"{parameters.rest}[{position - len(parameters.names)}]", leaves, found)
-    for name, child in zip(keyed.data[0], keyed.children, strict=True):
-        _parts(child, name, leaves, found)
-    return tuple(found)
-
-
-def _parts(tree: TreeDef, name: str, leaves: Any, found: list[ArgumentType]) -> None:
-    match tree.kind:
-        case "leaf":
-            found.append(ArgumentType(name=name, text=type_text(next(leaves)), is_static=False))
-            return
-        case "static" | "named":
-            found.append(ArgumentType(name=name, text=shortened(tree.data), is_static=True))
-            return
-        case "dict":
-            names = [f"{name}[{key!r}]" for key in tree.data[0]]
-        case "namedtuple" | "dataclass":
-            names = [f"{name}.{field}" for field in tree.data]
-        case _:
-            names = [f"{name}[{k}]" for k in range(len(tree.children))]
-    for inner, child in zip(names, tree.children, strict=True):
-        _parts(child, inner, leaves, found)
-
-
-def type_text(leaf: Any) -> str:
-    """What a program depends on in an array or number: dtype, shape and memory order, or the Python type."""
-    return key_text(leaf_key(leaf)) if isinstance(leaf, np.ndarray | np.generic | Remote) else type(leaf).__name__
-
-
-def key_text(key: Any) -> str:
-    """``type_text`` of a value with this ``leaf_key``."""
-    if isinstance(key, type):
-        return key.__name__
-    dtype, *rest = key
-    shape, order, *device = rest or ((), "")
-    try:
-        text = str(ArrayType(dtype_of(dtype), shape))
-    except TypeError:
-        text = f"{dtype}[{','.join(map(str, shape))}]"
-    if not rest:
-        return f"{text} scalar"
-    return text + (" bytes swapped" if not dtype.isnative else " strided" if order == "strided" else "") + "".join(
-        f" on {name}" for name in device
-    )
-
-
-def shortened(value: Any, most: int = 40) -> str:
-    """A value's repr in one line; arrays by their types."""
-    if isinstance(value, np.ndarray | Remote):
-        return type_text(value)
-    name = getattr(value, "__name__", None)
-    if isinstance(name, str) and (callable(value) or isinstance(value, ModuleType)):
-        return name
-    if isinstance(value, CodeType):
-        return f"the code of {value.co_name}"
-    if getattr(type(value), "__repr__", None) is object.__repr__:
-        return f"<{type(value).__name__}>"
-    try:
-        text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(repr(value).split()))
-    except Exception:
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from pullback.programs.argument_types import ArgumentType
 from pullback.programs.cache_info import CacheInfo
-from pullback.programs.call import ArgumentType
 from pullback.runtime.process import counters
 from pullback.runtime.program import launcher
 
