@@ -1,5 +1,7 @@
 """The functions of NumPy, SciPy and Python that a trace knows. Importing it fills the tracer's tables."""
 
+from pullback.tracer.arrays import numpy_errors as _numpy_errors
 from pullback.tracer.functions import numpy, python, scipy
 
 __all__ = ["numpy", "python", "scipy"]
+del _numpy_errors
