@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from pullback.compiled.reports import Inspected
 from pullback.fastcall.describe import method_address
@@ -18,12 +18,28 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 if TYPE_CHECKING:
-    from pullback.compiled.function import Jitted
-
     class Called:
         pass
 else:
     Called = abi.Called
+
+
+class CompiledFunction(Protocol[R]):
+    """A compiled function, as a method bound to an instance uses it."""
+
+    __name__: str
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> R:
+        """Return the function's result."""
+
+    def into(self, out: Any, /, *args: Any, **kwargs: Any) -> R:
+        """Return the function's result in arrays of the caller's."""
+
+    def cache_info(self) -> CacheInfo:
+        """Return the counts of the function's programs."""
+
+    def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """Return the call with these arguments, as the reports take it."""
 
 
 class Method(Called, Inspected[P], Generic[P, R]):
@@ -31,7 +47,7 @@ class Method(Called, Inspected[P], Generic[P, R]):
 
     __slots__ = ("__func__", "__self__", "__weakref__")
 
-    def __init__(self, function: Jitted[..., R], instance: Any) -> None:
+    def __init__(self, function: CompiledFunction[R], instance: Any) -> None:
         self.__func__ = function
         self.__self__ = instance
 
