@@ -10,23 +10,24 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.codegen.cpu.matmul.prepack.prepack import packs
-from pullback.inspection.cost import KernelCost, cost_of, covered
+from pullback.inspection.cost import KernelCost, cost_of
 from pullback.inspection.machine_limits import Limits, limits, timed_program
+from pullback.inspection.profiled_step import PARTS, Part, ProfiledStep
 from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, plain
 from pullback.inspection.trace_events import trace_text
 from pullback.ir.core.lazy_imports import later
-from pullback.ir.core.structure import Instruction, Loc, walk
+from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.programs.call import Call
 from pullback.programs.pipeline import homes, typed_constants
-from pullback.programs.report import Report, counted, paragraph, places, table
+from pullback.programs.report import Report, counted, paragraph, table
 from pullback.runtime.program.profile import TimedExecutable, Times
 from pullback.tracer import TraceError
 from pullback.tracer.failures import failure
@@ -37,49 +38,7 @@ if TYPE_CHECKING:
 else:
     cuda_device = later("pullback.runtime.cuda.device.device")
 
-Part = Literal["forward", "backward", "both"]
-PARTS: tuple[Part, ...] = ("forward", "backward", "both")
 MOST_SECONDS, MOST_CALLS, LEAST_CALLS = 0.3, 400, 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProfiledStep:
-    """One step of the program: the launches of one place, or a step in Python, whose ``cost`` is None.
-
-    ``seconds``: of all its runs in one call, of which there are ``runs``. ``start``: seconds from the start of the call; None in
-    control flow, where runs of several steps take turns. ``part``: of a gradient the forward part, the backward part, or "both",
-    a kernel that computes some of each. ``share``: of what the machine gives, how much was used: the least time that the work may
-    take by the ``limit`` that is "memory" or "compute", over the time that it took. Above 1, its data was in a nearer cache than
-    that of the program by which the limit was measured.
-    """
-
-    name: str
-    part: Part
-    seconds: float
-    start: float | None
-    runs: float
-    cost: KernelCost | None
-    lines: tuple[Loc, ...]
-    ops: tuple[str, ...]
-    share: float = 0.0
-    limit: str = ""
-
-    @property
-    def flops_per_second(self) -> float:
-        """Additions, multiplications, divisions and square roots a second; functions are not among them."""
-        return self.cost.flops / self.seconds if self.cost is not None and self.seconds else 0.0
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Bytes read and written a second, each once."""
-        return self.cost.bytes / self.seconds if self.cost is not None and self.seconds else 0.0
-
-    @property
-    def words(self) -> str:
-        """Its lines and ops."""
-        if self.cost is not None:
-            return covered(self.cost)
-        return ": ".join(word for word in (places(self.lines), ", ".join(self.ops)) if word)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -115,7 +74,7 @@ class Profile(Report):
     def chrome_trace(self, path: str | Path) -> None:
         """Write a trace that Perfetto and chrome://tracing show: one slice for each step. Steps of loops and branches are on a
         track of their own, each one slice as long as all its runs together. Raises OSError."""
-        Path(path).write_text(trace_text(self))
+        Path(path).write_text(trace_text(self.function, self.steps, self.seconds, self.control_seconds))
 
     @property
     def headline(self) -> str:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from pullback.inspection.profiled_step import ProfiledStep
 from pullback.programs.report import places
-
-if TYPE_CHECKING:
-    from pullback.inspection.profile import Profile, ProfiledStep
 
 CALL, INSIDE = 1, 2
 """The tracks: of the call, and of the steps in loops and branches."""
 
 
-def trace_text(profile: Profile) -> str:
-    """The trace of a profile, as JSON. Times in it are microseconds."""
-    return json.dumps({"traceEvents": list(_events(profile)), "displayTimeUnit": "ns"}, indent=1) + "\n"
+def trace_text(function: str, steps: Sequence[ProfiledStep], seconds: float, control_seconds: float) -> str:
+    """Return the trace of a profiled call of a function, as JSON. Times in it are microseconds."""
+    events = list(_events(function, steps, seconds, control_seconds))
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, indent=1) + "\n"
 
 
-def _events(profile: Profile) -> Iterator[dict[str, Any]]:
-    yield {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": f"pullback: {profile.function}"}}
+def _events(function: str, steps: Sequence[ProfiledStep], seconds: float, control_seconds: float) -> Iterator[dict[str, Any]]:
+    yield {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": f"pullback: {function}"}}
     yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": CALL, "args": {"name": "call"}}
-    yield _slice(profile.function, "call", CALL, 0.0, profile.seconds, {})
-    inside = [step for step in profile.steps if step.start is None]
-    for step in profile.steps:
+    yield _slice(function, "call", CALL, 0.0, seconds, {})
+    inside = [step for step in steps if step.start is None]
+    for step in steps:
         if step.start is not None:
             yield _slice(step.words or step.name, step.part, CALL, step.start, step.seconds, _told(step))
     if inside:
@@ -34,7 +33,7 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
         for step in inside:
             yield _slice(step.words or step.name, step.part, INSIDE, at, step.seconds, _told(step))
             at += step.seconds
-        yield _slice("loops and branches", "control", INSIDE, at, profile.control_seconds, {})
+        yield _slice("loops and branches", "control", INSIDE, at, control_seconds, {})
 
 
 def _slice(name: str, kind: str, track: int, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
