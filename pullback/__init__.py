@@ -30,6 +30,7 @@ from pullback.transforms.custom import custom_jvp, custom_vjp
 from pullback.transforms.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
 from pullback.transforms.vmap import vmap
 from pullback.tree import ravel as flatten
+from pullback.version import __version__
 
 if TYPE_CHECKING:
     from pullback import extend, optimizers, random
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from pullback.devices import eager as _eager
     from pullback.devices.device_put import DeviceArray, device_put
     from pullback.exporting.cuda import DeviceExport
-    from pullback.exporting.export import Exported, ExportError, ExportWarning, export
-    from pullback.exporting.load import Loaded, load
+    from pullback.exporting.export import Exported, ExportWarning, export
+    from pullback.exporting.exporter import ExportError
+    from pullback.exporting.load import load
+    from pullback.exporting.loaded import Loaded
     from pullback.programs.cache_info import CacheInfo, cache_info
     from pullback.runtime.cuda.driver.errors import DeviceError, DeviceFault, DeviceMemoryError, DeviceWarning
     from pullback.transforms.autograd import (
@@ -82,8 +85,6 @@ __all__ = [
     "vmap", "while_loop",
 ]  # fmt: skip
 
-__version__ = "0.1.0"
-
 _check()
 _announce()
 _COMPUTE.append(lambda function, args, kwargs: _eager.compute(function, args, kwargs))
@@ -104,13 +105,15 @@ if not TYPE_CHECKING:
         "pullback.debugging.printing": ("print", "print_grad"),
         "pullback.checking.verification": ("VerificationError",),
         "pullback.exporting.cuda": ("DeviceExport",),
-        "pullback.exporting.export": ("ExportError", "ExportWarning", "Exported", "export"),
+        "pullback.exporting.export": ("ExportWarning", "Exported", "export"),
+        "pullback.exporting.exporter": ("ExportError",),
         "pullback.transforms.autograd": (
             "const_graph", "deriv", "elementwise_grad", "grad_and_aux", "grad_named", "hessian_tensor_product",
             "hessian_vector_product", "holomorphic_grad", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
             "make_vjp", "multigrad_dict", "tensor_jacobian_product", "vector_jacobian_product",
         ),
-        "pullback.exporting.load": ("Loaded", "load"),
+        "pullback.exporting.load": ("load",),
+        "pullback.exporting.loaded": ("Loaded",),
         "pullback.runtime.cuda.driver.errors": ("DeviceError", "DeviceFault", "DeviceMemoryError", "DeviceWarning"),
         "pullback.transforms.solvers": ("fixed_point", "odeint"),
         "pullback.extend": (), "pullback.optimizers": (), "pullback.random": (), "pullback.torch": (),

@@ -51,7 +51,7 @@ def test_a_processor_without_the_instructions_is_told(tmp_path: Path, monkeypatc
     if exported.platform.machine() != "x86_64":
         pytest.skip("only x86-64 is asked")
     monkeypatch.setitem(cpuid.BITS, "another", (0x7FFFFFF0, 0, 0, 0))
-    monkeypatch.setattr("pullback.exporting.export.features_of", lambda host: ("sse3", "another"))
+    monkeypatch.setattr("pullback.exporting.exporter.features_of", lambda host: ("sse3", "another"))
     made = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
     with pytest.raises(RuntimeError, match="lacks instructions"):
         pb.load(str(made.library), trust=True)

@@ -24,6 +24,7 @@ from pullback.compiled.reports import Inspected
 from pullback.exporting import argument_specs as specs
 from pullback.exporting import export as exporting
 from pullback.exporting.argument_specs import UsageError, random_array
+from pullback.exporting.exporter import ExportError
 from pullback.inspection import reports
 from pullback.ir.core.structure import Function, Module
 from pullback.ir.core.types import DType, RefType
@@ -204,7 +205,7 @@ def export_command(arguments: argparse.Namespace) -> int:
         warnings.simplefilter("always", exporting.ExportWarning)
         try:
             made = exporting.export(function, *args, path=arguments.out, cpu=arguments.cpu, kwargs=kwargs)
-        except (exporting.ExportError, ValueError) as error:
+        except (ExportError, ValueError) as error:
             raise targets.UserError(str(error)) from None
     for warning in met:
         print(f"pullback: {warning.message}", file=sys.stderr)

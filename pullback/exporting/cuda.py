@@ -15,8 +15,9 @@ import numpy as np
 
 from pullback.codegen.export.interface import Interface, Place
 from pullback.devices.device_put import device_put
-from pullback.exporting.export import FORMAT, Export, ExportError
-from pullback.exporting.load import MAGIC, Leaf, Loaded
+from pullback.exporting.exporter import Export, ExportError
+from pullback.exporting.file_format import FORMAT, MAGIC
+from pullback.exporting.loaded import Leaf, Loaded
 from pullback.exporting.shape_sampling import Sampled, filled
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import walk
@@ -259,4 +260,4 @@ def loaded(path: Path, content: bytes, device: str | None) -> LoadedOnDevice:
         raise ValueError(f"{path} cannot be read by this pullback: {error}; it was made by {about.get('pullback')}") from None
 
 
-__all__ = ["MAGIC", "DeviceExport", "LoadedOnDevice", "exported", "loaded"]
+__all__ = ["DeviceExport", "LoadedOnDevice", "exported", "loaded"]
