@@ -17,9 +17,9 @@ from pullback.codegen.targets import Target
 from pullback.ir.text import parse_function, print_module
 from pullback.ir.verify import verify
 from pullback.programs import pipeline
-from pullback.runtime.compile import key_inputs as deciders
 from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.compile import engine, machine
+from pullback.runtime.compile import key_inputs as deciders
 from pullback.runtime.compile.engine import Engine
 from pullback.runtime.compile.machine import Host
 from pullback.runtime.program import serialize as stored

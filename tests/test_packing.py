@@ -12,7 +12,7 @@ from benchmarks.case import Case
 from benchmarks.cases import CASES
 from pullback.inspection.provenance import dissect
 from pullback.runtime.program.arena import END, LEAST, SMALL_ARENA, Life, Packing, Room, live_bytes, pack, place_bytes
-from pullback.runtime.program.executable import Plan
+from pullback.runtime.program.plan import Plan
 
 
 def lives_of(seed: int, count: int, most: float = 6) -> list[Life]:

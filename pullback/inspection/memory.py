@@ -24,7 +24,7 @@ from pullback.programs.pipeline import homes, split_outcomes
 from pullback.programs.report import Report, counted, paragraph, place, table
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.program.arena import place_bytes
-from pullback.runtime.program.executable import Plan
+from pullback.runtime.program.plan import Plan
 from pullback.tracer import Constant
 
 Role = Literal["input", "constant", "result", "temporary", "stack"]

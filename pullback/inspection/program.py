@@ -15,7 +15,7 @@ from pullback.ir.text import print_module
 from pullback.programs.pipeline import concrete
 from pullback.programs.report import counted, places
 from pullback.runtime.program.arena import place_bytes
-from pullback.runtime.program.executable import Places, Plan
+from pullback.runtime.program.plan import Places, Plan
 
 Notes = dict[Instruction, dict[int | None, str]]
 

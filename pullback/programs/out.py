@@ -13,7 +13,7 @@ from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.shapes.symbolic_arrays import is_masked
 from pullback.programs.overlap import Array, overlapping, overlaps_itself, share
 from pullback.programs.pipeline import Outcome
-from pullback.runtime.program.executable import Plan
+from pullback.runtime.program.plan import Plan
 from pullback.tracer import Trace
 from pullback.tracer.arrays.tree import LEAF, TreeDef, flatten
 

@@ -22,8 +22,8 @@ from pullback.codegen.cpu.llvm.text import BETTER, has_better, is_brief, is_tier
 from pullback.ir.core import environment as settings
 from pullback.runtime.cache.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache.cache import key as cache_key
-from pullback.runtime.compile.key_inputs import deciders
 from pullback.runtime.compile.background import Ahead, Begun
+from pullback.runtime.compile.key_inputs import deciders
 from pullback.runtime.compile.llvmlite_binding import (
     emit_object,
     know_all_targets,

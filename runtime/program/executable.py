@@ -9,7 +9,6 @@ runs all steps natively. Executables may be called from several threads at once.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -18,31 +17,31 @@ from weakref import WeakSet
 
 import numpy as np
 
-from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow, on_stack
+from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow
 from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, Unwritten
 from pullback.codegen.cpu.loops.reachability import Reached, Steps, Told
 from pullback.codegen.slots import Slot
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import Function, Instruction, Module, walk
-from pullback.ir.core.types import DTYPES, RefType
-from pullback.ir.core.value import Value
-from pullback.ir.interpret import seen_as
+from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.host import Host as HostOp
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.ops.kernel.functions import parted
-from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
+from pullback.ir.ops.program import launch
 from pullback.ir.shapes.extents import value_of
 from pullback.ir.text import canonical
 from pullback.runtime.cache import cache
-from pullback.runtime.compile.engine import Kernel, default_engine
+from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.machine import Host
 from pullback.runtime.memory import result_arrays as memory
 from pullback.runtime.memory.result_arrays import empty, empty_many, is_large
 from pullback.runtime.program import interrupts, polling
-from pullback.runtime.program.arena import ALIGNMENT, END, SMALL_ARENA, Life, Room, pack
+from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
 from pullback.runtime.program.host_calls import HostStep, raised
 from pullback.runtime.program.launcher import address_of, fill, launcher
+from pullback.runtime.program.loaded_kernel import LoadedKernel
 from pullback.runtime.program.native_addresses import NATIVE, Callees, Sizes, native_address, reaches
+from pullback.runtime.program.plan import Given, Plan, shape_of
 from pullback.runtime.threads import threads
 
 if TYPE_CHECKING:
@@ -135,26 +134,6 @@ class Frame:
         self.arena = empty((size + ALIGNMENT,), _BYTE)
         self.base = address_of(self.arena)
         self.base += -self.base % ALIGNMENT
-
-
-class LoadedKernel:
-    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
-    what it was made of; empty where the kernels of the program are long. ``source``: the kernel before it was scheduled, or its
-    text, where texts in its slots may be unwritten."""
-
-    __slots__ = ("address", "code", "key", "slots", "source", "symbol", "text")
-
-    def __init__(
-        self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str,
-        source: Function | str | None = None,
-    ) -> None:
-        self.text = text
-        self.source = source
-        self.code = code
-        self.symbol = symbol
-        self.key = key
-        self.address = code.addresses[symbol]
-        self.slots = slots
 
 
 def _load(emitted: Emitted | Driver, source: Function | None = None) -> LoadedKernel:
@@ -346,7 +325,7 @@ class Executable:
             block += [0] * len(polling.SLOTS) if number in looks else []
             slots: Sequence[tuple[Any, ...]]
             if isinstance(step.op, HostOp):
-                hosts.append(HostStep(step, [_shape(v, sizes) for v in step.operands]))
+                hosts.append(HostStep(step, [shape_of(v, sizes) for v in step.operands]))
                 functions.append(hosts[-1].address)
                 slots = [("pointer", k) for k in range(len(step.operands))]
             else:
@@ -365,7 +344,7 @@ class Executable:
                     block[at] = address_of(self.laps)
                 elif kind == "host":
                     inside = step.params["hosts"][rest[0]]
-                    hosts.append(HostStep(inside, [_shape(v, sizes) for v in inside.operands]))
+                    hosts.append(HostStep(inside, [shape_of(v, sizes) for v in inside.operands]))
                     block[at] = hosts[-1].address
                 elif kind in ("shared", "choice"):
                     block[at] = called[number].get(slot, 0)
@@ -391,7 +370,7 @@ class Executable:
         counts = (len(targets) if self.launcher.reads_arrays else 0, len(self.program.parameters), len(self.plan.fresh))
         addresses = [address_of(t) for t in tables]
         header = np.array([*addresses[:2], len(functions), *addresses[2:], *counts], np.int64)
-        results = tuple((_shape(v, sizes), v.type.dtype.numpy) for v in self.plan.shown)
+        results = tuple((shape_of(v, sizes), v.type.dtype.numpy) for v in self.plan.shown)
         large = tuple(is_large(*spec) for spec in results)
         large = large if any(large) else ()
         filled = np.array(block, np.int64)
@@ -399,21 +378,6 @@ class Executable:
             filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, [],
             () if self.plan.gives_all else self.plan.gives(sizes, self.home), looks,
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where temporaries lie: at ``offsets`` of the arena, or of the results that some are ``within``, whose memory is not filled
-    before they are dead. ``rows``: the row of the address table of each buffer. ``lives`` count the instructions of the program;
-    at most ``live_bytes`` live at once.
-    """
-
-    offsets: Mapping[Value, int]
-    within: Mapping[Value, Value]
-    rows: Mapping[Value, int]
-    lives: Mapping[Value, Life]
-    arena_bytes: int
-    live_bytes: int
 
 
 _alive: WeakSet[Executable] = WeakSet()
@@ -433,101 +397,3 @@ def trim(keep: int = 0) -> None:
     memory.trim(keep)
     for give_back in trims:
         give_back()
-
-
-class Plan:
-    """What is the same for all sizes: steps (a ``driver`` is one), which buffer each value is in, which buffers are results."""
-
-    def __init__(self, program: Function, driver: Driver | None = None) -> None:
-        self.program = program
-        self.parameter = {v: k for k, v in enumerate(program.parameters)}
-        self.boxed = [
-            (k, v.type.dtype.numpy) for k, v in enumerate(program.parameters) if isinstance(v.type, RefType) and not v.type.rank
-        ]
-        self.owner: dict[Value, Value] = {v: v for v in program.parameters}
-        for i in walk(program.body):
-            if isinstance(i.op, Alloc):
-                self.owner[i.result] = i.result
-            elif isinstance(i.op, View) and i.operands[0] in self.owner:
-                self.owner[i.result] = self.owner[i.operands[0]]
-        if driver is None:
-            self.steps = [i for i in program.instructions if isinstance(i.op, Launch | HostOp)]
-        else:
-            params = {"kernel": driver.name, "sizes": driver.sizes, "limited": driver.limited}
-            steps = {"failures": driver.failures, "hosts": driver.hosts}
-            self.steps = [Instruction(launch, driver.buffers, (), {**params, **steps})]
-        self.has_driver = has_control_flow(program)
-        owners = [self.owner[v] for v in program.results]
-        self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
-        self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
-        self.gives_all = self.fresh == owners
-
-    def place(self, sizes: Mapping[str, int]) -> Places:
-        """Where the temporaries of a program with these sizes lie."""
-        count = len(self.program.parameters)
-        rows = {**self.parameter, **{v: count + k for k, v in enumerate(self.fresh)}}
-        lives: dict[Value, Life] = {}
-        rooms: dict[Value, Room] = {}
-        for position, i in enumerate(walk(self.program.body)):
-            if isinstance(i.op, Alloc) and not (self.has_driver and on_stack(i.result.type)):
-                size = math.prod(_shape(i.result, sizes)) * i.result.type.dtype.bytes
-                if i.result not in rows:
-                    lives[i.result] = Life(position, END, size)
-                elif size >= SMALL_ARENA:
-                    rooms[i.result] = Room(position, size)
-            elif isinstance(i.op, Free) and self.owner.get(i.operands[0]) in lives:
-                owner = self.owner[i.operands[0]]
-                lives[owner] = replace(lives[owner], last=position)
-        packing = pack(list(lives.values()), list(rooms.values()))
-        results = list(rooms)
-        offsets, within = {}, {}
-        for v, (room, offset) in zip(lives, packing.places, strict=True):
-            offsets[v] = offset
-            rows[v] = count + len(self.fresh) if room is None else rows[results[room]]
-            if room is not None:
-                within[v] = results[room]
-        return Places(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
-
-    def gives(self, sizes: Mapping[str, int], home: Mapping[int, int]) -> tuple[Given, ...]:
-        """Where each result of a program with these sizes is. Those of ``home`` have the memory of their parameters."""
-        given: set[Value] = set()
-        found = []
-        for k, value in enumerate(self.program.results):
-            owner = self.owner[value]
-            shape = _shape(value, sizes)
-            from_arguments = owner in self.parameter
-            position = self.parameter[owner] if from_arguments else self.fresh.index(owner)
-            is_like = shape == _shape(owner if from_arguments else self.shown[position], sizes)
-            is_whole = is_like and value.type.dtype is (owner if from_arguments else value).type.dtype
-            is_taken = from_arguments and k not in home and position in home.values()
-            is_again = is_taken or (owner in given and k not in home and not (from_arguments and value is owner))
-            found.append(Given(from_arguments, position, shape, value.type.dtype, is_whole, is_again))
-            given.update([owner] if is_whole or not from_arguments else [])
-        return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Where a result is: in an argument or in one of the buffers made for results, at ``position``. ``is_whole``: it is that
-    array; otherwise its memory in another shape, or under another dtype. ``is_again``: that memory is a result's already."""
-
-    from_arguments: bool
-    position: int
-    shape: tuple[int, ...]
-    dtype: Any
-    is_whole: bool
-    is_again: bool
-
-    def out_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
-        """The result, which shares no memory with another one."""
-        array = (arguments if self.from_arguments else results)[self.position]
-        if self.is_whole:
-            return array.copy() if self.is_again else array
-        if self.from_arguments:
-            return np.array(seen_as(array, self.dtype, self.shape))
-        array = array.reshape(self.shape)
-        return array.copy() if self.is_again else array
-
-
-def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(value_of(e, sizes) for e in value.type.shape)

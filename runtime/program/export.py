@@ -28,7 +28,8 @@ from pullback.runtime.compile.machine import LEVELS, Host
 from pullback.runtime.compile.object_files import object_symbols
 from pullback.runtime.compile.validation import CompileError, runtime_symbols
 from pullback.runtime.libraries import symbols
-from pullback.runtime.program.executable import Plan, emit_driver, emit_kernel, shared_with
+from pullback.runtime.program.executable import emit_driver, emit_kernel, shared_with
+from pullback.runtime.program.plan import Plan
 from pullback.runtime.threads import parallel_gemm as products
 
 _LOOP = "void (char **, const ptrdiff_t *, const ptrdiff_t *, void *)"

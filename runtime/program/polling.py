@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING
 
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED
 from pullback.ir.core.structure import Instruction
@@ -20,9 +19,8 @@ from pullback.ir.shapes.extents import value_of
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.program import interrupts
 from pullback.runtime.program.launcher import address_of
-
-if TYPE_CHECKING:
-    from pullback.runtime.program.executable import LoadedKernel, Plan
+from pullback.runtime.program.loaded_kernel import LoadedKernel
+from pullback.runtime.program.plan import Plan
 
 SLOTS = ("step", "table", "shift", "begins", "last")
 """The step's own function; the table of ``interrupts``; how many bytes from here to the slot ``last`` of the first step that

@@ -28,7 +28,8 @@ from pullback.ir.ops.program import launch
 from pullback.ir.text import canonical, parse_function, print_function
 from pullback.runtime.cache.cache import Origin
 from pullback.runtime.compile.engine import Object, default_engine
-from pullback.runtime.program.executable import Executable, LoadedKernel, Schedule, emit_kernel, is_unwritten
+from pullback.runtime.program.executable import Executable, Schedule, emit_kernel, is_unwritten
+from pullback.runtime.program.loaded_kernel import LoadedKernel
 
 SIZE = struct.Struct("<I")
 

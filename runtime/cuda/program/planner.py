@@ -17,7 +17,7 @@ from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
 from pullback.runtime.cuda.libraries.calls import Called
 from pullback.runtime.cuda.program.plan import Held, OnHost, Part
 from pullback.runtime.cuda.program.steps import END, WORKSPACE, Copied, Elsewhere, Filled, Patched, Piece, Place, Step, Touch
-from pullback.runtime.program.executable import Plan
+from pullback.runtime.program.plan import Plan
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
