@@ -16,7 +16,7 @@ from pullback.runtime.cuda.libraries import libraries as cuda_libraries
 
 def forget(device: Device) -> None:
     """Programs, choices and handles are made anew."""
-    device.libraries.forget()
+    cuda_libraries.libraries_of(device).forget()
     choices.choices.forget()
     templates.forget()
     gc.collect()

@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pullback.runtime.cuda.device.device import Device
+from typing import Any, Protocol
 
 WITHOUT_TIME = 2
+
+
+class Ordered(Protocol):
+    """A device, by its number, with the driver that records events on its stream."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def driver(self) -> ctypes.CDLL: ...
+    @property
+    def stream(self) -> Any: ...
 
 
 class Lingering:
@@ -24,7 +32,7 @@ class Lingering:
 _held: dict[int, Lingering] = {}
 
 
-def linger(place: Device, owner: Any) -> None:
+def linger(place: Ordered, owner: Any) -> None:
     """Hold an object until the device's stream has done what it has been given. The context is current."""
     held = _held.setdefault(place.number, Lingering())
     let_go(place)
@@ -37,7 +45,7 @@ def linger(place: Device, owner: Any) -> None:
     held.waiting.append((event, owner))
 
 
-def let_go(place: Device) -> None:
+def let_go(place: Ordered) -> None:
     """Let go of what the device is done with."""
     held = _held.get(place.number)
     while held is not None and held.waiting and not place.driver.cuEventQuery(held.waiting[0][0]):

@@ -12,9 +12,9 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from os import getpid
-from typing import Any
+from typing import Any, TypeVar
 
 from pullback.codegen.cuda.source import graph_loops as cuda_turns
 from pullback.runtime.cuda.compile import compile as cuda_compile
@@ -22,7 +22,6 @@ from pullback.runtime.cuda.device import deferred_release as cuda_lingering
 from pullback.runtime.cuda.device.memory import APART, Block, Pool, Staging
 from pullback.runtime.cuda.driver.driver import count, cuda, ordinal
 from pullback.runtime.cuda.driver.errors import DeviceError, DeviceFault
-from pullback.runtime.cuda.libraries.libraries import Libraries
 from pullback.runtime.process.fork import hold_over_fork
 from pullback.runtime.program.executable import trims
 
@@ -31,6 +30,9 @@ TAKEN_UNASKED = 32 << 10
 """A launch with more bytes of shared memory than these, and what its function has besides, may be above what is given unasked."""
 MOST_NAMED = 8
 """So many kernels are named where one has failed."""
+
+
+Attached = TypeVar("Attached")
 
 
 class _Depth(threading.local):
@@ -63,7 +65,7 @@ class Device:
         self._undisturbed = threading.RLock()
         self.pool = Pool(self.let_go, self._undisturbed)
         self._ordering = threading.RLock()
-        self.libraries = Libraries(self)
+        self._attached: dict[Hashable, Any] = {}
         self.driver = ctypes.CDLL("libcuda.so.1")
         self._event = ctypes.c_void_p()
         self.launch_graph = self.driver.cuGraphLaunch
@@ -201,6 +203,15 @@ class Device:
             with self:
                 self.let_go()
                 self.pool.trim()
+
+    # what other files keep for a device
+
+    def attached(self, create: Callable[[Device], Attached]) -> Attached:
+        """Returns what ``create`` returns for this device, created at the first use and kept as long as the device."""
+        if create not in self._attached:
+            self._attached.setdefault(create, create(self))
+        attached: Attached = self._attached[create]
+        return attached
 
     # modules
 

@@ -21,7 +21,7 @@ from pullback.ir.shapes.extents import value_of
 from pullback.runtime.choices.choices import Choice, Key, choices
 from pullback.runtime.cuda.driver.driver import cuda
 from pullback.runtime.cuda.driver.errors import DeviceError
-from pullback.runtime.cuda.libraries.libraries import Handle
+from pullback.runtime.cuda.libraries.libraries import Handle, libraries_of
 from pullback.runtime.cuda.libraries.routines import NUMBERS, RECORDS, Record, Step
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def planned(device: Device, call: Sized, buffers: list[tuple[str, int]]) -> Call
         return None
     if call.is_empty:
         return _cleared(call)
-    handles = {step.library: device.libraries.handle(step.library) for step in record.all_steps}
+    handles = {step.library: libraries_of(device).handle(step.library) for step in record.all_steps}
     if any(h is None or not h.has(s.name(call.letter)) for s in record.all_steps for h in [handles[s.library]]):
         return None
     here = {name: handle for name, handle in handles.items() if handle is not None}
@@ -296,7 +296,7 @@ def key_of(device: Device, call: Sized) -> Key:
     flags = " ".join(name for name, value in call.routine.params if value is True)
     batch = 1 << (call.batch - 1).bit_length() if call.batch > 1 else 1
     record = RECORDS.get(call.routine.name)
-    handles = [device.libraries.handle(name) for name in dict.fromkeys(s.library for s in record.all_steps)] if record else []
+    handles = [libraries_of(device).handle(name) for name in dict.fromkeys(s.library for s in record.all_steps)] if record else []
     versions = " ".join(f"{h.wanted.name} {h.version}" for h in handles if h is not None)
     words = (kind, extents, f"batch {batch}", flags, f"{device.title} {device.arch}", versions)
     return Key(subject=call.routine.name, details=tuple(word for word in words if word))

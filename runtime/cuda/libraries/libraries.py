@@ -199,3 +199,8 @@ class Libraries:
         """Look for all of them again."""
         with self._lock:
             self._handles.clear()
+
+
+def libraries_of(device: Device) -> Libraries:
+    """Returns the handles of a device."""
+    return device.attached(Libraries)
