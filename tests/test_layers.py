@@ -279,3 +279,15 @@ def test_questions_on_the_page_are_answered_by_files_that_exist() -> None:
     assert len(rows) >= 20
     for path in re.findall(r"`([a-z_/]+\.py)`", "\n".join(rows)):
         assert (ROOT / path).exists(), path
+
+
+def test_import_registers_all_functions_and_ops() -> None:
+    """Modules that fill a table when they are imported are imported with the package."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, pullback; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    fills = re.compile(r"^@(hook|implements|register_method|composition|twin)\(|^[a-z0-9_]+ = [A-Z]\w+\(\s*name=", re.MULTILINE)
+    layers = ("pullback.tracer.", "pullback.ir.ops.")
+    tables = {name for name, path in MODULES.items() if name.startswith(layers) and fills.search(path.read_text())}
+    assert len(tables) > 60
+    assert not tables - set(done.stdout.split())
