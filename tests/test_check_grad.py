@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.debugging.divergence import diverging_instruction
+from pullback.checking.divergence import diverging_instruction
 from pullback.debugging.find_nan import examine
 from pullback.ir import OPS
 from tests.tracing import marked_line

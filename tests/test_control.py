@@ -13,7 +13,7 @@ from control_programs import NO_DERIVATIVE, PROGRAMS, XS, W, collatz, matrix_pow
 from tracing import run
 
 import pullback as pb
-from pullback.transforms.control_flow_reference import in_python
+from pullback.checking.control_flow_reference import in_python
 
 
 def plain(program: Callable[..., Any], *args: Any) -> Any:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.checking.control_flow_reference import in_python
 from pullback.programs.branch_paths import MANY_PATHS, MOST_PATHS
 from pullback.runtime.process import counters
-from pullback.transforms.control_flow_reference import in_python
 
 
 def by_sign(x):

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.checking.control_flow_reference import in_python
+from pullback.checking.divergence import Difference, diverging_line
 from pullback.checking.rounding_noise import Interpreted, interpreted
 from pullback.compiled.transform import Gradient
-from pullback.debugging.divergence import Difference, diverging_line
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.programs.call import Call
@@ -27,7 +28,6 @@ from pullback.programs.report import place
 from pullback.tracer import TraceError, flatten
 from pullback.tracer.user_code.source import line_text
 from pullback.tracer.user_code.tracebacks import traceback_at
-from pullback.transforms.control_flow_reference import in_python
 from pullback.tree import places
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from pullback.checking.control_flow_reference import in_python
+from pullback.checking.divergence import Difference, diverging_line, unlike
 from pullback.compiled.bound_method import Method
 from pullback.compiled.function import Jitted
 from pullback.debugging.check_jacobian import MOST_ENTRIES, Entries, in_single
-from pullback.debugging.divergence import Difference, diverging_line, unlike
 from pullback.debugging.finite_differences import Differences, Options, Slope
 from pullback.programs.call import Call
 from pullback.programs.report import Report, counted
 from pullback.tracer import TracedArray, TraceError, TreeDef, current, flatten, rebuild
 from pullback.tracer.arrays.make import as_traced, created
 from pullback.transforms.api import grad, jit
-from pullback.transforms.control_flow_reference import in_python
 from pullback.transforms.derivatives import jvp
 from pullback.tree import places
 

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pullback.checking.control_flow_reference import is_silent
 from pullback.ir.ops.control.host import show
 from pullback.tracer import TracedArray, current, emit, flatten, rebuild, user_loc
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.tree import Identity
 from pullback.tracer.user_code.source import shown
-from pullback.transforms.control_flow_reference import is_silent
 
 T = TypeVar("T")
 

@@ -20,12 +20,12 @@ from pullback.runtime.program.profile import TimedExecutable
 from pullback.runtime.threads.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from pullback.devices import device_put as arrays
+    from pullback.runtime.cuda.arrays import device_array as device_arrays
     from pullback.runtime.cuda.device import device as cuda_device
     from pullback.runtime.cuda.program import profile as cuda_timing
     from pullback.runtime.cuda.program.profile import TimedProgram
 else:
-    arrays, cuda_device = later("pullback.devices.device_put"), later("pullback.runtime.cuda.device.device")
+    device_arrays, cuda_device = later("pullback.runtime.cuda.arrays.device_array"), later("pullback.runtime.cuda.device.device")
     cuda_timing = later("pullback.runtime.cuda.program.profile")
 
 TEXT = """pullback-ir 1
@@ -98,7 +98,9 @@ def _measured(threads: int, device: str) -> Limits:
 
     def best(name: str, parameter: str, text: str, x: np.ndarray) -> float:
         named = {"n": len(x)} if x.ndim == 1 else {}
-        return _best(_program(name, parameter, text, device), [x if device == "cpu" else arrays.device_put(x, device)], named)
+        what = f"an array of {x.dtype} and shape {x.shape}"
+        argument = x if device == "cpu" else device_arrays.uploaded(x, device, what)
+        return _best(_program(name, parameter, text, device), [argument], named)
 
     fitting = [size for size in sizes.footprints if device == "cpu" or size <= cuda_device.device(device).free_bytes() // 4]
     rates = [size / best("doubled", "f64[n]", "add %x, %x", np.ones(size // 16)) for size in fitting]

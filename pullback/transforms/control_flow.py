@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pullback.checking.control_flow_reference import PLAIN, is_plain
 from pullback.tracer import current
 from pullback.tracer.transforms import control_flow as control
 from pullback.tracer.user_code.tracebacks import with_users_frames
 from pullback.transforms.api import jit
-from pullback.transforms.control_flow_reference import PLAIN, is_plain
 
 C = TypeVar("C")
 R = TypeVar("R")
