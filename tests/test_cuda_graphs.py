@@ -23,6 +23,9 @@ from pullback.runtime.cuda.program import (
     call as cuda_call,
 )
 from pullback.runtime.cuda.program import (
+    layout as cuda_layout,
+)
+from pullback.runtime.cuda.program import (
     plan_control_flow as cuda_flow,
 )
 from pullback.runtime.cuda.program import (
@@ -364,6 +367,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_memory, "CHUNK", 1 << 12)
     monkeypatch.setattr(cuda_memory, "PART", 1 << 10)
     monkeypatch.setattr(cuda_call, "APART", 1 << 11)
+    monkeypatch.setattr(cuda_layout, "APART", 1 << 11)
     monkeypatch.setattr(cuda_tape, "APART", 1 << 11)
 
 

@@ -13,35 +13,48 @@ import numpy as np
 
 from pullback.ir.core.types import DTYPES, RefType
 from pullback.ir.core.value import Value
-from pullback.runtime.cuda.arrays.device_array import DeviceArray, dense_strides
+from pullback.ir.ops.control.host import Host
+from pullback.runtime.cuda.arrays.device_array import DeviceArray, dense_strides, spread
 from pullback.runtime.cuda.device.graphs import Graph, captured
 from pullback.runtime.cuda.driver.driver import cuda
 from pullback.runtime.cuda.driver.errors import DeviceError
 from pullback.runtime.cuda.program.argument_blocks import scalar_bits
+from pullback.runtime.cuda.program.layout import APART, Layout
+from pullback.runtime.cuda.program.plan import Choice, Held, OnHost, Part, Turns, Until
 from pullback.runtime.cuda.program.steps import Copied, Elsewhere, Filled, Piece, Place, Step
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda.device.memory import Block
-    from pullback.runtime.cuda.program.executable import CudaExecutable
-    from pullback.runtime.cuda.program.plan import Part
-    from pullback.runtime.cuda.program.planned import Film, Tape
 
-APART = 1 << 18
-"""Arrays of so many bytes travel while the device computes what it can."""
+
+class Film:
+    """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena``: where
+    all films of a tape have their temporaries, since they run one after the other, as their stream does. ``only``: the graph of a
+    program that is one piece. ``is_met``: it was launched since one had to go."""
+
+    __slots__ = ("arena", "graphs", "is_met", "only")
+
+    def __init__(self, arena: Block | None) -> None:
+        self.arena = arena
+        self.graphs: dict[Piece, Graph] = {}
+        self.only: Graph | None = None
+        self.is_met = False
 
 
 class Call:
     """A call under way; the device's context is current. ``waiting``: NumPy arrays that are not on the device yet, by row;
     ``early``: for results that are complete before the last step, by row, the event of that."""
 
-    __slots__ = ("arena", "arguments", "device", "early", "executable", "film", "rows", "sizes", "stream", "tape", "waiting")
+    __slots__ = ("arena", "arguments", "device", "early", "executable", "film", "layout", "rows", "sizes", "stream", "waiting")
 
-    def __init__(self, tape: Tape, rows: list[int], arguments: Sequence[Any], film: Film | None, waiting: dict[int, Any]) -> None:
-        self.tape = tape
-        self.executable: CudaExecutable = tape.executable
-        self.sizes: Mapping[str, int] = tape.sizes
-        self.device = tape.device
-        self.stream = tape.device.stream
+    def __init__(
+        self, layout: Layout, rows: list[int], arguments: Sequence[Any], film: Film | None, waiting: dict[int, Any]
+    ) -> None:
+        self.layout = layout
+        self.executable = layout.executable
+        self.sizes: Mapping[str, int] = layout.sizes
+        self.device = layout.device
+        self.stream = layout.device.stream
         self.rows = rows
         self.arguments = arguments
         self.film = film
@@ -53,8 +66,14 @@ class Call:
         for part in parts:
             if type(part) is Piece:
                 self.piece(part)
-            else:
-                part.run(self)  # type: ignore[union-attr]
+            elif isinstance(part, Turns):
+                self.repeat(part)
+            elif isinstance(part, Until):
+                self.repeat_until(part)
+            elif isinstance(part, Choice):
+                self.run(part.regions[self.value(part.index)])
+            elif isinstance(part, OnHost):
+                self.on_host(part)
 
     # pieces
 
@@ -70,19 +89,19 @@ class Call:
             self.bring(row)
         graph = film.graphs.get(piece)
         if graph is None:
-            if piece not in self.tape.ran:
+            if piece not in self.layout.ran:
                 # What its kernels take to be there is loaded at their first launch, which a capture does not allow.
                 self.each(piece, False)
                 return
             try:
                 graph = film.graphs[piece] = self.graph(piece)
-                film.only = graph if self.tape.is_one else None
+                film.only = graph if self.layout.is_one else None
             except (DeviceError, cuda.Error, AttributeError):
                 # Launched one by one, the steps work or say what is wrong.
-                self.tape.forgo(self)
+                self.forgo_graphs()
                 self.each(piece, False)
                 return
-        self.device.launched.append(self.tape.named)
+        self.device.launched.append(self.layout.named)
         graph.launch(self.device.handle)
 
     def graph(self, piece: Piece) -> Graph:
@@ -90,10 +109,21 @@ class Call:
         works = [lambda stream, step=step: self.start(step, stream) for step in piece.steps]
         return captured(self.device, works, piece.after)
 
+    def forgo_graphs(self) -> None:
+        """This call, and those to come, launch no graphs."""
+        layout = self.layout
+        layout.is_repeatable = False
+        self.film = None
+        if not layout.is_exclusive:
+            # The film's memory is for graphs, which run one after the other.
+            self.arena = layout.take_arena()
+            address = 0 if self.arena is None else self.arena.address
+            self.rows[-2:] = address, address + layout.state_at
+
     def each(self, piece: Piece, is_waiting: bool) -> None:
         """One step after the other."""
-        stream, ends = self.stream, self.tape.ends
-        self.tape.ran.add(piece)
+        stream, ends = self.stream, self.layout.ends
+        self.layout.ran.add(piece)
         for number, step in enumerate(piece.steps):
             if is_waiting:
                 for touch in step.touches:
@@ -148,7 +178,75 @@ class Call:
             for k in range(step.unit // 4):
                 cuda.memset_d32_async(address + 4 * k, value >> 32 * k & 0xFFFFFFFF, step.count, stream)
 
-    # what the host knows and decides
+    # what the host decides
+
+    def value(self, held: Held) -> int:
+        """Returns a number that decides. Waits for the device where it is there. Raises what a check says that failed before."""
+        if held.place is None:
+            return int(self.arguments[held.position])
+        return int(self.number(held.place, held.dtype))
+
+    def repeat(self, turns: Turns) -> None:
+        """Run a loop of so many turns."""
+        count = turns.count if isinstance(turns.count, int) else self.value(turns.count)
+        self.put(turns.position, count - 1 if turns.is_reverse else 0)
+        states, state, done = turns.states, 0, 0
+        while done < count:
+            if turns.several is not None and not state and count - done >= turns.several[0]:
+                done += turns.several[0]
+                self.run(turns.several[1])
+                continue
+            done += 1
+            self.run(states.bodies[state])
+            state = states.following[state]
+        if not isinstance(turns.count, int):
+            self.run(states.endings[state])
+
+    def repeat_until(self, until: Until) -> None:
+        """Run a loop as long as what a turn leaves says."""
+        self.put(until.position, 0)
+        self.run(until.first)
+        states, state = until.states, 0
+        while self.value(until.goes_on[state]):
+            self.run(states.bodies[state])
+            state = states.following[state]
+        self.run(states.endings[state])
+
+    def on_host(self, part: OnHost) -> None:
+        """Run a step in Python, or a launch by the CPU, on copies."""
+        i = part.instruction
+        shapes = [self.executable.shape(v, self.sizes) for v in i.operands]
+        values: list[Any] = []
+        pairs = []
+        for v, place, position, shape in zip(i.operands, part.places, part.positions, shapes, strict=True):
+            if place is None:
+                values.append(self.arguments[position])
+                continue
+            dtype, strides = v.type.dtype.numpy, self.strides(v, place)
+            if strides is None:
+                values.append(np.empty(shape, dtype))
+                pairs.append((place, values[-1]))
+            else:
+                # What lies between its elements comes too.
+                first, whole, view = spread(shape, dtype, strides)
+                values.append(view)
+                pairs.append(((place[0], place[1] + first), whole))
+        self.check()
+        self.download(pairs)
+        changed: Sequence[int]
+        if isinstance(i.op, Host):
+            i.op.run(values, i.params)
+            changed = range(len(values) - i.op.outputs(i.params), len(values))
+        else:
+            changed = self.executable.written[i.params["kernel"]]
+            results = iter(self.executable.on_host(i).run(list(values), self.sizes))
+            values = [a if shape or p is None else next(results) for a, p, shape in zip(values, part.places, shapes, strict=True)]
+        for k in changed:
+            place = part.places[k]
+            if place is not None:
+                self.upload(np.ascontiguousarray(values[k]).reshape(shapes[k]), place)
+
+    # what the host knows
 
     def bring(self, row: int) -> None:
         """Have an array on the device: what the stream is given from now on comes after."""
@@ -200,20 +298,20 @@ class Call:
 
     def check(self, also: Sequence[tuple[int, Any]] = ()) -> None:
         """Wait, fill arrays from addresses, and raise what the first launch says that failed."""
-        tape = self.tape
-        if not tape.failing:
+        layout = self.layout
+        if not layout.failing:
             if also:
                 self.device.staging.download(also)
             return
-        state = np.zeros(tape.state_bytes // 4, np.int32)
-        self.device.staging.download([(self.rows[tape.state_row], state), *also])
+        state = np.zeros(layout.state_bytes // 4, np.int32)
+        self.device.staging.download([(self.rows[layout.state_row], state), *also])
         if not state.any():
             return
         code, number = state[:2].tolist()
         if number:
-            raise self.executable.failed(tape.failing[number - 1], code)
+            raise self.executable.failed(layout.failing[number - 1], code)
         first = int(np.flatnonzero(state)[0])
-        raise self.executable.failed(tape.failing[first - 2], int(state[first]))
+        raise self.executable.failed(layout.failing[first - 2], int(state[first]))
 
 
 def stride_of(array: DeviceArray, axis: int) -> int:

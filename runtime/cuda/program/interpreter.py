@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from pullback.runtime.cuda.device.memory import Block as Memory
 from pullback.runtime.cuda.driver.driver import cuda
 from pullback.runtime.cuda.libraries.calls import Called
 from pullback.runtime.cuda.program.argument_blocks import Bound, scalar_bits
-
-if TYPE_CHECKING:
-    from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
+from pullback.runtime.cuda.program.loaded_program import LoadedProgram, SizedProgram
 
 WORD = 4
 """Bytes of a status."""
@@ -53,7 +51,7 @@ class Ref:
 class Run:
     """A call under way; the device's context is current."""
 
-    def __init__(self, executable: CudaExecutable, instance: CudaInstance) -> None:
+    def __init__(self, executable: LoadedProgram, instance: SizedProgram) -> None:
         self.executable = executable
         self.instance = instance
         self.sizes = instance.sizes

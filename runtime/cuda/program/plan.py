@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir.core.structure import Instruction
-from pullback.ir.ops.control.host import Host
-from pullback.runtime.cuda.arrays.device_array import spread
 from pullback.runtime.cuda.program.steps import Piece, Place
-
-if TYPE_CHECKING:
-    from pullback.runtime.cuda.program.call import Call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,12 +23,6 @@ class Held:
     place: Place | None
     dtype: np.dtype[np.generic]
     position: int = -1
-
-    def read(self, call: Call) -> int:
-        """What it is. Waits for the device where it is there. Raises what a check says that failed before."""
-        if self.place is None:
-            return int(call.arguments[self.position])
-        return int(call.number(self.place, self.dtype))
 
 
 @dataclass(slots=True, eq=False)
@@ -56,21 +44,6 @@ class Turns:
     states: States
     several: tuple[int, list[Part]] | None
 
-    def run(self, call: Call) -> None:
-        count = self.count if isinstance(self.count, int) else self.count.read(call)
-        call.put(self.position, count - 1 if self.is_reverse else 0)
-        states, state, done = self.states, 0, 0
-        while done < count:
-            if self.several is not None and not state and count - done >= self.several[0]:
-                done += self.several[0]
-                call.run(self.several[1])
-                continue
-            done += 1
-            call.run(states.bodies[state])
-            state = states.following[state]
-        if not isinstance(self.count, int):
-            call.run(states.endings[state])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Until:
@@ -81,15 +54,6 @@ class Until:
     goes_on: list[Held]
     states: States
 
-    def run(self, call: Call) -> None:
-        call.put(self.position, 0)
-        call.run(self.first)
-        states, state = self.states, 0
-        while self.goes_on[state].read(call):
-            call.run(states.bodies[state])
-            state = states.following[state]
-        call.run(states.endings[state])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
@@ -97,9 +61,6 @@ class Choice:
 
     index: Held
     regions: list[list[Part]]
-
-    def run(self, call: Call) -> None:
-        call.run(self.regions[self.index.read(call)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,39 +71,6 @@ class OnHost:
     instruction: Instruction
     places: tuple[Place | None, ...]
     positions: tuple[int, ...]
-
-    def run(self, call: Call) -> None:
-        i = self.instruction
-        shapes = [call.executable.shape(v, call.sizes) for v in i.operands]
-        values: list[Any] = []
-        pairs = []
-        for v, place, position, shape in zip(i.operands, self.places, self.positions, shapes, strict=True):
-            if place is None:
-                values.append(call.arguments[position])
-                continue
-            dtype, strides = v.type.dtype.numpy, call.strides(v, place)
-            if strides is None:
-                values.append(np.empty(shape, dtype))
-                pairs.append((place, values[-1]))
-            else:
-                # What lies between its elements comes too.
-                first, whole, view = spread(shape, dtype, strides)
-                values.append(view)
-                pairs.append(((place[0], place[1] + first), whole))
-        call.check()
-        call.download(pairs)
-        changed: Sequence[int]
-        if isinstance(i.op, Host):
-            i.op.run(values, i.params)
-            changed = range(len(values) - i.op.outputs(i.params), len(values))
-        else:
-            changed = call.executable.written[i.params["kernel"]]
-            results = iter(call.executable.on_host(i).run(list(values), call.sizes))
-            values = [a if shape or p is None else next(results) for a, p, shape in zip(values, self.places, shapes, strict=True)]
-        for k in changed:
-            place = self.places[k]
-            if place is not None:
-                call.upload(np.ascontiguousarray(values[k]).reshape(shapes[k]), place)
 
 
 Part = Piece | Turns | Until | Choice | OnHost

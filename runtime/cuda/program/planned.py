@@ -1,146 +1,43 @@
-"""Programs on a CUDA device, written out: their parts, with all that does not change from call to call.
+"""Programs on a CUDA device, written out, and called.
 
-Where buffers lie is planned once for each set of sizes: one block of the device's pool holds all temporaries, the kernels' own
-memory and the statuses. A call takes that block and one for each result, fills in addresses, and launches. Calls that come again
-with the same addresses and scalars, as in a loop that trains, launch CUDA graphs, one for each piece: a film.
+A call takes a block for all temporaries and one for each result, fills in addresses, and launches. Calls that come again with the
+same addresses and scalars, as in a loop that trains, launch CUDA graphs, one for each piece: a film.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
 from pullback.runtime.cuda.arrays.device_array import DeviceArray, settle, wait_for
-from pullback.runtime.cuda.device.graphs import Graph
 from pullback.runtime.cuda.device.memory import Block
 from pullback.runtime.cuda.program.argument_blocks import scalar_key
-from pullback.runtime.cuda.program.call import APART, Call
-from pullback.runtime.cuda.program.plan import pieces_of
-from pullback.runtime.cuda.program.plan_control_flow import Writer
-from pullback.runtime.cuda.program.planner import FOUND, WORD, Unfit, rounded
-from pullback.runtime.cuda.program.steps import Filled, Patched, Piece
-
-if TYPE_CHECKING:
-    from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
+from pullback.runtime.cuda.program.call import Call, Film
+from pullback.runtime.cuda.program.layout import APART, Layout
+from pullback.runtime.cuda.program.loaded_program import LoadedProgram, SizedProgram
 
 KEPT_FILMS = 8
-KEYS = {"i": "q", "u": "Q"}
-"""What packs a scalar, so that it is another for each number, by the first letter of its dtype."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shown:
-    """A result: the row that it is in, and its type."""
-
-    row: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
-class Film:
-    """The graphs of a program's pieces for one set of addresses and scalars, captured when they are first met. ``arena``: where
-    all films of a tape have their temporaries, since they run one after the other, as their stream does. ``only``: the graph of a
-    program that is one piece. ``is_met``: it was launched since one had to go."""
-
-    __slots__ = ("arena", "graphs", "is_met", "only")
-
-    def __init__(self, arena: Block | None) -> None:
-        self.arena = arena
-        self.graphs: dict[Piece, Graph] = {}
-        self.only: Graph | None = None
-        self.is_met = False
-
-
-class Tape:
+class Tape(Layout):
     """A program with its sizes. ``films``: those of the addresses and scalars that were met last, None for what was met once.
     Raises Unfit."""
 
-    def __init__(self, executable: CudaExecutable, instance: CudaInstance) -> None:
-        self.executable = executable
-        self.device = executable.device
-        self.sizes = instance.sizes
-        written = Writer(executable, instance)
-        self.parts = written.parts
-        self.failing = written.failing
-        self.plan = written.plan
-        self.results = tuple(self._described(v) for v in self.plan.shown)
-        self.state_row, self.state_at = written.state_row, rounded(written.room_bytes)
-        self.state_bytes = FOUND + WORD * len(self.failing) if self.failing else 0
-        self.arena_bytes = self.state_at + self.state_bytes
-        self.shown = [self._shown(v, written) for v in executable.program.results]
-        steps = [each for piece in pieces_of(self.parts) for each in piece.steps]
-        launches = [each for each in steps if isinstance(each, Patched)]
-        scalars = {(position, dtype) for each in launches for _, position, dtype in each.scalars}
-        self.scalars = sorted({*scalars, *(each.scalar for each in steps if isinstance(each, Filled) and each.scalar)})
-        self.strided = sorted({position for each in launches for _, position, _ in each.strides})
-        self.is_one = len(self.parts) == 1 and isinstance(self.parts[0], Piece)
-        self.is_repeatable = any(piece.is_captured for piece in pieces_of(self.parts))
-        self.is_exclusive = bool(self.failing) or not self.is_one
-        self.packer = struct.Struct("".join(KEYS.get(dtype[0], "?" if dtype == "bool" else "d") for _, dtype in self.scalars))
-        parameters = executable.program.parameters
-        self.arrays = [k for k, v in enumerate(parameters) if isinstance(v.type, RefType)]
-        self.fresh = self._fresh() if self.is_one and self.arrays and not self.is_exclusive and not self.strided else []
-        self.ends = self._ends() if self.is_one else {}
-        self.ran: set[Piece] = set()
+    def __init__(self, executable: LoadedProgram, instance: SizedProgram) -> None:
+        super().__init__(executable, instance)
         self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
         self.arena: Block | None = None
         self.lock = threading.Lock()
         # Held by a call that reads what it left in the arena.
         self.busy = threading.Lock()
-        self.named = executable.title, "a kernel"
-        self.temporaries = f"the temporaries of {executable.title}"
         self.device.tapes.add(self)
-
-    # what does not change
-
-    def _described(self, value: Value) -> tuple[int, int, str]:
-        """The bytes of the block of a result and of the result, and what an error calls it."""
-        shape, dtype = self.executable.shape(value, self.sizes), value.type.dtype
-        text = f"{dtype}[{','.join(map(str, shape))}]"
-        size = math.prod(shape) * dtype.bytes
-        return self.device.pool.rounded(size), size, f"result {value.name or 'without name'} of {self.executable.title} ({text})"
-
-    def _shown(self, value: Value, written: Writer) -> Shown:
-        row, shift = written.at(value)
-        if shift or row >= written.room_row:
-            raise Unfit("a result within other memory")
-        return Shown(row, value.type.dtype.numpy, self.executable.shape(value, self.sizes))
-
-    def _fresh(self) -> list[tuple[int, np.dtype[Any], tuple[int, ...], tuple[Any, ...]]]:
-        """Of each result, in order, which buffer it is, its type, and its key as an argument; none where some is an argument."""
-        first = len(self.executable.program.parameters)
-        if any(shown.row < first for shown in self.shown):
-            return []
-        layouts = ["c" if shown.shape else "held" for shown in self.shown]
-        return [
-            (shown.row - first, shown.dtype, shown.shape, (shown.dtype, shown.shape, layout, self.device.name))
-            for shown, layout in zip(self.shown, layouts, strict=True)
-        ]
-
-    def _ends(self) -> dict[tuple[Piece, int], list[int]]:
-        """The rows of large results that are complete before the last step, by the step that is their last."""
-        piece = self.parts[0]
-        assert isinstance(piece, Piece)
-        first = len(self.executable.program.parameters)
-        large = {first + k for k, (_, size, _) in enumerate(self.results) if size >= APART}
-        touched = ((k, touch) for k, step in enumerate(piece.steps) for touch in step.touches)
-        last = {touch.row: k for k, touch in touched if touch.row in large and touch.writes}
-        found: dict[tuple[Piece, int], list[int]] = {}
-        for row, number in last.items():
-            if number < len(piece.steps) - 1:
-                found.setdefault((piece, number), []).append(row)
-        return found
-
-    # a call
 
     def again(self, arguments: Sequence[Any]) -> list[Any] | None:
         """The results of a call of arrays of ours on the device, which is one launch where there is a graph for it; None for
@@ -230,30 +127,17 @@ class Tape:
         return self.device.take(array.nbytes, what), array
 
     def _run(self, rows: list[int], arguments: Sequence[Any], film: Film | None, waiting: dict[int, Any]) -> Call:
-        arena = self._arena() if film is None else film.arena
+        arena = self.take_arena() if film is None else film.arena
         address = 0 if arena is None else arena.address
         call = Call(self, [*rows, address, address + self.state_at], arguments, film, waiting)
         call.arena = arena
         call.run(self.parts)
         return call
 
-    def _arena(self) -> Block | None:
-        return self.device.take(self.arena_bytes, self.temporaries) if self.arena_bytes else None
-
     def let_go(self) -> None:
         """Drop what holds memory for calls to come."""
         self.films.clear()
         self.arena = None
-
-    def forgo(self, call: Call) -> None:
-        """A call, and those to come, launch no graphs."""
-        self.is_repeatable = False
-        call.film = None
-        if not self.is_exclusive:
-            # The film's memory is for graphs, which run one after the other.
-            call.arena = self._arena()
-            address = 0 if call.arena is None else call.arena.address
-            call.rows[-2:] = address, address + self.state_at
 
     def _film(self, rows: Sequence[int], arguments: Sequence[Any]) -> Film | None:
         """The film for these addresses and scalars; there is one from the second call with them on. None where another call has
@@ -269,7 +153,7 @@ class Tape:
             film = self.films.pop(key, None)
             if is_known and film is None:
                 if self.arena is None:
-                    self.arena = self._arena()
+                    self.arena = self.take_arena()
                 film = Film(self.arena)
             while len(self.films) >= KEPT_FILMS:
                 old, other = self.films.popitem(last=False)

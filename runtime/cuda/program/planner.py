@@ -6,7 +6,6 @@ import math
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pullback.ir.core.structure import Block as Region
 from pullback.ir.core.structure import Instruction, walk
@@ -15,12 +14,10 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Alloc, Copy, Free, Launch, View
 from pullback.runtime.cuda.libraries.calls import Called
+from pullback.runtime.cuda.program.loaded_program import LoadedProgram, SizedProgram
 from pullback.runtime.cuda.program.plan import Held, OnHost, Part
 from pullback.runtime.cuda.program.steps import END, WORKSPACE, Copied, Elsewhere, Filled, Patched, Piece, Place, Step, Touch
 from pullback.runtime.program.plan import Plan
-
-if TYPE_CHECKING:
-    from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
 
 ALIGNMENT = 256
 WORD = 4
@@ -55,7 +52,7 @@ class Straight:
     """Writes a program with its sizes, but for loops and branches. ``failing``: the launches with a status, in program order;
     ``room_bytes``: the bytes of temporaries. Raises Unfit."""
 
-    def __init__(self, executable: CudaExecutable, instance: CudaInstance) -> None:
+    def __init__(self, executable: LoadedProgram, instance: SizedProgram) -> None:
         self.executable = executable
         self.instance = instance
         self.sizes = instance.sizes

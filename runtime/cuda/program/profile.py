@@ -19,8 +19,9 @@ from pullback.runtime.cuda.arrays.device_array import DeviceArray
 from pullback.runtime.cuda.driver.driver import cuda
 from pullback.runtime.cuda.program import build as cuda_make
 from pullback.runtime.cuda.program.build import Schedule
-from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance, Fallback
+from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
 from pullback.runtime.cuda.program.interpreter import Run
+from pullback.runtime.cuda.program.loaded_program import Fallback
 from pullback.runtime.program.profile import Times
 
 STEP_S = 2e-5
