@@ -533,8 +533,9 @@ def test_eight_processes_on_one_folder(tmp_path: Path) -> None:
 
 
 WRITER = """
-import itertools, os, sys
+import gc, itertools, os, sys
 from pullback.runtime.cache.cache import KernelCache, key
+gc.disable()  # one collection takes as long as a writer lives
 store = KernelCache(sys.argv[1])
 print("go", flush=True)
 for n in itertools.count(int(sys.argv[2])):
