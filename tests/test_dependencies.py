@@ -16,6 +16,7 @@ from pullback.ir.text import parse_function, parse_module
 from pullback.programs.pipeline import layouts_of, lowered, scheduled, split_outcomes, typed_constants
 from pullback.runtime.program import arena as packing
 from pullback.runtime.program import executable as program
+from pullback.runtime.program import plan
 from pullback.runtime.program.arena import Life, Packing, Room, live_bytes, place_bytes
 from pullback.runtime.program.executable import Executable
 
@@ -202,7 +203,7 @@ def check_orders(
     module: Module, sizes: dict[str, int], arguments: list[Any], monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:  # fmt: skip
     before = dependencies(accesses(module))
-    monkeypatch.setattr(program, "pack", apart)
+    monkeypatch.setattr(plan, "pack", apart)
     expected = bits(Executable(module), arguments, sizes)
     for seed, order in enumerate(schedules(before, count)):
         other = reordered(module, order)

@@ -23,7 +23,7 @@ from pullback.runtime.cache import source_stamp as sources
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("pullback", "tracer", "ir", "codegen", "runtime")
 # The rule is imported with pullback, the values by the first compile: a module that a program in the folder does not need.
-SINE = 'sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)))'
+SINE = 'sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)), parity="odd", finite=True)'
 RULE = ("ir/ops/elementwise/elementwise.py", SINE, "b.cos(x)", "b.sin(x)")
 VALUE = ("codegen/math/table.py", '"sin": math_trig.sin,', "math_trig.sin", "math_trig.cos")
 BEGIN = "import sys, warnings; warnings.simplefilter('always'); import numpy as np, pullback as pb"
