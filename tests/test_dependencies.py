@@ -208,7 +208,7 @@ def check_orders(
     for seed, order in enumerate(schedules(before, count)):
         other = reordered(module, order)
         for pack in (packing.pack, shuffled(seed)):
-            monkeypatch.setattr(program, "pack", pack)
+            monkeypatch.setattr(plan, "pack", pack)
             assert bits(Executable(other), arguments, sizes) == expected, order
 
 
