@@ -1,10 +1,8 @@
-"""paths: what is not stored but copied into each group that reads it, and what a group reads through it.
+"""Says what is copied into each group that reads it, what a group reads through it, and what is stored contiguously before.
 
-packed: what is put side by side in memory before rows that repeat it, because each of them would have to gather it.
-
-Columns of an array of points, for one: ``x[:, 0][None, :]`` reads every third number, once for each row. So is what many shifted
-views read of an array that is joined of parts, as a convolution does of an image that goes on beyond its edges: each would choose
-among the parts anew.
+What rows repeat is stored contiguously first where each of them would have to gather it. Columns of an array of points, for one:
+``x[:, 0][None, :]`` reads every third number, once for each row. So is what many shifted views read of an array that is joined of
+parts, as a convolution does of an image that goes on beyond its edges: each would choose among the parts anew.
 """
 
 from __future__ import annotations

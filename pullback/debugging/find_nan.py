@@ -1,7 +1,4 @@
-"""The call of any function, as the reports take it.
-
-``pb.find_nan``: where the first value that is not finite comes from.
-"""
+"""Finds where the first value that is not finite comes from: ``pb.find_nan``."""
 
 from __future__ import annotations
 

@@ -20,14 +20,13 @@ from pullback.codegen.cpu.llvm.division import REGISTER, divided, plan
 from pullback.codegen.cpu.llvm.float_parts import part, rare, spelled_out
 from pullback.codegen.cpu.llvm.function_writer import NO_KERNEL
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, wide
-from pullback.codegen.cpu.llvm.library_calls import fourier_lines, library, ufunc
+from pullback.codegen.cpu.llvm.library_calls import argsort_row, fourier_lines, library, settle_row, sort_row, ufunc
 from pullback.codegen.cpu.llvm.loops import loop
 from pullback.codegen.cpu.llvm.memory import Accesses
 from pullback.codegen.cpu.llvm.overlapping_loads import read_only
 from pullback.codegen.cpu.llvm.parallel_loops import core_loop, number_of_threads, private_place, run_apart
 from pullback.codegen.cpu.llvm.select import is_by_bits, met, selected
 from pullback.codegen.cpu.llvm.shared_functions import address, call, calls, define, written
-from pullback.codegen.cpu.llvm.sort_calls import argsort_row, settle_row, sort_row
 from pullback.codegen.cpu.llvm.streaming import written_only
 from pullback.codegen.cpu.llvm.table_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.cpu.llvm.text import BRIEF, NAMELESS, Emitted, named

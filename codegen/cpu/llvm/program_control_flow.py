@@ -1,6 +1,6 @@
-"""Loops and branches of a driver.
+"""Emits loops and branches of a driver, and the stacks on which a loop keeps values for its gradient.
 
-Stacks of a driver: what a loop keeps for its gradient, run by run, in a block of memory that grows.
+A stack is a block of memory that grows, iteration by iteration.
 """
 
 from __future__ import annotations

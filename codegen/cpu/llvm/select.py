@@ -1,12 +1,11 @@
-"""Comparisons of positions in emitted LLVM code: where in a vector a position, the same for all lanes, is met.
+"""Emits comparisons of positions, and choices of vectors by one condition for all lanes.
 
-Lane by lane positions are 64 bits wide, so that a vector of float32 would take two of them, spread, added to and compared. The
-lane that is met is a number, computed once; that number, as narrow as elements are, is compared with those of the lanes.
+Lane by lane, positions are 64 bits wide, so that a vector of float32 would take two of them, spread, added to and compared.
+The lane at which a position is met is a number, computed once. It is compared with the numbers of the lanes, which are as narrow
+as elements are.
 
-A choice of vectors by one condition for all lanes, on processors that have no registers of masks.
-
-There a vector of conditions that is made before a loop is kept as one of 16 bits a lane, and put into shape again at each use.
-So such a choice is made of the bits: of zero in one instruction, else in three.
+On processors without mask registers, a vector of conditions that is computed before a loop is kept with 16 bits a lane. A choice
+by one condition for all lanes is made of its bits there: of zero in one instruction, else in three.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Memory that is walked from its end: read and written as whole vectors, whose lanes are turned round.
+"""Emits vector loads and stores of access patterns that are not contiguous.
 
-Memory of which each second element is meant, such as the real parts of complex numbers: read and written as whole vectors.
-
-Positions of lanes that repeat, or that some neighbouring lanes share: the index of a vector loop modulo a power of two, or
-divided by one. What is loaded there is a part of a vector, of which each lane takes its element.
+Reversed: memory walked from its end is read and written as whole vectors, whose lanes are reversed. Interleaved: of memory whose
+every second element is accessed, such as the real parts of complex numbers, whole vectors are read and written. Repeated: where
+lanes share an index, the loop variable modulo a power of two or divided by one, a part of a vector is loaded, of which each lane
+takes its element.
 """
 
 from __future__ import annotations

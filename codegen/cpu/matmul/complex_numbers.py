@@ -1,6 +1,6 @@
-"""The tile of products of complex numbers: two sums for each element, which go where their parts are side by side.
+"""Writes the microkernel of products of complex numbers, and says which of them access memory contiguously.
 
-Where products of complex numbers read and write memory by rows of neighbours.
+The microkernel has two sums for each element, which are stored beside each other as its parts are.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One of two functions packs it. What is in the panels is the same, and so is the order of additions: it goes by the region of the
 operand, as if that were dense.
 
-Copies of strided operands of plain products, which lie neither by rows nor by columns: a function that kernels share.
+Operands of plain products that lie neither by rows nor by columns are copied by a function that kernels share.
 """
 
 from __future__ import annotations

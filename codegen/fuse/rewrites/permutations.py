@@ -1,12 +1,12 @@
-"""sorted_twice: where both the order of an array and its sorted elements are wanted, as with a gradient, the elements are
-gathered in that order.
+"""Rewrites sorts and their gradients by the permutation that they share.
 
-Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions. One sort is left of two.
+``sorted_twice``: where both the order of an array and its sorted elements are read, as with a gradient, the elements are
+gathered in that order. One sort is left of two.
 
-unsorted: what goes to the places of an order, as the gradient of sorted elements does, is written there without a base.
+``unsorted``: what is written to the places of an order, as the gradient of sorted elements is, needs no base. An order has each
+place once: so nothing is left of what was there before, and no element is written twice.
 
-Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions. An order has each place once: so
-nothing is left of what was there before, and no element is written twice.
+Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ this holds, the strides say when the kernel runs.
 
 Cost: every line moves once from and to memory; an element of a tile is written to the first cache and read there once more.
 
-Windows of matrices: so many columns that 64 rows of them are brought near in the first cache, or more where all have rows.
+A window of a matrix has so many columns that 64 rows of it fit in L1, or more where all operands have rows.
 """
 
 from __future__ import annotations

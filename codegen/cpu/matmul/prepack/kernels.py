@@ -6,7 +6,7 @@
 Both go by the extents whether it pays: for a product of less rows than a tile has, or an operand that is too large, nothing is
 packed, and the library does it.
 
-Packing of a panel of columns before a loop: a function that kernels share for each dtype and each order of the operand.
+A panel of columns is packed by a function that kernels share, one for each dtype and each order of the operand.
 """
 
 from __future__ import annotations
