@@ -51,3 +51,19 @@ def test_functions_are_those_of_files(page: Path, bless: bool) -> None:
 
 def test_there_are_listings() -> None:
     assert PAGES
+
+
+def test_the_glossary_is_in_order_and_names_what_exists() -> None:
+    """Words are alphabetical, files and folders are in the tree, and each source is in the list of sources."""
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    words, sources = text.split("\n## Sources\n")
+    rows = [[cell.strip() for cell in row.split(" | ")] for row in re.findall(r"^\| (.*) \|$", words, re.MULTILINE)][2:]
+    assert len(rows) >= 60
+    names = [re.sub(r"[^a-z ]", "", row[0].lower()) for row in rows]
+    assert names == sorted(names)
+    for path in re.findall(r"`([a-z_/]+(?:\.py|/))`", words):
+        assert (ROOT / path).exists(), path
+    listed = {*re.findall(r"^- ([^:]+):", sources, re.MULTILINE), "ours"}
+    for row in rows:
+        for source in row[3].split("; "):
+            assert any(source.startswith(name) for name in listed), source
