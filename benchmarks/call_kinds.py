@@ -89,7 +89,7 @@ def cases() -> Iterator[Case]:
 
     yield case("an array", double, x)
     yield case("a float", pb.jit(lambda x: x * 2), 2.0)
-    yield case("an array whose elements lie apart", pb.jit(lambda x: x * 2), np.ones(6)[::2])
+    yield case("an array that is not contiguous", pb.jit(lambda x: x * 2), np.ones(6)[::2])
     yield case("a dict of arrays, in and out", pb.jit(step), {"a": x, "b": y}, {"a": x, "b": y})
     yield case("the same with `donate=0`", pb.jit(step, donate=0), {"a": x + 1, "b": y + 1}, {"a": x, "b": y})
     yield case("keywords, and defaults of both kinds", pb.jit(with_default), x, y=2.0)
@@ -104,7 +104,7 @@ def cases() -> Iterator[Case]:
     yield case("a registered class, out", pb.jit(lambda x: Segment(x * 2, x * 3)), x)
     yield case("an `OrderedDict`, in", pb.jit(lambda p: p["a"] * 2), OrderedDict(a=x))
     yield case("writes into an argument, `x += 1`", pb.jit(add_one), np.ones(3))
-    yield case("the same, elements apart", pb.jit(add_one), np.ones(6)[::2])
+    yield case("the same, not contiguous", pb.jit(add_one), np.ones(6)[::2])
     yield case("writes into a global array", pb.jit(set_table), x)
     yield case("`f.into(out, x)`", functools.partial(double.into, np.zeros(3)), x)
     yield case("a bound method, kept", model.scale, x)
