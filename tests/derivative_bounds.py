@@ -152,201 +152,104 @@ BOUNDS: dict[str, tuple[float, ...]] = {
     "hyperu": (2**20, 2**34, 2**36, 2**21, 2**42, 2**47, 2**27, 2**48, 2**27, 2**23),
     "hyp2f1": (3, 2**13, 2**12, 2**12, 2, 2**24, 2**20, 2**21, 512, 2**22, 2**20, 2**12, 2**20, 512, 2),
 }
+SCIPY = "the value is SciPy's own and has that error"
+SHARED = f"{SCIPY}, which the derivatives share"
+HUGE = "at the points above 2^100 and below 2^-100 it is infinite, NaN or wrong"
+KELVIN = f"{SHARED}: near 10 Kelvin's functions have ten digits"
+KELVIN_SMALL = (
+    f"{KELVIN}; excluded: arguments below four times the square root of the smallest normal number, where SciPy's keip is "
+    "wrong because their square underflows"
+)
+CANCEL = "between 8 and 30, two or three digits cancel at orders 1 and 2"
+SUBNORMAL_BESSEL = "excluded: SciPy's functions of order 1 have fewer digits at subnormal numbers"
+ZEROS = "near the zeros of the function the values are SciPy's and have that error"
+DIFFERENCES = "differences of the function in float64, which may be off by 2^-36 in addition to the bound"
+GAMMAINC = f"with respect to a: {DIFFERENCES}; in the tails that is all of the value; excluded: arguments below 2^-20"
+PARAMETERS = (
+    "derivatives with respect to parameters are eighth-order differences of the function in float64: about ten digits, seven at "
+    "the second order"
+)
+BESSEL_X = "between 8 and 30, digits cancel in derivatives with respect to x"
 REASONS: dict[str, str] = {
-    "poch": (
-        "the value is SciPy's own and has that error, which the derivatives share; beyond 2^100 and 2^-100, to where "
-        "points go, it is infinite, NaN or wrong; left out: second derivatives where a is below 2^-20, whose parts "
-        "like 1 / a^2 cancel"
-    ),
-    "binom": (
-        "the value is SciPy's own and has that error, which the derivatives share; beyond 2^100 and 2^-100, to where "
-        "points go, it is infinite, NaN or wrong"
-    ),
-    "betaln": (
-        "the value is SciPy's own and has that error; beyond 2^100 and 2^-100, to where points go, it is infinite, NaN or wrong"
-    ),
+    "poch": f"{SHARED}; {HUGE}; excluded: second derivatives where a is below 2^-20, whose terms like 1 / a^2 cancel",
+    "binom": f"{SHARED}; {HUGE}",
+    "betaln": f"{SCIPY}; {HUGE}",
     "beta": (
-        "SciPy's value has that error at small arguments and none of its digits beyond 2^100 and 2^-100, to where "
-        "points go; the mixed derivative, which is of the size of 1 where p and q are small, is a sum of parts like 1 "
-        "/ p^3 and has no digits there"
+        "SciPy's value has that error at small arguments and no correct digits at the points above 2^100 and below 2^-100; the "
+        "mixed derivative, which is about 1 where p and q are small, is a sum of terms like 1 / p^3 and has no digits there"
     ),
-    "hypot": "left out: second derivatives where the value is subnormal, whose digits they have",
+    "hypot": "excluded: second derivatives where the value is subnormal, since they have only its digits",
     "pow": (
-        "left out: second derivatives where the base or the value is subnormal: they have the digits of that, and "
-        "parts of the mixed one overflow"
+        "excluded: second derivatives where the base or the value is subnormal: they have only its digits, and terms of the "
+        "mixed one overflow"
     ),
-    "keip": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have "
-        "ten digits; left out: arguments below four times the square root of the smallest normal number, where "
-        "SciPy's keip is off as their square underflows"
-    ),
-    "kerp": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have "
-        "ten digits; left out: arguments below four times the square root of the smallest normal number, where "
-        "SciPy's keip is off as their square underflows"
-    ),
-    "kei": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have "
-        "ten digits; left out: arguments below four times the square root of the smallest normal number, where "
-        "SciPy's keip is off as their square underflows"
-    ),
-    "ker": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have "
-        "ten digits; left out: arguments below four times the square root of the smallest normal number, where "
-        "SciPy's keip is off as their square underflows"
-    ),
-    "k1e": "between 8 and 30 digits cancel at order 2",
+    "keip": KELVIN_SMALL,
+    "kerp": KELVIN_SMALL,
+    "kei": KELVIN_SMALL,
+    "ker": KELVIN_SMALL,
+    "k1e": "between 8 and 30, digits cancel at order 2",
     "ndtri_exp": "SciPy's value has that error from -10^4 to -10^9",
-    "erfi": "the value is SciPy's own and has that error, which the derivatives share",
-    "dawsn": ("the value is SciPy's and has that error near 0; between 1 and 30 a hypergeometric function has it"),
-    "expn": "left out: from 708 on the value is subnormal and SciPy's is 0",
+    "erfi": SHARED,
+    "dawsn": "the value is SciPy's and has that error near 0; between 1 and 30 a hypergeometric function has it",
+    "expn": "excluded: from 708 on the value is subnormal and SciPy's is 0",
     "zetac": (
-        "below 1/2 derivatives are differences of the function in float64; SciPy's float32 values are off where they "
-        "are subnormal"
+        "below 1/2 derivatives are differences of the function in float64; SciPy's float32 values are inaccurate where they are "
+        "subnormal"
     ),
     "riemann_zeta": "below 1/2 derivatives are differences of the function in float64",
-    "j0": "left out: SciPy's functions of order 1 have fewer digits at subnormal numbers",
-    "j1": "left out: SciPy's functions of order 1 have fewer digits at subnormal numbers",
-    "y0": "near the zeros of the function the values are SciPy's and have that error",
-    "y1": "near the zeros of the function the values are SciPy's and have that error",
-    "k0e": "from 2 on one to three digits cancel at orders 1 and 2: the derivative is a difference of two functions",
-    "i0e": "between 8 and 30 two or three digits cancel at orders 1 and 2",
-    "i1e": "between 8 and 30 two or three digits cancel at orders 1 and 2",
-    "airy_ai": "the value is SciPy's own and has that error, which the derivatives share",
-    "airy_aip": "the value is SciPy's own and has that error, which the derivatives share",
-    "airy_bip": "the value is SciPy's own and has that error, which the derivatives share",
-    "ber": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have ten digits"
-    ),
-    "bei": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have ten digits"
-    ),
-    "berp": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have ten digits"
-    ),
-    "beip": (
-        "the value is SciPy's own and has that error, which the derivatives share: near 10 Kelvin's functions have ten digits"
-    ),
-    "ellipkm1": "left out: near the smallest normal number second derivatives overflow and may be NaN",
+    "j0": SUBNORMAL_BESSEL,
+    "j1": SUBNORMAL_BESSEL,
+    "y0": ZEROS,
+    "y1": ZEROS,
+    "k0e": "from 2 on, one to three digits cancel at orders 1 and 2: the derivative is a difference of two functions",
+    "i0e": CANCEL,
+    "i1e": CANCEL,
+    "airy_ai": SHARED,
+    "airy_aip": SHARED,
+    "airy_bip": SHARED,
+    "ber": KELVIN,
+    "bei": KELVIN,
+    "berp": KELVIN,
+    "beip": KELVIN,
+    "ellipkm1": "excluded: near the smallest normal number second derivatives overflow and may be NaN",
     "ellipe": "near m = -1 two terms cancel by some bits",
     "owens_t": (
-        "left out: arguments beyond 2^20, whose squares overflow in float32; the value near h = 0 has few digits in the reference"
+        "excluded: arguments beyond 2^20, whose squares overflow in float32; the value near h = 0 has few digits in the reference"
     ),
-    "zeta": "the second derivative by x and q differentiates the sum for the derivative by x",
-    "gammainc": (
-        "by a: differences of the function in float64, up to 2^-36 off besides the bound, which in the tails is all of "
-        "it; left out: arguments below 2^-20"
-    ),
-    "gammaincc": (
-        "by a: differences of the function in float64, up to 2^-36 off besides the bound, which in the tails is all of "
-        "it; left out: arguments below 2^-20"
-    ),
-    "gammaincinv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "gammainccinv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
+    "zeta": "the second derivative with respect to x and q differentiates the sum for the derivative with respect to x",
+    "gammainc": GAMMAINC,
+    "gammaincc": GAMMAINC,
+    "gammaincinv": PARAMETERS,
+    "gammainccinv": PARAMETERS,
     "stdtr": (
-        "by the degrees of freedom: differences of the function in float64, up to 2^-36 off besides the bound; left "
-        "out: less than 2^-6 degrees; SciPy's float32 values have that error"
+        f"with respect to the degrees of freedom: {DIFFERENCES}; excluded: less than 2^-6 degrees; SciPy's float32 values have "
+        "that error"
     ),
-    "stdtrit": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "jv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "yv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "iv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "ive": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; between 8 and 30 digits cancel by x"
-    ),
-    "kv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "kve": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; between 8 and 30 digits cancel by x"
-    ),
-    "struve": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "modstruve": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "hyp0f1": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "ellipkinc": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; left out: |phi| below 2^-8, where those have no digits"
-    ),
-    "ellipeinc": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; left out: |phi| below 2^-8, where those have no digits"
-    ),
-    "ellipj_sn": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; left out: |u| below 2^-8, where those have no digits"
-    ),
-    "ellipj_cn": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; left out: |u| below 2^-8, where those have no digits"
-    ),
-    "ellipj_dn": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; left out: |u| below 2^-8, where those have no digits"
-    ),
-    "ellipj_ph": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven; left out: |u| below 2^-8, where those have no digits"
-    ),
-    "betainc": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven, and up to 2^-36 off besides the bound; SciPy's float32 values have that error"
-    ),
-    "betaincc": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven, and up to 2^-36 off besides the bound"
-    ),
-    "betaincinv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "betainccinv": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "hyp1f1": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "hyperu": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
-    "hyp2f1": (
-        "derivatives by parameters are differences of the eighth order of the function in float64: about ten digits, at "
-        "the second order seven"
-    ),
+    "stdtrit": PARAMETERS,
+    "jv": PARAMETERS,
+    "yv": PARAMETERS,
+    "iv": PARAMETERS,
+    "ive": f"{PARAMETERS}; {BESSEL_X}",
+    "kv": PARAMETERS,
+    "kve": f"{PARAMETERS}; {BESSEL_X}",
+    "struve": PARAMETERS,
+    "modstruve": PARAMETERS,
+    "hyp0f1": PARAMETERS,
+    "ellipkinc": f"{PARAMETERS}; excluded: |phi| below 2^-8, where these differences have no digits",
+    "ellipeinc": f"{PARAMETERS}; excluded: |phi| below 2^-8, where these differences have no digits",
+    "ellipj_sn": f"{PARAMETERS}; excluded: |u| below 2^-8, where these differences have no digits",
+    "ellipj_cn": f"{PARAMETERS}; excluded: |u| below 2^-8, where these differences have no digits",
+    "ellipj_dn": f"{PARAMETERS}; excluded: |u| below 2^-8, where these differences have no digits",
+    "ellipj_ph": f"{PARAMETERS}; excluded: |u| below 2^-8, where these differences have no digits",
+    "betainc": f"{PARAMETERS}, with an error of up to 2^-36 in addition to the bound; SciPy's float32 values have that error",
+    "betaincc": f"{PARAMETERS}, with an error of up to 2^-36 in addition to the bound",
+    "betaincinv": PARAMETERS,
+    "betainccinv": PARAMETERS,
+    "hyp1f1": PARAMETERS,
+    "hyperu": PARAMETERS,
+    "hyp2f1": PARAMETERS,
 }
-"""Why the bound of a row is above ``WIDE``, or why it leaves points out."""
+"""Why the bound of a row is above ``WIDE``, or why it excludes points."""
 MATRICES: dict[str, tuple[int, int, int]] = {
     "solve": (2, 2, 2),
     "triangular_solve": (2, 2, 2),

@@ -1,8 +1,8 @@
-"""docs/math.md: the greatest errors seen of each elementary function, how it is computed, and its special values.
+"""docs/math.md: the greatest errors measured for each elementary function, how it is computed, and its special values.
 
-``PYTHONPATH=tests python tests/math_page.py`` measures anew and writes the page (minutes); with ``derivatives`` after it only the
-section of the derivatives, whose bounds are written in derivative_bounds. What is measured is the compiled function; candidates
-are found by comparing with a wider format and settled by mpmath.
+``PYTHONPATH=tests python tests/math_page.py`` measures again and writes the page (minutes); with ``derivatives`` after it, it
+writes only the section of the derivatives, whose bounds are in derivative_bounds. The compiled functions are measured; candidates
+are found by comparison with a wider format and settled by mpmath.
 """
 
 from __future__ import annotations
@@ -36,17 +36,27 @@ GOALS = {
 
 HEAD = """# Elementary functions
 
-How `pullback` computes the elementary functions on the CPU: no call leaves the kernel, vectors of any width give the same bits,
-and so do processors of every level, with and without fused multiply-add. Written by `tests/math_page.py`;
-`tests/test_math_page.py` holds the functions to it.
+This page lists how `pullback` computes the elementary functions on the CPU, and the greatest errors measured. No call leaves the
+kernel. Vectors of any width give the same bits, and so do processors of every level, with and without fused multiply-add.
+`tests/math_page.py` writes this page; `tests/test_math_page.py` checks the functions against it.
 
-An error is the distance from the exact value in units in the last place of that (1/2 is the least that rounding allows). Sample,
-of functions of one argument: in float32 every {stride}st of all 2^32 numbers; in float64 {random:,} numbers: random bits, ranges
-up to 1, 4, 20, 100, 800 and 100,000, all magnitudes near 1; in both formats what lies near 0, 1, multiples of pi/2 and the limits
-of overflow and underflow, subnormal numbers, and published worst cases. Of two arguments {random:,} pairs. `logaddexp` is
-measured in units of the greatest of its result, its greater argument and log(2); where the result is near 0 digits cancel.
-`gammaln` and `digamma` are measured above 0. Below it, where they have zeros, the error is at most 2 epsilon (2^-51; float32:
-2^-22) times the greatest of 1, the size of the value and that of the value at 1 - x.
+*Error* is the distance from the exact value in units in the last place of the exact value (1/2 is the least that rounding
+allows). *A sum of two* is an unevaluated sum of two numbers of the format.
+
+Functions are measured at these points:
+
+- *One argument, float32*: every {stride}st of all 2^32 numbers.
+- *One argument, float64*: {random:,} numbers: random bits, ranges up to 1, 4, 20, 100, 800 and 100,000, all magnitudes near 1.
+- *One argument, both formats*: also numbers near 0, 1, multiples of pi/2 and the limits of overflow and underflow, subnormal
+  numbers, and published worst cases.
+- *Two arguments*: {random:,} pairs.
+
+Three functions are measured in another way:
+
+- `logaddexp` is measured in units of the greatest of its result, its greater argument and log(2), since digits cancel where the
+  result is near 0.
+- `gammaln` and `digamma` are measured above 0. Below 0, where they have zeros, the error is at most 2 epsilon (2^-51; float32:
+  2^-22) times the greatest of 1, the size of the value, and the size of the value at 1 - x.
 
 | function | float64 | at | float32 | at | method |
 | --- | --- | --- | --- | --- | --- |
@@ -54,7 +64,7 @@ measured in units of the greatest of its result, its greater argument and log(2)
 SPECIALS = """
 ## Special values
 
-NaN gives NaN unless said otherwise. Subnormal arguments and results are kept.
+NaN gives NaN unless stated otherwise. Subnormal arguments and results are kept.
 
 | function | values |
 | --- | --- |
@@ -149,20 +159,23 @@ def page() -> str:
 DERIVATIVES = """
 ## Derivatives
 
-The errors allowed of values, first and second derivatives, which `tests/test_derivatives.py` holds in float64 and float32, in
-reverse and in forward mode, against mpmath: at powers of two over the whole domain in both signs, beside poles, zeros, branch
-points and where results overflow or underflow, and at ordinary numbers; of two arguments at pairs of powers of two. The unit is
-u (|f| + sum |x f'|) of values, u (|f'| + sum |x f''|) of first derivatives and so on, with the unit roundoff u (2^-53; float32:
-2^-24): what one rounding of the arguments changes. Beyond that results may be off by 256 times the smallest subnormal number;
-from a quarter of the largest number on they may be infinite, and derivatives of what is not finite are not counted. Of several
-arguments: derivatives by each of them, then by each pair in the order xx, xy, yy.
+The table lists the errors allowed for values, first and second derivatives. `tests/test_derivatives.py` checks them against
+mpmath, in float64 and float32, in reverse and in forward mode.
 
-| function | value | first | second | where more is lost, and why |
+- *Points.* Powers of two over the whole domain in both signs; points near poles, zeros, branch points and where results overflow
+  or underflow; ordinary numbers. For two arguments, pairs of powers of two.
+- *Unit.* u (|f| + sum |x f'|) for values, u (|f'| + sum |x f''|) for first derivatives and so on, with the unit roundoff u
+  (2^-53; float32: 2^-24). This is the change that one rounding of the arguments causes.
+- *Extremes.* In addition, results may be off by 256 times the smallest subnormal number. From a quarter of the largest number on
+  they may be infinite. Derivatives at points with a non-finite value do not count.
+- *Several arguments.* Derivatives with respect to each argument, then with respect to each pair in the order xx, xy, yy.
+
+| function | value | first | second | reason for larger errors |
 | --- | --- | --- | --- | --- |
 """
 MATRIX_DERIVATIVES = """
-Of matrices, 4 x 4 and 5 x 3, well conditioned and with condition numbers to 10^5, along a direction; the unit is u times the
-derivative and its greatest change along matrices as large as the largest element.
+Derivatives of matrix functions, along a direction. The matrices are 4 x 4 and 5 x 3, well conditioned and with condition numbers
+up to 10^5. The unit is u times the derivative and its greatest change along matrices as large as the largest element.
 
 | operation | value | first | second |
 | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""What docs/math.md says of each elementary function beside its errors: the method with its source, and the special values."""
+"""Text of docs/math.md for each elementary function: the method with its source, and the special values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ METHODS = {
     "sinh": "2 (t + t / (4 t + 1)), t = expm1(abs(x)) / 4 as a sum of two",
     "cosh": "2 h + 1 / (8 h), h = exp(abs(x)) / 4",
     "expit": "y = e / (1 + e), e = exp(-abs(x)) as a sum of two, or 1 - y",
-    "sech2": "4 q (1 - q), q = e / (1 + e), e = exp(-2 abs(x)) as tanh computes it; 1 - tanh(x)^2, its derivative",
-    "logistic_pdf": "y (1 - y) by the y of expit; its derivative",
+    "sech2": "4 q (1 - q), q = e / (1 + e), e = exp(-2 abs(x)) as tanh computes it; equal to 1 - tanh(x)^2, its derivative",
+    "logistic_pdf": "y (1 - y), y = expit(x) as above; the derivative of expit",
     "logistic_logpdf": "-abs(x) - 2 log(1 + exp(-abs(x))); the logarithm of logistic_pdf",
     "log": LOG,
     "log2": "as log, times 1 / log(2) as a sum of two",
@@ -36,23 +36,32 @@ METHODS = {
     "asin": f"a minimax polynomial to 1/2; beyond, pi/2 - 2 asin(sqrt((1 - abs(x)) / 2)) ({MULLER}, 10.2; fdlibm)",
     "acos": "as asin",
     "atan": "a minimax polynomial on [0, 1]; beyond, pi/2 - atan(1 / x)",
-    "atan2": "atan of the smaller over the greater, turned into its octant",
-    "erf": "minimax polynomials by pieces, tables looked up lane by lane",
+    "atan2": "atan of the smaller over the greater, mapped to its octant",
+    "erf": "piecewise minimax polynomials, with a table look-up in each lane",
     "erfc": "exp(-x^2) t g(1 - 2 t), t = c / (c + x) (Shepherd and Laframboise, Math. Comp. 36, 1981), t g as a sum of two",
     "ndtr": "as erfc, with exp(-x^2 / 2)",
     "log_ndtr": "log(t g) - x^2 / 2 with the t g of ndtr, or log1p(-ndtr(-x)) above 0",
     "gauss": "exp(-x^2), the square as a sum of two",
     "normal_pdf": "exp(-x^2 / 2) / sqrt(2 pi), square and factor as sums of two",
-    "inverse_mills": "normal_pdf / ndtr, below 0 by what the exponentials leave over of both; the derivative of log_ndtr",
+    "inverse_mills": (
+        "normal_pdf / ndtr, below 0 by the factors of both without the exponential, which cancels; the derivative of "
+        "log_ndtr"
+    ),
     "mills_gap": "x + inverse_mills, below 0 as a multiple of ierfcx / erfcx, a polynomial in c / (c + abs(x))",
-    "erfcx": "exp(x^2) erfc(x): the t g of erfc, from 27 (float32: 10) on an asymptotic series; 2 exp(x^2) less that below 0",
+    "erfcx": (
+        "exp(x^2) erfc(x): the t g of erfc, from 27 (float32: 10) on an asymptotic series; below 0, 2 exp(x^2) minus "
+        "the value at -x"
+    ),
     "ierfcx": "exp(x^2) times the integral of erfc (DLMF 7.18): its quotient with erfcx, a polynomial in c / (c + x), times that",
     "logit": "log(p / (1 - p)), the quotient as a sum of two",
-    "erfinv": "x g(-log(1 - x^2)), g by pieces (Giles, GPU Computing Gems, 2011); at ends r - d(r) by pieces, r^2 = -log(erfc)",
+    "erfinv": (
+        "x g(-log(1 - x^2)), g piecewise (Giles, GPU Computing Gems, 2011); at the ends r - d(r), d piecewise, r^2 = "
+        "-log(erfc)"
+    ),
     "erfcinv": "minus erfinv of x - 1, a sum of two",
     "ndtri": "as erfinv of 2 p - 1, times sqrt(2), both as sums of two",
     "gammaln": (
-        "polynomials by pieces to 12, Stirling's series from there (Abramowitz and Stegun, 6.1.41); log(abs(sin(pi x))) and the "
+        "piecewise polynomials to 12, Stirling's series from there (Abramowitz and Stegun, 6.1.41); log(abs(sin(pi x))) and the "
         "reflection below 0"
     ),
     "digamma": "as gammaln, by the derivatives of its parts (Abramowitz and Stegun, 6.3.18)",
@@ -62,7 +71,7 @@ METHODS = {
     "cbrt": "a polynomial for the inverse cube root, a Halley step, a Newton step with an exact residual",
     "hypot": "sqrt(x^2 + y^2), scaled by powers of two where squares overflow or underflow",
 }
-ODD = "±0 give themselves"
+ODD = "±0: ±0"
 SPECIAL = {
     "exp": "-inf: 0; inf: inf",
     "exp2": "-inf: 0; inf: inf; whole numbers: exact powers",
@@ -70,15 +79,15 @@ SPECIAL = {
     "tanh": f"{ODD}; ±inf: ±1",
     "sinh": f"{ODD}; ±inf: ±inf",
     "cosh": "±0: 1; ±inf: inf",
-    "expit": "-inf: 0; inf: 1; small values are not flushed",
-    "sech2": "±0: 1; ±inf: 0; small values are not flushed",
-    "logistic_pdf": "±0: 1/4; ±inf: 0; small values are not flushed",
+    "expit": "-inf: 0; inf: 1; small values are not flushed to zero",
+    "sech2": "±0: 1; ±inf: 0; small values are not flushed to zero",
+    "logistic_pdf": "±0: 1/4; ±inf: 0; small values are not flushed to zero",
     "logistic_logpdf": "±inf: -inf",
     "log": "±0: -inf; inf: inf; below 0: NaN; 1: +0",
     "log2": "as log; powers of two: exact",
     "log10": "as log; powers of ten: exact",
     "log1p": f"{ODD}; -1: -inf; inf: inf; below -1: NaN",
-    "logaddexp": "an infinity beside itself gives itself; inf beside anything but NaN: inf; -inf beside y: y",
+    "logaddexp": "inf with anything but NaN: inf; -inf with y: y, also for y = -inf",
     "asinh": f"{ODD}; ±inf: ±inf",
     "acosh": "1: +0; inf: inf; below 1: NaN",
     "atanh": f"{ODD}; ±1: ±inf; beyond: NaN",
@@ -93,8 +102,8 @@ SPECIAL = {
     "erfc": "-inf: 2; inf: 0",
     "ndtr": "-inf: 0; inf: 1",
     "log_ndtr": "-inf: -inf; inf: -0",
-    "gauss": "±0: 1; ±inf: 0; small values are not flushed",
-    "normal_pdf": "±inf: 0; small values are not flushed",
+    "gauss": "±0: 1; ±inf: 0; small values are not flushed to zero",
+    "normal_pdf": "±inf: 0; small values are not flushed to zero",
     "inverse_mills": "-inf: inf; inf: 0",
     "mills_gap": "-inf: 0; inf: inf",
     "erfcx": "±0: 1; -inf: inf; inf: 0",
@@ -103,11 +112,11 @@ SPECIAL = {
     "erfinv": "±0: +0; ±1: ±inf; beyond: NaN",
     "erfcinv": "0: inf; 1: -0; 2: -inf; beyond [0, 2]: NaN",
     "ndtri": "0: -inf; 1: inf; 1/2: +0; beyond [0, 1]: NaN",
-    "gammaln": "0 and negative whole numbers: inf; ±inf: themselves; 1 and 2: +0",
+    "gammaln": "0 and negative whole numbers: inf; ±inf: ±inf; 1 and 2: +0",
     "digamma": "±0: ∓inf; negative whole numbers and -inf: NaN; inf: inf",
     "digamma_step": "where x or x + d is not above 0, the difference of digamma",
     "trigamma_step": "where x or x + d is not above 0, the difference of trigamma",
-    "pow": "as C99 F.10.4.4: pow(x, 0) and pow(1, y) are 1, even of NaN; a negative x has whole powers only",
+    "pow": "as C99 F.10.4.4: pow(x, 0) and pow(1, y) are 1, even of NaN; a negative x has only whole powers",
     "cbrt": f"{ODD}; ±inf: ±inf; cubes of small integers: exact",
-    "hypot": "an infinity: inf, even beside NaN",
+    "hypot": "an infinity: inf, even with NaN",
 }
