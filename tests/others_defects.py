@@ -123,7 +123,7 @@ def _block(rng: np.random.Generator) -> Arrays:
     return [rng.normal(size=shape) for shape in shapes]
 
 
-@defect("SystemDS", "mbconv.dml", "the last normalisation takes the parameters of the depthwise one")
+@defect("SystemDS", "mbconv.dml", "the last normalisation uses the parameters of the depthwise one")
 def mbconv(rng: np.random.Generator) -> Defect:
     def theirs(*given: Any) -> Any:
         return _mbconv(*given, last="inner")
@@ -131,7 +131,10 @@ def mbconv(rng: np.random.Generator) -> Defect:
     return Defect(_mbconv, _block(rng), by_differences(theirs, (1, 3)), wrt=(1, 3))
 
 
-@defect("SystemDS", "mbconv.dml", "without a skip the forward part leaves the last normalisation out, the backward part does not")
+@defect(
+    "SystemDS", "mbconv.dml",
+    "without a skip connection, the forward part omits the last normalisation and the backward part does not",
+)  # fmt: skip
 def mbconv_without_skip(rng: np.random.Generator) -> Defect:
     def bare(*given: Any) -> Any:
         return _mbconv(*given, last="none")
@@ -140,7 +143,7 @@ def mbconv_without_skip(rng: np.random.Generator) -> Defect:
 
 
 @defect(
-    "SystemDS", "softmax_cross_entropy_loss.dml", "(p - y) / N: labels must sum to 1, the epsilon of the forward part is left out"
+    "SystemDS", "softmax_cross_entropy_loss.dml", "(p - y) / N is right only if labels sum to 1, and the epsilon of the forward part is left out"
 )
 def softmax_cross_entropy(rng: np.random.Generator) -> Defect:
     def program(z: Any, y: Any) -> Any:
@@ -157,7 +160,7 @@ def softmax_cross_entropy(rng: np.random.Generator) -> Defect:
     return Defect(program, [rng.normal(size=(4, 3)), rng.uniform(size=(4, 3))], wrong, right)
 
 
-@defect("SystemDS", "attention.dml", "the softmax runs over queries, not over keys (and the gradient agrees with it)")
+@defect("SystemDS", "attention.dml", "the softmax runs over queries and not over keys (the gradient is consistent with it)")
 def attention(rng: np.random.Generator) -> Defect:
     def program(q: Any, k: Any, v: Any, axis: int = 1) -> Any:
         return softmax(q @ k.T / np.sqrt(q.shape[1]), axis) @ v
@@ -172,7 +175,10 @@ def attention(rng: np.random.Generator) -> Defect:
     return Defect(program, [rng.normal(size=s) for s in ((4, 2), (3, 2), (3, 5))], wrong, right, wrt=(0, 1, 2))
 
 
-@defect("SystemDS", "max_pool2d.dml", "the script gives each of tied maxima the whole cotangent, the built-in the first one")
+@defect(
+    "SystemDS", "max_pool2d.dml",
+    "the script gives the full cotangent to each of several tied maxima, the built-in to the first",
+)  # fmt: skip
 def max_pool_of_ties(rng: np.random.Generator) -> Defect:
     def windows(x: Any) -> Any:
         return np.stack([x[i::2, j::2] for i in (0, 1) for j in (0, 1)])
@@ -213,7 +219,7 @@ def batch_norm_in_test_mode(rng: np.random.Generator) -> Defect:
 
 
 @defect(
-    "SystemDS", "rnn.dml, lstm.dml until 2017", "of a last output alone, the cotangents of the others had D columns a step, not M"
+    "SystemDS", "rnn.dml, lstm.dml until 2017", "if only the last output is used, the cotangents of the others had D columns for each step, not M"
 )
 def recurrence_of_last_output(rng: np.random.Generator) -> Defect:
     steps, wide, hidden = 4, 2, 3
@@ -256,7 +262,7 @@ def elu_at_zero(rng: np.random.Generator) -> Defect:
     )  # fmt: skip
 
 
-@defect("SystemDS", "Python Sequential", "each layer's backward is given the network's input")
+@defect("SystemDS", "Python Sequential", "the backward function of each layer receives the input of the network")
 def sequential(rng: np.random.Generator) -> Defect:
     def back(w1: Any, w2: Any, x: Any, ct: Any, into_second: Any) -> Arrays:
         h = np.tanh(x @ w1)
@@ -272,7 +278,7 @@ def sequential(rng: np.random.Generator) -> Defect:
 # SINGA
 
 
-@defect("SINGA", "autograd.py, Erf", "the derivative is taken at the cotangent, and not multiplied by it")
+@defect("SINGA", "autograd.py, Erf", "the derivative is evaluated at the cotangent, and not multiplied by it")
 def erf(rng: np.random.Generator) -> Defect:
     def slope(x: Any) -> Any:
         return 2 / np.sqrt(np.pi) * np.exp(-(x**2))
@@ -314,7 +320,10 @@ def losses_inside_a_loss(rng: np.random.Generator) -> Defect:
     return Defect(program, [rng.normal(size=(4, 3)), y], lambda z, y, ct: right(z, y, np.ones(2)), right)
 
 
-@defect("SINGA", "autograd.py, BinaryCrossEntropy", "the epsilon has another sign in the backward part; no cotangent of a tensor")
+@defect(
+    "SINGA", "autograd.py, BinaryCrossEntropy",
+    "the epsilon has the opposite sign in the backward part; no cotangent of a tensor",
+)  # fmt: skip
 def binary_cross_entropy(rng: np.random.Generator) -> Defect:
     def slope(x: Any, t: Any, eps: float) -> Any:
         return -t / (x + 0.05) + (1 - t) / (1 - x + eps)
@@ -351,7 +360,7 @@ def gather(rng: np.random.Generator) -> Defect:
     return Defect(lambda x: x[index], [rng.normal(size=(4, 2))], wrong, right)
 
 
-@defect("SINGA", "autograd.py, backward", "adds into the first contribution, which Add gave to both of its operands")
+@defect("SINGA", "autograd.py, backward", "adds into the first contribution, which Add passed to both of its operands")
 def aliased_accumulation(rng: np.random.Generator) -> Defect:
     return Defect(
         lambda a, b: (a + b) * 3 + np.sin(a), [rng.normal(size=4), rng.normal(size=4)],
@@ -362,7 +371,7 @@ def aliased_accumulation(rng: np.random.Generator) -> Defect:
 # lamp
 
 
-@defect("lamp", "Cross", "a cross product with ones, times the cotangent: right if that is uniform")
+@defect("lamp", "Cross", "a cross product with ones, times the cotangent: right only if the cotangent is uniform")
 def cross(rng: np.random.Generator) -> Defect:
     return Defect(
         np.cross, [rng.normal(size=(4, 3)), rng.normal(size=(4, 3))],
@@ -371,7 +380,7 @@ def cross(rng: np.random.Generator) -> Defect:
     )  # fmt: skip
 
 
-@defect("lamp", "Inv", "the inverse in place of its transpose: right if the cotangent is symmetric")
+@defect("lamp", "Inv", "the inverse in place of its transpose: right only if the cotangent is symmetric")
 def inverse(rng: np.random.Generator) -> Defect:
     def turned(p: Any, ct: Any) -> Arrays:
         return [-p @ ct @ p]
@@ -388,7 +397,7 @@ def _golub_pereyra(x: Any, ct: Any) -> Arrays:
     return [-p.T @ ct @ p.T + beyond_columns @ ct.T @ p @ p.T + p.T @ p @ ct.T @ beyond_rows]
 
 
-@defect("lamp", "PInv", "right for symmetric arguments alone")
+@defect("lamp", "PInv", "right only for symmetric arguments")
 def pseudo_inverse(rng: np.random.Generator) -> Defect:
     return Defect(
         np.linalg.pinv, [rng.normal(size=(3, 3))], lambda x, ct: [-np.linalg.pinv(x) @ ct @ np.linalg.pinv(x)], _golub_pereyra
@@ -404,7 +413,7 @@ def tall_pseudo_inverse(rng: np.random.Generator) -> Defect:
     return Defect(np.linalg.pinv, [rng.normal(size=(4, 2))], square_alone, _golub_pereyra)
 
 
-@defect("lamp", "Variance", "over several axes divided by the sum of their lengths less 1, not by the product")
+@defect("lamp", "Variance", "over several axes, divided by the sum of their lengths minus 1, not by the product")
 def variance_over_axes(rng: np.random.Generator) -> Defect:
     def formula(count: int) -> Formula:
         return lambda x, ct: [2 * (x - np.mean(x, axis=(0, 2), keepdims=True)) * ct[None, :, None] / (count - 1)]
@@ -431,7 +440,10 @@ for _shape, _kind in (((3, 3), "square"), ((2, 4), "rectangle")):
     )
 
 
-@defect("lamp", "Pow", "of an array of exponents the first is taken; theirs is a product of sums, not the sum of products")
+@defect(
+    "lamp", "Pow",
+    "only the first of several exponents is used; their gradient is a product of sums, not the sum of products",
+)  # fmt: skip
 def array_of_exponents(rng: np.random.Generator) -> Defect:
     def wrong(x: Any, e: Any, ct: Any) -> Arrays:
         return [ct * e[0] * x ** (e[0] - 1), np.full(e.shape, np.sum(x**e) * np.sum(ct * np.log(x)))]
@@ -442,7 +454,7 @@ def array_of_exponents(rng: np.random.Generator) -> Defect:
     )  # fmt: skip
 
 
-@defect("lamp", "IndexSelect", "adds the sum so far once more")
+@defect("lamp", "IndexSelect", "adds the partial sum once more")
 def index_select(rng: np.random.Generator) -> Defect:
     index = np.array([2, 0, 2])
 
@@ -460,7 +472,7 @@ def index_select(rng: np.random.Generator) -> Defect:
     return Defect(program, [rng.normal(size=4)], formula(2), formula(1))
 
 
-@defect("lamp", "Embedding", "row 0 is taken for padding and never gets a gradient")
+@defect("lamp", "Embedding", "row 0 is treated as padding and never gets a gradient")
 def embedding(rng: np.random.Generator) -> Defect:
     words = np.array([[0, 2, 1], [0, 0, 2]])
 
@@ -479,7 +491,7 @@ def embedding(rng: np.random.Generator) -> Defect:
 # Paddle and MXNet
 
 
-@defect("Paddle", "issue 11977", "a variable that is both operands of an op loses one contribution")
+@defect("Paddle", "issue 11977", "a variable used as both operands of an op loses one contribution")
 def same_operand_twice(rng: np.random.Generator) -> Defect:
     def right(x: Any, ct: Any) -> Arrays:
         return [(ct + ct.T) @ x + 2 * x * np.trace(ct) + np.zeros_like(x)]
@@ -512,7 +524,7 @@ def sum_that_keeps_its_axis(rng: np.random.Generator) -> Defect:
     )  # fmt: skip
 
 
-@defect("Paddle", "issue 58477", "taking one op apart spread to others with the same parent")
+@defect("Paddle", "issue 58477", "decomposing one op also affected others with the same parent")
 def two_readers_of_one_parent(rng: np.random.Generator) -> Defect:
     def soft(h: Any, ct: Any) -> Any:
         p = softmax(h, 1)
@@ -527,7 +539,7 @@ def two_readers_of_one_parent(rng: np.random.Generator) -> Defect:
     )  # fmt: skip
 
 
-@defect("MXNet", "issue 17989", "many gradients that meet in one buffer lose some")
+@defect("MXNet", "issue 17989", "if many gradients are added into one buffer, some are lost")
 def thousand_readers(rng: np.random.Generator) -> Defect:
     factors = np.arange(1000) / 64 - 3
 

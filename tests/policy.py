@@ -167,25 +167,30 @@ def stored() -> dict[str, Any]:
 HEAD = """\
 # Gradients at singular points
 
-What a derivative is where there is none, or where the usual formula gives `0 * inf`: one convention for each function, at first
-and at second order, in reverse and forward mode. Every row is a test, compiled and interpreted (`tests/test_policy.py`). The
-results of JAX {jax} and HIPS autograd {autograd} for the same row are beside ours, made by the same script in float64 (`same`: as
-ours; {none}: not offered for this function). A gradient is NaN? Look for the name of the function on this page;
-[pb.find_nan](debugging.md) says at which line it comes up.
+This page defines the derivative of each function where it does not exist, or where the usual formula gives `0 * inf`. There
+is one convention for each function, at first and second order, in reverse and forward mode. Every row is a test, compiled
+and interpreted (`tests/test_policy.py`). If a gradient is NaN, look for the name of the function on this page;
+[pb.find_nan](debugging.md) reports the line at which the NaN appears.
 
-Order 1 is the gradient by x, or by x and y; order 2 the second derivative, of arrays the Hessian times (1, 2, 3, …) in their
-order. One number stands for an array of that number. [Semantics](semantics.md#gradients) has the conventions in short; what other
-systems got wrong elsewhere is at the [end](#what-others-got-wrong).
+- Order 1 is the gradient with respect to x, or to x and y.
+- Order 2 is the second derivative; for arrays, the Hessian times (1, 2, 3, …) in the order of the elements.
+- One number stands for an array whose elements all equal that number.
+- The columns JAX and autograd have the results of JAX {jax} and HIPS autograd {autograd}, computed by the same script in
+  float64. `same` means equal to ours; {none} means that the system does not have this function.
+
+[Semantics](semantics.md#gradients) has the conventions in short. [The last section](#what-others-got-wrong) lists wrong
+gradients of other systems.
 """
 
 
 OTHERS = """\
 ## What others got wrong
 
-Hand-written gradients of other systems that are or were wrong. `tests/test_others_defects.py` has the program of each in plain
-NumPy, on data that tell the right formula from theirs; its gradient here agrees with differences (orders 1 and 2) and with the
-right formula, and not with theirs. Nearly all come from four habits: tests with a cotangent of ones, tests with a single shape,
-tests that use each value once, and gradients written into a buffer.
+This table lists hand-written gradients of other systems that are or were wrong. `tests/test_others_defects.py` has the
+program of each in plain NumPy, on data for which the right and the wrong formula differ. The gradient that pullback computes
+agrees with differences (orders 1 and 2) and with the right formula, and not with the wrong one. Nearly all of these errors
+have one of four causes: tests with a cotangent of ones, tests with a single shape, tests that use each value once, and
+gradients written into a buffer.
 
 | system | where | what is wrong | test |
 | --- | --- | --- | --- |"""
