@@ -43,7 +43,7 @@ def huber(r):
 
 huber(2.0)
 
-=== if on a value from outside
+=== if on a captured array
 weights = np.array([1.0, 2.0])
 
 @pb.jit
@@ -164,7 +164,7 @@ def f(params, x):
 
 f({"scale": 2.0}, 3.0)
 
-=== a branch in a function of another one's arguments
+=== a branch in a function called under pb.grad
 def step(t):
     return t if t > 0 else 0.0
 
@@ -175,7 +175,7 @@ def f(x):
 
 f(0.5)
 
-=== recursion that ends by a value
+=== recursion that ends on a value
 @pb.jit
 def power(x, n):
     return 1.0 if n == 0 else x * power(x, n - 1)
@@ -189,7 +189,7 @@ def f(x):
 
 f(3.0)
 
-#### Loops and branches as functions
+#### Functions for loops and branches
 
 === branches of different shapes
 @pb.jit
@@ -215,14 +215,14 @@ def both(x):
 
 both(2.0)
 
-=== an array as predicate
+=== an array as the predicate
 @pb.jit
 def relu(x):
     return pb.cond(x > 0, lambda: x, lambda: 0 * x)
 
 relu(np.arange(3.0))
 
-=== a float as index of a switch
+=== a float as the index of a switch
 @pb.jit
 def chosen(k, x):
     return pb.switch(k, [np.sin, np.cos], x)
@@ -271,7 +271,7 @@ def fibonacci(n):
 
 fibonacci(10)
 
-=== a condition that is no bool
+=== a condition that is not a bool
 @pb.jit
 def halved(x):
     return pb.while_loop(lambda x: x // 2, lambda x: x // 2, x)
@@ -299,7 +299,7 @@ def dot(x, y):
 
 dot(np.arange(3.0), np.arange(4.0))
 
-=== a scan over another length
+=== a scan over the wrong length
 pb.scan(lambda s, x: (s + x, s), 0.0, np.arange(3.0), length=2)
 
 === a scan over a list of numbers
@@ -308,14 +308,14 @@ pb.scan(lambda s, x: (s + x, s), 0.0, [1.0, 2.0, 3.0])
 === a scan over nothing
 pb.scan(lambda s, x: (s + 1, s), 0.0)
 
-=== a loop between floats
+=== a loop with float bounds
 @pb.jit
 def power(x, n):
     return pb.fori_loop(0, n, lambda i, p: p * x, 1.0)
 
 power(2.0, 3.0)
 
-=== a write into an array from outside a loop
+=== a write into an array outside a loop
 @pb.jit
 def running(x):
     out = np.zeros(len(x))
@@ -384,7 +384,7 @@ clipped(np.arange(3.0))
 === an associative scan that changes shapes
 pb.associative_scan(lambda a, b: np.sum(a + b), np.arange(4.0))
 
-=== something else than a function [TypeError]
+=== an argument that is not a function [TypeError]
 pb.fori_loop(0, 3, 1.0, lambda i, s: s + 1)
 
 #### Python numbers and containers
@@ -694,7 +694,7 @@ def f(x):
 
 f(np.arange(3.0))
 
-#### What is outside the function
+#### State outside the function
 
 === a global that is written
 calls = 0
@@ -755,7 +755,7 @@ def f(x):
 
 f(np.arange(3.0))
 
-=== writing into a dict from outside
+=== writing to a dict from outside
 cache = {}
 
 @pb.jit
@@ -789,7 +789,7 @@ def f(x):
 
 f(1.0)
 
-=== a dict of a class of one's own
+=== a dict of a class of your own
 class Table(dict):
     pass
 
@@ -872,7 +872,7 @@ def f(x):
 
 f(1.0)
 
-=== except, where the value decides
+=== except that depends on a value
 @pb.jit
 def f(x):
     try:
@@ -1019,14 +1019,14 @@ def f(image, n):
 
 f(np.zeros(3, np.uint8), 300)
 
-=== a part of an argument
+=== an array of objects inside a container
 @pb.jit
 def f(params):
     return params["layers"][0] @ params["layers"][1]
 
 f({"layers": [np.ones((2, 2)), np.array([None, 1.0])]})
 
-=== a buffer that is no array
+=== a buffer that is not an array
 from array import array
 
 @pb.jit
@@ -1049,7 +1049,7 @@ def f(x, config):
 
 f(1.0, {"scale": 2.0})
 
-=== static_argnames of nothing [ValueError]
+=== static_argnames that name no parameter [ValueError]
 def f(x, mode):
     return x * 2
 
@@ -1062,7 +1062,7 @@ def f(w, x):
 
 f(1.0)
 
-=== an argument of another name [TypeError]
+=== an argument with the wrong name [TypeError]
 @pb.jit
 def f(w, x):
     return w * x
@@ -1072,7 +1072,7 @@ f(1.0, y=2.0)
 === not a function [TypeError]
 pb.jit(np.arange(3.0))
 
-=== a device that is not there [ValueError]
+=== a device that does not exist [ValueError]
 pb.jit(np.sin, device="gpu")
 
 #### Results
@@ -1213,7 +1213,7 @@ def f(z):
 
 f(np.array([0.5 + 1j]))
 
-=== floats of bits
+=== floats from bits
 @pb.jit
 def absolute(x):
     return (x.view(np.uint64) & 0x7FFFFFFFFFFFFFFF).view(float)
@@ -1412,16 +1412,16 @@ f(np.arange(3.0))
 
 #### Gradients
 
-=== by an array of ints
+=== with respect to an array of ints
 def loss(x):
     return np.sum(x * x)
 
 pb.grad(loss)(np.arange(3))
 
-=== by a Python int
+=== with respect to a Python int
 pb.grad(lambda x: x * x)(3)
 
-=== by an object of a class
+=== with respect to an object of a class
 class Model:
     def __init__(self):
         self.w = np.ones(3)
@@ -1443,7 +1443,7 @@ def f(x):
 
 pb.grad(f)(np.arange(3.0))
 
-=== of nothing: a missing return
+=== of None: a missing return
 def loss(x):
     total = np.sum(x * x)
 
@@ -1468,7 +1468,7 @@ pb.grad(lambda x, y: x * y, argnums=2)(1.0, 2.0)
 === argnums of a name [TypeError]
 pb.grad(lambda x, y: x * y, argnums="y")
 
-=== argnames of no argument
+=== argnames that name no argument
 pb.grad(lambda x, y: x * y, argnames="z")(1.0, 2.0)
 
 === argnums of a keyword
@@ -1482,13 +1482,13 @@ pb.grad(loss)(np.arange(3.0))
 
 #### Derivatives and axes
 
-=== a tangent of another shape
+=== a tangent of the wrong shape
 def f(x):
     return np.sin(x)
 
 pb.jvp(f, (np.ones(3),), (np.ones(4),))
 
-=== primals that are no tuple [TypeError]
+=== primals that are not a tuple [TypeError]
 def f(x):
     return np.sin(x)
 
@@ -1501,14 +1501,14 @@ def power(x, n):
 
 pb.jvp(power, (2.0, 3), (1.0, 0.0))
 
-=== tangents in another container
+=== tangents in the wrong container
 def predict(p, x):
     return p["w"] @ x + p["b"]
 
 p = {"w": np.ones(3), "b": 0.0}
 pb.jvp(predict, (p, np.ones(3)), ({"w": np.ones(3)}, None))
 
-=== a cotangent of another shape
+=== a cotangent of the wrong shape
 y, pull = pb.vjp(lambda x: x[1:] - x[:-1], np.ones(4))
 pull(np.ones(4))
 
@@ -1519,7 +1519,7 @@ def f(x):
 
 f(np.ones(3))
 
-=== a Hessian by integers
+=== a Hessian with respect to integers
 @pb.hessian
 def f(x):
     return np.sum(x**2)
@@ -1549,24 +1549,24 @@ scaled = pb.vmap(lambda x: x * 2, in_axes=None)
 
 scaled(np.ones((5, 2)))
 
-=== out_axes of None for what differs
+=== out_axes of None for a result that differs between rows
 totals = pb.vmap(lambda x: np.sum(x), out_axes=None)
 
 totals(np.ones((5, 2)))
 
-=== rows that write into what is not mapped
+=== rows that write into an array that is not mapped
 def count(row, total):
     total[0] += np.sum(row)
     return row
 
 pb.vmap(count, in_axes=(0, None))(np.ones((5, 2)), np.zeros(1))
 
-=== an axis_size that is another
+=== a wrong axis_size
 draws = pb.vmap(lambda x: x * 2, axis_size=4)
 
 draws(np.ones(3))
 
-=== a cotangent by a rule, of another shape
+=== a cotangent from a rule, of the wrong shape
 @pb.custom_vjp
 def total(x):
     return np.sum(x)
@@ -1575,7 +1575,7 @@ total.defvjp(lambda x: (np.sum(x), x), lambda x, ct: (ct,))
 
 pb.grad(total)(np.ones(3))
 
-=== a rule whose result is not that of its function
+=== a rule with another result type than its function
 @pb.custom_vjp
 def halves(x):
     return {"a": x[:2], "b": x[2:]}
@@ -1593,7 +1593,7 @@ square.defvjp(lambda x: (x * x, x), lambda x, ct: ((2 * x * ct).astype(int),))
 
 pb.grad(square)(3.0)
 
-=== a tangent by a rule, in another container
+=== a tangent from a rule, in the wrong container
 @pb.custom_jvp
 def pair(x):
     return x, x * x
@@ -1617,14 +1617,14 @@ relu(np.ones(3))
 
 #### As in NumPy
 
-=== shapes that do not fit [ValueError]
+=== shapes that do not match [ValueError]
 @pb.jit
 def f(x, y):
     return x + y
 
 f(np.ones(3), np.ones(4))
 
-=== a product of matrices [ValueError]
+=== a matrix product [ValueError]
 @pb.jit
 def f(a, b):
     return a @ b
@@ -1687,7 +1687,7 @@ def f(n, k):
 
 f(np.arange(3), np.array([1, 0, -1]))
 
-=== an int that does not fit [OverflowError]
+=== an int that does not fit its dtype [OverflowError]
 @pb.jit
 def f(x):
     return x + 300
@@ -1756,7 +1756,7 @@ def f(mask):
 
 f(np.array([True, False]))
 
-=== a subscript too many [ValueError]
+=== one subscript too many [ValueError]
 @pb.jit
 def f(x):
     return np.einsum("ij,jk->ik", x, x)
@@ -1777,21 +1777,21 @@ def f(a, b):
 
 f(np.zeros((2, 2)), np.ones(2))
 
-=== a name that is not there [NameError]
+=== a name that does not exist [NameError]
 @pb.jit
 def f(x):
     return x * scale
 
 f(1.0)
 
-=== a function that NumPy has not [AttributeError]
+=== a function that NumPy does not have [AttributeError]
 @pb.jit
 def f(x):
     return np.arctg(x)
 
 f(1.0)
 
-=== an attribute that arrays have not [AttributeError]
+=== an attribute that arrays do not have [AttributeError]
 @pb.jit
 def f(x):
     return x.length

@@ -143,7 +143,8 @@ def mbconv_without_skip(rng: np.random.Generator) -> Defect:
 
 
 @defect(
-    "SystemDS", "softmax_cross_entropy_loss.dml", "(p - y) / N is right only if labels sum to 1, and the epsilon of the forward part is left out"
+    "SystemDS", "softmax_cross_entropy_loss.dml",
+    "(p - y) / N: right only if labels sum to 1; leaves out the epsilon of the forward part"
 )
 def softmax_cross_entropy(rng: np.random.Generator) -> Defect:
     def program(z: Any, y: Any) -> Any:
@@ -219,7 +220,8 @@ def batch_norm_in_test_mode(rng: np.random.Generator) -> Defect:
 
 
 @defect(
-    "SystemDS", "rnn.dml, lstm.dml until 2017", "if only the last output is used, the cotangents of the others had D columns for each step, not M"
+    "SystemDS", "rnn.dml, lstm.dml until 2017",
+    "with only the last output used, the cotangents of the others had D columns a step, not M"
 )
 def recurrence_of_last_output(rng: np.random.Generator) -> Defect:
     steps, wide, hidden = 4, 2, 3

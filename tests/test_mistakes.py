@@ -18,9 +18,9 @@ from pullback.tracer import current
 PAGE = Path(__file__).parent.parent / "docs" / "mistakes.md"
 HEAD = """# Mistakes and their messages
 
-What people write that cannot be compiled, or that is wrong in NumPy too, with the error each program ends in. Every program is
-a file `model.py`; `tests/test_mistakes.py` runs them all and holds this page to what they print. How messages are laid out and
-what a `TraceError` carries is in [tracing](tracing.md#errors).
+This page lists programs that cannot be compiled, or that are wrong in NumPy too, each with its error. Every program is a
+file `model.py`. `tests/test_mistakes.py` runs all of them and compares their messages with this page.
+[Tracing](tracing.md#errors) describes the parts of a message and the attributes of a `TraceError`.
 """
 # Python and NumPy word some of their own errors by version.
 WORDED_BY_VERSION = re.compile(r"(?<=maximum recursion depth exceeded).*|(?<=too many values to unpack).*|\. Did you mean.*")
@@ -94,7 +94,7 @@ WORDED_OTHERWISE = {
     "a scalar unpacked",
     "None in arithmetic",
     "a string in arithmetic",
-    "a subscript too many",
+    "one subscript too many",
 }
 MESSAGES: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 
