@@ -75,7 +75,7 @@ def _arguments() -> dict[str, Any]:
 ARGUMENTS = _arguments()
 LEGEND = (
     "float64 `x`, `y`, `u` (in 0 to 1), `n` (with NaN) of shape (3, 4), `t` of (2, 3, 4), `m` of (3, 3), `v`, `w`, "
-    "`o` (in order) of 5, `e` of (3, 0), `s` a scalar; `h` float32, `z` complex128, `i`, `j` int64, `q` uint8, `b` bool "
+    "`o` (sorted) of 5, `e` of (3, 0), `s` a scalar; `h` float32, `z` complex128, `i`, `j` int64, `q` uint8, `b` bool "
     "of (3, 4); `k` int64, `c` bool of 5"
 )
 
@@ -126,7 +126,7 @@ def read(section: str) -> dict[str, Tried]:
     return found
 
 
-UNTRIED = "no call of it was tried"
+UNTRIED = "no call was tested"
 
 
 def _usual(value: Any) -> list[str]:
@@ -272,31 +272,31 @@ def _check_gradient(function: Callable[..., Any], arguments: Sequence[Any]) -> N
 
 # the page
 
-HEAD = """# What is accepted of NumPy
+HEAD = """# Coverage of NumPy and SciPy
 
-Each public function of the sections below, as calls of it were traced, compiled, compared with NumPy's results and dtypes, and
-differentiated where they are of float64. The calls are in `tests/surface/*.txt`; `python -m pytest tests/test_surface.py --bless`
-writes this page from what became of them, and the tests hold it to that (with `-m long` each is compiled). A page of NumPy 2.4
-and SciPy 1.17.
+This page lists each public function of the sections below, with the result of test calls. Each call was traced, compiled and
+compared with NumPy's results and dtypes; calls of float64 were differentiated too. The calls are in `tests/surface/*.txt`.
+`python -m pytest tests/test_surface.py --bless` writes this page from their results, and the tests compare the page with
+them (with `-m long` each call is compiled). The page is for NumPy 2.4 and SciPy 1.17.
 
-- **yes**: every call that was tried is accepted, the number in brackets.
-- **partly**: the calls below it are not; the others are.
-- **no**: a `TraceError` says so at your line. Of SciPy also what no call was tried of.
+- **yes**: every test call is accepted; the number of calls follows.
+- **partly**: the listed calls are not accepted; all others are.
+- **no**: the function raises a `TraceError` at your line. In the sections of SciPy it may also mean that no call was tested.
 
-What differs from NumPy everywhere:
+These differences from NumPy apply everywhere:
 
-- No RuntimeWarning comes from compiled code. `np.errstate` and `np.seterr` have no effect on it.
-- Sums and products of floats are added up in another order than NumPy's, no less accurately; a matrix product is BLAS's. So
-  reductions agree to rounding (relative to the sum of magnitudes, about log2(n) units), not bit by bit. Elementwise functions
-  agree to the units in the last place that `tests/test_math.py` holds them to.
+- Compiled code gives no RuntimeWarning. `np.errstate` and `np.seterr` have no effect on it.
+- Sums and products of floats are computed in another order than NumPy's, no less accurately. Matrix products are computed by
+  BLAS or by kernels of our own. So reductions agree to rounding (relative to the sum of magnitudes, about log2(n) units), not bit
+  by bit. Elementwise functions agree to the number of units in the last place that `tests/test_math.py` allows.
 - A result is a new C-contiguous array, where NumPy may give a view or another memory order.
 - Eigenvalues and roots are complex, also where all are real.
 - Sorts are stable, whatever `kind` is; a partition is a full sort.
-- A result whose shape depends on values is refused, with what to write instead.
+- A result whose shape depends on values is refused, and the error says what to write instead.
 - Masked arrays, matrices, records, strings, dates and objects are not traced.
 - `order=`, `subok=` and `like=` are accepted where they change nothing in a new C-contiguous array.
 
-More of it is in [semantics](semantics.md) and [sharp edges](sharp-edges.md). In the calls below stand for arguments: {legend}.
+[Semantics](semantics.md) and [sharp edges](sharp-edges.md) have further differences. The arguments of the calls are {legend}.
 """
 TITLES = {"numpy": "numpy", "linalg": "numpy.linalg", "fft": "numpy.fft", "ndarray": "Methods and attributes of arrays",
           **{section: SECTIONS[section] for section in OF_SCIPY}}  # fmt: skip
