@@ -28,7 +28,7 @@ class Processor:
 
     def cycles(self, i: Instruction) -> int:
         """Of the divider for an instruction, 0 if it is no quotient or root of floats."""
-        of = {"div": self.quotient, "ratio": self.quotient, "sqrt": self.root}.get(i.op.name)
+        of = {"div": self.quotient, "div_in_range": self.quotient, "sqrt": self.root}.get(i.op.name)
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 

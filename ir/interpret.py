@@ -21,34 +21,47 @@ from pullback.ir.ops.control.host import Host, Print
 from pullback.ir.ops.control.loops import Scan, Switch, While
 from pullback.ir.ops.control.regions import CheckFailed, Group
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.float_parts import Cold, Rare
-from pullback.ir.ops.kernel.functions import Address, Call, CallAt, RowRef, Shared
+from pullback.ir.ops.kernel.float_parts import ColdCall, ColdFunction
+from pullback.ir.ops.kernel.functions import Call, CallIndirect, FunctionAddress, FunctionDefinition, RefAt
 from pullback.ir.ops.kernel.kernel import (
-    AddTo,
-    AsLine,
-    AsRows,
-    Chosen,
-    Either,
-    EitherRows,
+    AtomicAdd,
     Extent,
     Fail,
+    FlatView,
     For,
     If,
     Load,
     Local,
-    Lying,
-    Near,
     Prefetch,
     Private,
+    RowView,
+    SelectRef,
+    SelectRows,
+    StageRows,
     Store,
     Stride,
-    Sub,
+    StridedOrCopy,
+    Subview,
     Threads,
+    Tuned,
     combined_values,
 )
 from pullback.ir.ops.kernel.matmul import COLUMNS, ROWS, Product
 from pullback.ir.ops.library.routines import Library
-from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
+from pullback.ir.ops.program import (
+    Alloc,
+    Branch,
+    Copy,
+    Free,
+    Launch,
+    Push,
+    Repeat,
+    RepeatWhile,
+    Row,
+    Stack,
+    StoreStackLength,
+    View,
+)
 from pullback.ir.shapes.extents import factor_names, value_of
 
 Env = dict[Value, Any]
@@ -191,7 +204,7 @@ class _Kernel:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.status = 0
-        self.cold: dict[str, Block] = {}
+        self.functions: dict[str, Block] = {}
 
     def block(self, block: Block, env: Env) -> None:
         for instruction in block.instructions:
@@ -217,13 +230,13 @@ class _Kernel:
                 return [np.int64(THREADS)]
             case Stride():
                 return [np.int64(operands[0].strides[params["axis"]])]
-            case Chosen():
+            case Tuned():
                 return [np.int64(0)]
             case Load(masked=masked):
                 if masked and not operands[1]:
                     return [np.zeros((), operands[0].dtype)[()]]
                 return [operands[0][self.index(operands[0], operands[2 if masked else 1 :])]]
-            case AddTo():
+            case AtomicAdd():
                 index = self.index(operands[1], operands[2:])
                 operands[1][index] = np.add(operands[1][index], operands[0], dtype=operands[1].dtype)
                 return []
@@ -233,20 +246,20 @@ class _Kernel:
                 return []
             case Prefetch():
                 return []
-            case Sub():
+            case Subview():
                 return [operands[0][int(operands[1]), ...]]
-            case Lying():
+            case StridedOrCopy():
                 operands[1][...] = operands[0]
                 return [operands[1]]
-            case Either():
+            case SelectRef():
                 return [operands[1] if operands[0] else operands[2]]
-            case AsRows():
-                return [operands[0].T if params["turned"] else operands[0]]
-            case AsLine():
+            case RowView():
+                return [operands[0].T if params["transposed"] else operands[0]]
+            case FlatView():
                 return [operands[0].reshape(-1, order="F") if operands[0].flags.f_contiguous else operands[0][:0, :0].ravel()]
-            case Near():
+            case StageRows():
                 return [operands[0]]
-            case EitherRows():
+            case SelectRows():
                 return [operands[1]]
             case Local():
                 shape = (int(operands[0]), *params["shape"][1:]) if operands else params["shape"]
@@ -259,23 +272,23 @@ class _Kernel:
                 if operands[0]:
                     self.block(instruction.regions[0], env)
                 return []
-            case Cold() | Shared():
-                (self.cold[params["function"]],) = instruction.regions
+            case ColdFunction() | FunctionDefinition():
+                (self.functions[params["function"]],) = instruction.regions
                 return []
-            case Address():
-                return [np.int64(1 + list(self.cold).index(params["function"])) if all(operands) else np.int64(0)]
-            case CallAt():
-                return self.call([*self.cold.values()][int(operands[0]) - 1], operands[1:], env)
+            case FunctionAddress():
+                return [np.int64(1 + list(self.functions).index(params["function"])) if all(operands) else np.int64(0)]
+            case CallIndirect():
+                return self.call([*self.functions.values()][int(operands[0]) - 1], operands[1:], env)
             case Call():
-                return self.call(self.cold[params["function"]], operands, env)
-            case RowRef():
+                return self.call(self.functions[params["function"]], operands, env)
+            case RefAt():
                 rank = operands[0].ndim
                 return [row_from(operands[0], operands[1 : 1 + rank], *map(int, operands[1 + rank :]))]
-            case Rare():
-                number = params["usual"]
+            case ColdCall():
+                number = params["defaults"]
                 if not operands[0]:
                     return operands[1 : 1 + number]
-                region = self.cold[params["function"]]
+                region = self.functions[params["function"]]
                 env.update(zip(region.parameters, operands[1 + number :], strict=True))
                 self.block(region, env)
                 return [env[v] for v in region.results]
@@ -296,7 +309,7 @@ class _Kernel:
         """The operands element by element, their product, and what is done with each sum."""
         rows, columns, terms = extents
         *operands, each = instruction.regions[:3]
-        across: Sequence[str] = instruction.params.get("across", ())
+        across: Sequence[str] = instruction.params.get("row_combine", ())
         totals: dict[tuple[int, int], list[Any]] = {}
         matrices = []
         for region, (height, width) in zip(operands, ((rows, terms), (terms, columns)), strict=True):
@@ -320,7 +333,7 @@ class _Kernel:
             ends = instruction.regions[3]
             env.update(zip(ends.parameters, (*map(np.int64, run), *found), strict=True))
             self.block(ends, env)
-        for row, total in enumerate(matrices[0].sum(axis=(1, 2))) if instruction.params.get("along") else ():
+        for row, total in enumerate(matrices[0].sum(axis=(1, 2))) if instruction.params.get("left_row_sums") else ():
             ends = instruction.regions[-1]
             env.update(zip(ends.parameters, (np.int64(row), total), strict=True))
             self.block(ends, env)
@@ -439,7 +452,7 @@ class _Program:
                 t = instruction.operands[0].type
                 operands[0].append(self.fresh({"dtype": t.dtype, "shape": t.shape}))
                 return [operands[0][-1]]
-            case Measure():
+            case StoreStackLength():
                 operands[1][...] = len(operands[0])
                 return []
             case Repeat():

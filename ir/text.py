@@ -1,6 +1,6 @@
 """The text of the IR; printing and parsing are inverse.
 
-    file      = "pullback-ir 1" function*
+    file      = "pullback-ir 2" function*
     function  = kind name "(" parameters ")" "->" "(" types ")" "{" instruction* "return" values "}"
     kind      = "func" | "kernel" | "program"
     instruction = [value ":" type {"," value ":" type} "="] op values ["{" params "}"] region* ["@" file ":" line [note]]
@@ -27,7 +27,9 @@ from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Lo
 from pullback.ir.core.types import DTYPES, ArrayType, DType, RefType, StackType, Type
 from pullback.ir.core.value import Value
 
-HEADER = "pullback-ir 1"
+VERSION = 2
+"""The version of the format, in the header of every file: it goes up when files of the version before are no longer read."""
+HEADER = f"pullback-ir {VERSION}"
 KINDS = ("func", "kernel", "program")
 
 
@@ -201,11 +203,17 @@ def parse_module(text: str) -> Module:
 
 def parse_function(text: str) -> Function:
     """The one function of a text; the header is optional."""
-    body = text if text.lstrip().startswith("pullback-ir") else f"{HEADER}\n{text}"
+    body = text if re.match(r"(?:\s|#[^\n]*\n)*pullback-ir\b", text) else f"{HEADER}\n{text}"
     functions = parse_module(body).functions
     if len(functions) != 1:
         raise ParseError(f"line 1: expected one function, found {len(functions)}")
     return functions[0]
+
+
+def wrong_version(version: int | str) -> str:
+    """Return the message on a text of another format version than ``VERSION``."""
+    message = f"format version {version}, this version reads {VERSION}"
+    return f"{message}: names of ops changed, dump it again from its program" if str(version) == "1" else message
 
 
 class Parser:
@@ -256,8 +264,12 @@ class Parser:
         return Module(tuple(functions))
 
     def header(self) -> None:
-        if not (self.accept("pullback-ir") and self.accept("1")):
+        if not self.accept("pullback-ir") or self.tokens[self.at][0] != "number":
             raise self.fail(f"the header {HEADER!r}")
+        _, version, line = self.tokens[self.at]
+        if version != str(VERSION):
+            raise ParseError(f"line {line}: {wrong_version(version)}")
+        self.at += 1
 
     def function(self) -> Function:
         kind = self.take("word")

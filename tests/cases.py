@@ -21,7 +21,7 @@ from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.library.family import Composed, Linalg, turned
 from pullback.ir.ops.library.fourier import Fourier
@@ -198,7 +198,7 @@ def covered_ops() -> list[Op]:
     """The ops that have a meaning on arrays or scalars by themselves: neither regions nor memory."""
     moving = (Reindex, Interleave, Gather, Scatter, Place)
     solving = (Fourier, Linalg, Sort, Composed)
-    families = (Elementwise, Reduce, *moving, Contract, Recur, Accumulate, *solving, Constant, Count, Iota)
+    families = (Elementwise, Reduce, *moving, Contract, LinearRecurrence, Accumulate, *solving, Constant, Count, Iota)
     return [op for op in OPS.values() if isinstance(op, families)]
 
 
@@ -527,13 +527,13 @@ def _pinvs(op: Op) -> Iterator[Case]:
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (a,) = operands
         u, s, vt, _ = b.svd(a, full=False, form=params["form"])
-        large = b.gt(s, b.full(1.5 if params["cut"] else 0, s.type))
+        large = b.gt(s, b.full(1.5 if params["has_cutoff"] else 0, s.type))
         inverse = b.select(large, b.div(b.full(1, s.type), s), b.zeros_like(s))
         return b.emit(op, (a, u, s, vt, inverse), params)
 
     for shape in ((4, 3), (2, 3, 4), (3, 3), (1, 1), (0, 0), (3, 0)):
         for cut in (True, False):
-            params = {"form": _form(shape), "cut": cut}
+            params = {"form": _form(shape), "has_cutoff": cut}
             yield Case(op=op, types=(ArrayType(DTYPES["f64"], shape),), params=params, make=_apart, build=build)
 
 
@@ -672,7 +672,8 @@ LINEAR_ALGEBRA: dict[str, Callable[[Op], Iterator[Case]]] = {
     "argsort": _sorts, "banded_minors": _banded_minors, "banded_solve": _banded_solves, "cholesky": _choleskys,
     "cofactors": _slogdets,
     "column_pivots": _of_rectangles, "det": _slogdets, "eig": _eigs, "eigh": _eighs, "expm": _expms,
-    "hessenberg": _of_squares, "logm": _roots, "lu": _lus, "mirror": _mirrors, "permutation": _permutations, "pinv": _pinvs,
+    "hessenberg": _of_squares, "logm": _roots, "lu": _lus, "hermitian_from_triangle": _mirrors,
+    "permutation": _permutations, "pinv": _pinvs,
     "qr": _qrs, "reflections": _reflections, "schur": _of_squares, "slogdet": _slogdets, "solve": _solves,
     "sort": _sorts,
     "spectral_map": _spectral, "spectral_sum": _spectral,
@@ -708,7 +709,8 @@ PARAMS: dict[str, Any] = {
     ),
     "flip": _unary(((3,), {"axes": (0,)}), ((2, 3), {"axes": (0, 1)}), ((0, 2), {"axes": (1,)})),
     "shift": _unary(
-        ((4,), {"axis": 0, "by": 1}), ((2, 3), {"axis": 1, "by": -2}), ((2,), {"axis": 0, "by": 5}), ((0,), {"axis": 0, "by": 1}),
+        ((4,), {"axis": 0, "offset": 1}), ((2, 3), {"axis": 1, "offset": -2}), ((2,), {"axis": 0, "offset": 5}),
+        ((0,), {"axis": 0, "offset": 1}),
     ),
     "windows": _unary(
         ((5,), {"axis": 0, "shape": (3, 3)}), ((2, 4, 3), {"axis": 1, "shape": (2, 3, 2, 3)}),
@@ -717,7 +719,7 @@ PARAMS: dict[str, Any] = {
     ),
     **{name: _transforms(name) for name in ("fft", "ifft", "rfft", "irfft")},
     "component": lambda dtype: [
-        (_arrays(dtype, shape), {"at": at}, {}) for shape, at in (((3, 2), 1), ((2, 0, 2), 0)) if dtype.is_float
+        (_arrays(dtype, shape), {"index": index}, {}) for shape, index in (((3, 2), 1), ((2, 0, 2), 0)) if dtype.is_float
     ],
     "view_as_real": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3,), ()) if dtype.is_complex],
     "view_as_complex": lambda dtype: [(_arrays(dtype, shape), {}, {}) for shape in ((3, 2), (2,)) if dtype.is_float],
@@ -733,7 +735,7 @@ PARAMS: dict[str, Any] = {
     ],
 }  # fmt: skip
 BY_FAMILY: dict[type[Op], Any] = {
-    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), Place: _placed, Recur: _recurrences,
+    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), Place: _placed, LinearRecurrence: _recurrences,
     Accumulate: _accumulations,
 }  # fmt: skip
 

@@ -47,7 +47,7 @@ MULTILINEAR = [
     "cumsum",
     "contract",
     "prod",
-    "recur",
+    "linear_recurrence",
     "max",
     "min",
     "sort",
@@ -105,7 +105,7 @@ REASONS = {
         ],
         OF_ANOTHER,
     ),
-    "behind": "its first operand as it is, after all derivatives are taken: ir/passes/transforms/rematerialize.py",
+    "ordered_after": "its first operand as it is, after all derivatives are taken: ir/passes/transforms/rematerialize.py",
     "nextafter": "the identity in its first argument: held by tests/test_ops.py and docs/gradient-policy.md",
     "reciprocal": "of complex numbers, made of 1 / z: held by tests/test_complex.py with differences in the plane",
     "lpmv": "its order is an integer and its degree a parameter: held by tests/test_special.py against differences",
@@ -119,7 +119,7 @@ REASONS = {
     "callback": "it has no derivative of its own; the program of custom has one around a callback",
     "log_gamma_draw": "how draws move with a parameter is held by tests/test_random.py against differences of quantiles",
     "inverse_gaussian_draw": "as log_gamma_draw",
-    "mirror": "made by matrix functions of symmetric arguments: the program of cholesky reads one triangle",
+    "hermitian_from_triangle": "made by matrix functions of symmetric arguments: the program of cholesky reads one triangle",
 }
 
 
@@ -180,8 +180,8 @@ PROGRAMS: dict[str, Program] = {
     "switch": Program(lambda x: pb.cond(x > 0.5, lambda v: np.sin(v) * v, lambda v: np.exp(v), x), lambda x: sin(x) * x),
     "custom": Program(lambda x: np.sin(_squared(x)), lambda x: sin(x * x)),
     "barrier": Program(pb.checkpoint(lambda x: np.exp(np.sin(x)) * x), lambda x: exp(sin(x)) * x),
-    "known": Program(pb.checkpoint(lambda x: np.sqrt(np.exp(x) + x), budget=0), lambda x: sqrt(exp(x) + x)),
-    "tap": Program(lambda x: np.exp(pb.print_grad(x)) * x, lambda x: exp(x) * x),
+    "saved": Program(pb.checkpoint(lambda x: np.sqrt(np.exp(x) + x), budget=0), lambda x: sqrt(exp(x) + x)),
+    "cotangent_tap": Program(lambda x: np.exp(pb.print_grad(x)) * x, lambda x: exp(x) * x),
     "group": Program(lambda x: np.exp(x) * np.sin(x) + x, lambda x: exp(x) * sin(x) + x),
     "gradient": Program(lambda x: pb.grad(lambda y: np.exp(y) * y)(x), lambda x: exp(x) * (x + 1)),
     "jvp": Program(lambda x: pb.jvp(lambda y: np.exp(y) * y, (x,), (1.0,))[1], lambda x: exp(x) * (x + 1)),

@@ -3,10 +3,10 @@
 # passes: simplify,dce          which passes, in order
 # compare: close                unless the two must agree bit by bit
 # sizes: k=2,m=3                sizes that no parameter's shape gives
-pullback-ir 1
+pullback-ir 2
 func ...
 # =>
-pullback-ir 1
+pullback-ir 2
 func ...
 """
 

@@ -105,10 +105,10 @@ def run_block(block: Block, values: dict[Value, Array]) -> None:
     for i in block.instructions:
         operands = [values[v] for v in i.operands]
         found: list[Array] = []
-        if i.op.name == "cold":
+        if i.op.name == "cold_function":
             (cold[i.params["function"]],) = i.regions
-        elif i.op.name == "rare":
-            region, number = cold[i.params["function"]], i.params["usual"]
+        elif i.op.name == "cold_call":
+            region, number = cold[i.params["function"]], i.params["defaults"]
             values.update(zip(region.parameters, operands[1 + number :], strict=True))
             run_block(region, values)
             usual = operands[1 : 1 + number]
@@ -125,7 +125,7 @@ def engine(level: str) -> Engine:
     return Engine(level=level)
 
 
-KERNEL = """pullback-ir 1
+KERNEL = """pullback-ir 2
 
 kernel {name}(%x: &{dtype}[s0], %y: &{dtype}[s0], %out: &{dtype}[s0]) -> () {{
   %0: i64[] = extent {{size=s0}}

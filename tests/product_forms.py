@@ -78,7 +78,7 @@ def text(dtype: str, left: str, right: str, params: str = "") -> str:
 
     parameters = ", ".join(f"%{name}: {t}" for name, t in refs.items())
     given = parameters.replace("s0", "m").replace("s1", "k").replace("s2", "n").replace(";strided", "")
-    body = f"""pullback-ir 1
+    body = f"""pullback-ir 2
 
 program f({given}) -> () {{
   launch {', '.join(f'%{name}' for name in refs)} {{kernel=k0, sizes=[m,k,n]}}

@@ -32,7 +32,7 @@ def product_text(dtype: str, turned: tuple[bool, bool] = (False, False), layout:
     x, w = ("[s1,s0" if turned[0] else "[s0,s1"), ("[s2,s1" if turned[1] else "[s1,s2")
     at_x, at_w = ("%p, %i" if turned[0] else "%i, %p"), ("%j, %q" if turned[1] else "%q, %j")
     end = f"; {layout}]" if layout else "]"
-    return f"""pullback-ir 1
+    return f"""pullback-ir 2
 
 kernel k(%x: &{dtype}{x}{end}, %w: &{dtype}{w}{end}, %out: &{dtype}[s0,s2]) -> () {{
   %m: i64[] = extent {{size=s0}}
@@ -58,14 +58,14 @@ def batch_text(dtype: str, words: tuple[str, str, str] = ("zmk", "zkn", "zmn")) 
     sizes, index = {"z": "s0", "m": "s1", "k": "s2", "n": "s3"}, {"z": "%z", "m": "%i", "k": "%p", "n": "%j"}
     refs = [f"&{dtype}[{','.join(sizes[c] for c in word)}]" for word in words]
     at = [", ".join(index[c] for c in word) for word in words]
-    return f"""pullback-ir 1
+    return f"""pullback-ir 2
 
 kernel k(%x: {refs[0]}, %w: {refs[1]}, %out: {refs[2]}) -> () {{
   %c: i64[] = extent {{size=s0}}
   %m: i64[] = extent {{size=s1}}
   %k: i64[] = extent {{size=s2}}
   %n: i64[] = extent {{size=s3}}
-  for %c {{apart=true}} (%z: i64[]) {{
+  for %c {{independent=true}} (%z: i64[]) {{
     product %m, %n, %k (%i: i64[], %p: i64[]) {{
       %0: {dtype}[] = load %x, {at[0]}
       yield %0

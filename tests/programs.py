@@ -100,7 +100,7 @@ def _rearranged(rng: np.random.Generator, b: Builder, name: str, x: Value, value
             shape = tuple(2 * e + s for e, s in zip(t.shape, start, strict=True))
             return [b.pad(x, start=start, step=(2,) * t.rank, shape=shape)]
         case "shift" if t.rank:
-            return [b.shift(x, axis=0, by=int(rng.integers(-1, 2)))]
+            return [b.shift(x, axis=0, offset=int(rng.integers(-1, 2)))]
         case "concat" if t.rank and t.shape[0] < 8:
             return [b.concat(x, x, axis=0, starts=(0, t.shape[0]), shape=(2 * t.shape[0], *t.shape[1:]))]
         case "contract":

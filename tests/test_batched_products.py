@@ -146,7 +146,7 @@ def test_small_products_share_a_function_wherever_the_batch_is() -> None:
     def lanes(*words: str) -> list[str]:
         (kernel,) = parse_module(batch_text("f64", words)).functions  # type: ignore[arg-type]
         scheduled = schedule(kernel, "", machine)
-        found = [i.params["function"] for i in scheduled.instructions if i.op.name == "shared"]
+        found = [i.params["function"] for i in scheduled.instructions if i.op.name == "function"]
         return [name for name in found if name.startswith("lanes")]
 
     assert lanes("mzk", "zkn", "mzn") == lanes("kzm", "znk", "zmn") == ["lanes_f64"]
@@ -198,7 +198,7 @@ def test_few_rows_do_not_share_an_operand() -> None:
 
 
 def test_a_gpu_has_the_batch_first() -> None:
-    text = """pullback-ir 1
+    text = """pullback-ir 2
 
 func f(%x: f64[m,z,k], %y: f64[z,k,n]) -> (f64[m,z,n]) {
   %0: f64[m,z,n] = contract %x, %y {spec="mzk,zkn->mzn"}

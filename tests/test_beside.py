@@ -49,7 +49,7 @@ def test_gradient() -> None:
 
 
 def test_one_kernel() -> None:
-    text = """pullback-ir 1
+    text = """pullback-ir 2
 func f(%x: f64[n]) -> (f64[n,2]) {
   %0: f64[n] = exp %x
   %1: f64[n,1] = broadcast %x {axes=[1]}
@@ -62,7 +62,7 @@ func f(%x: f64[n]) -> (f64[n,2]) {
 
 def test_functions_of_them_are_of_the_parts() -> None:
     """What is read elsewhere too, or put side by side with others, stays as it is."""
-    text = """pullback-ir 1
+    text = """pullback-ir 2
 func f(%x: f64[n], %y: f64[n]) -> (f64[n,2], f64[n,2], f64[n]) {
   %0: f64[n,1] = broadcast %x {axes=[1]}
   %1: f64[n,1] = broadcast %y {axes=[1]}
@@ -88,7 +88,7 @@ def test_code_is_not_made_anew_for_each_part_where_that_is_much() -> None:
     """Functions of many instructions, and long chains of few, are computed element by element of the whole."""
     for ops in (["exp"], ["neg"] * 20):
         chain = "\n".join(f"  %{k + 3}: f64[n,2] = {op} %{k + 2}" for k, op in enumerate(ops))
-        text = f"""pullback-ir 1
+        text = f"""pullback-ir 2
 func f(%x: f64[n], %y: f64[n]) -> (f64[n,2]) {{
   %0: f64[n,1] = broadcast %x {{axes=[1]}}
   %1: f64[n,1] = broadcast %y {{axes=[1]}}
@@ -102,7 +102,7 @@ func f(%x: f64[n], %y: f64[n]) -> (f64[n,2]) {{
 
 def test_along_any_axis_and_for_what_reads_it_whole() -> None:
     """Places of an axis that a product reads, seen as one axis, are stored by the kernel that computes them."""
-    text = """pullback-ir 1
+    text = """pullback-ir 2
 func f(%x: f64[5,9], %w: f64[18,4]) -> (f64[5,4], f64[5,2,9]) {
   %0: f64[5,9] = exp %x
   %1: f64[5,9] = sin %x

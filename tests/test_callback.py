@@ -192,7 +192,7 @@ def test_stages_run() -> None:
 def test_a_number_without_its_function() -> None:
     call = "%0: f64[] = callback %n {axes=0, constant=false, dtypes=[f64], ranks=[0], shape=[]}"
     text = f"func f(%n: i64[]) -> (f64[]) {{\n  {call}\n  return %0\n}}"
-    (function,) = parse_module(f"pullback-ir 1\n\n{text}").functions
+    (function,) = parse_module(f"pullback-ir 2\n\n{text}").functions
     with pytest.raises(LookupError, match="no function has number 0"):
         interpret(function, np.int64(0))
 
@@ -215,7 +215,7 @@ def test_functions_die_with_their_programs() -> None:
 def test_along_an_axis() -> None:
     """Batched, the function is called for each index."""
     met.clear()
-    text = """pullback-ir 1
+    text = """pullback-ir 2
 
 func f(%n: i64[], %x: f64[4,3], %y: f64[3]) -> (f64[4,3]) {
   %0: f64[4,3] = vmap %n, %x, %y {batched=[1], fixed=[]} (%n0: i64[], %x0: f64[3], %y0: f64[3]) {

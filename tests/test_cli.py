@@ -270,7 +270,7 @@ def test_a_file_that_cannot_be_imported(tmp_path: Path, capsys: pytest.CaptureFi
 
 # run and opt
 
-FILE = """pullback-ir 1
+FILE = """pullback-ir 2
 
 func f(%x: f64[n], %y: f64[n]) -> (f64[]) {
   %0: f64[n] = mul %x, %y
@@ -286,6 +286,14 @@ func g(%x: f64[]) -> (f64[], bool[]) {
   return %0, %1
 }
 """
+
+
+@pytest.mark.parametrize("command", ["run", "opt"])
+def test_a_file_of_format_version_1(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.ir"
+    path.write_text(FILE.replace("pullback-ir 2", "pullback-ir 1"))
+    code, out, err = call(capsys, command, path)
+    assert (code, out) == (1, "") and f"{path}: line 1: format version 1, this version reads 2: names of ops changed" in err
 
 
 def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,7 +330,7 @@ def test_mistakes_in_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], w
 
 def file_of(instruction: str, result: str = "f64[2]") -> str:
     """A file whose one instruction stands in its third line."""
-    return f"pullback-ir 1\nfunc f(%x: f64[2]) -> ({result}) {{\n  %0: {result} = {instruction}\n  return %0\n}}\n"
+    return f"pullback-ir 2\nfunc f(%x: f64[2]) -> ({result}) {{\n  %0: {result} = {instruction}\n  return %0\n}}\n"
 
 
 @pytest.mark.parametrize(
@@ -349,7 +357,7 @@ def test_files_that_are_not_ir(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_check_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.ir"
     path.write_text(
-        "pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  %0: bool[] = gt %x, %x\n"
+        "pullback-ir 2\nfunc f(%x: f64[]) -> () {\n  %0: bool[] = gt %x, %x\n"
         '  check %0 {error="ValueError", message="too small"}\n  return\n}\n'
     )
     code, _, err = call(capsys, "run", path)

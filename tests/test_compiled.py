@@ -112,7 +112,7 @@ READERS: dict[str, Build] = {
     "position": lambda b, x: b.argmin(x, axes=(0,)),
     "in place": lambda b, x: b.slice_add(x, b.full(1, x.type.with_shape((2, 2))), start=(1, 1), step=(1, 1)),
     "concat": lambda b, x: b.concat(x, x, axis=1, starts=(0, 19), shape=(7, 38)),
-    "recurrence": lambda b, x: b.recur(x, x, axis=1, reverse=True),
+    "recurrence": lambda b, x: b.linear_recurrence(x, x, axis=1, reverse=True),
 }
 
 
@@ -189,7 +189,7 @@ def test_a_last_axis_of_one_element() -> None:
     """Its vector loop has a single lane, known when it is compiled; narrowed results must not overrun theirs."""
 
     def build(b: Any, x: Value) -> list[Value]:
-        moved = b.shift(x, axis=1, by=1)
+        moved = b.shift(x, axis=1, offset=1)
         narrow = b.cast(b.mul(moved, moved), dtype=DTYPES["i8"])
         return [b.squeeze(narrow, axes=(2,)), b.squeeze(moved, axes=(2,))]
 
@@ -203,7 +203,7 @@ def test_rearranged() -> None:
         whole = b.pad(part, start=(1, 0, 0), step=(3, 2, 1), shape=(6, 7, 4))
         turned = b.transpose(whole, perm=(2, 0, 1))
         joined = b.concat(turned, b.neg(turned), turned, axis=1, starts=(0, 6, 12), shape=(4, 18, 7))
-        moved = b.shift(b.shift(joined, axis=1, by=2), axis=2, by=-3)
+        moved = b.shift(b.shift(joined, axis=1, by=2), axis=2, offset=-3)
         mirrored = b.flip(moved, axes=(0, 2))
         return [mirrored, b.sum(mirrored, axes=(1,)), b.reshape(mirrored, shape=(18 * 7, 4)), b.add(joined, mirrored)]
 

@@ -39,7 +39,7 @@ def text_of(dtype: str, turned: tuple[bool, bool] = (False, False)) -> str:
     """out = x @ w; ``turned``: which operands are stored transposed."""
     x, w = ("s1,s0" if turned[0] else "s0,s1"), ("s2,s1" if turned[1] else "s1,s2")
     at_x, at_w = ("%p, %i" if turned[0] else "%i, %p"), ("%j, %q" if turned[1] else "%q, %j")
-    return f"""pullback-ir 1
+    return f"""pullback-ir 2
 
 kernel k(%x: &{dtype}[{x},2], %w: &{dtype}[{w},2], %out: &{dtype}[s0,s2,2]) -> () {{
   %m: i64[] = extent {{size=s0}}
@@ -82,7 +82,7 @@ def test_functions_that_kernels_share_pack_operands(turned: tuple[bool, bool]) -
     conjugate = plain.replace("    yield %2, %3\n", "    %4: f64[] = neg %3\n    yield %2, %4\n")
     for text, packs in ((plain, {left, right}), (conjugate, {left})):
         found = schedule(parse_function(text), "", Target(64))
-        names = {i.params["function"] for i in found.instructions if i.op is OPS["shared"]}
+        names = {i.params["function"] for i in found.instructions if i.op is OPS["function"]}
         assert names == {"tile_c128_6x16", *packs}
 
 
@@ -197,7 +197,7 @@ def test_the_interpreter_and_plain_loops_have_the_same_products() -> None:
 
 
 GEMM = """kernel k(%x: &f64[s0,s1,2], %y: &f64[s1,s2,2], %o: &f64[s0,s2,2]) -> () {
-  gemm %x, %y, %o {ta=false, tb=false}
+  gemm %x, %y, %o {transpose_a=false, transpose_b=false}
   return
 }"""
 
@@ -208,9 +208,9 @@ def ops(kernel: Function) -> list[str]:
 
 def test_a_kernel_has_both_ways_where_there_is_a_choice() -> None:
     both = owned(parse_function(GEMM), Target(64))
-    assert {"gemm", "product", "chosen"} <= set(ops(both))
-    (asked,) = (i for i in walk(both.body) if i.op is OPS["chosen"])
-    assert str(asked.params["dtype"]) == "c128" and asked.params["of"] == ("s0", "s1", "s2")
+    assert {"gemm", "product", "tuned"} <= set(ops(both))
+    (asked,) = (i for i in walk(both.body) if i.op is OPS["tuned"])
+    assert str(asked.params["dtype"]) == "c128" and asked.params["extents"] == ("s0", "s1", "s2")
     assert ops(owned(parse_function(GEMM), Target(16))) == ["gemm"]
 
 

@@ -149,7 +149,7 @@ def test_the_inside_has_no_conditions(taps: int, dtype: Any) -> None:
     x, k = np.ones(1000, dtype), np.ones(taps, dtype)
     for form in (convolved, same, valid, padded):
         of_form = loops(form, x, k)
-        inside = [i for i in of_form if not i.params.get("few")]
+        inside = [i for i in of_form if not i.params.get("short")]
         assert inside and not any(map(conditions, inside)), form
         assert len(inside) == len(of_form) or any(map(conditions, of_form)), form
         if taps == 5:
@@ -161,5 +161,5 @@ def test_the_inside_has_no_conditions(taps: int, dtype: Any) -> None:
 def test_the_inside_of_a_gradient_has_no_conditions(form: Form) -> None:
     """Where a convolution is summed up as well, and where contributions of shifted views are added."""
     gradient = pb.value_and_grad(lambda x, k: np.sum(form(x, k) ** 2), argnums=(0, 1))
-    inside = [i for i in loops(gradient, np.ones(1000), np.ones(30)) if not i.params.get("few")]
+    inside = [i for i in loops(gradient, np.ones(1000), np.ones(30)) if not i.params.get("short")]
     assert inside and not any(map(conditions, inside))

@@ -26,12 +26,12 @@ from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.text import parse_function
 
-FAMILIES = (Gather, Scatter, Place, Recur, Reduce, Reindex, Contract, Accumulate, Constant, Count, Iota)
+FAMILIES = (Gather, Scatter, Place, LinearRecurrence, Reduce, Reindex, Contract, Accumulate, Constant, Count, Iota)
 HERE = Path(__file__).parent
 GOLDEN = sorted((HERE / "cuda").glob("*.ir"))
 ROUGH = {"gammaln", "digamma", "polygamma", "zeta"}
@@ -56,7 +56,7 @@ def assert_close(found: Any, wanted: Any, rtol: float = 1e-11) -> None:
 
 def check(machine: Make, text: str, layouts: Any = ()) -> None:
     """Random arguments through the interpreter and through CUDA C."""
-    function = parse_function("pullback-ir 1\n" + text.replace("pullback-ir 1\n", ""))
+    function = parse_function("pullback-ir 2\n" + text.replace("pullback-ir 2\n", ""))
     arguments = [sample(np.random.default_rng(0), v.type) for v in function.parameters]
     if layouts:
         arguments = [_strided(a) if layout == "strided" else a for a, layout in zip(arguments, layouts, strict=True)]
@@ -231,7 +231,7 @@ func f(%x: f64[30,40], %y: f32[40]) -> (f64[30], f32[40], f64[]) {
 @on_each
 def test_a_failed_check_gives_its_status(machine: Make) -> None:
     function = parse_function(
-        """pullback-ir 1
+        """pullback-ir 2
 func f(%x: f64[90]) -> (f64[90]) {
   %0: f64[] = const {value=0.0}
   %1: f64[90] = broadcast %0 {axes=[0]}
@@ -345,7 +345,7 @@ def test_the_promised_semantics(machine: Make) -> None:
 
 
 def kernel(text: str) -> Function:
-    return schedule(parse_function(f"pullback-ir 1\nkernel {text}"))
+    return schedule(parse_function(f"pullback-ir 2\nkernel {text}"))
 
 
 def maps(function: Function) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +17,10 @@ import pytest
 from cuda_stand_in import device, order
 
 import pullback as pb
+from pullback.exporting.cuda import DIGEST
+from pullback.exporting.file_format import MAGIC
 from pullback.runtime.cuda.compile import compile as cuda_compile
+from pullback.runtime.program.serialize import SIZE
 
 __all__ = ["device", "order"]
 
@@ -131,6 +136,27 @@ def test_files(model: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.cuda").write_bytes(model.read_bytes()[:200])
     with pytest.raises(ValueError, match="is damaged"):
         pb.load(tmp_path / "cut.cuda", trust=True)
+
+
+def test_a_file_with_ir_of_format_version_1(model: Path) -> None:
+    """Files of version 1 do not say it; they are refused before anything of them is parsed."""
+    content = model.read_bytes()
+    body = content[len(MAGIC) + DIGEST :]
+    (size,) = SIZE.unpack_from(body)
+    about, sections = json.loads(body[SIZE.size : SIZE.size + size]), body[SIZE.size + size :]
+    stored = sections[: about["sections"][0]]
+    (length,) = SIZE.unpack_from(stored)
+    data = json.loads(stored[SIZE.size : SIZE.size + length])
+    assert data.pop("ir") == 2
+    text = json.dumps(data).encode()
+    old = SIZE.pack(len(text)) + text + stored[SIZE.size + length :]
+    about["sections"][0] = len(old)
+    head = json.dumps(about).encode()
+    body = SIZE.pack(len(head)) + head + old + sections[len(stored) :]
+    model.write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
+    says = r"its IR has format version 1, this version reads 2; it was made by .*, export it again$"
+    with pytest.raises(ValueError, match=says):
+        pb.load(model, trust=True)
 
 
 def test_an_architecture_that_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,8 +266,8 @@ def test_a_library_that_does_not_start(library: Library, on_device: None) -> Non
 def test_every_function_that_is_called_has_a_prototype_for_each_letter(name: str) -> None:
     known = prototypes()
     params = {
-        "lower": True, "transposed": False, "unit_diagonal": False, "full": False, "ta": False, "tb": True, "complex": True,
-        "numbers": (0, 0),
+        "lower": True, "transposed": False, "unit_diagonal": False, "full": False, "transpose_a": False, "transpose_b": True,
+        "complex": True, "numbers": (0, 0),
     }  # fmt: skip
     for step in RECORDS[name].all_steps:
         for letter in "SDCZ":

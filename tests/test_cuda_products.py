@@ -144,7 +144,7 @@ def test_neighbours(machine: Make, dtype: Any, monkeypatch: pytest.MonkeyPatch) 
     assert_same(run_program(machine, function, values), expected(function, values))
 
 
-BATCH = """pullback-ir 1
+BATCH = """pullback-ir 2
 
 program f(%x: &T[b,c,m,k], %w: &T[c,n,k], %scale: &T[b,c], %out: &T[b,c,m,n]) -> () {
   launch %x, %w, %scale, %out {kernel=k0, sizes=[b,c,m,k,n]}
@@ -228,7 +228,7 @@ UNKNOWN = """kernel k(%x: &f64[s0,s1], %count: &i64[], %out: &f64[s0,s0]) -> () 
 
 def test_a_product_of_unknown_size_is_a_loop() -> None:
     """The host could not say how many tiles there are."""
-    text = emit(schedule(parse_function("pullback-ir 1\n\n" + UNKNOWN)), "k").text
+    text = emit(schedule(parse_function("pullback-ir 2\n\n" + UNKNOWN)), "k").text
     assert "pb_product" not in text
     assert "for (" in text
 

@@ -75,7 +75,7 @@ def test_chunks_are_as_many_as_the_extents_say() -> None:
 
 def linear(factors: Any, terms: Any, axis: int = 0) -> Any:
     """x[t] = a[t] * x[t - 1] + b[t] along an axis, by the op itself."""
-    return emit("recur", factors, terms, axis=axis, reverse=False)
+    return emit("linear_recurrence", factors, terms, axis=axis, reverse=False)
 
 
 @on_each

@@ -21,7 +21,7 @@ from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.cuda.program import serialize as cuda_stored
 from pullback.runtime.cuda.program.build import parts_of
 from pullback.runtime.cuda.program.serialize import Parts, decoded, encoded
-from pullback.runtime.program.serialize import Unreadable
+from pullback.runtime.program.serialize import SIZE, Unreadable
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "cuda_stored_programs.py"
@@ -100,6 +100,19 @@ def test_what_is_not_whole_is_unreadable() -> None:
     for wrong in (b"", payload[:-1], payload + b"?", payload[:20], payload.replace(b'"Launch"', b'"Lunch!"')):
         with pytest.raises(Unreadable):
             decoded(wrong)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_ir_of_another_format_version_is_unreadable(version: int) -> None:
+    """Entries of version 1 do not say it."""
+    payload = encoded(parts(FILES[0]))
+    assert payload is not None
+    (size,) = SIZE.unpack_from(payload)
+    data, code = json.loads(payload[SIZE.size : SIZE.size + size]), payload[SIZE.size + size :]
+    assert data.pop("ir") == 2
+    text = json.dumps(data if version == 1 else {**data, "ir": version}).encode()
+    with pytest.raises(Unreadable, match=f"^its IR has format version {version}, this version reads 2$"):
+        decoded(SIZE.pack(len(text)) + text + code)
 
 
 def test_what_text_cannot_hold_is_not_kept() -> None:

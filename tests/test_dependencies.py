@@ -29,7 +29,7 @@ kernel k(%a: &f64[s0], %b: &f64[s0], %c: &f64[s0], %d: &f64[s0, s0], %n: i64[]) 
     %3: f64[] = add %1, %2
     store %3, %b, %i
     store %3, %c, %i
-    %r: &f64[s0] = sub_ref %d, %i
+    %r: &f64[s0] = subview %d, %i
     store %3, %r, %i
     yield
   }
@@ -37,7 +37,7 @@ kernel k(%a: &f64[s0], %b: &f64[s0], %c: &f64[s0], %d: &f64[s0, s0], %n: i64[]) 
 }
 """
 
-STEPS = """pullback-ir 1
+STEPS = """pullback-ir 2
 program p(%x: &f64[4], %y: &f64[4]) -> (&f64[4], &f64[4]) {
   %a: &f64[4] = alloc
   launch %x, %a {kernel=twice, sizes=[4]}

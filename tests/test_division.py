@@ -35,7 +35,7 @@ FUNCTIONS = {
 }
 OF_ROOTS = ("root", "by_root", "inverse_root")
 SLOW = ("div", "sqrt")
-KERNEL = """pullback-ir 1
+KERNEL = """pullback-ir 2
 
 kernel k(%x: &{t}[s0], %y: &{t}[s0], %out: &{t}[s0]) -> () {{
   %n: i64[] = extent {{size=s0}}
@@ -211,7 +211,7 @@ def test_many_random_significands(what: str, dtype: np.dtype[Any]) -> None:
         check(what, x, y)
 
 
-SHARED = """pullback-ir 1
+SHARED = """pullback-ir 2
 
 kernel k(%x: &f64[s0], %y: &f64[s0], %p: &f64[s0], %q: &f64[s0], %r: &f64[s0]) -> () {
   %n: i64[] = extent {size=s0}

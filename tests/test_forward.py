@@ -43,7 +43,7 @@ def pushed(case: Case, wrt: Sequence[int]) -> Function:
     """The tangents of the results along tangents of the operands at ``wrt``."""
     extra = [case.types[k] for k in wrt]
     places = range(len(case.types), len(case.types) + len(extra))
-    return transformed(case, "jvp", wrt, extra, {"tangents": tuple(places), "of": tuple(inexact(case.results()))})
+    return transformed(case, "jvp", wrt, extra, {"tangents": tuple(places), "results": tuple(inexact(case.results()))})
 
 
 def pulled(case: Case, wrt: Sequence[int]) -> Function:
@@ -51,7 +51,7 @@ def pulled(case: Case, wrt: Sequence[int]) -> Function:
     results = case.results()
     extra = [results[k] for k in inexact(results)]
     places = range(len(case.types), len(case.types) + len(extra))
-    return transformed(case, "gradient", wrt, extra, {"seeds": tuple(places), "of": tuple(inexact(results))})
+    return transformed(case, "gradient", wrt, extra, {"seeds": tuple(places), "results": tuple(inexact(results))})
 
 
 def pairing(xs: Sequence[Any], ys: Sequence[Any]) -> float:
@@ -109,7 +109,7 @@ def _outer(function: Function, name: str, wrt: Sequence[int], extra: Sequence[An
     b = Builder()
     parameters = [Value(v.type) for v in inner.parameters]
     places = tuple(range(count, count + len(extra)))
-    params = {"wrt": tuple(wrt), "of": (0,), "tangents" if name == "jvp" else "seeds": places}
+    params = {"wrt": tuple(wrt), "results": (0,), "tangents" if name == "jvp" else "seeds": places}
     return b.function("f", parameters, b.emit(OPS[name], parameters, params, [inner]))
 
 
@@ -121,7 +121,7 @@ def test_tangents_of_zero_are_no_instructions() -> None:
     inner = b.block(parameters, [b.add(b.transpose(b.exp(x), perm=(0,)), b.sin(y))])
     b = Builder()
     outer = [Value(t) for _ in range(3)]
-    made = b.emit(OPS["jvp"], outer, {"wrt": (1,), "tangents": (2,), "of": (0,)}, [inner])
+    made = b.emit(OPS["jvp"], outer, {"wrt": (1,), "tangents": (2,), "results": (0,)}, [inner])
     function = grad(b.function("f", outer, made[1:]))
     names = [i.op.name for i in walk(function.body) if i.loc.note.startswith("jvp")]
     assert names == ["cos", "mul"]

@@ -78,7 +78,7 @@ MOVES = [
     "slice_set",
     "scatter_add",
     "contract",
-    "recur",
+    "linear_recurrence",
     "cumsum",
 ]
 MOST_ELEMENTS = 600
@@ -256,7 +256,7 @@ class Program:
             case "flip":
                 b.flip(x, axes=self.some_axes(t.rank))
             case "shift" if t.rank:
-                b.shift(x, axis=self.pick(t.rank), by=(1, -1, 2, -7)[self.pick(4)])
+                b.shift(x, axis=self.pick(t.rank), offset=(1, -1, 2, -7)[self.pick(4)])
             case "slice":
                 b.slice(x, **self.place(t.shape), shape=self.part)
             case "pad":
@@ -277,8 +277,8 @@ class Program:
                 self.contract(b, x)
             case "cumsum" if t.rank and t.dtype.kind in "iuf":
                 b.cumsum(x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
-            case "recur" if t.rank and t.dtype.kind in "iu":
-                b.recur(self.like(t), x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
+            case "linear_recurrence" if t.rank and t.dtype.kind in "iu":
+                b.linear_recurrence(self.like(t), x, axis=self.pick(t.rank), reverse=bool(self.pick(2)))
 
     def place(self, shape: Sequence[int], part: Sequence[int] | None = None) -> dict[str, Any]:
         """Start and step of a regular part of a shape; its extents are in ``part`` afterwards."""
@@ -366,7 +366,7 @@ def _rounds(op: Op, operands: Sequence[Value]) -> bool:
         return op.name not in EXACT
     if isinstance(op, Elementwise):
         return not op.cheap and op.name not in ("floordiv", "mod", "fmod")
-    return op.name in ("sum", "prod", "contract", "scatter_add", "slice_add", "recur", "cumsum")
+    return op.name in ("sum", "prod", "contract", "scatter_add", "slice_add", "linear_recurrence", "cumsum")
 
 
 TABLE = [op for op in covered_ops() if "func" in op.vocabularies and op.name not in ENDLESS]

@@ -128,7 +128,7 @@ def test_stages_are_a_mapping() -> None:
     assert list(stages) == ["trace", "grad", "simplify", "fuse", "lower", "schedule", "program", "llvm", "asm"]
     assert "gradient" in stages["trace"] and "lower" in stages and stages == dict(stages)
     assert parse_module(stages["lower"]).functions[0].kind == "program"
-    assert str(stages).startswith("# stage: trace\npullback-ir 1\n")
+    assert str(stages).startswith("# stage: trace\npullback-ir 2\n")
     assert stages.inputs["w_0"].shape == (64, 32)
     with pytest.raises(KeyError, match="there is no stage 'lowr'"):
         stages["lowr"]

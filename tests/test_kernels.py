@@ -20,7 +20,7 @@ from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.library.family import Composed, Linalg
 
@@ -128,7 +128,7 @@ def test_reductions_of_special_values(op: Reduce) -> None:
             check(case_function(case), [x], 0, case)
 
 
-@named([op for op in TESTED if isinstance(op, Reindex | Gather | Scatter | Place | Recur | Accumulate)])
+@named([op for op in TESTED if isinstance(op, Reindex | Gather | Scatter | Place | LinearRecurrence | Accumulate)])
 def test_moving_every_dtype(op: Op) -> None:
     """Ops that move or accumulate elements do so for elements of any size."""
     rng = np.random.default_rng(2)

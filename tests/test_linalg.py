@@ -597,7 +597,7 @@ def test_any_memory_order(change: Call) -> None:
 
 
 def test_library_calls_have_no_cuda_text() -> None:
-    assert pb.jit(np.fft.rfft, device="cuda").stages(A)["cuda"].startswith("// fourier_lines has no CUDA spelling")
+    assert pb.jit(np.fft.rfft, device="cuda").stages(A)["cuda"].startswith("// fft_1d has no CUDA spelling")
 
 
 def test_axes_beyond_the_integers_of_lapack_are_refused() -> None:

@@ -15,7 +15,7 @@ from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.compile.engine import Engine
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
-KERNEL = """pullback-ir 1
+KERNEL = """pullback-ir 2
 
 kernel k(%x: &{index}[s0], %other: &{other}[s0], %y: &{value}[s0]) -> () {{
   %n: i64[] = extent {{size=s0}}
@@ -87,7 +87,7 @@ def test_lookups_by_one_index(level: str, tables: int, count: int) -> None:
     found = "\n".join(
         f"    %f{k}: f64[] = lookup %at {{values={row.tolist()}}}\n    store %f{k}, %y{k}, %i" for k, row in enumerate(values)
     )
-    kernel = parse_module(f"""pullback-ir 1
+    kernel = parse_module(f"""pullback-ir 2
 
 kernel k(%x: &u64[s0], {", ".join(f"%y{k}: &f64[s0]" for k in range(tables))}) -> () {{
   %n: i64[] = extent {{size=s0}}

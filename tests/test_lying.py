@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import pullback as pb
 from pullback.ir.core.structure import walk
-from pullback.ir.ops.kernel.kernel import Lying, Near
+from pullback.ir.ops.kernel.kernel import StageRows, StridedOrCopy
 from pullback.ir.text import parse_module
 from pullback.runtime.choices import matmul as product_choices
 from pullback.runtime.choices.choices import VARIABLE, choices
@@ -113,7 +113,7 @@ def test_products_copy_nothing_that_lies_in_rows_or_columns() -> None:
     product = pb.jit(lambda x, w: x @ w)
     x, w = np.ones((100, 100)), np.asfortranarray(np.ones((100, 100)))
     _, kernel = parse_module(product.stages(x, w)["lower"]).functions
-    assert sum(isinstance(i.op, Lying) for i in walk(kernel.body)) == 1
+    assert sum(isinstance(i.op, StridedOrCopy) for i in walk(kernel.body)) == 1
 
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
@@ -225,4 +225,4 @@ def test_the_gradient_of_a_regression_reads_rows() -> None:
         found = compiled(strided, y, w)
         assert found[0] == value and np.array_equal(found[1], gradient), name
     kernels = parse_module(compiled.stages(np.asfortranarray(x), y, w)["lower"]).functions[1:]
-    assert sum(isinstance(i.op, Near) for kernel in kernels for i in walk(kernel.body)) == 1
+    assert sum(isinstance(i.op, StageRows) for kernel in kernels for i in walk(kernel.body)) == 1

@@ -105,7 +105,7 @@ def test_straight_line(name: str) -> None:
     for dtype in DTYPES:
         block = built(MATH[name], dtype, 2 if name in BINARY else 1)
         names = {i.op.name for i in block.instructions}
-        assert all(i.op.name == "cold" for i in block.instructions if i.regions)
+        assert all(i.op.name == "cold_function" for i in block.instructions if i.regions)
         assert not names & (set(MATH) | {"load", "store", "for", "if"})
 
 
@@ -115,7 +115,7 @@ def test_common_parts_merge() -> None:
     def count(*lines: str) -> int:
         body = "\n".join(lines)
         stores = "\n".join(f"store %{k}, %out" for k in range(1, len(lines) + 1) if "sub" not in lines[k - 1])
-        text = f"pullback-ir 1\nkernel k(%x: f64[], %y: f64[], %out: &f64[]) -> () {{\n{body}\n{stores}\nreturn\n}}"
+        text = f"pullback-ir 2\nkernel k(%x: f64[], %y: f64[], %out: &f64[]) -> () {{\n{body}\n{stores}\nreturn\n}}"
         return sum(1 for _ in walk(schedule(parse_function(text)).body))
 
     joined = count("%1: f64[] = sub %x, %y", "%2: f64[] = logaddexp %x, %y", "%3: f64[] = expit %1")

@@ -21,7 +21,7 @@ from pullback.ir.core.op import resolve
 from pullback.ir.core.types import DTYPES, F64
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.loops import Loop, StackLength, Switch
-from pullback.ir.ops.control.markers import Barrier, Known, Stop, Tap
+from pullback.ir.ops.control.markers import Barrier, CotangentTap, Saved, Stop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.elementwise.gamma_beta_erf import Draw
 from pullback.ir.ops.library.family import Composed, Linalg
@@ -31,7 +31,7 @@ from pullback.ir.verify import verify
 
 TESTED = covered_ops()
 SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "scatter_sum", "unsort"} | {
-    op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | Tap | Stop | Barrier | Known)
+    op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | CotangentTap | Stop | Barrier | Saved)
 }
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 

@@ -15,7 +15,7 @@ CPU = "sapphirerapids"
 
 
 def kernel(lines: list[str], loads: str = "", stores: str = "    store %z, %y, %i\n") -> Function:
-    text = f"""pullback-ir 1
+    text = f"""pullback-ir 2
 
 kernel k(%x: &f64[s0], %y: &f64[s0]) -> () {{
   %n: i64[] = extent {{size=s0}}

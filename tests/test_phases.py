@@ -70,7 +70,7 @@ def test_with_sums(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert np.allclose(a, e, rtol=1e-12 if dtype == "f64" else 1e-4, atol=1e-5, equal_nan=True)
 
 
-TEXT = """pullback-ir 1
+TEXT = """pullback-ir 2
 
 kernel k(%x: &f64[s0], %y: &f64[s0]) -> () {
   %n: i64[] = extent {size=s0}
@@ -120,10 +120,10 @@ def test_a_body_with_nothing_in_memory_has_strips_too() -> None:
     assert phases._length(body, 0) == phases.MOST_STRIP
 
 
-RARE = """pullback-ir 1
+RARE = """pullback-ir 2
 
 kernel k(%x: &f64[s0], %y: &f64[s0]) -> () {
-  cold {function=far} (%v: f64[], %w: f64[]) {
+  cold_function {function=far} (%v: f64[], %w: f64[]) {
     %p: f64[] = sub %v, %w
     %q: f64[] = mul %v, %w
     yield %p, %q
@@ -135,7 +135,7 @@ kernel k(%x: &f64[s0], %y: &f64[s0]) -> () {
     %b: f64[] = sqrt %a
     %c: f64[] = mul %b, %a
     %far: bool[] = gt %a, %one
-    %d: f64[], %e: f64[] = rare %far, %b, %c, %a, %c {function=far, usual=2}
+    %d: f64[], %e: f64[] = cold_call %far, %b, %c, %a, %c {defaults=2, function=far}
     %f: f64[] = add %d, %b
     %g: f64[] = mul %f, %e
     store %g, %y, %i

@@ -32,7 +32,7 @@ from pullback.runtime.threads import threads
 
 GOLDEN = Path(__file__).parent / "products" / "scheduled" / "prepacked.ir"
 WIDE = MACHINES["AVX-512"]
-BOTH = """pullback-ir 1
+BOTH = """pullback-ir 2
 
 func f(%h: f64[m,k], %w: f64[k,k], %x: f64[t,m,k]) -> (f64[m,k]) {
   %0: f64[m,k] = scan %h, %x, %w {carried=1, length=[t], reverse=false, sliced=1} (%i: i64[], %a: f64[m,k], %b: f64[m,k], %c: f64[k,k]) {
@@ -59,10 +59,10 @@ def test_text(bless: bool) -> None:
     assert found == GOLDEN.read_text()
 
 
-GEMM = """pullback-ir 1
+GEMM = """pullback-ir 2
 
 kernel k(%x: &f64[s0,s1], %w: &f64[s1,s2], %out: &f64[s0,s2]) -> () {
-  gemm %x, %w, %out {ta=false, tb=false}
+  gemm %x, %w, %out {transpose_a=false, transpose_b=false}
   return
 }
 """
@@ -142,7 +142,7 @@ def test_what_a_loop_writes_is_not_packed() -> None:
     assert not any(steps_of(WRITTEN))
 
 
-WRITTEN = """pullback-ir 1
+WRITTEN = """pullback-ir 2
 
 func f(%h: f64[m,k], %w: f64[k,k], %x: f64[t,k,k]) -> (f64[m,k], f64[k,k]) {
   %0: f64[m,k], %1: f64[k,k] = scan %h, %w, %x {carried=2, length=[t], reverse=false, sliced=1} (%i: i64[], %a: f64[m,k], %c: f64[k,k], %b: f64[k,k]) {

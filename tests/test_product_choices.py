@@ -109,7 +109,7 @@ def test_examples_are_of_their_classes() -> None:
 def plain(dtype: str) -> Function:
     """The kernel of a product that is all it does."""
     text = f"kernel k(%x: &{dtype}[s0,s1], %y: &{dtype}[s1,s2], %o: &{dtype}[s0,s2]) -> () {{\n"
-    return parse_function(text + "  gemm %x, %y, %o {ta=false, tb=false}\n  return\n}")
+    return parse_function(text + "  gemm %x, %y, %o {transpose_a=false, transpose_b=false}\n  return\n}")
 
 
 def asked(dtype: str) -> tuple[list[Instruction], Value]:
@@ -124,8 +124,8 @@ def is_library(dtype: str, chosen: int, shape: Shape) -> bool:
     made, condition = asked(dtype)
     b = Builder()
     for i in made:
-        if i.op is OPS["chosen"]:
-            assert i.params["of"] == ("s0", "s1", "s2")
+        if i.op is OPS["tuned"]:
+            assert i.params["extents"] == ("s0", "s1", "s2")
             b.append(Instruction(OPS["const"], (), i.results, {"value": chosen, "dtype": I64}))
         else:
             b.append(i)
@@ -153,7 +153,7 @@ def test_machines_without_wide_registers_have_no_choice() -> None:
     for machine in (Target(16), Target(32, has_fma=False), Target(64, has_fma=False)):
         assert not has_choice(machine) and owned(kernel, machine) is kernel
         names = [i.op.name for i in owned(kernel, machine, always=True).instructions]
-        assert "product" in names and "gemm" not in names and "chosen" not in names
+        assert "product" in names and "gemm" not in names and "tuned" not in names
     assert has_choice(Target(64)) and has_choice(Target(32))
 
 

@@ -22,7 +22,7 @@ from pullback.runtime.memory import kernel_scratch as own_memory
 from pullback.runtime.program.executable import Executable
 
 WIDE = [Target(64), Target(32)]
-WHOLE = """pullback-ir 1
+WHOLE = """pullback-ir 2
 
 kernel k(%x: &f32[s0], %out: &f32[s0]) -> () {
   %n: i64[] = extent {size=s0}
@@ -39,7 +39,7 @@ kernel k(%x: &f32[s0], %out: &f32[s0]) -> () {
   return
 }
 """
-BRANCH = """pullback-ir 1
+BRANCH = """pullback-ir 2
 
 kernel k(%x: &f32[s0], %out: &f32[s0]) -> () {
   %n: i64[] = extent {size=s0}
@@ -58,7 +58,7 @@ kernel k(%x: &f32[s0], %out: &f32[s0]) -> () {
   return
 }
 """
-TURNED = """pullback-ir 1
+TURNED = """pullback-ir 2
 
 kernel k(%x: &T[4,s0], %out: &T[s0,7]) -> () {
   %n: i64[] = extent {size=s0}
@@ -85,7 +85,7 @@ kernel k(%x: &T[4,s0], %out: &T[s0,7]) -> () {
 }
 """
 
-PARTS = """pullback-ir 1
+PARTS = """pullback-ir 2
 
 kernel k(%x: &T[s0,2], %out: &T[2]) -> () {
   %n: i64[] = extent {size=s0}
@@ -103,7 +103,7 @@ kernel k(%x: &T[s0,2], %out: &T[2]) -> () {
 }
 """
 
-EACH = """pullback-ir 1
+EACH = """pullback-ir 2
 
 kernel k(%x: &T[s0], %out: &T[2,s1]) -> () {
   %n: i64[] = extent {size=s1}
@@ -219,7 +219,7 @@ def test_a_call_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
     given = ctypes.cast(take, ctypes.c_void_p).value
     text = product_text("f64").replace("kernel k(", "kernel k0(")
-    program = """pullback-ir 1
+    program = """pullback-ir 2
 
 program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
   %out: &f64[m,n] = alloc

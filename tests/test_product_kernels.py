@@ -58,14 +58,14 @@ def test_parts_of_several_blocks(sizes: tuple[int, int, int]) -> None:
     assert all((each == found[0]).all() for each in found)
 
 
-BATCH = """pullback-ir 1
+BATCH = """pullback-ir 2
 
 program f(%x: &f32[b,m,k], %w: &f32[b,n,k]) -> (&f32[b,m,n]) {
   %out: &f32[b,m,n] = alloc
   launch %x, %w, %out {kernel=k, sizes=[b,m,k,n]}
   return %out
 }
-""" + batch_text("f32", ("zmk", "znk", "zmn")).removeprefix("pullback-ir 1\n")
+""" + batch_text("f32", ("zmk", "znk", "zmn")).removeprefix("pullback-ir 2\n")
 
 
 @pytest.mark.parametrize("apart", [True, False])

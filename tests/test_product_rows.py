@@ -39,7 +39,7 @@ def test_shapes_around_each_way(machine: str, dtype: str, turned: tuple[bool, bo
         assert_within_bound(run(product_text(dtype, turned), machine, stored_x, stored_w, m, k, n), x, w)
 
 
-RESIDUAL = """pullback-ir 1
+RESIDUAL = """pullback-ir 2
 
 kernel k(%x: &f32[s0,s1], %w: &f32[s1,s2], %out: &f32[s0,s2], %r: &f32[s0,s2]) -> () {
   %m: i64[] = extent {size=s0}

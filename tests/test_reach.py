@@ -28,7 +28,7 @@ from pullback.runtime.program.native_addresses import reaches, steps_of
 
 Array = Any
 
-CHOICE = """pullback-ir 1
+CHOICE = """pullback-ir 2
 
 kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
   %rows: i64[] = extent {size=s0}

@@ -15,7 +15,7 @@ from pullback.ir.ops.program import launch
 from pullback.ir.text import parse_function
 from pullback.ir.verify import verify_module
 
-TEXT = """pullback-ir 1
+TEXT = """pullback-ir 2
 func f(%x: f64[n], %xs: f64[m,n], %c: i64[]) -> (f64[n], f64[m,n], f64[n]) {
   %0: f64[n] = sin %x
   %1: f64[m,n] = scan %xs {carried=0, length=[m], reverse=false, sliced=1} (%i: i64[], %h: f64[n]) {
@@ -30,7 +30,7 @@ func f(%x: f64[n], %xs: f64[m,n], %c: i64[]) -> (f64[n], f64[m,n], f64[n]) {
   }
   return %0, %1, %3
 }"""
-KERNEL = """pullback-ir 1
+KERNEL = """pullback-ir 2
 kernel k(%x: &f64[32768], %y: &f64[32768]) -> () {
   %n: i64[] = const {value=32768}
   for %n {PARAMS} (%i: i64[]) {
@@ -53,22 +53,22 @@ def test_a_kernel_inside_and_outside_becomes_two() -> None:
     assert kernels_in_loops(program) == {"k0_again"}
     assert [i.params["kernel"] for i in program.instructions if i.op is launch] == ["k0"]
     for kernel in kernels:
-        marked = [i.params.get("often", False) for i in kernel.instructions if isinstance(i.op, For)]
+        marked = [i.params.get("hot", False) for i in kernel.instructions if isinstance(i.op, For)]
         assert marked == [kernel.name == "k0_again"]
 
 
 def test_a_program_without_loops_stays() -> None:
-    text = "pullback-ir 1\nfunc f(%x: f64[n]) -> (f64[n]) {\n  %0: f64[n] = sin %x\n  return %0\n}"
+    text = "pullback-ir 2\nfunc f(%x: f64[n]) -> (f64[n]) {\n  %0: f64[n] = sin %x\n  return %0\n}"
     lowered = compiled(parse_function(text)).lowered
     assert repeated(lowered) is lowered
 
 
-@pytest.mark.parametrize(("params", "number"), [("{}", 0), ("{often=true}", 1)])
+@pytest.mark.parametrize(("params", "number"), [("{}", 0), ("{hot=true}", 1)])
 def test_a_loop_that_runs_often_is_shared_out_sooner(params: str, number: int) -> None:
     made = schedule(parse_function(KERNEL.replace("{PARAMS}", params if params != "{}" else "")))
     loops = [i for i in walk(made.body) if isinstance(i.op, For)]
     assert sum(i.params.get("map") == "core" for i in loops) == number
-    assert not any("often" in i.params for i in loops[number:])
+    assert not any("hot" in i.params for i in loops[number:])
 
 
 def test_the_same_bits_for_any_number_of_threads() -> None:

@@ -15,7 +15,7 @@ from pullback.runtime.program.executable import emit_kernel, shared_with
 
 Array = Any
 
-KERNEL = """pullback-ir 1
+KERNEL = """pullback-ir 2
 
 kernel f(%x: &f64[s0], %out: &f64[s0]) -> () {
   %0: i64[] = extent {size=s0}

@@ -27,10 +27,10 @@ from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.program.executable import emit_kernel, shared_with
 
 WIDE = Target(64)
-TWICE = """pullback-ir 1
+TWICE = """pullback-ir 2
 
 kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
-  shared {function=sum_rows} (%to: &f64[4], %from: &f64[3,4], %n: i64[]) {
+  function {function=sum_rows} (%to: &f64[4], %from: &f64[3,4], %n: i64[]) {
     %zero: f64[] = const {value=0.0}
     %i: i64[] = const {value=1}
     for %n {map=serial, ordered=true} (%j: i64[]) {
@@ -54,8 +54,8 @@ kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
   }
   %one: i64[] = const {value=1}
   %none: i64[] = const {value=0}
-  %to0: &f64[1099511627776] = row_ref %out, %one, %none
-  %from0: &f64[1099511627776,1099511627776] = row_ref %x, %none, %one, %n0
+  %to0: &f64[1099511627776] = ref_at %out, %one, %none
+  %from0: &f64[1099511627776,1099511627776] = ref_at %x, %none, %one, %n0
   %less: i64[] = sub %n0, %one
   call %to0, %from0, %less {function=sum_rows}
   return
@@ -77,10 +77,10 @@ OTHER = """  shared {function=clear} (%to1: &f64[4], %from1: &f64[3,4], %n1: i64
 BY_ADDRESS = TWICE.replace("  %rows: i64[] =", OTHER + "  %rows: i64[] =").replace(
     "  call %to0, %from0, %less {function=sum_rows}\n",
     """  %this: i64[] = address {function=sum_rows}
-  %that: i64[] = address {function=clear}
+  %that: i64[] = function_address {function=clear}
   %is_some: bool[] = gt %rows, %one
   %which: i64[] = select %is_some, %this, %that
-  call_at %which, %to0, %from0, %less
+  call_indirect %which, %to0, %from0, %less
 """,
 )
 """The same by a function that is chosen as the kernel runs."""
@@ -115,12 +115,12 @@ def test_interpreted_and_compiled(text: str, number: int) -> None:
 @pytest.mark.parametrize(
     "old, new",
     [
-        ("row_ref %out, %one, %none\n", "row_ref %out\n"),
-        ("row_ref %x, %none, %one, %n0", "row_ref %x, %none, %one, %n0, %n0"),
+        ("ref_at %out, %one, %none\n", "ref_at %out\n"),
+        ("ref_at %x, %none, %one, %n0", "ref_at %x, %none, %one, %n0, %n0"),
         ("call %to0, %from0, %less {function=sum_rows}", "%v: f64[] = call %to0 {function=sum_rows}"),
-        ("address {function=clear}", "address %one {function=clear}"),
-        ("call_at %which, %to0", "call_at %to0"),
-        ("call_at %which, %to0, %from0, %less", "call_at"),
+        ("function_address {function=clear}", "function_address %one {function=clear}"),
+        ("call_indirect %which, %to0", "call_indirect %to0"),
+        ("call_indirect %which, %to0, %from0, %less", "call_indirect"),
     ],
 )
 def test_what_is_refused(old: str, new: str) -> None:
@@ -158,7 +158,7 @@ def test_products_of_strided_matrices_share_both_ways_to_pack_them() -> None:
     both = {"pack_left n", "pack_left t", "pack_right n", "pack_right t"}
     text = product_text("f32", layout="strided")
     for lies, functions in (("[0, 1]", {"tile", *both, "blocks", *FOR_TALL}), ("[0]", {"tile", "pack_left n", "pack_left t"})):
-        assert functions_of(text.replace("product %m, %n, %k ", f"product %m, %n, %k {{lies={lies}}} ")) == functions
+        assert functions_of(text.replace("product %m, %n, %k ", f"product %m, %n, %k {{in_place={lies}}} ")) == functions
 
 
 def test_what_is_around_does_not_keep_operands_from_being_shared() -> None:
@@ -177,7 +177,7 @@ def test_kernels_of_plain_products_are_small(dtype: str) -> None:
 
 
 BIAS = ("    store %sum, %out", "    %s: f32[] = add %sum, %sum\n    store %s, %out")
-SUMS = """pullback-ir 1
+SUMS = """pullback-ir 2
 
 kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
   %n: i64[] = extent {size=s0}
@@ -328,11 +328,11 @@ def test_loops_around_show_what_is_written() -> None:
     text = text.replace("  return\n", "  yield\n  }\n  return\n")
     (kernel,) = verify_module(parse_module(text)).functions
     found = schedule(kernel, "", WIDE)
-    calls = [i for i in walk(found.body) if i.op.name in ("call", "address")]
+    calls = [i for i in walk(found.body) if i.op.name in ("call", "function_address")]
     assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "tile", "tile", "pack_right"]
     calls = [i for i in walk(found.body) if isinstance(i.op, Call)]
     out = found.parameters[2]
-    parts = {i.results[0] for i in walk(found.body) if i.op.name in ("row_ref", "sub_ref") and i.operands[0] is out}
+    parts = {i.results[0] for i in walk(found.body) if i.op.name in ("ref_at", "subview") and i.operands[0] is out}
     assert not any({out, *parts}.intersection(i.operands) for i in calls)
     assert any(i.op.name == "store" and i.operands[1] is out for i in walk(found.body))
     verify_module(Module((found,)))

@@ -253,6 +253,8 @@ def test_a_bad_program_is_a_miss_and_replaced(monkeypatch: pytest.MonkeyPatch) -
     bad = [b"", good[:3], good[: 4 + size // 2], good[:-1], good + b"x", struct.pack("<I", 1 << 31) + good[4:]]
     bad += [changed(program="program f("), changed(program=7), changed(kernels=[["k0"]]), changed(kernels=None)]
     bad += [changed(kernels=[]), changed(program=data["program"].replace("program ", "func ", 1)), changed(driver=7)]
+    old = json.dumps({name: part for name, part in data.items() if name != "ir"}).encode()
+    bad += [changed(ir=1), changed(ir=3), struct.pack("<I", len(old)) + old + good[4 + size :]]
     bad += [changed(driver={"name": "d"}), good[:4] + b"[" * 40, good[: 4 + size] + bytes(len(good) - 4 - size)]
     for payload in bad:
         monkeypatch.setattr(default_engine(), "_loaded", WeakValueDictionary())

@@ -79,5 +79,5 @@ def test_stages(form: Any, d: int) -> None:
 def test_an_operand_is_read_once() -> None:
     """The sum has no kernel of its own, nor where it is computed before the products."""
     text = pb.jit(weighted).stages(*arguments(30, 4, 20))["lower"]
-    assert text.count("along=true") == 1
+    assert text.count("left_row_sums=true") == 1
     assert text.count("launch") == 1

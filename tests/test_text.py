@@ -30,7 +30,7 @@ FILES = sorted(path for folder in (HERE, HERE.parent / "examples") for path in f
 
 def texts_of(path: Path) -> list[str]:
     """The modules of a file; golden files hold two."""
-    return [text for text in path.read_text().split("# =>\n") if "pullback-ir 1" in text]
+    return [text for text in path.read_text().split("# =>\n") if "pullback-ir 2" in text]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -155,19 +155,20 @@ def test_a_module_holds_functions_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("func f() -> () {\n  return\n}", "line 1: expected the header 'pullback-ir 1'"),
-        ("pullback-ir 2\n", "line 1: expected the header"),
-        ("pullback-ir 1\nfun f() -> () {", "line 2: expected func, kernel or program, found 'fun'"),
-        ("pullback-ir 1\nfunc f(%x: f65[]) -> () {", "line 2: expected a dtype, found 'f65'"),
-        ("pullback-ir 1\nfunc f() -> () {\n  %a: f64[] = sine %x", "line 3: there is no op sine"),
-        ("pullback-ir 1\nfunc f() -> () {\n  %a: f64[] = sin %x", "line 3: expected a value defined above, found '%x'"),
-        ("pullback-ir 1\nfunc f(%x: f64[], %x: f64[]) -> () {", "line 2: %x is defined twice"),
-        ("pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  return %x\n}", "line 2: f declares results () and returns others"),
-        ("pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  return", "line 4: expected '}', found 'the end'"),
-        ("pullback-ir 1\nfunc f() -> () {\n  const {value=complex(1, 2)}", "line 3: expected two floats before, found '}'"),
-        ("pullback-ir 1\nfunc f() -> () {\n  const {value=1}", "line 3: const needs a result"),
-        ("pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  ~", "line 3: cannot read '~'"),
-        ("pullback-ir 1\nfunc f(%x: f64[]) -> () {\n  %y: f64[] = sin %x @nowhere\n", "line 3: expected a location"),
+        ("func f() -> () {\n  return\n}", "line 1: expected the header 'pullback-ir 2', found 'func'"),
+        ("pullback-ir\n", "line 2: expected the header 'pullback-ir 2', found 'the end'"),
+        ("pullback-ir func f() -> () {\n  return\n}", "line 1: expected the header 'pullback-ir 2', found 'func'"),
+        ("pullback-ir 2\nfun f() -> () {", "line 2: expected func, kernel or program, found 'fun'"),
+        ("pullback-ir 2\nfunc f(%x: f65[]) -> () {", "line 2: expected a dtype, found 'f65'"),
+        ("pullback-ir 2\nfunc f() -> () {\n  %a: f64[] = sine %x", "line 3: there is no op sine"),
+        ("pullback-ir 2\nfunc f() -> () {\n  %a: f64[] = sin %x", "line 3: expected a value defined above, found '%x'"),
+        ("pullback-ir 2\nfunc f(%x: f64[], %x: f64[]) -> () {", "line 2: %x is defined twice"),
+        ("pullback-ir 2\nfunc f(%x: f64[]) -> () {\n  return %x\n}", "line 2: f declares results () and returns others"),
+        ("pullback-ir 2\nfunc f(%x: f64[]) -> () {\n  return", "line 4: expected '}', found 'the end'"),
+        ("pullback-ir 2\nfunc f() -> () {\n  const {value=complex(1, 2)}", "line 3: expected two floats before, found '}'"),
+        ("pullback-ir 2\nfunc f() -> () {\n  const {value=1}", "line 3: const needs a result"),
+        ("pullback-ir 2\nfunc f(%x: f64[]) -> () {\n  ~", "line 3: cannot read '~'"),
+        ("pullback-ir 2\nfunc f(%x: f64[]) -> () {\n  %y: f64[] = sin %x @nowhere\n", "line 3: expected a location"),
     ],
 )  # fmt: skip
 def test_errors_name_the_line(text: str, message: str) -> None:
@@ -176,9 +177,49 @@ def test_errors_name_the_line(text: str, message: str) -> None:
         parse_module(end)
 
 
-@given(st.text(alphabet='pullback-ir 1\nfunc%x:()[]{}=@"\\,;&<0.e', max_size=80))
+FIRST = """pullback-ir 1
+
+kernel k(%x: &f64[s0,s1; strided], %i: i64[], %n: i64[]) -> () {
+  %r: &f64[s0,s1] = near %x, %i, %n
+  for %n {few=true} (%k: i64[]) {
+    yield
+  }
+  return
+}
+"""
+"""A kernel of format version 1."""
+
+
+@pytest.mark.parametrize("text", [FIRST, f"# a comment\n{FIRST}", FIRST.partition("\n")[0]])
+def test_a_text_of_format_version_1_is_refused(text: str) -> None:
+    line = text.split("\n").index("pullback-ir 1") + 1
+    says = f"line {line}: format version 1, this version reads 2: names of ops changed, dump it again from its program"
+    for parse in (parse_module, parse_function):
+        with pytest.raises(ParseError, match=f"^{re.escape(says)}$"):
+            parse(text)
+
+
+@pytest.mark.parametrize("version", ["0", "3", "2.0", "-1"])
+def test_a_text_of_another_format_version_is_refused(version: str) -> None:
+    with pytest.raises(ParseError) as info:
+        parse_module(f"pullback-ir {version}\n")
+    assert str(info.value) == f"line 1: format version {version}, this version reads 2"
+
+
+def test_names_of_format_version_1_are_no_ops() -> None:
+    """Without a header a function is read by the rules of the present version."""
+    _, _, text = FIRST.partition("\n\n")
+    with pytest.raises(ParseError, match="^line 3: there is no op near$"):
+        parse_function(text)
+
+
+def test_the_second_version_is_printed() -> None:
+    assert print_module(Module(())).startswith("pullback-ir 2\n")
+
+
+@given(st.text(alphabet='pullback-ir 2\nfunc%x:()[]{}=@"\\,;&<0.e', max_size=80))
 def test_no_text_is_worse_than_a_parse_error(text: str) -> None:
     try:
-        parse_module(f"pullback-ir 1\n{text}")
+        parse_module(f"pullback-ir 2\n{text}")
     except ParseError as error:
         assert str(error).startswith("line ")

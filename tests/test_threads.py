@@ -314,7 +314,7 @@ def test_processors_are_those_that_a_control_group_grants(tmp_path: Path) -> Non
     assert threads._quota(groups, root) == 3
 
 
-SUM = """pullback-ir 1
+SUM = """pullback-ir 2
 kernel k(%x: &f64[s0], %out: &f64[s0], %total: &f64[], %at: &i64[]) -> () {
   %0: f64[] = const {value=0.5}
   %low: f64[] = const {value=-inf}

@@ -123,12 +123,12 @@ def test_threads_change_no_bit(extents: tuple[int, int]) -> None:
     ],
 )
 def test_what_is_read_across_has_a_tile(text: str, tiles: int) -> None:
-    function = parse_function(f"pullback-ir 1\nfunc f(%x: f64[n,m]) -> (f64[m,n]) {{\n  {text}\n  return %1\n}}")
+    function = parse_function(f"pullback-ir 2\nfunc f(%x: f64[n,m]) -> (f64[m,n]) {{\n  {text}\n  return %1\n}}")
     kernels = compiled(function).scheduled.functions[1:]
     assert sum(isinstance(i.op, Local) for k in kernels for i in walk(k.body)) == tiles
 
 
-COPY = """pullback-ir 1
+COPY = """pullback-ir 2
 
 kernel k(%x: &f64[s0,s1; strided], %out: &f64[s0,s1]) -> () {
   %0: i64[] = extent {size=s0}

@@ -147,7 +147,7 @@ def test_alignment_does_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(f == found[0] for f in found)
 
 
-ROWS = """pullback-ir 1
+ROWS = """pullback-ir 2
 
 kernel k(%x: &f64[s0,s1], %out: &f64[s0]) -> () {
   %m: i64[] = extent {size=s0}
@@ -172,7 +172,7 @@ def test_sums_of_loops_that_are_known_to_be_short_have_one_tier(machine: str) ->
     most = 64 * MACHINES[machine].vector_bytes // 8
     rng = np.random.default_rng(5)
     for number, tiers in ((None, True), (most, False), (most + 1, True)):
-        text = ROWS.replace("MOST", "" if number is None else f", most={number}")
+        text = ROWS.replace("MOST", "" if number is None else f", max_trip_count={number}")
         target = MACHINES[machine]
         (kernel,) = verify_module(parse_module(text)).functions
         assert ("tier" in emit(schedule(kernel, target.cpu, target), "k", target).text) == tiers

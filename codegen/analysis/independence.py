@@ -15,7 +15,7 @@ from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.kernel.kernel import AddTo, Extent, For, Load, Store, Sub
+from pullback.ir.ops.kernel.kernel import AtomicAdd, Extent, For, Load, Store, Subview
 from pullback.ir.ops.library.routines import Library
 
 OWN, PRIVATE = "own", "private"
@@ -51,7 +51,7 @@ class Loops:
     def place(self, ref: Value) -> tuple[Value, Index]:
         """The parameter that a reference is a part of, and the indices that lead to it."""
         made = self.defined.get(ref)
-        if made is None or not isinstance(made.op, Sub):
+        if made is None or not isinstance(made.op, Subview):
             return ref, ()
         root, index = self.place(made.operands[0])
         return root, (*index, made.operands[1])
@@ -93,7 +93,7 @@ class Loops:
         return found
 
     def fate(self, ref: Value, accesses: Sequence[Access], nest: Sequence[Instruction], inside: set[Value]) -> str | None:
-        if all(isinstance(a.instruction.op, AddTo) for a in accesses):
+        if all(isinstance(a.instruction.op, AtomicAdd) for a in accesses):
             return OWN
         common = accesses[0].index
         for access in accesses[1:]:

@@ -14,7 +14,7 @@ from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import Extent, For, Sub
+from pullback.ir.ops.kernel.kernel import Extent, For, Subview
 from pullback.ir.ops.library.routines import Library
 
 
@@ -31,7 +31,7 @@ def batch_of(loop: Instruction) -> list[Instruction] | None:
             return None
         nest.append(loop)
         *others, loop = loop.regions[0].instructions
-        if not all(isinstance(i.op, Sub | Extent | Constant) for i in others):
+        if not all(isinstance(i.op, Subview | Extent | Constant) for i in others):
             return None
     return nest
 
@@ -73,7 +73,7 @@ def _split(loop: Instruction, depth: int) -> list[Instruction]:
 
 def _is_again(i: Instruction) -> bool:
     """Whether each part may compute it for itself, if it can compute the operands."""
-    return isinstance(i.op, Sub | Extent | Constant | Elementwise) and not i.regions
+    return isinstance(i.op, Subview | Extent | Constant | Elementwise) and not i.regions
 
 
 def _reads(part: Sequence[Instruction], again: Mapping[Value, Instruction]) -> set[Value]:

@@ -2,7 +2,7 @@
 
 Requires: a lowered module for the CPU. Keeps: its meaning. A kernel that is launched both in a loop and elsewhere becomes two, so
 that either suits its place. Between the runs of a loop the threads stay awake: the outermost loops of a kernel in one are marked
-``often``, and are worth sharing out when they are shorter (``chunk``).
+``hot``, and are worth sharing out when they are shorter (``chunk``).
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ def _renamed(block: Block, names: Mapping[str, str], is_inside: bool) -> Block:
 
 
 def _marked(kernel: Function) -> Function:
-    made = [replace(i, params={**i.params, "often": True}) if isinstance(i.op, For) else i for i in kernel.body.instructions]
+    made = [replace(i, params={**i.params, "hot": True}) if isinstance(i.op, For) else i for i in kernel.body.instructions]
     return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))

@@ -15,9 +15,9 @@ from pullback.ir.core.structure import Function, Instruction, Module, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
-from pullback.ir.ops.kernel.kernel import AddTo, Fail, Load, Lying, Prefetch, Store
+from pullback.ir.ops.kernel.kernel import AtomicAdd, Fail, Load, Prefetch, Store, StridedOrCopy
 from pullback.ir.ops.library.routines import Library
-from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Repeat, RepeatWhile, Row, Stack, View
+from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Repeat, RepeatWhile, Row, Stack, StoreStackLength, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,13 @@ def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
             continue
         if i.results and isinstance(i.results[0].type, RefType):
             roots[i.results[0]] = frozenset().union(*(roots[v] for v in refs))
-            if isinstance(i.op, Lying):
+            if isinstance(i.op, StridedOrCopy):
                 writes |= roots[refs[1]]
             continue
         match i.op:
             case Load():
                 reads |= roots[refs[0]]
-            case AddTo():
+            case AtomicAdd():
                 reads |= roots[refs[0]]
                 writes |= roots[refs[0]]
             case Store():
@@ -130,7 +130,7 @@ def _access(
                 reads.update(given[: len(given) - outputs])
                 writes.update(given[len(given) - outputs :])
                 in_order = True
-            case Copy() | Measure():
+            case Copy() | StoreStackLength():
                 reads.add(given[0])
                 writes.add(given[1])
             case View() | Free() | Alloc():

@@ -17,7 +17,7 @@ from pullback.codegen.cpu.loops.distribute_loops import phases
 from pullback.codegen.cpu.loops.parallelize import chunk
 from pullback.codegen.cpu.loops.shared_functions import Told
 from pullback.codegen.cpu.loops.split_index_sets import borders
-from pullback.codegen.cpu.loops.stage_rows import nears
+from pullback.codegen.cpu.loops.stage_rows import stage_rows
 from pullback.codegen.cpu.loops.tile_transposes import transposes
 from pullback.codegen.cpu.loops.unroll_and_jam import jam
 from pullback.codegen.cpu.matmul.expand import products
@@ -25,8 +25,8 @@ from pullback.codegen.cpu.matmul.library_or_generated import of_library
 from pullback.codegen.targets import PROCESSORS, Target
 from pullback.ir.core.op import Op
 from pullback.ir.core.structure import Block, Function, Instruction
-from pullback.ir.ops.kernel.float_parts import cold
-from pullback.ir.ops.kernel.functions import Call, shared
+from pullback.ir.ops.kernel.float_parts import cold_function
+from pullback.ir.ops.kernel.functions import Call, function_
 from pullback.ir.ops.kernel.kernel import For
 from pullback.ir.ops.library.routines import Library
 
@@ -39,9 +39,9 @@ def schedule(kernel: Function, processor: str = "", machine: Target = ANY, told:
     has it."""
     known = PROCESSORS.get(processor)
     early = None if told is None else lambda i, steps: told(_apart(i), steps)
-    apart, inside = _without(products(of_library(kernel, machine).body, machine, early), shared)
-    rarely, often = _without(chunk(spelled_out(inside, known)), cold)
-    found = phases(_map(jam(nears(transposes(borders(often)), machine.vector_bytes))), known)
+    apart, inside = _without(products(of_library(kernel, machine).body, machine, early), function_)
+    rarely, often = _without(chunk(spelled_out(inside, known)), cold_function)
+    found = phases(_map(jam(stage_rows(transposes(borders(often)), machine.vector_bytes))), known)
     return Function(kernel.name, replace(found, instructions=(*map(_apart, apart), *rarely, *found.instructions)), kernel.kind)
 
 

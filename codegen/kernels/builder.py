@@ -132,20 +132,20 @@ class KernelBuilder(Builder):
         carried: Sequence[Value] = (),
         scan: Sequence[str] = (),
         ordered: bool = False,
-        apart: bool = False,
+        independent: bool = False,
         way: str = "",
-        few: bool = False,
-        about: int = 0,
+        short: bool = False,
+        trip_count: int = 0,
     ) -> tuple[Value, ...]:
-        """Leave a loop body; returns the loop's results. ``apart``: its iterations write places of their own; ``few``: most often
-        there are few; ``about``: so many; ``way``: how it runs."""
+        """Leave a loop body; returns the loop's results. ``independent``: its iterations write memory of
+        their own; ``short``: most often there are few; ``trip_count``: the expected number; ``way``: how it runs."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
         if scan:
             params["scan"] = tuple(scan)
-        params |= {name: True for name, holds in (("ordered", ordered), ("apart", apart), ("few", few)) if holds}
-        if about:
-            params["about"] = about
+        params |= {name: True for name, holds in (("ordered", ordered), ("independent", independent), ("short", short)) if holds}
+        if trip_count:
+            params["trip_count"] = trip_count
         if way:
             params["map"] = way
         return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))

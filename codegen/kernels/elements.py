@@ -104,7 +104,7 @@ class Elements:
         before. ``place``: the first row and how many, of a tile the first column and how many, too."""
         before = dict(self.refs)
         for value in self.brought:
-            self.refs[value] = self.b.here("near", self.refs[value], *place)
+            self.refs[value] = self.b.here("stage_rows", self.refs[value], *place)
         return before
 
     def outs(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:

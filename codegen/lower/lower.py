@@ -77,7 +77,7 @@ class Lowering(BlockLowering):
                 lower_while(self, b, instruction)
             case StackLength():
                 self.memory[instruction.result] = b.at(b.loc, instruction.result.name).alloc(dtype=I64, shape=())
-                b.measure(self.memory[instruction.operands[0]], self.memory[instruction.result])
+                b.store_stack_length(self.memory[instruction.operands[0]], self.memory[instruction.result])
             case Host():
                 operands = [self.dense(b, v) for v in instruction.operands]
                 for value in instruction.results:

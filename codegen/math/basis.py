@@ -151,8 +151,8 @@ def rarely(
         parameters = [Value(v.type, "x") for v in given]
         _REGIONS[key] = inside.block(parameters, compute(inside, *parameters))
     function = "_".join([compute.__name__.strip("_"), *(v.type.dtype.name for v in given)])
-    b.emit(OPS["cold"], (), {"function": function}, [_REGIONS[key]])
-    return b.emit(OPS["rare"], (condition, *usual, *given), {"function": function, "usual": len(usual)})
+    b.emit(OPS["cold_function"], (), {"function": function}, [_REGIONS[key]])
+    return b.emit(OPS["cold_call"], (condition, *usual, *given), {"function": function, "defaults": len(usual)})
 
 
 _REGIONS: dict[tuple[Any, ...], Block] = {}

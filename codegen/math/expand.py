@@ -12,7 +12,7 @@ from pullback.ir.core.structure import Block, Instruction, Loc, key_of
 from pullback.ir.core.types import F32, DType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise, cast
-from pullback.ir.ops.kernel.float_parts import cold
+from pullback.ir.ops.kernel.float_parts import cold_function
 
 Known = dict[Any, tuple[Value, ...]]
 Functions = dict[str, Instruction]
@@ -37,7 +37,7 @@ class Expander(Builder):
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
         params = params or {}
-        if op is cold:
+        if op is cold_function:
             self.cold.setdefault(params["function"], Instruction(op, (), (), params, tuple(regions)))
             return ()
         if self.inside and op is cast:

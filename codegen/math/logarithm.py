@@ -47,7 +47,7 @@ def split_positive(b: Builder, x: Value) -> tuple[Value, Value]:
 
 def log_tail(b: Builder, f: Value) -> Value:
     """log(1 + f) - f for f in [-1/4, 1/2]: s (h + z p(z)) - h with h = f**2 / 2, z = s**2."""
-    s = b.ratio(f, b.add(f, number(b, f, 2.0)))
+    s = b.div_in_range(f, b.add(f, number(b, f, 2.0)))
     z = b.mul(s, s)
     h = b.mul(b.mul(f, f), number(b, f, 0.5))
     return b.fma(s, b.fma(z, polynomial(b, z, ATANH), h), b.neg(h))

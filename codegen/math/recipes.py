@@ -272,7 +272,7 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "shr": shr,
     "mulhi": mulhi,
     "philox": philox,
-    "behind": lambda b, x, after: x,
+    "ordered_after": lambda b, x, after: x,
     **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
     **dict.fromkeys(KNOWN, lambda b, value, *operands: value),
     "polygamma": polygamma,

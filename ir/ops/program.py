@@ -110,7 +110,7 @@ class Push(Op):
         return (RefType(stack.dtype, stack.shape),)
 
 
-class Measure(Op):
+class StoreStackLength(Op):
     """Fills a buffer with the count of values in a stack. Operands: the stack, the buffer."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
@@ -179,7 +179,7 @@ copy = Copy(name="copy", effect="effect", vocabularies=PROGRAM)
 row = Row(name="row", vocabularies=PROGRAM)
 stack = Stack(name="stack", typed=("dtype", "shape"), extents=("shape",), effect="effect", vocabularies=PROGRAM)
 push = Push(name="push", effect="effect", vocabularies=PROGRAM)
-measure = Measure(name="measure", effect="effect", vocabularies=PROGRAM)
+store_stack_length = StoreStackLength(name="store_stack_length", effect="effect", vocabularies=PROGRAM)
 loop = Repeat(name="loop", extents=("length",), effect="effect", vocabularies=PROGRAM)
 loop_while = RepeatWhile(name="loop_while", effect="effect", vocabularies=PROGRAM)
 branch = Branch(name="branch", effect="effect", vocabularies=PROGRAM)

@@ -1,4 +1,4 @@
-"""Removes what passes leave of ``tap``, ``stop_gradient``, ``known`` and ``barrier``."""
+"""Removes what passes leave of ``cotangent_tap``, ``stop_gradient``, ``saved`` and ``barrier``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
-from pullback.ir.ops.control.markers import Barrier, Known, Stop, Tap
+from pullback.ir.ops.control.markers import Barrier, CotangentTap, Saved, Stop
 
 
 def untap(function: Function) -> Function:
-    """Read the operand of each ``tap`` and ``stop_gradient`` in its place, and the value that is kept in that of each ``known``.
+    """Replace each ``cotangent_tap`` and ``stop_gradient`` by its operand, and each ``saved`` by the saved value.
 
     Requires: a func without gradient instructions, where no cotangent will arrive any more; other kinds are returned as they are.
     """
-    return without(function, Tap | Stop | Known)
+    return without(function, CotangentTap | Stop | Saved)
 
 
 def unbarrier(function: Function) -> Function:
@@ -36,7 +36,7 @@ def _block(block: Block, kinds: Any) -> Block:
     for instruction in block.instructions:
         operands = tuple(source.get(v, v) for v in instruction.operands)
         if isinstance(instruction.op, kinds):
-            source[instruction.result] = operands[1 if isinstance(instruction.op, Known) else 0]
+            source[instruction.result] = operands[1 if isinstance(instruction.op, Saved) else 0]
         else:
             regions = tuple(_block(region, kinds) for region in instruction.regions)
             kept.append(replace(instruction, operands=operands, regions=regions))

@@ -71,7 +71,7 @@ def print_grad(x: T, label: str = "") -> T:
 def _tapped(leaf: Any, text: str) -> Any:
     if not isinstance(leaf, TracedArray) or leaf.dtype.kind in "iub":
         return leaf
-    return emit("tap", as_traced(leaf), weak=leaf.weak, text=text)
+    return emit("cotangent_tap", as_traced(leaf), weak=leaf.weak, text=text)
 
 
 class _Page:

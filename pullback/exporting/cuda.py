@@ -257,7 +257,8 @@ def loaded(path: Path, content: bytes, device: str | None) -> LoadedOnDevice:
     try:
         return LoadedOnDevice(path, about, sections, checked(device or "cuda"))
     except Unreadable as error:
-        raise ValueError(f"{path} cannot be read by this pullback: {error}; it was made by {about.get('pullback')}") from None
+        made_by = f"it was made by {about.get('pullback')}, export it again"
+        raise ValueError(f"{path} cannot be read by this pullback: {error}; {made_by}") from None
 
 
 __all__ = ["DeviceExport", "LoadedOnDevice", "exported", "loaded"]

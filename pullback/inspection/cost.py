@@ -17,20 +17,20 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import (
-    AsRows,
-    Either,
     Extent,
     Fail,
     For,
     If,
     Load,
     Local,
-    Lying,
-    Near,
     Prefetch,
     Private,
+    RowView,
+    SelectRef,
+    StageRows,
     Store,
-    Sub,
+    StridedOrCopy,
+    Subview,
     combined_values,
 )
 from pullback.ir.ops.kernel.matmul import COLUMNS, Product
@@ -249,9 +249,9 @@ class _Counter:
                 self.moved(self.loads, i.operands[0], self.runs)
             case Store():
                 self.moved(self.stores, i.operands[1], self.runs)
-            case Sub() | AsRows() | Lying() | Near():
+            case Subview() | RowView() | StridedOrCopy() | StageRows():
                 self.roots[i.result] = self.root(i.operands[0])
-            case Either():
+            case SelectRef():
                 self.roots[i.result] = self.root(i.operands[1])
             case For():
                 self.loop(i)
@@ -326,7 +326,7 @@ class _Counter:
             self.part(region, self.times * times)
         for name in ("multiply", "add"):
             self.counts[name] += int((self.times * rows * columns * terms).sum())
-        combined = (*i.params.get("combine", ()), *i.params.get("across", ()))
+        combined = (*i.params.get("combine", ()), *i.params.get("row_combine", ()))
         for name, value in zip(combined, i.regions[2].results, strict=True):
             self.count(OPS[name], value.type.dtype, int((self.times * rows * columns).sum()))
 

@@ -28,7 +28,7 @@ else:
     device_arrays, cuda_device = later("pullback.runtime.cuda.arrays.device_array"), later("pullback.runtime.cuda.device.device")
     cuda_timing = later("pullback.runtime.cuda.program.profile")
 
-TEXT = """pullback-ir 1
+TEXT = """pullback-ir 2
 
 func {name}({parameters}) -> ({result}) {{
   %0: {result} = {text}

@@ -8,7 +8,7 @@ from typing import Any
 from pullback.codegen.cpu.matmul.shape_classes import CLASSES, SUBJECT, class_of
 from pullback.ir.core.structure import Instruction, Module, walk
 from pullback.ir.core.types import DTYPES as TYPES
-from pullback.ir.ops.kernel.kernel import chosen
+from pullback.ir.ops.kernel.kernel import tuned
 from pullback.ir.ops.program import launch
 from pullback.ir.shapes.extents import product, value_of
 from pullback.ir.text import Notes
@@ -24,7 +24,7 @@ def notes_of(module: Module) -> Notes:
     programs = [f for f in module.functions if f.kind == "program"]
     found: dict[Instruction, Mapping[int | None, str]] = {}
     for i in (i for f in programs for i in walk(f.body) if i.op is launch):
-        about = [(str(k.params["dtype"]), k.params["of"]) for k in walk(kernels[i.params["kernel"]].body) if k.op is chosen]
+        about = [(str(k.params["dtype"]), k.params["extents"]) for k in walk(kernels[i.params["kernel"]].body) if k.op is tuned]
         lines = list(_lines(about, i.params["sizes"], {}))
         if lines:
             found[i] = {None: "; ".join(lines)}

@@ -25,7 +25,7 @@ from pullback.ir.core.environment import is_verified
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.program import launch
-from pullback.ir.text import canonical, parse_function, print_function
+from pullback.ir.text import VERSION, canonical, parse_function, print_function
 from pullback.runtime.cache.cache import Origin
 from pullback.runtime.compile.engine import Object, default_engine
 from pullback.runtime.program.executable import Executable, Schedule, emit_kernel, is_unwritten
@@ -92,7 +92,7 @@ def encoded(executable: Executable) -> bytes | None:
         slots = [_slot_data(slot, bool(source)) for slot in kernel.slots]
         kernels.append([name, kernel.symbol, kernel.key, slots, len(payload), kernel.text, source])
         payloads.append(payload)
-    made = {"program": text, "kernels": kernels, "driver": driver, "home": sorted(executable.home.items())}
+    made = {"ir": VERSION, "program": text, "kernels": kernels, "driver": driver, "home": sorted(executable.home.items())}
     data = json.dumps(made, separators=(",", ":")).encode()
     return b"".join([SIZE.pack(len(data)), data, *payloads])
 
@@ -133,6 +133,7 @@ def decoded(payload: bytes, origin: Origin, schedule: Schedule) -> Executable:
     try:
         (size,) = SIZE.unpack_from(payload)
         data = json.loads(payload[SIZE.size : SIZE.size + size])
+        check_version(data)
         program = parse_function(data["program"])
         at, kernels = SIZE.size + size, []
         for name, symbol, key, slots, length, text, source in data["kernels"]:
@@ -145,6 +146,8 @@ def decoded(payload: bytes, origin: Origin, schedule: Schedule) -> Executable:
         home = {int(result): int(parameter) for result, parameter in data["home"]}
         _check_whole(program, {name for name, *_ in kernels}, driver)
         codes = default_engine().load_objects([code for _, _, code, *_ in kernels], origin)
+    except Unreadable:
+        raise
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
     loaded = {
@@ -152,6 +155,13 @@ def decoded(payload: bytes, origin: Origin, schedule: Schedule) -> Executable:
         for (name, slots, each, text, source), code in zip(kernels, codes, strict=True)
     }
     return Executable.of(program, loaded, driver, home)
+
+
+def check_version(data: Mapping[str, Any]) -> None:
+    """Check the format version of the IR in an entry; entries of version 1 do not say it. Raises Unreadable."""
+    version = data.get("ir", 1)
+    if version != VERSION:
+        raise Unreadable(f"its IR has format version {version}, this version reads {VERSION}")
 
 
 def _check_whole(program: Function, kernels: set[str], driver: Driver | None) -> None:

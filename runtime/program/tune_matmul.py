@@ -136,7 +136,7 @@ def _kernel(dtype: str) -> tuple[int, tuple[tuple[Any, ...], ...]]:
     target = default_engine().host().target
     part, end = DTYPES[dtype].part, ",2" if DTYPES[dtype].is_complex else ""
     text = f"""kernel k0(%x: &{part}[s0,s1{end}], %y: &{part}[s1,s2{end}], %out: &{part}[s0,s2{end}]) -> () {{
-  gemm %x, %y, %out {{ta=false, tb=false}}
+  gemm %x, %y, %out {{transpose_a=false, transpose_b=false}}
   return
 }}"""
     emitted = emit_kernel(schedule(owned(parse_function(text), target, ways=True), target.cpu, target))

@@ -1,6 +1,6 @@
 """A function whose derivatives compute its values anew: a ``custom`` instruction whose rules differentiate another copy of it.
 
-What a policy keeps are residuals of that instruction. In the copy they stand, behind ``known``, in the place of what would be
+What a policy keeps are residuals of that instruction. In the copy they stand, behind ``saved``, in the place of what would be
 computed again. With a budget the function is one such instruction for each segment that
 ``ir.passes.transforms.checkpoint_segments`` divides it into.
 """
@@ -152,9 +152,9 @@ def _rule(
     inner = Block((*block.parameters, *extra), block.instructions, block.results)
     if is_vjp:
         shut = [b.barrier(v, seeds[0]) for v in (*operands, *saved)]
-        found = b.emit(OPS["gradient"], (*shut, *seeds), {"wrt": by, "of": own, "seeds": places}, [inner])
+        found = b.emit(OPS["gradient"], (*shut, *seeds), {"wrt": by, "results": own, "seeds": places}, [inner])
     else:
-        found = b.emit(OPS["jvp"], (*operands, *seeds), {"wrt": by, "of": own, "tangents": places}, [inner])
+        found = b.emit(OPS["jvp"], (*operands, *seeds), {"wrt": by, "results": own, "tangents": places}, [inner])
     return b.block([*results, *seeds, *operands], found[len(outputs) :])
 
 
@@ -167,6 +167,6 @@ def _with_known(block: Block, kept: Sequence[Value]) -> Block:
         made.append(replace(i, operands=tuple(names.get(v, v) for v in i.operands)))
         for value in (v for v in i.results if v in given):
             b = Builder(i.loc, made)
-            names[value] = b.known(value, given[value])
+            names[value] = b.saved(value, given[value])
     results = tuple(names.get(v, v) for v in block.results)
     return Block((*block.parameters, *given.values()), tuple(made), results)

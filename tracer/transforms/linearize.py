@@ -133,7 +133,7 @@ def _emit(
     """The derivatives that a copy of the region gives."""
     copy = closed.again()
     first = len(copy.given)
-    params = {"wrt": tuple(wrt), what: tuple(range(first, first + len(given))), "of": tuple(of)}
+    params = {"wrt": tuple(wrt), what: tuple(range(first, first + len(given))), "results": tuple(of)}
     return copy.emit(name, params, given)[len(copy.block.results) :]
 
 

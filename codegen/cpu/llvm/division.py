@@ -58,10 +58,10 @@ def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
     found = [i for i in block.instructions if _is_slow(i, width)]
     if not found:
         return frozenset()
-    ratios = [[i] for i in found if i.op.name == "ratio"]
+    ratios = [[i] for i in found if i.op.name == "div_in_range"]
     families: dict[Value, list[Instruction]] = {}
     for i in found:
-        if i.op.name != "ratio":
+        if i.op.name != "div_in_range":
             families.setdefault(i.result if i.op.name == "sqrt" else i.operands[1], []).append(i)
     ways = [*families.values(), *ratios]
     ways += [family[:1] for family in families.values() if family[0].op.name == "sqrt" and len(family) > 1]
@@ -80,7 +80,7 @@ def plan(block: Block, processor: Processor, width: int) -> frozenset[Value]:
 
 
 def _is_slow(i: Instruction, width: int) -> bool:
-    if not isinstance(i.op, Elementwise) or i.op.name not in ("div", "ratio", "sqrt"):
+    if not isinstance(i.op, Elementwise) or i.op.name not in ("div", "div_in_range", "sqrt"):
         return False
     dtype = i.result.type.dtype
     return dtype.is_float and dtype.bits in STEPS and width * dtype.bytes == REGISTER
@@ -94,7 +94,7 @@ def _is_work(i: Instruction) -> bool:
 def _work(way: Sequence[Instruction], ones: set[Value]) -> int:
     """The instructions of a root, of quotients by one divisor, or of both."""
     steps = STEPS[way[0].result.type.dtype.bits]
-    if way[0].op.name == "ratio":
+    if way[0].op.name == "div_in_range":
         return ESTIMATE + 2 * steps + 3
     divided = [i.operands[0] not in ones for i in way if i.op.name == "div"]
     quotients = len(divided) * BRANCH + sum(divided) * (3 + TEST + 1)

@@ -73,7 +73,7 @@ def _widened(e: FunctionWriter, text: str, dtype: DType, width: int, lanes: int)
     return e.let(f"shufflevector {t} {text}, {t} poison, <{lanes} x i32> <{places}>")
 
 
-def rare(e: FunctionWriter, i: Instruction) -> None:
+def cold_call(e: FunctionWriter, i: Instruction) -> None:
     """A branch around code that some lane needs."""
     condition, *operands = (e.env[v] for v in i.operands)
     width = 1 if condition.is_scalar and all(v.is_scalar for v in operands) else e.width

@@ -17,16 +17,16 @@ from dataclasses import replace
 
 from pullback.codegen.cpu.llvm.casts import cast
 from pullback.codegen.cpu.llvm.division import REGISTER, divided, plan
-from pullback.codegen.cpu.llvm.float_parts import part, rare, spelled_out
+from pullback.codegen.cpu.llvm.float_parts import cold_call, part, spelled_out
 from pullback.codegen.cpu.llvm.function_writer import NO_KERNEL
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, wide
-from pullback.codegen.cpu.llvm.library_calls import argsort_row, fourier_lines, library, settle_row, sort_row, ufunc
+from pullback.codegen.cpu.llvm.library_calls import argsort_row, fft_1d, library, resolve_ties, sort_row, ufunc
 from pullback.codegen.cpu.llvm.loops import loop
 from pullback.codegen.cpu.llvm.memory import Accesses
 from pullback.codegen.cpu.llvm.overlapping_loads import read_only
 from pullback.codegen.cpu.llvm.parallel_loops import core_loop, number_of_threads, private_place, run_apart
 from pullback.codegen.cpu.llvm.select import is_by_bits, met, selected
-from pullback.codegen.cpu.llvm.shared_functions import address, call, calls, define, written
+from pullback.codegen.cpu.llvm.shared_functions import call, calls, define, function_address, written
 from pullback.codegen.cpu.llvm.streaming import written_only
 from pullback.codegen.cpu.llvm.table_lookup import LANES, lookup, lookup_pair, pairs_of
 from pullback.codegen.cpu.llvm.text import BRIEF, NAMELESS, Emitted, named
@@ -44,30 +44,30 @@ from pullback.ir.core.types import DType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.float_parts import Cold, Rare
-from pullback.ir.ops.kernel.functions import Address, Call, RowRef
+from pullback.ir.ops.kernel.float_parts import ColdCall, ColdFunction
+from pullback.ir.ops.kernel.functions import Call, FunctionAddress, RefAt
 from pullback.ir.ops.kernel.kernel import (
-    AsLine,
-    AsRows,
-    Chosen,
-    Either,
-    EitherRows,
     Extent,
     Fail,
+    FlatView,
     For,
     If,
     Load,
     Local,
     Prefetch,
     Private,
+    RowView,
+    SelectRef,
+    SelectRows,
     Store,
     Stride,
-    Sub,
+    Subview,
     Threads,
+    Tuned,
 )
-from pullback.ir.ops.library.fourier import Lines
+from pullback.ir.ops.library.fourier import Fft1d
 from pullback.ir.ops.library.routines import Library
-from pullback.ir.ops.library.sort import ArgsortRow, SettleRow, SortRow
+from pullback.ir.ops.library.sort import ArgsortRow, ResolveTies, SortRow
 
 
 def emit(
@@ -191,29 +191,29 @@ class Emitter(Accesses):
                 else:
                     self.store(value, place, [self.env[v] for v in i.operands[3 if masked else 2 :]], guard)
             case Prefetch():
-                near, place = bool(i.params.get("near")), self.places[i.operands[0]]
+                into_l1, place = bool(i.params.get("into_l1")), self.places[i.operands[0]]
                 if i in self.bases:
-                    self.prefetch_line(self.beside(place, *self.bases[i]), place.type.dtype, near)
+                    self.prefetch_line(self.beside(place, *self.bases[i]), place.type.dtype, into_l1)
                 else:
-                    self.prefetch(place, [self.env[v] for v in i.operands[1:]], near)
-            case Sub():
-                self.sub(i)
-            case Either():
-                self.either(i)
-            case EitherRows():
-                self.either_rows(i)
-            case AsLine():
-                self.as_line(i)
-            case AsRows():
-                self.as_rows(i)
+                    self.prefetch(place, [self.env[v] for v in i.operands[1:]], into_l1)
+            case Subview():
+                self.subview(i)
+            case SelectRef():
+                self.select_ref(i)
+            case SelectRows():
+                self.select_rows(i)
+            case FlatView():
+                self.flat_view(i)
+            case RowView():
+                self.row_view(i)
             case Local():
                 self.local(i)
             case Threads():
                 self.env[i.result] = Lanes(number_of_threads(self))
             case Stride():
                 self.env[i.result] = self.places[i.operands[0]].strides[i.params["axis"]]
-            case Chosen():
-                dtype, extents = i.params["dtype"].name, tuple(i.params["of"])
+            case Tuned():
+                dtype, extents = i.params["dtype"].name, tuple(i.params["extents"])
                 self.env[i.result] = Lanes(self.native("choice", i.params["subject"], dtype, extents))
             case Private():
                 self.places[i.result] = private_place(self, i) if self.natives_of else self.places[i.operands[0]]
@@ -231,24 +231,24 @@ class Emitter(Accesses):
                 self.fail(i)
             case ArgsortRow():
                 argsort_row(self, i)
-            case SettleRow():
-                settle_row(self, i)
+            case ResolveTies():
+                resolve_ties(self, i)
             case SortRow():
                 sort_row(self, i)
-            case Lines():
-                fourier_lines(self, i)
+            case Fft1d():
+                fft_1d(self, i)
             case Library():
                 library(self, i)
-            case Cold():
+            case ColdFunction():
                 (self.cold[i.params["function"]],) = i.regions
-            case Rare():
-                rare(self, i)
-            case Address():
-                self.env[i.result] = address(self, i)
+            case ColdCall():
+                cold_call(self, i)
+            case FunctionAddress():
+                self.env[i.result] = function_address(self, i)
             case Call():
                 call(self, i)
-            case RowRef():
-                self.row(i)
+            case RefAt():
+                self.ref_at(i)
             case _:
                 raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
 

@@ -11,7 +11,7 @@ from pullback.codegen.cpu.llvm.text import THREADS
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import DType
 from pullback.ir.ops.library.routines import Library, gemm
-from pullback.ir.ops.library.sort import ArgsortRow, SettleRow, SortRow
+from pullback.ir.ops.library.sort import ArgsortRow, ResolveTies, SortRow
 
 
 def ufunc(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: int) -> str:
@@ -134,7 +134,7 @@ def stored(e: FunctionWriter, t: str, text: str) -> str:
     return slot
 
 
-def fourier_lines(e: FunctionWriter, i: Instruction) -> None:
+def fft_1d(e: FunctionWriter, i: Instruction) -> None:
     """A call of a loop of pocketfft, a generalized ufunc of values, a factor (1) and results: ``(n),()->(m)``."""
     places, routine, axis = [e.places[v] for v in i.operands], i.params["routine"], i.params["axis"]
     dtype = places[0].type.dtype
@@ -295,9 +295,9 @@ _SETTLE = """
 {p}done:"""
 
 
-def settle_row(e: FunctionWriter, i: Instruction) -> None:
+def resolve_ties(e: FunctionWriter, i: Instruction) -> None:
     """Where ranks without their low bits are equal: sort again, by those."""
-    assert isinstance(i.op, SettleRow)
+    assert isinstance(i.op, ResolveTies)
     x, packed = (e.places[v] for v in i.operands[:2])
     first, count, shift = (e.env[v].text for v in i.operands[2:])
     mask = e.let(f"sub i64 {e.let(f'shl i64 1, {shift}')}, 1")

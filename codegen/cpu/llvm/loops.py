@@ -26,7 +26,7 @@ LAP = 64
 """After so many iterations partial sums move up a tier."""
 MOST_TWICE = 400
 """The most weight of a body that is written twice, with masks and without: LLVM's time for a large body, or for a loop that has
-``few`` iterations, is worth more than a mask, which a machine with masked instructions has for next to nothing."""
+``short`` loops, is worth more than a mask, which a machine with masked instructions has for next to nothing."""
 MOST_CHEAP = 40
 """The most weight of a body that is written twice where masks are registers of their own and all that it accesses lies side by
 side: of a heavier one, a mask of all lanes until the last vector is no work."""
@@ -221,7 +221,7 @@ def _vector_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
     combine = i.params.get("combine") or ()
     e.width = width = choose_width(e, region)
     weight = weigh(region, combine)
-    short, most = is_short(region), i.params.get("most")
+    short, most = is_short(region), i.params.get("max_trip_count")
     has_one_tier = short or (most is not None and most <= LAP * width)
     is_whole = i.params.get("multiple", 1) % width == 0
     unroll = 1 if e.inlined or has_one_tier or is_whole else choose_unroll(weight, width, count.literal, len(i.results))
@@ -259,7 +259,7 @@ def _vector_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
     heavy = weight > MOST_TWICE and masks_are_cheap(e, region)
     if is_whole and count.literal == width and not combine and not scans.number:
         body("0", 0)
-    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and (i.params.get("few") or has_one_tier)))):
+    elif short or (not is_whole and (heavy or (e.target.vector_bytes == 64 and (i.params.get("short") or has_one_tier)))):
         _in_tiers(e, slot, count.text, width, sums, lambda limit: counted(e, slot, limit, width, rest))
     elif _can_end_masked(e, i, weight, addresses) and not (rows := Rows(e, region, addresses)).of and not is_whole:
         _with_rest(e, slot, count.text, sums, body)

@@ -138,21 +138,21 @@ class Accesses(FunctionWriter):
         given = [(t, text), ("ptr", pointer), ("i32", str(align)), (wide("i1", self.width), mask)]
         self.intrinsic("void", f"llvm.masked.store.{mangled(name, self.width)}.p0", given)
 
-    def prefetch(self, place: Place, index: Sequence[Lanes], near: bool) -> None:
-        """Ask for the lines of elements side by side, each once; of others for none. ``near``: into the first cache."""
+    def prefetch(self, place: Place, index: Sequence[Lanes], into_l1: bool) -> None:
+        """Ask for the lines of elements side by side, each once; of others for none. ``into_l1``: into L1, else into L2."""
         offset = self.offset(place, index)
         walks = offset.step is not None and offset.step <= 1 and not place.strides
         if walks or offset.is_scalar:
-            self.prefetch_line(self.pointers(place, Lanes(offset.text)), place.type.dtype, near)
+            self.prefetch_line(self.pointers(place, Lanes(offset.text)), place.type.dtype, into_l1)
 
-    def prefetch_line(self, pointer: str, dtype: DType, near: bool) -> None:
+    def prefetch_line(self, pointer: str, dtype: DType, into_l1: bool) -> None:
         """Ask for the lines of neighbours, the first at an address, that none before has asked for."""
         stride = dtype.bytes * self.width
         if stride >= LINE or self.part * stride % LINE == 0:
-            given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if near else "2"), ("i32", "1")]
+            given = [("ptr", pointer), ("i32", "0"), ("i32", "3" if into_l1 else "2"), ("i32", "1")]
             self.intrinsic("void", "llvm.prefetch.p0", given)
 
-    def sub(self, i: Instruction) -> None:
+    def subview(self, i: Instruction) -> None:
         place, index = self.places[i.operands[0]], self.env[i.operands[1]]
         rest = [Lanes("0")] * (place.type.rank - 1)
         pointer = self.pointers(place, self.offset(place, [index, *rest]))
@@ -160,14 +160,14 @@ class Accesses(FunctionWriter):
         assert isinstance(t, RefType)
         self.places[i.result] = Place(pointer, t, place.extents[1:], place.strides[1:])
 
-    def row(self, i: Instruction) -> None:
+    def ref_at(self, i: Instruction) -> None:
         place, t = self.places[i.operands[0]], i.result.type
         assert isinstance(t, RefType)
         index = [self.env[v] for v in i.operands[1:]]
         extents = (self.extent(t.shape[0]), *index[place.type.rank :])
         self.places[i.result] = Place(self.pointers(place, self.offset(place, index[: place.type.rank])), t, extents, ())
 
-    def either(self, i: Instruction) -> None:
+    def select_ref(self, i: Instruction) -> None:
         condition = self.env[i.operands[0]].text
         one, other = (self.places[v] for v in i.operands[1:])
         t = i.result.type
@@ -189,20 +189,20 @@ class Accesses(FunctionWriter):
             found.insert(0, self.multiply(found[0], extent))
         return found
 
-    def as_rows(self, i: Instruction) -> None:
+    def row_view(self, i: Instruction) -> None:
         place, t = self.places[i.operands[0]], i.result.type
         assert isinstance(t, RefType)
-        turned = bool(i.params["turned"])
+        turned = bool(i.params["transposed"])
         shift = t.dtype.bytes.bit_length() - 1
         apart = Lanes(self.let(f"ashr exact i64 {place.strides[turned].text}, {shift}"))
         self.places[i.result] = Place(place.pointer, t, (place.extents[turned], apart), ())
 
-    def as_line(self, i: Instruction) -> None:
+    def flat_view(self, i: Instruction) -> None:
         place, t = self.places[i.operands[0]], i.result.type
         assert isinstance(t, RefType)
         self.places[i.result] = Place(place.pointer, t, (self.multiply(*place.extents),), ())
 
-    def either_rows(self, i: Instruction) -> None:
+    def select_rows(self, i: Instruction) -> None:
         condition, ref, copy, first, long, *left = i.operands
         place, room, t = self.places[ref], self.places[copy], i.result.type
         assert isinstance(t, RefType)

@@ -32,12 +32,12 @@ from pullback.ir.ops.program import (
     Copy,
     Free,
     Launch,
-    Measure,
     Push,
     Repeat,
     RepeatWhile,
     Row,
     Stack,
+    StoreStackLength,
     View,
 )
 from pullback.ir.shapes.extents import product
@@ -154,7 +154,7 @@ class ProgramWriter(DriverText):
                 stack(self, i)
             case Push():
                 push(self, i)
-            case Measure():
+            case StoreStackLength():
                 count = self.let(f"load i64, ptr {self.stacks[i.operands[0]].count}")
                 self.line(f"store i64 {count}, ptr {self.places[i.operands[1]].pointer}")
             case Free():

@@ -17,8 +17,8 @@ from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.functions import Address, Call, CallAt, RowRef
-from pullback.ir.ops.kernel.kernel import Extent, For, If, Load, Local, Prefetch, Store, Sub
+from pullback.ir.ops.kernel.functions import Call, CallIndirect, FunctionAddress, RefAt
+from pullback.ir.ops.kernel.kernel import Extent, For, If, Load, Local, Prefetch, Store, Subview
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def call(e: FunctionWriter, i: Instruction) -> None:
     """A call of a shared function; outside vector loops."""
     operands: Sequence[Value] = i.operands
     of_it: Sequence[Slot] = ()
-    if isinstance(i.op, CallAt):
+    if isinstance(i.op, CallIndirect):
         callee, operands = e.let(f"inttoptr i64 {e.env[operands[0]].text} to ptr"), operands[1:]
     else:
         made = _made(e, i.params["function"])
@@ -44,7 +44,7 @@ def call(e: FunctionWriter, i: Instruction) -> None:
     e.line(f"call void {callee}({', '.join(given)}) nounwind")
 
 
-def address(e: FunctionWriter, i: Instruction) -> Lanes:
+def function_address(e: FunctionWriter, i: Instruction) -> Lanes:
     """Where a shared function is, which is given nothing but its own arguments; with an operand, 0 if that is false."""
     name = i.params["function"]
     made = _made(e, name)
@@ -98,10 +98,10 @@ def natives(e: FunctionWriter, region: Block, path: Path = ()) -> list[tuple[Slo
     does not. ``path``: what has to be other than 0 for the region to run."""
     found: list[tuple[Slot, Path]] = []
     for i in region.instructions:
-        if isinstance(i.op, Call | Address) and not isinstance(i.op, CallAt):
+        if isinstance(i.op, Call | FunctionAddress) and not isinstance(i.op, CallIndirect):
             name = i.params["function"]
             made = _made(e, name)
-            found.append((("shared", name, made.text), (*path, *i.operands) if isinstance(i.op, Address) else path))
+            found.append((("shared", name, made.text), (*path, *i.operands) if isinstance(i.op, FunctionAddress) else path))
             found += [(what, path) for what in made.natives if isinstance(i.op, Call)]
         elif isinstance(i.op, Local) and not is_on_stack(i):
             found += [(("room", what), path) for what in ROOM]
@@ -166,6 +166,6 @@ def _type(v: Value) -> str:
     return "ptr" if isinstance(v.type, RefType) else element(v.type.dtype)
 
 
-_KNOWN = (Elementwise, Constant, Extent, Load, Store, Prefetch, Local, Sub, RowRef, For, If, CallAt)
+_KNOWN = (Elementwise, Constant, Extent, Load, Store, Prefetch, Local, Subview, RefAt, For, If, CallIndirect)
 """What needs nothing from outside that does not show."""
 _TEXTS: dict[tuple[Any, ...], _Text] = {}

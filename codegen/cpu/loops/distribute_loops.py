@@ -28,8 +28,8 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.float_parts import Rare
-from pullback.ir.ops.kernel.kernel import Extent, Load, Store, Sub, combined_values
+from pullback.ir.ops.kernel.float_parts import ColdCall
+from pullback.ir.ops.kernel.kernel import Extent, Load, Store, Subview, combined_values
 
 LONG, LONGEST = 120, 400
 """The least and the greatest number of instructions of a body that is cut. LLVM's time for many phases grows fast; a body that is
@@ -95,7 +95,7 @@ class _Body:
         found: dict[Value, Instruction] = {}
         for i in self.region.instructions:
             is_position = isinstance(i.op, Elementwise) and all(v.type == scalar(I64) for v in (*i.operands, *i.results))
-            is_light = isinstance(i.op, Constant | Extent | Load | Sub) or is_position
+            is_light = isinstance(i.op, Constant | Extent | Load | Subview) or is_position
             if is_light and all(v in found or v not in self.made for v in i.operands):
                 found.update(dict.fromkeys(i.results, i))
         return found
@@ -117,7 +117,7 @@ class _Body:
     def can_be_cut(self) -> bool:
         """Whether it is long, made of plain instructions, and reads nothing that it has written. Lanes that are left out
         read zero of what waits, by which integers must not be divided."""
-        kinds = Elementwise | Constant | Extent | Load | Rare | Store | Sub
+        kinds = Elementwise | Constant | Extent | Load | ColdCall | Store | Subview
         is_plain = all(isinstance(i.op, kinds) and not i.regions and i.op.name != "idiv" for i in self.region.instructions)
         rereads = any(self.read.get(ref, -1) > position for ref, position in self.written.items())
         return LONG <= len(self.steps) <= LONGEST and is_plain and not rereads

@@ -196,7 +196,7 @@ class Pieces:
         is_first = inside.lt(part, one)
         start = inside.select(is_first, zero, last)
         length = inside.select(is_first, first, inside.sub(self.count, last))
-        ends = Part(self, inside, start, {}, {}).write(length, self.identities(inside), few=True)
+        ends = Part(self, inside, start, {}, {}).write(length, self.identities(inside), short=True)
         params = {"combine": self.loop.params["combine"]} if ends else {}
         body = inside.block((part,), ends)
         b.append(Instruction(OPS["for"], (b.const(2, I64), *found), self.loop.results, params, (body,), self.loop.loc))
@@ -313,14 +313,14 @@ class Part:
         self.env: Env = {**settled, pieces.index: self.b.add(self.at, start)}
 
     def write(
-        self, length: Value, initial: Sequence[Value] = (), few: bool = False, multiple: int = 0
+        self, length: Value, initial: Sequence[Value] = (), short: bool = False, multiple: int = 0
     ) -> tuple[Value, ...]:  # fmt: skip
-        """Append the loop and return what it combines, from ``initial`` on. ``few``: most often there are few iterations;
+        """Append the loop and return what it combines, from ``initial`` on. ``short``: most often there are few iterations;
         ``multiple``: of what number there are."""
         self.copies()
         loop, combined = self.pieces.loop, self.combined()
         body = Block((self.at,), used(self.b.instructions, combined), tuple(combined))
-        params = {**loop.params, **({"few": True} if few else {}), **({"multiple": multiple} if multiple else {})}
+        params = {**loop.params, **({"short": True} if short else {}), **({"multiple": multiple} if multiple else {})}
         results = tuple(Value(v.type, v.name) for v in loop.results)
         self.outer.append(Instruction(loop.op, (length, *initial), results, params, (body,), loop.loc))
         return results

@@ -204,7 +204,7 @@ class Rows:
     def begin(self, b: Builder, row: Value, column: Value) -> Value:
         """The memory from a row's element in a column on."""
         index = [row if k == self.axis else v for k, v in enumerate(self.index[:-1])]
-        return b.emit(OPS["row_ref"], (self.ref, *index, column), {})[0]
+        return b.emit(OPS["ref_at"], (self.ref, *index, column), {})[0]
 
     def of(self, which: Value, value: Value) -> Rows:
         """Those of one of a batch."""
@@ -232,7 +232,7 @@ class RowsAt:
     in_rows: bool = False
 
     def begin(self, b: Builder, row: Value, column: Value) -> Value:
-        return b.emit(OPS["row_ref"], (self.ref, *self.index(b, row, column)), {})[0]
+        return b.emit(OPS["ref_at"], (self.ref, *self.index(b, row, column)), {})[0]
 
     def apart(self, b: Builder) -> Value:
         return self.distance

@@ -1,9 +1,9 @@
 """chunk: the outermost loops of a kernel become loops over chunks of iterations, which threads can share out.
 
 Requires: a kernel for the CPU whose functions are spelled out. Keeps: its meaning. A loop is cut if its iterations are
-independent and write places of their own, as is seen or as its maker promises (``apart``), or scratch, of which each chunk has
-its own. What it combines becomes a partial result for each chunk, in memory of the kernel's own, and a loop after it joins these
-in order.
+independent and write memory of their own, which is seen or promised by the param ``independent``, or scratch, of which each chunk
+has its own. What it combines becomes a partial result for each chunk, in memory of the kernel's own, and a loop after it joins
+these in order.
 
 Into how many chunks is computed by the kernel, from the extents and a nominal cost of an iteration, never from the number of
 threads: so results do not depend on that. Loops too short to be worth a second thread are one chunk, others 4, 16 or 64. Chunks
@@ -25,7 +25,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.float_parts import Cold, Rare
+from pullback.ir.ops.kernel.float_parts import ColdCall, ColdFunction
 from pullback.ir.ops.kernel.functions import Call
 from pullback.ir.ops.kernel.kernel import MOST_PRIVATE, Extent, Fail, For, Load, Store, combined_values
 from pullback.ir.ops.library.routines import Library
@@ -47,14 +47,14 @@ PLAIN, DIVISION, MEMORY, CALL = 2, 32, 12, 80 * UNIT
 ALONE, ITERATION, LOOP = 8, 2 * UNIT, 20 * UNIT
 PRODUCT, LIBRARY_CALL = 4, 100 * UNIT
 GUESS = 16
-"""The trip count of a loop that only its surroundings know, and whose maker says nothing (``about``)."""
+"""The trip count of a loop that only its surroundings know, and whose maker says nothing (``trip_count``)."""
 
 
 def chunk(block: Block) -> Block:
     """A kernel's body with its outermost loops cut."""
     loops = Loops(block)
     made: list[Instruction] = []
-    cold = {i.params["function"]: i.regions[0] for i in block.instructions if isinstance(i.op, Cold)}
+    cold = {i.params["function"]: i.regions[0] for i in block.instructions if isinstance(i.op, ColdFunction)}
     for i in block.instructions:
         fates = _fates(loops, i)
         if fates is not None:
@@ -69,7 +69,7 @@ def _fates(loops: Loops, i: Instruction) -> dict[Value, str] | None:
     """What becomes of the memory that a loop writes; None if the loop must not be cut."""
     if not is_independent(i) or i.params.get("map") is not None:
         return None
-    if i.params.get("apart"):
+    if i.params.get("independent"):
         return {}
     fates = loops.fates([i])
     return fates if fates is not None and set(fates.values()) <= {OWN, PRIVATE} else None
@@ -124,7 +124,7 @@ class _Cut:
     def part(self, b: Builder, first: Value, count: Value) -> tuple[Value, ...]:
         """The loop over the iterations of one chunk; what it combines to."""
         (region,) = self.i.regions
-        params = {name: value for name, value in self.i.params.items() if name != "often"}
+        params = {name: value for name, value in self.i.params.items() if name != "hot"}
         position, old = Value(scalar(I64), region.parameters[0].name), region.parameters[0]
         moved = Builder(self.i.loc)
         env = {old: moved.add(position, first), **{ref: b.private(ref) for ref in self.scratch}}
@@ -148,7 +148,7 @@ class _Cut:
         """The loop that combines the chunks' results, in order."""
         inner, at = Builder(self.i.loc), Value(scalar(I64), "c")
         body = inner.block([at], [inner.load(partial, at) for partial in partials])
-        params = {name: value for name, value in self.i.params.items() if name != "often"}
+        params = {name: value for name, value in self.i.params.items() if name != "hot"}
         self.b.append(Instruction(self.i.op, (number, *initial), self.i.results, params, (body,), self.i.loc))
 
     # how many
@@ -209,7 +209,7 @@ class _Cut:
     def leasts(self) -> tuple[int, ...]:
         """What the loop must cost for each number of chunks."""
         least, *others = (LEAST << 2 * k for k in range(len(SHIFTS)))
-        return (least // OFTEN if self.i.params.get("often") else least, *others)
+        return (least // OFTEN if self.i.params.get("hot") else least, *others)
 
     def value(self, cost: Cost) -> Value:
         total: Value | None = None
@@ -263,7 +263,7 @@ class _Cut:
                     self.add_loop(total, i)
                 case Library():
                     self.add_library(total, i)
-                case Rare():
+                case ColdCall():
                     total.add(self.cost_of_cold(i.params["function"], is_vector))
                 case _:
                     for region in i.regions:
@@ -281,7 +281,7 @@ class _Cut:
         number, known = self.literal(count), self.known(count)
         total.add(Cost.of(LOOP))
         if number is not None or known is None:
-            total.add(inner, i.params.get("about", GUESS) if number is None else number)
+            total.add(inner, i.params.get("trip_count", GUESS) if number is None else number)
         else:
             total.add(inner, 1, known)
 
@@ -306,7 +306,7 @@ def _cost_of(i: Instruction) -> int:
     spelling = i.op.spelling("llvm", dtype.kind)
     if spelling.startswith("ufunc:"):
         return CALL
-    each = DIVISION if i.op.name in ("div", "ratio", "sqrt", "idiv") else PLAIN
+    each = DIVISION if i.op.name in ("div", "div_in_range", "sqrt", "idiv") else PLAIN
     return max(1, each * _bytes(dtype) // 8)
 
 

@@ -20,7 +20,7 @@ from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64, ArrayType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
-from pullback.ir.ops.kernel.kernel import Chosen, Extent
+from pullback.ir.ops.kernel.kernel import Extent, Tuned
 from pullback.ir.shapes.extents import value_of
 
 Path = tuple[Value, ...]
@@ -143,7 +143,7 @@ def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
     match i.op:
         case Extent():
             return "extent", i.params["size"]
-        case Chosen():
+        case Tuned():
             return "chosen", i.params["dtype"].name
         case Constant() if _is_scalar(i.result):
             value = i.params["value"]

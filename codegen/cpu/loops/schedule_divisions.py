@@ -18,7 +18,7 @@ from pullback.ir.core.types import I64, ArrayType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import Extent, Load, Store, Sub
+from pullback.ir.ops.kernel.kernel import Extent, Load, Store, Subview
 
 MOST_BEHIND = 16
 """So many cycles other units wait for the divider, at most: what is more comes of multiply-adds (``llvm_division``)."""
@@ -62,7 +62,7 @@ def _append(i: Instruction, made: Mapping[Value, Instruction], found: dict[Instr
 
 
 def _is_plain(block: Block) -> bool:
-    kinds = Elementwise | Constant | Extent | Load | Store | Sub
+    kinds = Elementwise | Constant | Extent | Load | Store | Subview
     stores = [isinstance(i.op, Store) for i in block.instructions if isinstance(i.op, Load | Store)]
     return stores == sorted(stores) and all(isinstance(i.op, kinds) and not i.regions for i in block.instructions)
 

@@ -22,7 +22,7 @@ from pullback.ir.core.types import I64, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import Extent, For, Load, Near, Store
+from pullback.ir.ops.kernel.kernel import Extent, For, Load, StageRows, Store
 
 TIER = 64
 """So many additions a partial sum takes in the lowest tier, and in the one above it."""
@@ -38,7 +38,7 @@ Bring = Callable[[Builder, Instruction, Value, Value], Value]
 
 def is_near(i: Instruction) -> bool:
     """Whether an instruction brings whole rows near."""
-    return isinstance(i.op, Near) and len(i.operands) == 3
+    return isinstance(i.op, StageRows) and len(i.operands) == 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ class Sums:
 
 
 def sums_of(rest: Sequence[Instruction], results: Sequence[Value], vector_bytes: int, wide: int) -> Sums | None:
-    """The rest of a block from the first ``near`` on as such; None if it does something else. ``wide``: how many columns stay in
-    the first cache."""
+    """The rest of a block from the first ``stage_rows`` on as such; None if it does something else. ``wide``: how many columns
+    stay in L1."""
     nears = [i for i in rest if is_near(i)]
     found = {i.results[0] for i in nears}
     loops, others = [], []
@@ -217,7 +217,7 @@ class Reduced:
         if is_whole:
             vector(b, count, r.step, element)
         else:
-            vector(b, count, 1, element, few=True)
+            vector(b, count, 1, element, short=True)
 
     def lowest(self, b: Builder, r: _Rows, place: Value, v: Value, name: str) -> Value:
         """The parts of the lowest tier as one, halves first."""

@@ -1,4 +1,4 @@
-"""near: rows of strided matrices that loops read are brought near, if they are no rows in memory.
+"""stage_rows: rows of strided matrices that loops read are staged in the kernel's own memory, unless they are contiguous.
 
 Requires: a kernel for the CPU whose loops are cut in chunks. Keeps: its meaning, to the bit. Where columns are neighbours in
 memory (Fortran's order), neighbours along a row are lines apart, and each of these has left the caches before the next row wants
@@ -19,7 +19,7 @@ from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel.kernel import Near
+from pullback.ir.ops.kernel.kernel import StageRows
 
 ROWS = 64
 """The rows that are brought near at a time, at most."""
@@ -29,8 +29,8 @@ TILE = 256
 ROOM = 1 << 40
 
 
-def nears(block: Block, vector_bytes: int = LINE) -> Block:
-    """A block in which the rows of every ``near`` are there. ``vector_bytes``: so many are turned together."""
+def stage_rows(block: Block, vector_bytes: int = LINE) -> Block:
+    """A block in which the rows of every ``stage_rows`` are there. ``vector_bytes``: so many are turned together."""
     made: list[Instruction] = []
     for k, i in enumerate(block.instructions):
         if is_near(i):
@@ -39,10 +39,10 @@ def nears(block: Block, vector_bytes: int = LINE) -> Block:
             if sums is not None:
                 _by_columns(Builder(i.loc, made), sums, wide, vector_bytes)
                 return Block(block.parameters, tuple(made), block.results)
-        if isinstance(i.op, Near):
+        if isinstance(i.op, StageRows):
             _Rows(Builder(i.loc, made), i, vector_bytes).write()
         else:
-            made.append(replace(i, regions=tuple(nears(r, vector_bytes) for r in i.regions)) if i.regions else i)
+            made.append(replace(i, regions=tuple(stage_rows(r, vector_bytes) for r in i.regions)) if i.regions else i)
     return Block(block.parameters, tuple(made), block.results)
 
 
@@ -108,9 +108,9 @@ class _Rows:
         tile = b.local(dtype=self.dtype, shape=(ROWS, self.wide + self.line))
         when(b, by_columns, lambda b: self.turned(b, room, tile, is_narrow))
         when(b, b.bitand(copied, others), lambda b: self.one_by_one(b, room))
-        found = b.emit(OPS["either_rows"], (has_rows, self.ref, room, self.first, self.lead), {})[0]
+        found = b.emit(OPS["select_rows"], (has_rows, self.ref, room, self.first, self.lead), {})[0]
         given = b.bitxor(is_narrow, b.const(True, BOOL)), found, tile, self.first, number(b, self.wide + self.line)
-        b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
+        b.append(Instruction(OPS["select_rows"], given, self.i.results, {}, (), self.i.loc))
 
     def write_tile(self, has_rows: Value, by_columns: Value | None, others: Value | None) -> None:
         """The rows' elements in some columns, no more than a tile has; without conditions the matrix is known to have columns."""
@@ -120,13 +120,13 @@ class _Rows:
         ways = size, number(b, 0), last
 
         def turned(b: Builder) -> None:
-            ref = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
+            ref = b.emit(OPS["row_view"], (self.ref,), {"transposed": True})[0]
             groups = parts(b, width, self.together)
             serial(b, groups, lambda b, g: self.group(b, ref, tile, left, b.mul(g, number(b, self.together)), ways))
 
         def row(b: Builder, r: Value) -> None:
             at = b.add(self.first, r)
-            loop(b, width, lambda b, j: b.store(b.load(self.ref, at, b.add(left, j)), tile, r, j), map="vector", few=True)
+            loop(b, width, lambda b, j: b.store(b.load(self.ref, at, b.add(left, j)), tile, r, j), map="vector", short=True)
 
         if by_columns is None or others is None:
             turned(b)
@@ -134,17 +134,17 @@ class _Rows:
             when(b, by_columns, turned)
             when(b, others, lambda b: serial(b, self.count, row))
         given = has_rows, self.ref, tile, self.first, lead, left
-        b.append(Instruction(OPS["either_rows"], given, self.i.results, {}, (), self.i.loc))
+        b.append(Instruction(OPS["select_rows"], given, self.i.results, {}, (), self.i.loc))
 
     def one_by_one(self, b: Builder, room: Value) -> None:
         def row(b: Builder, r: Value) -> None:
             start, at = b.mul(r, self.lead), b.add(self.first, r)
-            loop(b, self.columns, lambda b, j: b.store(b.load(self.ref, at, j), room, b.add(start, j)), map="vector", few=True)
+            loop(b, self.columns, lambda b, j: b.store(b.load(self.ref, at, j), room, b.add(start, j)), map="vector", short=True)
 
         serial(b, self.count, row)
 
     def turned(self, b: Builder, room: Value, tile: Value, is_narrow: Value) -> None:
-        by_columns = b.emit(OPS["as_rows"], (self.ref,), {"turned": True})[0]
+        by_columns = b.emit(OPS["row_view"], (self.ref,), {"transposed": True})[0]
         size = number(b, self.wide)
         last = b.sub(self.columns, number(b, 1))
         ways = b.select(is_narrow, number(b, 0), size), b.select(is_narrow, number(b, ROWS), number(b, 0)), last

@@ -95,7 +95,7 @@ class Bands:
         """Rows with all conditions."""
         row, inside = Value(scalar(I64), self.rows.index.name), Builder(b.loc)
         env = self.row_env(inside, inside.add(row, start))
-        Part(self.pieces, inside, inside.const(0, I64), env, {}).write(self.width, few=True)
+        Part(self.pieces, inside, inside.const(0, I64), env, {}).write(self.width, short=True)
         self.rows_loop(b, row, count, inside)
 
     def inner(self, b: Builder, first: Value, count: Value, left: Value, width: Value) -> None:
@@ -121,7 +121,7 @@ class Bands:
         of_rows, of_columns = _apart(kept, row)
         rows = Instruction(OPS["for"], (count,), (), {"ordered": True}, (Block((row,), tuple(of_rows), ()),), b.loc)
         body = Block((column.at,), (*of_columns, rows), ())
-        inside.append(Instruction(self.row.op, (width,), (), {**self.row.params, "few": True}, (body,), self.row.loc))
+        inside.append(Instruction(self.row.op, (width,), (), {**self.row.params, "short": True}, (body,), self.row.loc))
         b.emit(OPS["for"], (b.const(2, I64),), {}, (inside.block((part,), ()),))
 
     def row_env(self, b: Builder, row: Value) -> Env:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64, ArrayType, DType, RefType, Type
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.float_parts import Rare
+from pullback.ir.ops.kernel.float_parts import ColdCall
 from pullback.ir.ops.kernel.kernel import Load, Prefetch, Store
 
 MOST_LANES = 16
@@ -39,7 +39,7 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
     """Roughly the instructions of one vector of a loop's body; many if it is more than elementwise."""
     weight = 12 * sum(name.startswith("arg") for name in combine)
     for i in region.instructions:
-        if isinstance(i.op, Rare):
+        if isinstance(i.op, ColdCall):
             weight += CALL
         elif isinstance(i.op, Prefetch):
             weight += 1

@@ -115,7 +115,7 @@ class Blocks:
     ) -> None:  # fmt: skip
         self.b, self.outermost, self.batch = b, outermost, batch
         self.rows, self.columns, self.terms, *self.parts = i.operands
-        self.combine, self.across = i.params.get("combine", ()), i.params.get("across", ())
+        self.combine, self.across = i.params.get("combine", ()), i.params.get("row_combine", ())
         left, right, self.each, *self.ends = i.regions
         self.dtype = left.results[0].type.dtype
         self.planes = len(left.results)
@@ -264,7 +264,7 @@ class Blocks:
         i = b.add(i0, b.mul(r, number(b, shape.rows)))
         height = b.minimum(number(b, shape.rows), b.sub(self.rows, i))
         self.pack_rows(b, block, run, (i, height))
-        strip = b.sub_ref(block.sums, b.select(block.several, r, zero))
+        strip = b.subview(block.sums, b.select(block.several, r, zero))
         is_new = b.eq(r, zero)
         tile_of, of_tile = self.tile_of(b, height)
         is_whole = b.bitand(b.eq(height, of_tile), run.is_last)
@@ -294,7 +294,7 @@ class Blocks:
                 out = self.goes.begin(b, i, column), self.goes.apart(b)
                 when(b, goes, lambda b: tile_of(b, *given, *out, *ahead))
             if self.is_light:
-                there = b.emit(OPS["row_ref"], (sums[0], zero, sums[1]), {})[0]
+                there = b.emit(OPS["ref_at"], (sums[0], zero, sums[1]), {})[0]
                 when(b, b.bitand(run.is_last, waits), lambda b: self.finish(b, there, (i, height), (column, some)))
 
         serial(b, block.across, tile)
@@ -304,18 +304,18 @@ class Blocks:
     def low_tiles(self, b: Builder) -> list[Value]:
         """Where the lower tiles are; 0 for those that are not worth it."""
         pairs = zip(self.lower, self.is_worth, strict=True)
-        return [b.emit(OPS["address"], (is_worth,), {"function": tile.name})[0] for tile, is_worth in pairs]
+        return [b.emit(OPS["function_address"], (is_worth,), {"function": tile.name})[0] for tile, is_worth in pairs]
 
     def tile_of(self, b: Builder, height: Value) -> tuple[Callable[..., None], Value]:
         """What calls the tile for a panel of so many rows, and of how many rows that has sums."""
         rows = number(b, self.shape.rows)
         if not self.lower:
             return self.tile.call, rows
-        found = b.emit(OPS["address"], (), {"function": self.tile.name})[0]
+        found = b.emit(OPS["function_address"], (), {"function": self.tile.name})[0]
         for of_low, low in zip(self.shape.lows, self.lows or self.low_tiles(b), strict=True):
             fits = b.bitand(b.le(height, number(b, of_low)), b.ne(low, number(b, 0)))
             found, rows = b.select(fits, low, found), b.select(fits, number(b, of_low), rows)
-        return lambda b, *given: b.emit(OPS["call_at"], (found, *given), {}), rows
+        return lambda b, *given: b.emit(OPS["call_indirect"], (found, *given), {}), rows
 
     # where sums wait, and what the terms of a tile ask for meanwhile
 
@@ -323,17 +323,17 @@ class Blocks:
         """Where the sums of a tile wait, and how far apart its rows are. A tile's lie side by side if they leave by tiles."""
         width = self.shape.columns * self.planes
         size, apart = (self.shape.rows * width, width) if self.is_light else (width, self.shape.strip)
-        return b.emit(OPS["row_ref"], (strip, number(b, 0), b.mul(j, number(b, size))), {})[0], number(b, apart)
+        return b.emit(OPS["ref_at"], (strip, number(b, 0), b.mul(j, number(b, size))), {})[0], number(b, apart)
 
     def sums_ahead(self, b: Builder, block: Block, run: Run, r: Value, j: Value) -> tuple[Value, Value]:
         """The sums of the next tile, if they lie side by side, and those of a panel of rows one after the other."""
         one, zero = number(b, 1), number(b, 0)
         if not self.is_light:
-            return self.sums_of(b, b.sub_ref(block.sums, zero), zero)[0], zero
+            return self.sums_of(b, b.subview(block.sums, zero), zero)[0], zero
         size = self.shape.rows * self.shape.columns * self.planes
         is_end = b.eq(b.add(j, one), block.across)
         row = b.select(block.several, b.add(r, b.select(is_end, one, zero)), zero)
-        next_, _ = self.sums_of(b, b.sub_ref(block.sums, row), b.select(is_end, zero, b.add(j, one)))
+        next_, _ = self.sums_of(b, b.subview(block.sums, row), b.select(is_end, zero, b.add(j, one)))
         return next_, b.mul(shared(b, number(b, size), b.maximum(run.terms[1], one)), number(b, self.shape.at_once))
 
     def left_ahead(self, b: Builder, block: Block, run: Run, r: Value, i: Value) -> Ahead:
@@ -408,10 +408,10 @@ class Blocks:
         zero = number(b, 0)
         of = self.packed[0]
         if of is not None:
-            memory = b.sub_ref(block.panels, zero), b.sub_ref(block.known, zero)
+            memory = b.subview(block.panels, zero), b.subview(block.known, zero)
             pack(b, self.packing(b, of, True), *memory, of, *run.terms, *rows, self.rows)
             return
-        self.left.pack(b, b.sub_ref(block.panels, zero), run.terms, rows)
+        self.left.pack(b, b.subview(block.panels, zero), run.terms, rows)
         self.forget(b, block, zero, run.sizes[0])
 
     def pack(self, b: Builder, block: Block, run: Run, k: Value, c: Value) -> None:
@@ -433,7 +433,7 @@ class Blocks:
         """Where the function is that packs an operand which is read as it lies."""
         if of.packed_by is not None:
             return of.packed_by
-        straight, *turned = [b.emit(OPS["address"], (), {"function": way.name})[0] for way in self.ways(of, is_left)]
+        straight, *turned = [b.emit(OPS["function_address"], (), {"function": way.name})[0] for way in self.ways(of, is_left)]
         found: Value = b.select(of.turned(b), *turned, straight) if turned else straight
         return found
 
@@ -455,7 +455,7 @@ class Blocks:
         return found
 
     def forget(self, b: Builder, block: Block, k: Value, count: Value) -> None:
-        self.scales.forget(b, b.sub_ref(block.panels, k), b.sub_ref(block.known, k), count)
+        self.scales.forget(b, b.subview(block.panels, k), b.subview(block.known, k), count)
 
     def is_far(self, b: Builder) -> Value:
         """Whether operands and results are more than the second cache has room for beside what is packed."""
@@ -499,7 +499,7 @@ class Blocks:
                 yields = element(inner, inner.add(start, k))
                 few = b.minimum(number(b, COLUMNS), b.sub(count, start))
                 operands = (few, *identities(b, self.across, yields))
-                params = {"combine": self.across, "most": COLUMNS}
+                params = {"combine": self.across, "max_trip_count": COLUMNS}
                 totals = b.emit(OPS["for"], operands, params, [inner.block([k], yields)])
                 at = b.add(b.idiv(j0, number(b, COLUMNS)), q)
                 b.instructions.extend(copied(self.ends[0], (i, at, *totals)).instructions)

@@ -36,7 +36,7 @@ class ComplexTile(Tile):
         found: dict[str, Value] = {}
         for name, ref, apart in (("before", "sums", "distance"), ("after", "to", "apart")):
             starts = [b.mul(given[apart], number(b, r)) for r in range(self.shape.rows)]
-            found |= {f"{name}{r}": b.emit(OPS["row_ref"], (given[ref], start, two), {})[0] for r, start in enumerate(starts)}
+            found |= {f"{name}{r}": b.emit(OPS["ref_at"], (given[ref], start, two), {})[0] for r, start in enumerate(starts)}
         return found
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
@@ -45,7 +45,7 @@ class ComplexTile(Tile):
         zero = number(b, 0)
         for r in range(shape.rows):
             for c in range(0, shape.columns, LINE // self.dtype.bytes // 2):
-                b.prefetch(given[f"after{r}"], number(b, c), zero, near=True)
+                b.prefetch(given[f"after{r}"], number(b, c), zero, into_l1=True)
         passes = shape.passes(self.high)
         for some, asked in zip(passes, asked_in(len(passes)), strict=True):
             self.some_rows(b, lanes, some, asked, given)
@@ -87,7 +87,7 @@ class ComplexTile(Tile):
             at = 2 * (r - rows.start) * vectors
             after += self.products(step, left, right, before[at : at + 2 * vectors])
         for place in places if not rows.start else ():
-            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * size)), place), near=True)
+            step.prefetch(panel, step.add(step.add(column, number(step, NEXT * size)), place), into_l1=True)
         self.ask_ahead(step, p, lanes[0], asked, given)
         return step.block([p, *before], after)
 
@@ -107,13 +107,13 @@ class PairRows(Rows):
 
     def begin(self, b: Builder, row: Value, column: Value) -> Value:
         index = (row if k == self.axis else v for k, v in enumerate(self.index[:-1]))
-        return b.emit(OPS["row_ref"], (self.ref, *index, column, number(b, 0)), {})[0]
+        return b.emit(OPS["ref_at"], (self.ref, *index, column, number(b, 0)), {})[0]
 
     def pairs(self, b: Builder) -> tuple[Value, Value]:
         """The memory of all pairs, and how many are from one row to the next."""
         zero, two = number(b, 0), number(b, 2)
         index = [zero if k == self.axis else v for k, v in enumerate(self.index[:-1])]
-        memory = b.emit(OPS["row_ref"], (self.ref, *index, zero, zero, two), {})[0]
+        memory = b.emit(OPS["ref_at"], (self.ref, *index, zero, zero, two), {})[0]
         return memory, b.raw_shr(self.apart(b), number(b, 1))
 
 

@@ -23,7 +23,7 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel.functions import shared
+from pullback.ir.ops.kernel.functions import function_
 from pullback.ir.ops.kernel.kernel import For
 from pullback.ir.ops.kernel.matmul import Product
 
@@ -55,7 +55,7 @@ def _spell(b: Builder, i: Instruction, target: Target, functions: Functions, out
 def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Functions, batch: tuple[Value, Value]) -> None:
     """Spell out a batch of products: how many, and the value that tells in the regions which."""
     count, which = batch
-    plain, along = access(i), bool(i.params.get("along"))
+    plain, along = access(i), bool(i.params.get("left_row_sums"))
     is_plain = plain is not None and len(plain.rows) == len(REFS) and all(rows.index.count(which) < 2 for rows in plain.rows)
     if plain is not None and is_plain and not along:
         dtype = plain.out.ref.type.dtype
@@ -84,9 +84,9 @@ def _spell_batch(b: Builder, i: Instruction, target: Target, functions: Function
 def _products(block: Block, target: Target, functions: Functions, outermost: bool) -> Block:
     """``outermost``: no loop is around it."""
     made: list[Instruction] = []
-    copies = outermost and any(isinstance(i.op, Product) and i.params.get("lies") for i in block.instructions)
+    copies = outermost and any(isinstance(i.op, Product) and i.params.get("in_place") for i in block.instructions)
     for i in block.instructions:
-        inside = i.regions[0].instructions if isinstance(i.op, For) and i.params.get("apart") else ()
+        inside = i.regions[0].instructions if isinstance(i.op, For) and i.params.get("independent") else ()
         if copies and isinstance(i.op, For) and spell_copy(Builder(i.loc, made), i, functions):
             continue
         if isinstance(i.op, Product):
@@ -94,7 +94,7 @@ def _products(block: Block, target: Target, functions: Functions, outermost: boo
         elif outermost and len(inside) == 1 and isinstance(inside[0].op, Product) and len(inside[0].operands) == 3:
             batch = (i.operands[0], i.regions[0].parameters[0])
             _spell_batch(Builder(i.loc, made), inside[0], target, functions, batch)
-        elif i.op is shared:
+        elif i.op is function_:
             made.append(i)
         else:
             regions = tuple(_products(r, target, functions, False) for r in i.regions)

@@ -56,7 +56,7 @@ class FewRows:
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
-        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+        return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
     def fits(self, b: Builder, rows: Value, columns: Value, is_turned: Value) -> Value:
         """Whether a product's blocks are such ones: the right operand is not ``is_turned``, and its rows are long."""
@@ -127,9 +127,9 @@ class FewRows:
         rows = [b.mul(b.minimum(b.add(i, number(b, k)), end), given["row"]) for k in range(GROUP)]
         terms = [b.mul(b.add(first, number(b, t)), given["term"]) for t in range(number_of)]
         left = [[b.load(given["left"], b.add(row, term)) for term in terms] for row in rows]
-        sums = [b.sub_ref(given["sums"], b.add(i, number(b, k))) for k in range(GROUP)]
+        sums = [b.subview(given["sums"], b.add(i, number(b, k))) for k in range(GROUP)]
         begins = [b.add(b.mul(b.add(first, number(b, t)), given["apart"]), given["first"]) for t in range(2 * number_of)]
-        right = [b.emit(OPS["row_ref"], (given["right"], begin), {})[0] for begin in begins]
+        right = [b.emit(OPS["ref_at"], (given["right"], begin), {})[0] for begin in begins]
 
         def element(b: Builder, column: Value) -> None:
             factors = [b.load(row, column) for row in right[:number_of]]
@@ -149,7 +149,7 @@ class FewRows:
             def vectors(b: Builder, v: Value) -> None:
                 here = b.add(start, v)
                 for row in right[number_of:]:
-                    b.prefetch(row, here, near=True)
+                    b.prefetch(row, here, into_l1=True)
                 for x in range(VECTORS):
                     element(b, b.add(here, number(b, x * lanes)) if x else here)
 

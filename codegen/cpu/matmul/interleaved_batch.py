@@ -76,7 +76,7 @@ def spell_lanes(
     same = tuple(name for name, (_, strides) in zip(REFS, memory, strict=True) if strides[2] is None)
     name = "_".join(("lanes", dtype.name, *same))
     with functions.under(b, few):
-        functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (_function(dtype, same),))
+        functions[name] = Instruction(OPS["function"], (), (), {"function": name}, (_function(dtype, same),))
     rows, columns, terms = counts
     elements = b.add(b.mul(terms, b.add(rows, columns)), b.mul(rows, columns))
     work = b.mul(few, b.add(b.mul(b.mul(rows, columns), terms), b.mul(elements, number(b, EACH))))
@@ -118,6 +118,6 @@ def _function(dtype: DType, same: tuple[str, ...]) -> Block:
     apart = {name: (strides[name, "row"], strides[name, "column"], strides.get((name, "next"))) for name in REFS}
     matrices = [_Strided(b, refs[name], at, (n[high], n[wide]), apart[name]) for name, (high, wide) in sides.items()]
     multiply(_Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), *matrices)
-    b.close(lane, here, apart=True, way="vector")
+    b.close(lane, here, independent=True, way="vector")
     b.close_ordered(block, blocks)
     return Block((*refs.values(), *strides.values(), *n.values()), tuple(b.levels[0]), ())

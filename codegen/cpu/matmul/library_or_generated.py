@@ -1,6 +1,7 @@
 """own_products: matrix products that a library would do become ``product``, where that is faster.
 
-Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Operands are read as they lie (``lying``).
+Requires: a lowered module for the CPU. Keeps: its meaning, not the order of additions. Operands are read in place
+where a ``strided_or_copy`` allows it.
 Where both may be faster, both are in the kernel, and it goes by the class of its extents (``product_classes``) and by what was
 chosen for that. Kernels that loops launch keep the library: most of their products are small, and all kernels of such a program
 are compiled as one module.
@@ -21,7 +22,7 @@ from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction, Module
 from pullback.ir.core.types import BOOL, COMPLEX_OF, I64, Extent, scalar
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel.kernel import Lying, is_strided
+from pullback.ir.ops.kernel.kernel import StridedOrCopy, is_strided
 from pullback.ir.ops.library.routines import gemm
 
 
@@ -43,7 +44,7 @@ def owned(kernel: Function, machine: Target, always: bool = False, ways: bool = 
 
 def of_library(kernel: Function, machine: Target) -> Function:
     """A kernel of which the library does all products that are left: operands of these are read as they lie."""
-    if not any(isinstance(i.op, Lying) for i in kernel.instructions):
+    if not any(isinstance(i.op, StridedOrCopy) for i in kernel.instructions):
         return kernel
 
     def spell(b: Builder, i: Instruction, lying: Sequence[Instruction]) -> None:
@@ -59,7 +60,7 @@ def _with_products(kernel: Function, spell: Callable[[Builder, Instruction, Sequ
     made: list[Instruction] = []
     lying: list[Instruction] = []
     for i in kernel.instructions:
-        if isinstance(i.op, Lying):
+        if isinstance(i.op, StridedOrCopy):
             lying.append(i)
         elif _is_plain(i):
             spell(Builder(i.loc, made), i, lying)
@@ -81,19 +82,19 @@ def _is_plain(i: Instruction) -> bool:
 def _extents(i: Instruction) -> tuple[Extent, Extent, Extent]:
     """The rows, terms and columns of a product."""
     left, _, out = (v.type.shape for v in i.operands)
-    return out[0], left[0 if i.params["ta"] else 1], out[1]
+    return out[0], left[0 if i.params["transpose_a"] else 1], out[1]
 
 
 def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: bool, machine: Target) -> None:
     left, right, out = i.operands
     is_complex = bool(gemm.pairs([v.type for v in i.operands]))
     dtype = COMPLEX_OF[left.type.dtype] if is_complex else left.type.dtype
-    turned_left, turned_right = i.params["ta"], i.params["tb"]
+    turned_left, turned_right = i.params["transpose_a"], i.params["transpose_b"]
     extents = _extents(i)
     rows, terms, columns = (_size(b, e) for e in extents)
     by_us = b.const(True, BOOL)
     if not always:
-        bits = b.emit(OPS["chosen"], (), {"subject": SUBJECT, "dtype": dtype, "of": extents})[0]
+        bits = b.emit(OPS["tuned"], (), {"subject": SUBJECT, "dtype": dtype, "extents": extents})[0]
         by_us = _is_ours(b, bits, (rows, terms, columns), dtype.part.bytes)
     lanes = machine.vector_bytes // dtype.part.bytes
     in_rows = is_tall(b, (rows, terms, columns), lanes) if lying and not is_complex else None
@@ -112,7 +113,7 @@ def _spell(b: Builder, i: Instruction, lying: Sequence[Instruction], always: boo
     for value, at in zip(sums, part_indices(inner, parts), strict=True):
         inner.store(value, out, row, column, *at)
     lies = tuple(k for k, ref in enumerate((left, right)) if is_strided(ref))
-    params = {"lies": lies} if lies else {}
+    params = {"in_place": lies} if lies else {}
     b.emit(OPS["product"], (rows, columns, terms), params, [*regions, inner.block([row, column, *sums], [])])
 
 

@@ -55,7 +55,7 @@ class Tile:
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
-        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+        return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
     def call(self, b: Builder, *given: Value) -> None:
         b.emit(OPS["call"], given, {"function": self.name})
@@ -75,7 +75,7 @@ class Tile:
         sizes = b.mul(count, number(b, shape.rows * shape.planes)), b.mul(count, number(b, shape.columns * shape.planes))
         scale = Scales.of_shape(self.dtype, shape).settle(b, panels, given["known"], k, sizes)
         given |= self.rows_of_sums(b, given)
-        given |= {"left": b.sub_ref(panels, number(b, 0)), "right": b.sub_ref(panels, k), "scale": scale}
+        given |= {"left": b.subview(panels, number(b, 0)), "right": b.subview(panels, k), "scale": scale}
         lanes, lane = Builder(), Value(scalar(I64), "v")
         self.body(lanes, lane, given)
         params = {"map": "vector", "multiple": shape.lanes}
@@ -85,7 +85,7 @@ class Tile:
     def rows_of_sums(self, b: Builder, given: dict[str, Value]) -> dict[str, Value]:
         """Where sums are, and where they go."""
         zero, ways = number(b, 0), (("before", "sums", "distance"), ("after", "to", "apart"))
-        return {name: b.emit(OPS["row_ref"], (given[ref], zero, given[apart]), {})[0] for name, ref, apart in ways}
+        return {name: b.emit(OPS["ref_at"], (given[ref], zero, given[apart]), {})[0] for name, ref, apart in ways}
 
     def body(self, b: Builder, lane: Value, given: dict[str, Value]) -> None:
         """What a lane does."""
@@ -94,7 +94,7 @@ class Tile:
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
-                b.prefetch(to, r, x, near=True)
+                b.prefetch(to, r, x, into_l1=True)
 
         serial(b, number(b, self.high), ask)
         passes = shape.passes(self.high)
@@ -138,7 +138,7 @@ class Tile:
                 after += [self.multiply_add(step, left, right[x], sums[at + x]) for x in range(shape.vectors)]
             sums = after
             if not rows.start:
-                step.prefetch(panel, step.add(step.add(first, number(step, NEXT * shape.columns)), lanes[0]), near=True)
+                step.prefetch(panel, step.add(step.add(first, number(step, NEXT * shape.columns)), lanes[0]), into_l1=True)
         self.ask_ahead(step, p, lanes[0], asked, given)
         return step.block([p, *before], sums)
 

@@ -159,13 +159,13 @@ class Tiles:
             def pack(b: Builder, z: Value) -> None:
                 assert packed is not None
                 right = Panels(self.regions(b, b.add(products[0], z))[1], 0, of.columns, self.wide, of.shape.lanes)
-                right.pack(b, b.sub_ref(packed, z), (p0, terms), (number(b, 0), of.columns))
+                right.pack(b, b.subview(packed, z), (p0, terms), (number(b, 0), of.columns))
 
             def tile(b: Builder, z: Value, r: Value) -> None:
                 i = b.mul(b.add(panels[0], r), number(b, self.high))
                 at = b.add(products[0], z)
                 if packed is not None:
-                    self.tile(b, b.sub_ref(packed, z), at, (i, number(b, 0)), (p0, terms), is_first)
+                    self.tile(b, b.subview(packed, z), at, (i, number(b, 0)), (p0, terms), is_first)
                     return
                 across, wide = parts(b, of.columns, self.wide), number(b, self.wide)
                 serial(b, across, lambda b, j: self.tile(b, None, at, (i, b.mul(j, wide)), (p0, terms), is_first))
@@ -223,7 +223,7 @@ class Tiles:
         when(inner, is_later, keep)
         self.lanes(b, lane, inner)
         height = b.minimum(b.select(is_first, number(b, 0), number(b, self.high)), b.sub(of.rows, i))
-        serial(b, height, lambda b, r: self.add(b, each, (b.add(i, r), j), b.sub_ref(sums, r)))
+        serial(b, height, lambda b, r: self.add(b, each, (b.add(i, r), j), b.subview(sums, r)))
 
     def across(self, b: Builder, lane: Value, first: Value) -> tuple[list[Value], ...]:
         """Of the columns that a lane has of a tile: how far they are from the first one, which they are, and whether they are

@@ -76,11 +76,11 @@ class Carried:
         self.b, (self.count, self.which) = b, batch
         self.rows, self.columns, self.terms = i.operands
         left, right, each, *ends = i.regions
-        self.along = self.of_batch(ends.pop()) if i.params.get("along") else None
+        self.along = self.of_batch(ends.pop()) if i.params.get("left_row_sums") else None
         self.left, self.right, self.each = map(self.of_batch, (left, right, each))
         self.given_right = right
         self.dtype = left.results[0].type.dtype
-        self.after = After(self.each, i.params.get("across", ()), *map(self.of_batch, ends))
+        self.after = After(self.each, i.params.get("row_combine", ()), *map(self.of_batch, ends))
         self.shape: Shape = shape_for(target, self.dtype)
         self.has_fma = target.has_fma
         self.only_stores, self.left_lies = is_stored(each), lies_alone(left) and self.along is None
@@ -362,7 +362,7 @@ class _Piece:
         def right(b: Builder, column: Value) -> Piece:
             return element_of(b, of.right, (which, None, column), 2, None)
 
-        tails = Tails(tiles.tail, b.sub_ref(tiles.tails, z), left, z, which, right, of.multiply_add)
+        tails = Tails(tiles.tail, b.subview(tiles.tails, z), left, z, which, right, of.multiply_add)
         is_last = b.ge(b.add(*self.terms), of.terms)
         tails.spell(b, self.terms, of.each, of.rows, (self.is_first, is_last))
 
@@ -383,7 +383,7 @@ class _Tile:
         if of.only_stores:
             self.put(inner, columns, inside, totals)
         else:
-            sums = None if tiles.waiting is None else b.sub_ref(tiles.waiting, slot)
+            sums = None if tiles.waiting is None else b.subview(tiles.waiting, slot)
             of.after.run(inner, self.which, self.rows, list(zip(columns, inside, strict=True)), totals, (sums, lane))
         b.emit(OPS["for"], (number(b, lanes),), self.piece.vector, [inner.block([lane], [])])
 

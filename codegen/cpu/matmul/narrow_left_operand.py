@@ -105,7 +105,7 @@ class Left:
         """Some terms of some vectors of rows of a product of the group, which are added to its sums if there are any."""
         (first, z), (p0, start, count) = product, terms
         assert self.memory is not None and self.distance is not None
-        which, memory = b.add(first, z), b.sub_ref(self.memory, z)
+        which, memory = b.add(first, z), b.subview(self.memory, z)
         zeros = [] if self.sums is None else [b.const(0.0, self.dtype)] * len(places)
         step, p, values = Builder(b.loc), Value(scalar(I64), "p"), list[Value]()
         own = step.add(start, p)
@@ -157,7 +157,7 @@ class Left:
                 for k, value in enumerate(values, first):
                     b.store(value, self.memory, number(b, k), p)
 
-            vector(b, terms[1], 1, some, few=True)
+            vector(b, terms[1], 1, some, short=True)
 
     def elements(self, b: Builder, z: Value, p: Value, first: Value) -> list[Value]:
         """A term of the rows of a tile, of a product of the group."""
@@ -167,14 +167,14 @@ class Left:
             return [b.load(memory, number(b, k), p) for k in range(self.high)]
         assert self.distance is not None
         start = b.add(b.mul(p, self.distance), b.sub(first, self.first))
-        own = b.sub_ref(memory, z)
+        own = b.subview(memory, z)
         return [b.load(own, b.add(start, number(b, k))) for k in range(self.high)]
 
     def beside(self, b: Builder, z: Value, p: Value, first: int, row: Value) -> Value:
         """A term of the row of a block that is so far behind one of its first."""
         assert self.memory is not None and self.distance is not None
         start = b.add(b.mul(p, self.distance), number(b, first))
-        found: Value = b.load(b.sub_ref(self.memory, z), b.add(start, row))
+        found: Value = b.load(b.subview(self.memory, z), b.add(start, row))
         return found
 
     def ask_next(self, b: Builder, which: Value, at: Value, row: Value) -> None:

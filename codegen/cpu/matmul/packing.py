@@ -144,7 +144,7 @@ class Panels:
             return found
 
         if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.sub_ref(panels, b.add(begin, j)), terms, start(b, j), True))
+            serial(b, number_of, lambda b, j: self.turn(b, b.subview(panels, b.add(begin, j)), terms, start(b, j), True))
             return
         full = whole(b, count, self.size)
         done = b.mul(full, number(b, self.size))
@@ -155,13 +155,13 @@ class Panels:
             few = b.minimum(number(b, SOME), b.sub(terms[1], start_p))
 
             def panel_of(b: Builder, j: Value) -> None:
-                panel, here = b.sub_ref(panels, b.add(begin, j)), start(b, j)
+                panel, here = b.subview(panels, b.add(begin, j)), start(b, j)
                 serial(b, few, lambda b, q: self.whole_part(b, panel, b.add(start_p, q), terms[0], here))
 
             serial(b, full, panel_of)
 
         serial(b, parts(b, terms[1], SOME), some)
-        last = b.sub_ref(panels, b.add(begin, full))
+        last = b.subview(panels, b.add(begin, full))
         when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
 
     def ask_for(self, b: Builder, terms: Span, first: Value) -> None:

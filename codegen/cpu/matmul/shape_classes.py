@@ -1,6 +1,6 @@
 """product_classes: the classes of shapes of plain matrix products, and who does each where that was not measured.
 
-Who does a class is a bit of a number, 1 for a product of our own: a kernel gets the number when it runs (``chosen``), so one
+Who does a class is a bit of a number, 1 for a product of our own: a kernel gets the number when it runs (``tuned``), so one
 kernel serves all shapes and all choices. Classes go by extents alone: the order of additions must not go by threads.
 """
 

@@ -102,7 +102,7 @@ class _Kind:
         return f"{self.dtype.name}_{''.join('nt'[t] for t in self.turned)}"
 
     def define(self, name: str, functions: Functions, body: Region) -> None:
-        functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (body,))
+        functions[name] = Instruction(OPS["function"], (), (), {"function": name}, (body,))
 
     def refs(self) -> dict[str, Value]:
         return {name: Value(RefType(self.dtype, (FAR,)), name) for name in REFS}
@@ -271,7 +271,7 @@ class _Within(Tiles):
 
     def regions(self, b: Builder, z: Value) -> tuple[Region, ...]:
         at = {name: b.mul(z, self.next[name]) for name in REFS}
-        rows = [b.emit(OPS["row_ref"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
+        rows = [b.emit(OPS["ref_at"], (self.refs[name], at[name], self.apart[name]), {})[0] for name in REFS]
         self.left, _, self.out = rows
         left, right, out = (RowsAt(ref, self.apart[name], True) for ref, name in zip(rows, REFS, strict=True))
         return loading(left, self.kind.turned[0]), loading(right, self.kind.turned[1]), _store(out)
@@ -279,11 +279,11 @@ class _Within(Tiles):
     def left_of(self, b: Builder, region: Region, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
         if self.kind.turned[0]:
             return super().left_of(b, region, rows)
-        each = [b.emit(OPS["row_ref"], (self.left, row, number(b, 0)), {})[0] for row in rows]
+        each = [b.emit(OPS["ref_at"], (self.left, row, number(b, 0)), {})[0] for row in rows]
         return lambda step, r, at: step.load(each[r], at)
 
     def out_of(self, b: Builder, each: Region, row: Value, first: Value) -> Callable[[Builder, Value, Value], Place]:
-        begin = b.emit(OPS["row_ref"], (self.out, row, first), {})[0]
+        begin = b.emit(OPS["ref_at"], (self.out, row, first), {})[0]
         return lambda b, lane, column: (begin, (lane,))
 
 

@@ -65,7 +65,7 @@ def lies(region: Block, in_rows: bool = False) -> Lies | None:
 
 def operands_of(i: Instruction) -> tuple[Lies | None, Lies | None]:
     """Where those of a product lie."""
-    in_rows = i.params.get("lies", ())
+    in_rows = i.params.get("in_place", ())
     left, right = (lies(region, k in in_rows) for k, region in enumerate(i.regions[:2]))
     return left, right
 
@@ -83,7 +83,7 @@ def pack(b: Builder, by: Value, panels: Value, known: Value, of: Lies, *numbers:
     ``LEFT`` or ``RIGHT`` say."""
     zero, rows = number(b, 0), of.rows
     at = rows.pairs(b) if isinstance(rows, PairRows) else (rows.begin(b, zero, zero), rows.apart(b))
-    b.emit(OPS["call_at"], (by, panels, known, *at, *numbers), {})
+    b.emit(OPS["call_indirect"], (by, panels, known, *at, *numbers), {})
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Pack:
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
-        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+        return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
     def function(self) -> Block:
         shape, lead = self.shape, () if self.is_left else (FAR,)
@@ -133,7 +133,7 @@ class Pack:
 
         def forget(b: Builder, x: Value) -> None:
             at = b.add(k, x)
-            scales.forget(b, b.sub_ref(panels, at), b.sub_ref(given["known"], at), size)
+            scales.forget(b, b.subview(panels, at), b.subview(given["known"], at), size)
 
         serial(b, given["number"], forget)
 

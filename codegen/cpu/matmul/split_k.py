@@ -69,12 +69,12 @@ class Tall:
 
         def chunk(b: Builder, q: Value) -> None:
             first = b.mul(q, length)
-            self.part(b, memory[:2], (first, b.minimum(length, b.sub(self.terms, first))), b.sub_ref(sums, q))
+            self.part(b, memory[:2], (first, b.minimum(length, b.sub(self.terms, first))), b.subview(sums, q))
 
         chunks = b.select(b.gt(count, number(b, 1)), b.maximum(count, number(b, FEW)), count)
         loop(b, chunks, lambda b, q: when(b, b.lt(q, count), lambda b: chunk(b, q)), map="core")
         name = f"add_parts_{self.dtype.name}_{self.tiles.wide}"
-        self.functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (_adding(self.dtype, sums.type),))
+        self.functions[name] = Instruction(OPS["function"], (), (), {"function": name}, (_adding(self.dtype, sums.type),))
         out = self.access.begins(b)[2], self.access.out.apart(b)
         b.emit(OPS["call"], (sums, count, *out, self.rows, self.columns), {"function": name})
 
@@ -93,7 +93,7 @@ class Tall:
             begins = [
                 left.begin(b, *((first, zero) if turned_left else (zero, first))),
                 right.begin(b, *((j, first) if turned_right else (first, j))),
-                b.emit(OPS["row_ref"], (sums, zero, j), {})[0],
+                b.emit(OPS["ref_at"], (sums, zero, j), {})[0],
             ]
             extents = self.rows, b.minimum(wide, b.sub(self.columns, j)), count
             panels = zero, parts(b, self.rows, tiles.high)

@@ -31,8 +31,8 @@ class Lying:
 
     def begin(self, b: Builder, row: Value, column: Value) -> Value:
         """That memory; the row and the column are the first ones."""
-        rows = b.emit(OPS["as_rows"], (self.ref,), {"turned": False})[0]
-        return b.emit(OPS["row_ref"], (rows, row, column), {})[0]
+        rows = b.emit(OPS["row_view"], (self.ref,), {"transposed": False})[0]
+        return b.emit(OPS["ref_at"], (rows, row, column), {})[0]
 
     def apart(self, b: Builder) -> Value:
         """How many elements are from one row to the next, or from one column."""
@@ -67,7 +67,7 @@ def spell_copy(b: Builder, i: Instruction, functions: dict[str, Instruction]) ->
     load, store, columns = found
     source, target, (count,) = load.operands[0], store.operands[1], i.operands
     name = f"copy_{source.type.dtype.name}"
-    functions[name] = Instruction(OPS["shared"], (), (), {"function": name}, (_function(source.type.dtype),))
+    functions[name] = Instruction(OPS["function"], (), (), {"function": name}, (_function(source.type.dtype),))
     zero, one = number(b, 0), number(b, 1)
     most = b.mul(b.emit(OPS["threads"], (), {})[0], number(b, MOST_CHUNKS))
     is_long = b.ge(b.mul(count, columns), number(b, WORTH))
@@ -78,7 +78,7 @@ def spell_copy(b: Builder, i: Instruction, functions: dict[str, Instruction]) ->
 
     def chunk(b: Builder, c: Value) -> None:
         first = b.mul(c, size)
-        to = b.emit(OPS["row_ref"], (target, zero, zero), {})[0]
+        to = b.emit(OPS["ref_at"], (target, zero, zero), {})[0]
         given = source, to, columns, first, b.minimum(size, b.sub(count, first))
         b.emit(OPS["call"], given, {"function": name})
 
@@ -92,7 +92,7 @@ def _function(dtype: DType) -> Block:
     source, to = Value(RefType(dtype, (FAR, FAR), "strided"), "from"), Value(RefType(dtype, (FAR,)), "to")
     columns, first, count = (Value(scalar(I64), name) for name in ("columns", "first", "count"))
     b, outer, inner = Builder(), Builder(), Builder()
-    target = b.emit(OPS["row_ref"], (to, number(b, 0), columns), {})[0]
+    target = b.emit(OPS["ref_at"], (to, number(b, 0), columns), {})[0]
     row, column = Value(scalar(I64), "i"), Value(scalar(I64), "j")
     at = outer.add(first, row)
     inner.store(inner.load(source, at, column), target, at, column)
@@ -109,8 +109,8 @@ registers, by which bits go by letters."""
 def spell_lying(
     b: Builder, i: Instruction, by_us: Value | None, extents: Sequence[Value], machine: Target, in_rows: Value | None = None
 ) -> None:
-    """Append what a ``lying`` stands for. ``by_us``: whether the product of such rows, terms and columns is not a library's; None
-    if it is a library's. ``in_rows``: whether columns do not serve."""
+    """Append the lowered form of a ``strided_or_copy``. ``by_us``: whether the product of such rows, terms and columns is not
+    a library's; None if it is a library's. ``in_rows``: whether columns do not serve."""
     ref, copy = i.operands
     counts = [b.emit(OPS["extent"], (), {"size": e})[0] for e in ref.type.shape]
     rows, columns = (b.emit(OPS["stride"], (ref,), {"axis": axis})[0] for axis in (0, 1))
@@ -130,4 +130,4 @@ def spell_lying(
     inner.store(inner.load(ref, row, column), copy, row, column)
     outer.emit(OPS["for"], (counts[1],), {}, [inner.block([column], [])])
     b.emit(OPS["for"], (b.select(fits, b.const(0, I64), counts[0]),), {}, [outer.block([row], [])])
-    b.append(Instruction(OPS["either"], (fits, ref, copy), i.results, {}, (), i.loc))
+    b.append(Instruction(OPS["select_ref"], (fits, ref, copy), i.results, {}, (), i.loc))

@@ -107,14 +107,14 @@ class Scales:
                 k = b.mul(two, b.bitand(q, one))
                 wanted = b.bitor(b.eq(what, zero), b.ne(slow(b), zero))
                 asked = b.bitand(wanted, b.eq(b.load(known, k, what), number(b, UNKNOWN)))
-                when(b, asked, lambda b: self.look(b, b.sub_ref(panels, k), b.sub_ref(known, k), self.count(b, k, counts), what))
+                when(b, asked, lambda b: self.look(b, b.subview(panels, k), b.subview(known, k), self.count(b, k, counts), what))
 
             serial(b, number(b, 4), look)
             fits = self.fits(b, known, two)
 
             def bring(b: Builder, q: Value) -> None:
                 k = b.mul(two, q)
-                self.bring(b, b.sub_ref(panels, k), b.sub_ref(known, k), self.count(b, k, counts), fits)
+                self.bring(b, b.subview(panels, k), b.subview(known, k), self.count(b, k, counts), fits)
 
             serial(b, b.select(b.ne(slow(b), zero), number(b, 2), zero), bring)
 

@@ -18,7 +18,7 @@ from pullback.ir.core.types import I64, ArrayType, RefType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import AddTo, Extent, For, Load, Prefetch, Store
+from pullback.ir.ops.kernel.kernel import AtomicAdd, Extent, For, Load, Prefetch, Store
 from pullback.ir.ops.program import Alloc, Copy, Free, Launch, Row, launch
 from pullback.ir.ops.program import loop as repeat
 from pullback.ir.shapes.extents import rename
@@ -112,7 +112,7 @@ def nest_of(kernel: Function) -> Nest:
     found, block = Nest(), kernel.body
     while any(i.regions for i in block.instructions):
         (*before, loop) = block.instructions
-        is_plain = isinstance(loop.op, For) and len(loop.operands) == 1 and set(loop.params) <= {"apart", "few"}
+        is_plain = isinstance(loop.op, For) and len(loop.operands) == 1 and set(loop.params) <= {"independent", "short"}
         if not is_plain or not all(isinstance(i.op, PURE) and not i.regions for i in before):
             raise Refused
         found.loops.append(loop)
@@ -120,7 +120,7 @@ def nest_of(kernel: Function) -> Nest:
         block = loop.regions[0]
     if not all(isinstance(i.op, (*PURE, Store, Prefetch)) for i in block.instructions):
         raise Refused
-    if any(isinstance(i.op, AddTo) or getattr(i.op, "masked", False) for i in walk(kernel.body)):
+    if any(isinstance(i.op, AtomicAdd) or getattr(i.op, "masked", False) for i in walk(kernel.body)):
         raise Refused
     found.body = block.instructions
     return found

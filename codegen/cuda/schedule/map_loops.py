@@ -168,7 +168,7 @@ def _in_block_loop(loops: Loops, i: Instruction) -> Instruction:
     if isinstance(i.op, If):
         return _all_serial(i)
     count = loops.defined.get(i.operands[0])
-    few = i.params.get("few") or (count is not None and isinstance(count.op, Constant) and count.params["value"] <= FEW)
+    few = i.params.get("short") or (count is not None and isinstance(count.op, Constant) and count.params["value"] <= FEW)
     fates = loops.fates([i]) if is_independent(i) and not few and not calls_library(i) else None
     fails = any(isinstance(k.op, Fail) for k in walk(i.regions[0]))
     if fates is not None and set(fates.values()) <= {OWN} and not fails:

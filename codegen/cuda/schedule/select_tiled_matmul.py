@@ -20,7 +20,7 @@ from pullback.ir.core.types import I64, RefType, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import Extent, For, Load, Store, Sub, extent, load, store
+from pullback.ir.ops.kernel.kernel import Extent, For, Load, Store, Subview, extent, load, store
 from pullback.ir.ops.kernel.matmul import Product, product
 from pullback.ir.ops.library.routines import gemm
 
@@ -49,7 +49,7 @@ def plain_routine(i: Instruction) -> Instruction | None:
             return None
         refs.append(read.operands[0])
         flags.append(read.operands[1:] != region.parameters)
-    params = {**i.params, "ta": flags[0], "tb": flags[1]}
+    params = {**i.params, "transpose_a": flags[0], "transpose_b": flags[1]}
     return Instruction(gemm, (*refs, write.operands[1]), (), params, (), i.loc)
 
 
@@ -115,7 +115,7 @@ def _is_batch(loops: Loops, nest: list[Instruction]) -> bool:
         return False
     for loop, inner in zip(around, nest[1:]):
         others = [i for i in loop.regions[0].instructions if i is not inner]
-        plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load | Sub) for i in others)
+        plain = all(isinstance(i.op, Elementwise | Constant | Extent | Load | Subview) for i in others)
         if not is_independent(loop) or "combine" in loop.params or not plain:
             return False
     fates = loops.fates(around) if around else {}
@@ -140,7 +140,7 @@ def _as_product(b: Builder, i: Instruction) -> None:
     """``c = a @ b``, either transposed."""
     left, right, out = i.operands
     assert isinstance(left.type, RefType) and isinstance(out.type, RefType)
-    ta, tb = bool(i.params["ta"]), bool(i.params["tb"])
+    ta, tb = bool(i.params["transpose_a"]), bool(i.params["transpose_b"])
     shape = (*out.type.shape, left.type.shape[0 if ta else 1])
     sizes = [b.emit(extent, (), {"size": e})[0] for e in shape]
     regions = []

@@ -17,7 +17,7 @@ from pullback.codegen.cuda.source.split_launches import Stage
 from pullback.codegen.cuda.source.statements import Writer
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, RefType
-from pullback.ir.ops.library.sort import order_rows
+from pullback.ir.ops.library.sort import argsort_rows
 
 DIGIT_BITS, DIGITS = 8, 256
 LEAST = 8192
@@ -68,7 +68,7 @@ class SortText:
         """Where a turn reads elements, and how it finds their keys, as arguments."""
         x, out, spare = (w.places[v] for v in i.operands[:3])
         given = "" if stage.turn == 0 else w.pointer(spare if stage.turn % 2 else out)
-        if i.op is order_rows:
+        if i.op is argsort_rows:
             return f"{given or '(const long long*)0'}, pb_of_place<{stored_name(x.type.dtype)}>{{{w.pointer(x)}}}"
         return f"{given or w.pointer(x)}, pb_of_value<{stored_name(x.type.dtype)}>{{}}"
 

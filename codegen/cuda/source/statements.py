@@ -22,7 +22,7 @@ from pullback.ir.core.types import I64, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import AddTo, Extent, Fail, For, If, Load, Prefetch, Store, Sub
+from pullback.ir.ops.kernel.kernel import AtomicAdd, Extent, Fail, For, If, Load, Prefetch, Store, Subview
 from pullback.ir.ops.library.routines import Library
 
 SMALL = 1 << 20
@@ -56,7 +56,7 @@ class Writer(FunctionText):
                 text = loaded(text, i.result.type.dtype)
                 zero = literal(0, i.result.type.dtype)
                 self.let(i.result, f"{self.value(i.operands[1])} ? {text} : {zero}" if masked else text)
-            case AddTo():
+            case AtomicAdd():
                 t = "unsigned long long" if i.operands[0].type.dtype.bits == 64 else type_name(i.operands[0].type.dtype)
                 target = self.at(self.places[i.operands[1]], i.operands[2:])
                 self.line(f"atomicAdd(({t}*)&{target}, ({t}){self.value(i.operands[0])});")
@@ -64,7 +64,7 @@ class Writer(FunctionText):
                 self.store(i, masked)
             case Prefetch():
                 pass  # other threads run while one waits
-            case Sub():
+            case Subview():
                 self.sub(i)
             case For():
                 self.loop(i)

@@ -20,7 +20,7 @@ from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import AddTo, Extent, Load, Prefetch, Store
+from pullback.ir.ops.kernel.kernel import AtomicAdd, Extent, Load, Prefetch, Store
 
 BYTES, MOST = 16, 8
 """The bytes of a pack, and its most elements."""
@@ -37,7 +37,7 @@ def find(w: FunctionText, region: Block) -> Packs | None:
     if any(i.regions for i in region.instructions):
         return None
     counter, made = region.parameters[0], {v: i for i in region.instructions for v in i.results}
-    written = {i.operands[1] for i in region.instructions if isinstance(i.op, Store | AddTo)}
+    written = {i.operands[1] for i in region.instructions if isinstance(i.op, Store | AtomicAdd)}
     varies = {counter}
     for i in region.instructions:
         reads_written = isinstance(i.op, Load) and i.operands[0] in written
@@ -49,7 +49,7 @@ def find(w: FunctionText, region: Block) -> Packs | None:
 
     accesses: dict[Value, list[Instruction]] = {}
     for i in region.instructions:
-        if isinstance(i.op, Load | Store | AddTo):
+        if isinstance(i.op, Load | Store | AtomicAdd):
             accesses.setdefault(i.operands[0 if isinstance(i.op, Load) else 1], []).append(i)
     found = [i for ref, those in accesses.items() if _lies(w, ref) and _in_turn(those) for i in those if is_along(_index(i))]
     loads = tuple(i for i in region.instructions if i in found and isinstance(i.op, Load))
@@ -90,7 +90,7 @@ def _lies(w: FunctionText, ref: Value) -> bool:
 
 def _in_turn(accesses: Sequence[Instruction]) -> bool:
     """Whether the loads may be made before everything else, and the stores after it."""
-    if any(isinstance(i.op, AddTo) or (isinstance(i.op, Load | Store) and i.op.masked) for i in accesses):
+    if any(isinstance(i.op, AtomicAdd) or (isinstance(i.op, Load | Store) and i.op.masked) for i in accesses):
         return False
     stores = [k for k, i in enumerate(accesses) if isinstance(i.op, Store)]
     if not stores or len(stores) == len(accesses):

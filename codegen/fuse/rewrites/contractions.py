@@ -119,7 +119,7 @@ def _exchanged(params: dict[str, Any]) -> dict[str, Any]:
 def _conjugated(b: Builder, x: Value) -> Value:
     """A complex array conjugated, in memory."""
     parts = b.view_as_real(x)
-    found: Value = b.view_as_complex(b.interleave(b.component(parts, at=0), b.neg(b.component(parts, at=1))))
+    found: Value = b.view_as_complex(b.interleave(b.component(parts, index=0), b.neg(b.component(parts, index=1))))
     return found
 
 

@@ -86,7 +86,7 @@ class _Batched(ProductKernel):
             count = b.select(is_small, zero, count)
         z = b.open("z")
         self.one(z)
-        b.close(z, count, apart=True)
+        b.close(z, count, independent=True)
         for i in self.sums:
             self.collect(i)
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))
@@ -145,10 +145,10 @@ class _Batched(ProductKernel):
             ),
         ]
         if self.sums:
-            params["across"] = tuple(map(self.combiner, self.sums))
+            params["row_combine"] = tuple(map(self.combiner, self.sums))
             regions.append(self.rows_region(z))
         if self.along:
-            params["along"] = True
+            params["left_row_sums"] = True
             regions.append(self.along_region(z))
         b.place = self.product.loc
         b.put(len(b.levels) - 1, OPS["product"], counts, params, regions)

@@ -103,7 +103,7 @@ class ProductKernel(Elements):
 
     def at(self, part: Value, batch: Sequence[Value]) -> Value:
         for position in batch:
-            part = self.b.here("sub_ref", part, position)
+            part = self.b.here("subview", part, position)
         return part
 
     def region_of(self, names: Mapping[str, str], body: Callable[..., list[Value]], total: DType | None = None) -> Block:

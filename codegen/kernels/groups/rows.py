@@ -240,9 +240,9 @@ class GroupKernel(Elements):
         before = self.bring_near(first, count)
         row = b.open("i")
         inside((b.add(first, row),), 1)
-        b.close(row, count, about=BLOCK)
+        b.close(row, count, trip_count=BLOCK)
         self.refs = before
-        b.close(block, b.idiv(b.sub(b.add(rows, size), b.const(1, I64)), size), apart=True)
+        b.close(block, b.idiv(b.sub(b.add(rows, size), b.const(1, I64)), size), independent=True)
         return {}
 
     def end(self, i: Instruction, values: list[Value], prefix: tuple[Value, ...]) -> None:

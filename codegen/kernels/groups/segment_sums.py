@@ -51,7 +51,7 @@ class _RowSums(GroupKernel):
         if len(places) == 1:
             self.memo[self.indices[0], index, None] = row
         found = self.leave(step, count, self.elements(index, places), ordered=True)
-        return self.drafted(self.leave(row, lists.rows, found, apart=True))
+        return self.drafted(self.leave(row, lists.rows, found, independent=True))
 
     def looked_up(self, k: Value) -> Value:
         """The row that a look-up leads to."""
@@ -103,12 +103,12 @@ class _RowSums(GroupKernel):
             self.write(self.b.add(self.read(out, row), element), out, row)
         return found
 
-    def leave(self, index: Value, count: Value, found: Found, ordered: bool = False, apart: bool = False) -> Found:
+    def leave(self, index: Value, count: Value, found: Found, ordered: bool = False, independent: bool = False) -> Found:
         """Close a loop that combines what reductions found in it."""
         initial = [v for i in found for v in self.identity(i)]
         yields = [v for values in found.values() for v in values]
         combine = [self.combiner(i) for i in found]
-        values = list(self.b.close(index, count, initial, yields, combine or None, ordered=ordered, apart=apart))
+        values = list(self.b.close(index, count, initial, yields, combine or None, ordered=ordered, independent=independent))
         return {i: [values.pop(0) for _ in self.identity(i)] for i in found}
 
 

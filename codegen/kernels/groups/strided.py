@@ -88,7 +88,7 @@ class _Strided(GroupKernel):
         """All elements in one line, or column by column, if that holds."""
         b, none = self.b, self.b.const(0, I64)
         before, is_line = self.refs, self.is_anywhere()
-        op, params, self.way = ("as_line", {}, IN_LINE) if is_line else ("as_rows", {"turned": True}, TURNED)
+        op, params, self.way = ("flat_view", {}, IN_LINE) if is_line else ("row_view", {"transposed": True}, TURNED)
         self.refs = before | {v: b.emit(OPS[op], (before[v],), params)[0] for v in self.brought}
         if is_line:
             place = b.open("i")
@@ -134,8 +134,8 @@ class _Strided(GroupKernel):
         found = self.over_elements((b.add(first, row), b.add(left, column)), 2)
         self.refs = before
         found = self.left(column, long, found)
-        found = self.left(row, count, found, about=BLOCK)
-        return self.left(tile, b.mul(some, b.mul(above, beside)), found, sofar, apart=True)
+        found = self.left(row, count, found, trip_count=BLOCK)
+        return self.left(tile, b.mul(some, b.mul(above, beside)), found, sofar, independent=True)
 
     def companions(self) -> list[Value]:
         """The other matrices that are read or written in rows; the next tile's elements are asked for."""
@@ -144,13 +144,13 @@ class _Strided(GroupKernel):
         return list(dict.fromkeys([*read, *written]))
 
     def left(
-        self, index: Value, count: Value, found: Found, sofar: Found | None = None, about: int = 0, apart: bool = False
+        self, index: Value, count: Value, found: Found, sofar: Found | None = None, trip_count: int = 0, independent: bool = False
     ) -> Found:
         """Leave a loop that combines what reductions found in it."""
         initial = [v for i in found for v in (sofar[i] if sofar else self.identity(i))]
         yields = [v for values in found.values() for v in values]
         combine = [self.combiner(i) for i in found]
-        results = self.b.close(index, count, initial, yields, combine or None, about=about, apart=apart)
+        results = self.b.close(index, count, initial, yields, combine or None, trip_count=trip_count, independent=independent)
         return {i: [v] for i, v in zip(found, results, strict=True)}
 
 

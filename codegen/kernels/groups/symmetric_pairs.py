@@ -228,7 +228,7 @@ class _Triangle(Elements):
             combine = [self.combiner(i) for i in carried]
             doubled = [is_beyond and i in self.of_all and self.is_doubled(i, here[i], there.get(i)) for i in carried]
             start_at = [self.identity(i)[0] if twice else v for i, v, twice in zip(carried, found, doubled, strict=True)]
-            sums = b.close(t, b.sub(stop, start), start_at, yields, combine, few=not is_beyond)
+            sums = b.close(t, b.sub(stop, start), start_at, yields, combine, short=not is_beyond)
             found = [
                 self.both(i, before, self.both(i, v, v)) if twice else v
                 for i, before, v, twice in zip(carried, found, sums, doubled, strict=True)

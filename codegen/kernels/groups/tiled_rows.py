@@ -213,7 +213,7 @@ class _Tiles(Elements):
         chunks = b.extent_of(quotient(self.height, CHUNK))
         for i in self.columns:
             self.partial[i] = self.memory(i.operands[0], (quotient(self.height, CHUNK), *self.widths), "partial")
-        totals = self.loop(chunks, "c", self.chunk, apart=True)
+        totals = self.loop(chunks, "c", self.chunk, independent=True)
         for i in self.columns:
             self.combine(i, chunks)
         self.finish({i: [v] for i, v in totals.items()})
@@ -221,7 +221,7 @@ class _Tiles(Elements):
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch), failures=failures)
 
     def loop(
-        self, count: Value, hint: str, body: Callable[[Value], Totals], ordered: bool = False, apart: bool = False
+        self, count: Value, hint: str, body: Callable[[Value], Totals], ordered: bool = False, independent: bool = False
     ) -> Totals:
         """A loop whose iterations give terms of totals."""
         index = self.b.open(hint)
@@ -231,7 +231,8 @@ class _Tiles(Elements):
             return {}
         initial = [self.identity(i)[0] for i in found]
         combine = [self.combiner(i) for i in found]
-        return dict(zip(found, self.b.close(index, count, initial, list(found.values()), combine or None, apart=apart)))
+        totals = self.b.close(index, count, initial, list(found.values()), combine or None, independent=independent)
+        return dict(zip(found, totals))
 
     def joined(self, i: Instruction, values: Sequence[Value]) -> Value:
         """Values combined in pairs."""
@@ -453,7 +454,7 @@ class _Tiles(Elements):
             after = b.add(first, b.const(1, I64))
             return self.loop(count, "c", lambda c: add(Out(ref), (first,), b.add(after, c)), ordered=True)
 
-        self.loop(blocks, "k", block, apart=True)
+        self.loop(blocks, "k", block, independent=True)
         self.along(lambda j: self.put(self.identity(i)[0], out.ref, *out.at(j)))
         self.loop(blocks, "k", lambda k: add(out, (), b.mul(k, size)), ordered=True)
 

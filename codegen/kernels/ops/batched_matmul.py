@@ -46,8 +46,8 @@ def side_by_side(
     lane = b.open("l")
     at = b.here("add", first, lane)
     multiply(Lane(b, lambda columns: Own(b, room, columns, lane, LANES), True), *matrices(at, lane))
-    b.close(lane, here, apart=True, way="vector")
-    b.close(block, blocks, apart=True)
+    b.close(lane, here, independent=True, way="vector")
+    b.close(block, blocks, independent=True)
 
 
 class Batch:
@@ -77,7 +77,7 @@ class Batch:
         names = ({"m": "i", "k": "p"}, {"k": "p", "n": "j"}, {"m": "i", "n": "j"})
         regions = [self.region(named, position, z) for position, named in enumerate(names)]
         b.put(len(b.levels) - 1, OPS["product"], counts, dict(self.params), regions)
-        b.close(z, count, apart=True)
+        b.close(z, count, independent=True)
 
     def region(self, names: Mapping[str, str], position: int, z: Value) -> Block:
         """The region of an operand, or of the results."""

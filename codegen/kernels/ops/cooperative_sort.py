@@ -1,7 +1,7 @@
 """Kernels of sorts and scatters for many threads, which sort together.
 
 A scatter orders its values by the places that they go to, stably, and then each place takes its own: so which thread comes first
-changes nothing, and the last of several that are written stays. Integers are added where they go by whoever comes (``add_to``):
+changes nothing, and the last of several that are written stays. Integers are added where they go by any thread (``atomic_add``):
 their sums do not depend on the order.
 """
 
@@ -43,7 +43,7 @@ def _sort(i: Instruction) -> Draft:
     spare = RefType(result.dtype, result.shape)
     given = [Value(RefType(t.dtype, b.shape(t.shape)), name) for t, name in ((x, "x"), (result, "out"), (spare, "spare"))]
     assert isinstance(i.op, Sort)
-    b.here("order_rows" if i.op.gives_places else "sort_rows", *given)
+    b.here("argsort_rows" if i.op.gives_places else "sort_rows", *given)
     return Draft(kernel=b.kernel(given), sizes=b.sizes(), scratch=(spare,))
 
 
@@ -91,7 +91,7 @@ class OrderedLists(Lists):
         k = b.open("k")
         b.here("store", self.place(k), self.keys, k)
         b.close(k, self.given)
-        b.here("order_rows", self.keys, self.order, self.spare, self.rows)
+        b.here("argsort_rows", self.keys, self.order, self.spare, self.rows)
         row = b.open("r")
         b.here("store", self.end(row), self.ends, row)
         b.close(row, self.rows)
@@ -167,7 +167,7 @@ class _Scatter:
             b.here("store_if", value, self.out, is_met, *target)
         for at, a in zip(reversed(inner), reversed(self.rest), strict=True):
             b.close(at, b.extent_of(self.shape[a]))
-        b.close(row, lists.rows, apart=True)
+        b.close(row, lists.rows, independent=True)
         return self.parameters
 
     def over(self, axes: Iterable[int], body: Callable[[list[Value]], object]) -> None:
@@ -186,7 +186,7 @@ class _Scatter:
 
         def add(inner: list[Value]) -> None:
             places = {**dict(zip(self.axes, found, strict=True)), **dict(zip(self.rest, inner, strict=True))}
-            b.here("add_to", b.load(self.values, k, *inner), self.out, *(places[a] for a in range(len(self.shape))))
+            b.here("atomic_add", b.load(self.values, k, *inner), self.out, *(places[a] for a in range(len(self.shape))))
 
         self.over(self.rest, add)
         b.close(k, self.given)
@@ -197,7 +197,7 @@ class _Scatter:
         b, dtype = self.b, self.values.type.dtype
         k = b.open("k")
         value = b.here("load", self.values, b.here("load", lists.order, b.add(first, k)), *inner)
-        (total,) = b.close(k, count, (b.const(0, dtype),), (value,), ("add",), few=bool(inner))
+        (total,) = b.close(k, count, (b.const(0, dtype),), (value,), ("add",), short=bool(inner))
         if from_zero:
             b.here("store", total, self.out, *target)
             return

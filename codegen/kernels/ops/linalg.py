@@ -72,7 +72,7 @@ def _work_arrays(kernel: Function) -> set[int]:
 def product_kernel(i: Instruction, target: str, layouts: Sequence[str] = ()) -> Draft:
     """The kernel of a canonical contraction, likewise. ``layouts`` of its operands; strided ones are matrices."""
     (left, right), out = split(i.params["spec"])
-    params = {"ta": left[-1] == out[-2], "tb": right[-1] != out[-1], **others(i.params)}
+    params = {"transpose_a": left[-1] == out[-2], "transpose_b": right[-1] != out[-1], **others(i.params)}
     work = _Batch(replace(i, params=params), len(out) - 2, ())
     if "strided" in layouts:
         return lying_product(i, layouts, params)
@@ -110,7 +110,7 @@ class _Batch:
         at = b.open("z")
         given = [*self.refs, *self.shared]
         each = {*range(len(self.refs)), *(len(self.refs) + k for k in self.own)}
-        body(*(b.here("sub_ref", ref, at) if k in each else ref for k, ref in enumerate(given)))
+        body(*(b.here("subview", ref, at) if k in each else ref for k, ref in enumerate(given)))
         b.close(at, count)
         return self.draft()
 
@@ -142,5 +142,5 @@ class _Batch:
             return Own(b, room, columns, lane, LANES)
 
         small(Lane(b, own, True), self.params, *(Matrix(b, ref, at) for ref in self.refs))
-        b.close(lane, here, apart=True, way="vector")
-        b.close(block, blocks, apart=True)
+        b.close(lane, here, independent=True, way="vector")
+        b.close(block, blocks, independent=True)

@@ -23,7 +23,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place, Scatter, ScatterSum
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.scan import Accumulate, Recur
+from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
 from pullback.ir.ops.library.family import Linalg
 from pullback.ir.ops.library.fourier import Fourier
 from pullback.ir.ops.library.sort import Sort, Unsort
@@ -55,9 +55,9 @@ def op_kernel(instruction: Instruction, target: str = "cpu", layouts: Sequence[s
             return _update(instruction, _place)
         case Accumulate():
             return _accumulation(instruction)
-        case Recur() if instruction.result.type.dtype.is_complex:
+        case LinearRecurrence() if instruction.result.type.dtype.is_complex:
             return _complex_recurrence(instruction)
-        case Recur():
+        case LinearRecurrence():
             return _recurrence(instruction)
         case Reduce():
             return _complex_product(instruction)
@@ -98,8 +98,8 @@ def _transform(i: Instruction) -> Draft:
     def body(index: tuple[Value, ...]) -> None:
         refs = given
         for position in index:
-            refs = [b.here("sub_ref", ref, position) for ref in refs]
-        b.here("fourier_lines", *refs, routine=op.routine(i.params), axis=axis if is_last else 0)
+            refs = [b.here("subview", ref, position) for ref in refs]
+        b.here("fft_1d", *refs, routine=op.routine(i.params), axis=axis if is_last else 0)
 
     _loops(b, () if is_last else shape[:axis], body)
     return Draft(kernel=b.kernel(given), sizes=b.sizes())

@@ -2,7 +2,8 @@
 
 A row is sorted by NumPy's own routine, which for numbers is several times quicker at sorting than at finding a permutation. So
 ``argsort`` sorts integers: an element's rank among all values of its dtype in the high bits, its place in the low ones, which
-also makes it stable. Where a rank has more bits than are left, ``settle_row`` looks at the rest of those that are equal in front.
+also makes it stable. Where a rank has more bits than are left, ``resolve_ties`` compares the rest of those with equal high
+bits.
 
 Threads share many rows; a long row of few is sorted by all of them (``Parting``). Both give the same bits: of what compares equal
 only zeros and NaNs differ in theirs, and long rows have these in one order (``_Elements.unite``).
@@ -58,7 +59,7 @@ def unsort_kernel(i: Instruction) -> Draft:
     index = [b.open("ijklmnop"[min(k, 7)]) for k in range(len(counts))]
     b.here("store", b.load(values, *index), out, *index[:-1], b.load(places, *index))
     for at, count in zip(reversed(index), reversed(counts), strict=True):
-        b.close(at, count, apart=True)
+        b.close(at, count, independent=True)
     return Draft(kernel=b.kernel(given), sizes=b.sizes())
 
 
@@ -133,7 +134,7 @@ class _Sort:
         index = []
         for k in range(len(counts)):
             index.append(b.open("ijklmnop"[min(k, 7)]))
-            self.x, self.out = (b.here("sub_ref", ref, index[-1]) for ref in (self.x, self.out))
+            self.x, self.out = (b.here("subview", ref, index[-1]) for ref in (self.x, self.out))
         body()
         for at, count in zip(reversed(index), reversed(counts), strict=True):
             b.close(at, count, way=way)
@@ -194,7 +195,7 @@ class _Elements(_Sort):
         below = b.bitcast(b.neg(zero), dtype=whole)
         i = b.open("i")
         bits = b.bitcast(b.here("load", self.x, i), dtype=whole)
-        (number,) = b.close(i, self.length, (b.const(0, I64),), (b.cast(b.eq(bits, below), dtype=I64),), ("add",), few=True)
+        (number,) = b.close(i, self.length, (b.const(0, I64),), (b.cast(b.eq(bits, below), dtype=I64),), ("add",), short=True)
         i = b.open("i")
         b.here("store", b.select(b.lt(i, number), b.neg(zero), zero), self.out, b.add(first, i))
         b.close_ordered(i, count)
@@ -256,7 +257,7 @@ class _Places(_Sort):
         b, one = self.b, self.b.const(1, I64)
         b.here("sort_row", self.out, first, count)
         if self.is_wide:
-            b.here("settle_row", self.x, self.out, first, count, self.shift)
+            b.here("resolve_ties", self.x, self.out, first, count, self.shift)
         i = b.open("i")
         at = b.add(first, i)
         b.here("store", b.bitand(b.here("load", self.out, at), b.sub(b.raw_shl(one, self.shift), one)), self.out, at)
@@ -327,7 +328,7 @@ class Parting:
         i = b.open("i")
         at = b.add(first, i)
         b.here("store", self.part(self.row.element(at), splitters), self.parts, at)
-        b.close(i, count, few=True)
+        b.close(i, count, short=True)
         k = b.open("p")
         b.here("store", b.const(0, I64), self.ends, self.end(chunk, k))
         b.close(k, b.const(PARTS, I64))

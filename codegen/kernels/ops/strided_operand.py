@@ -29,6 +29,6 @@ def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, A
     *operands, out = refs
     strided = {ref: t for ref, t in zip(operands, types, strict=False) if is_strided(ref)}
     copies = {ref: Value(RefType(ref.type.dtype, ref.type.shape), "copy") for ref in strided}
-    given = [b.here("lying", ref, copies[ref]) if ref in copies else ref for ref in operands]
+    given = [b.here("strided_or_copy", ref, copies[ref]) if ref in copies else ref for ref in operands]
     b.here("gemm", *given, out, **params)
     return Draft(kernel=b.kernel([*refs, *copies.values()]), sizes=b.sizes(), scratch=tuple(strided.values()))

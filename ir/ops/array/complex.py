@@ -132,8 +132,8 @@ view_as_complex = Reinterpret(
     nondifferentiable=MADE_BY_SPLIT, shape=lambda types, params, same: types[0].shape[:-1],
 )  # fmt: skip
 component = Reindex(
-    name="component", reference=lambda x, at: x[..., at], shape=_component_shape, nondifferentiable=MADE_BY_SPLIT,
-    access=lambda b, index, types, params, extent: [(0, [*index, b.const(params["at"], I64)], None)],
+    name="component", reference=lambda x, index: x[..., index], shape=_component_shape, nondifferentiable=MADE_BY_SPLIT,
+    access=lambda b, index, types, params, extent: [(0, [*index, b.const(params["index"], I64)], None)],
 )  # fmt: skip
 interleave = Interleave(
     name="interleave", reference=lambda *parts, axis=-1: np.stack(parts, axis), nondifferentiable=MADE_BY_SPLIT

@@ -73,9 +73,9 @@ def _others(b: Any, x: Value, axis: int, shape: Any) -> Value:
     position = b.iota(shape=shape, axis=axis, dtype=I64)
     first = b.eq(position, b.zeros_like(position))
     start = b.cast(first, dtype=x.type.dtype)
-    before = b.recur(b.shift(x, axis=axis, by=1), start, axis=axis, reverse=False)
-    mirrored = b.shift(b.flip(x, axes=(axis,)), axis=axis, by=1)
-    after = b.recur(mirrored, start, axis=axis, reverse=False)
+    before = b.linear_recurrence(b.shift(x, axis=axis, offset=1), start, axis=axis, reverse=False)
+    mirrored = b.shift(b.flip(x, axes=(axis,)), axis=axis, offset=1)
+    after = b.linear_recurrence(mirrored, start, axis=axis, reverse=False)
     found: Value = b.mul(before, b.flip(after, axes=(axis,)))
     return found
 

@@ -288,29 +288,29 @@ flip = Reindex(
 )  # fmt: skip
 
 
-# shift: the element ``by`` places before (after, if negative) along an axis, zero where there is none
+# shift: the element ``offset`` places before (after, if negative) along an axis, zero where there is none
 
 
-def _shift(x: Any, axis: int, by: int) -> Any:
+def _shift(x: Any, axis: int, offset: int) -> Any:
     out = np.zeros_like(x)
-    count = max(x.shape[axis] - abs(by), 0)
-    to, source = (max(by, 0), max(-by, 0))
+    count = max(x.shape[axis] - abs(offset), 0)
+    to, source = (max(offset, 0), max(-offset, 0))
     index = [slice(None)] * x.ndim
     out[(*index[:axis], slice(to, to + count))] = x[(*index[:axis], slice(source, source + count))]
     return out
 
 
 def _shift_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
-    axis, by = params["axis"], params["by"]
+    axis, offset = params["axis"], params["offset"]
     source = list(index)
-    source[axis] = b.sub(index[axis], extent(by))
-    inside = b.ge(source[axis], extent(0)) if by > 0 else b.lt(source[axis], extent(types[0].shape[axis]))
+    source[axis] = b.sub(index[axis], extent(offset))
+    inside = b.ge(source[axis], extent(0)) if offset > 0 else b.lt(source[axis], extent(types[0].shape[axis]))
     return [(0, source, inside)]
 
 
 shift = Reindex(
     name="shift", reference=_shift, access=_shift_access, shape=lambda types, params, same: types[0].shape,
-    pullback=lambda b, op, inputs, outputs, cts, params, wants: [b.shift(cts[0], axis=params["axis"], by=-params["by"])],
+    pullback=lambda b, op, inputs, outputs, cts, params, wants: [b.shift(cts[0], axis=params["axis"], offset=-params["offset"])],
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Scans along an axis; ``reverse``: from the end.
 
 ``accumulate`` ops combine all elements up to each one: ``cumsum``, whose gradient is a ``cumsum`` in reverse. Kernels may combine
-them in any grouping. ``recur`` is the first-order linear recurrence h[i] = a[i] * h[i - 1] + b[i], h before the first being 0, in
+them in any grouping. ``linear_recurrence`` is h[i] = a[i] * h[i - 1] + b[i], of the first order, h before the first being 0, in
 order. Cumulative products are recurrences, and its gradient is one."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same
 from pullback.ir.core.types import ArrayType, Type
 
 
-class Recur(Op):
+class LinearRecurrence(Op):
     """Operands a and b of one type; params ``axis`` and ``reverse``."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
@@ -59,8 +59,8 @@ class Accumulate(Op):
 def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     axis, reverse = params["axis"], params["reverse"]
     by = -1 if reverse else 1
-    g = b.recur(b.shift(inputs[0], axis=axis, by=-by), cts[0], axis=axis, reverse=not reverse)
-    return [b.mul(g, b.shift(outputs[0], axis=axis, by=by)) if wants[0] else ZERO, g]
+    g = b.linear_recurrence(b.shift(inputs[0], axis=axis, offset=-by), cts[0], axis=axis, reverse=not reverse)
+    return [b.mul(g, b.shift(outputs[0], axis=axis, offset=by)) if wants[0] else ZERO, g]
 
 
 def _cumsum(x: Any, axis: int, reverse: bool) -> Any:
@@ -78,4 +78,4 @@ cumsum = Accumulate(
     name="cumsum", reference=_cumsum, combine="add", kinds="ifuc", linear=True, pullback=_sum_rule,
     first=lambda dtype: -0.0 if dtype.is_float else 0,
 )  # fmt: skip
-recur = Recur(name="recur", pullback=_rule)
+linear_recurrence = LinearRecurrence(name="linear_recurrence", pullback=_rule)

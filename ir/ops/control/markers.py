@@ -1,5 +1,5 @@
-"""What is there for the passes alone: ``tap`` shows the cotangent that arrives at a value, ``stop_gradient`` lets none through,
-``barrier`` keeps apart what is computed twice, ``known`` says where what is computed twice has been kept."""
+"""Markers for passes: ``cotangent_tap`` prints the cotangent that arrives at a value, ``stop_gradient`` lets none through,
+``barrier`` keeps a second computation from being merged with the first, ``saved`` names the saved copy of a recomputed value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback.ir.core.value import Value
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tap(Op):
+class CotangentTap(Op):
     """Its operand; the gradient pass leaves a ``print`` of the cotangent behind, ``untap`` removes what is left."""
 
     linear: bool = True
@@ -49,8 +49,8 @@ class Barrier(Op):
         return found
 
 
-class Known(Op):
-    """Its second operand, which is the first as it was kept; derivatives go to the first. ``untap`` removes it."""
+class Saved(Op):
+    """Its second operand, the saved copy of the first; derivatives go to the first. ``untap`` removes it."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         computed, kept = types
@@ -77,15 +77,15 @@ def _same(x: Any, text: str = "") -> Any:
     return np.asarray(x)
 
 
-tap = Tap(name="tap", reference=_same, effect="effect", pullback=_shown)
+cotangent_tap = CotangentTap(name="cotangent_tap", reference=_same, effect="effect", pullback=_shown)
 stop_gradient = Stop(name="stop_gradient", reference=_same, nondifferentiable="the user says so")
 barrier = Barrier(
     name="barrier",
     reference=lambda x, after: np.asarray(x),
     pullback=lambda b, op, inputs, outputs, cts, params, wants: [cts[0], ZERO],
 )
-known = Known(
-    name="known",
+saved = Saved(
+    name="saved",
     reference=lambda computed, kept: np.asarray(kept),
     pullback=lambda b, op, inputs, outputs, cts, params, wants: [cts[0], ZERO],
 )

@@ -61,28 +61,28 @@ def _pairs(types: Sequence[Type], given: Sequence[int], of: Sequence[Type], same
 
 class Gradient(Transform):
     """The results of its region, then the derivatives with respect to each operand whose position is in ``wrt``, in reverse mode:
-    of the first result, a float scalar; or, if there is a param ``of``, of the results at these positions, each times a
+    of the first result, a float scalar; or, if there is a param ``results``, of the results at these positions, each times a
     cotangent, the operand whose position is in ``seeds``."""
 
     def transformed(
         self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
     ) -> tuple[Type, ...]:
-        if "of" in params:
-            _pairs(types, params["seeds"], _floats(results, params["of"], "cotangents"), same)
+        if "results" in params:
+            _pairs(types, params["seeds"], _floats(results, params["results"], "cotangents"), same)
         elif not results or results[0].rank or not isinstance(results[0], ArrayType) or not results[0].dtype.is_inexact:
             raise TypeError("the region's first result must be a float scalar")
         return results + _floats(types, params["wrt"], "gradients")
 
 
 class Jvp(Transform):
-    """The results of its region, then the derivatives of the results at the positions ``of``, in forward mode: along the
+    """The results of its region, then the derivatives of the results at the positions ``results``, in forward mode: along the
     tangents, operands at the positions ``tangents``, of the operands at the positions ``wrt``."""
 
     def transformed(
         self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
     ) -> tuple[Type, ...]:
         _pairs(types, params["tangents"], _floats(types, params["wrt"], "tangents"), same)
-        return results + _floats(results, params["of"], "tangents")
+        return results + _floats(results, params["results"], "tangents")
 
 
 class Vmap(Transform):

@@ -721,8 +721,8 @@ philox = Elementwise(
     cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})", finite=True,
 )  # fmt: skip
 
-behind = Elementwise(
-    name="behind", reference=lambda x, after: np.array(x), arity=2, kinds="f", cheap=True, cuda="{0}",
+ordered_after = Elementwise(
+    name="ordered_after", reference=lambda x, after: np.array(x), arity=2, kinds="f", cheap=True, cuda="{0}",
     pullback=each(lambda b, ct, out, x, after: ct, no),
 )  # fmt: skip
 """The first operand, in a kernel that has the second one: what is computed from it is not computed before."""
@@ -762,8 +762,8 @@ raw_shr = Elementwise(
     name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
     **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
 )  # fmt: skip
-ratio = Elementwise(
-    name="ratio", reference=meaning.ratio, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
+div_in_range = Elementwise(
+    name="div_in_range", reference=meaning.div_in_range, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
     llvm="fdiv {t} {0}, {1}", cuda="{0} / {1}",
 )  # fmt: skip
 lookup = Elementwise(

@@ -317,7 +317,7 @@ def shr(x: Array, n: Array) -> Array:
     return np.where(inside, np.right_shift(x, np.where(inside, n, 0).astype(np.asarray(x).dtype)), past)
 
 
-def ratio(x: Array, y: Array) -> Array:
+def div_in_range(x: Array, y: Array) -> Array:
     """x / y of a positive y, and of an x that is 0, NaN or so large that a remainder of the division is a normal number."""
     return np.true_divide(x, y)
 

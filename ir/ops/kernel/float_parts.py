@@ -41,9 +41,9 @@ def exponent(x: Array) -> Array:
     return np.where(np.isfinite(x), k, x).astype(np.asarray(x).dtype)
 
 
-class Cold(Op):
-    """Defines ``function``, which ``rare`` instructions after it name: the region, which reads nothing from outside. It stands at
-    the top of a kernel, so that passes do not have it more than once, and emitted code only if it is short."""
+class ColdFunction(Op):
+    """Define ``function``, which ``cold_call`` instructions after it name: the region, which reads nothing from outside. It is at
+    the top of a kernel, so that passes have it once, and emitted code repeats it only if it is short."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types or len(regions) != 1:
@@ -51,16 +51,16 @@ class Cold(Op):
         return ()
 
 
-class Rare(Op):
-    """Operands: a condition, as many usual values as ``usual`` says, and what the parameters of ``function`` are. That gives
-    as many values as are usual; they are the results where the condition holds, the usual ones elsewhere. It runs only if
-    the condition holds; on a vector, if it does in some lane: it must be sound in all.
+class ColdCall(Op):
+    """Operands: a condition, default values, ``defaults`` of them, and the arguments of ``function``, which returns as many
+    values. The results are these values where the condition holds, the defaults elsewhere. The function runs only if the
+    condition holds; in a vector loop, if it holds in some lane: it must be sound in all.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types[0] != scalar(BOOL):
             raise TypeError("the first operand must be bool")
-        return tuple(types[1 : 1 + params["usual"]])
+        return tuple(types[1 : 1 + params["defaults"]])
 
 
 def _part(name: str, reference: Any, arity: int, cuda: str) -> Elementwise:
@@ -73,5 +73,5 @@ def _part(name: str, reference: Any, arity: int, cuda: str) -> Elementwise:
 scalb_ = _part("scalb", scalb, 2, "scalbn({0}, (int){1})")
 significand_ = _part("significand", significand, 1, "pb_significand({0})")
 exponent_ = _part("exponent", exponent, 1, "pb_exponent({0})")
-cold = Cold(name="cold", vocabularies=KERNEL)
-rare = Rare(name="rare", vocabularies=KERNEL)
+cold_function = ColdFunction(name="cold_function", vocabularies=KERNEL)
+cold_call = ColdCall(name="cold_call", vocabularies=KERNEL)

@@ -12,12 +12,12 @@ from pullback.ir.core.types import BOOL, I64, RefType, Type, scalar
 from pullback.ir.ops.kernel.kernel import KERNEL
 
 FAR = 1 << 40
-"""The extent of a row of which only who reads it knows where it ends."""
+"""The extent of a reference of ``ref_at``, whose end is not known: larger than any array."""
 
 
-class Shared(Op):
-    """Defines ``function``, which ``call`` instructions after it name: the region, which reads nothing from outside and yields
-    nothing. It says how its loops run, and stands at the top of a kernel, so that passes leave it alone."""
+class FunctionDefinition(Op):
+    """Define ``function``, which ``call`` instructions after it name: the region, which reads nothing from outside and yields
+    nothing. Its loops are scheduled already; it is at the top of a kernel, where passes leave it as it is."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types or len(regions) != 1:
@@ -28,7 +28,7 @@ class Shared(Op):
 
 
 class Call(Op):
-    """Runs ``function``. Operands: what its parameters are, references among them."""
+    """Run ``function``. Operands: its arguments, references and scalars."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if any(not isinstance(t, RefType) and t.shape for t in types):
@@ -36,9 +36,9 @@ class Call(Op):
         return ()
 
 
-class Address(Op):
-    """Where the code of ``function`` is: a number that ``call_at`` takes. Such a function calls no other one. With an operand,
-    0 if that is false: the function need not be there then."""
+class FunctionAddress(Op):
+    """The address of ``function``, an integer that ``call_indirect`` takes. Such a function calls no other one. With an operand,
+    0 if that is false: the function need not be compiled then."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if list(types) not in ([], [scalar(BOOL)]):
@@ -46,8 +46,8 @@ class Address(Op):
         return (scalar(I64),)
 
 
-class CallAt(Call):
-    """Runs the function at an address, the first operand. Further operands: what its parameters are."""
+class CallIndirect(Call):
+    """Run the function at an address, the first operand. Further operands: its arguments."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not types or types[0] != scalar(I64):
@@ -55,9 +55,9 @@ class CallAt(Call):
         return super().infer(types[1:], params, regions, same)
 
 
-class RowRef(Op):
-    """The memory of a dense reference from an element on, as a row; one index an axis, which may lie outside. With one operand
-    more, as rows that begin so many elements apart."""
+class RefAt(Op):
+    """The memory of a dense reference from an element on, as a row. Operands: the reference, one index an axis, which may be out
+    of bounds. With one operand more, a stride in elements, as rows at that stride."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = types[0]
@@ -69,17 +69,17 @@ class RowRef(Op):
         return (RefType(ref.dtype, (FAR,) * rank, space=ref.space),)
 
 
-shared = Shared(name="shared", effect="effect", vocabularies=KERNEL)
+function_ = FunctionDefinition(name="function", effect="effect", vocabularies=KERNEL)
 call = Call(name="call", effect="effect", vocabularies=KERNEL)
-address = Address(name="address", vocabularies=KERNEL)
-call_at = CallAt(name="call_at", effect="effect", vocabularies=KERNEL)
-row_ref = RowRef(name="row_ref", vocabularies=KERNEL)
+function_address = FunctionAddress(name="function_address", vocabularies=KERNEL)
+call_indirect = CallIndirect(name="call_indirect", effect="effect", vocabularies=KERNEL)
+ref_at = RefAt(name="ref_at", vocabularies=KERNEL)
 
 
 def parted(kernel: Function) -> tuple[Function, dict[str, Block]]:
     """A kernel without the functions that it shares, and these by name."""
-    found = {i.params["function"]: i.regions[0] for i in kernel.instructions if i.op is shared}
+    found = {i.params["function"]: i.regions[0] for i in kernel.instructions if i.op is function_}
     if not found:
         return kernel, found
-    rest = tuple(i for i in kernel.instructions if i.op is not shared)
+    rest = tuple(i for i in kernel.instructions if i.op is not function_)
     return replace(kernel, body=replace(kernel.body, instructions=rest)), found

@@ -5,9 +5,9 @@ arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and p
 yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
 iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
 combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
-nothing are independent unless ``ordered``; ``apart`` promises that each also writes places of its own, where that is not seen.
-``multiple`` promises that the number of iterations is one of that number; ``few``, that there are few most often, ``about``, that
-there are so many.
+nothing are independent unless ``ordered``; ``independent`` promises that each also writes memory of its own, where that is not
+seen. ``multiple`` promises that the trip count is a multiple of that number; ``short`` says that the trip count is small most
+often, ``trip_count`` which one to expect, ``hot`` that the kernel runs often.
 ``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
@@ -60,9 +60,9 @@ class Threads(Op):
         return (scalar(I64),)
 
 
-class Chosen(Op):
-    """What was chosen on the machine at hand, as bits of a number: params ``subject`` and ``dtype``, and ``of``, the extents of
-    what it is about. It may decide how a result is computed."""
+class Tuned(Op):
+    """The choices tuned on the machine at hand, as the bits of an integer. Params: ``subject``, ``dtype`` and ``extents``, those
+    of the computation they are for. They may decide how a result is computed."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
@@ -110,8 +110,8 @@ class Store(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AddTo(Store):
-    """Adds an integer to an element, by whatever number of threads and in any order; operands as of ``store``."""
+class AtomicAdd(Store):
+    """Add an integer to an element atomically, from any number of threads in any order; operands as of ``store``."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not _ref(types[1]).dtype.is_integer:
@@ -119,8 +119,8 @@ class AddTo(Store):
         return super().infer(types, params, regions, same)
 
 
-class Sub(Op):
-    """The part of a reference at one index of its first axis: a reference of one rank less."""
+class Subview(Op):
+    """The subarray of a reference at one index of its first axis: a reference of one rank less."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
@@ -130,9 +130,9 @@ class Sub(Op):
         return (RefType(ref.dtype, ref.shape[1:], ref.layout, ref.space),)
 
 
-class Lying(Op):
-    """A strided matrix as products read it, and dense memory that may become a copy of it: the one or the other, so that
-    neighbours along one axis are neighbours in memory, and along the other one further apart than the first axis is long."""
+class StridedOrCopy(Op):
+    """The first operand, a strided matrix, or a copy of it in the second, dense memory. The result is contiguous along one axis,
+    and its stride along the other is at least that axis's extent, as matrix products require."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         one, other = map(_ref, types)
@@ -143,8 +143,9 @@ class Lying(Op):
         return (one,)
 
 
-class Either(Op):
-    """One of two references of a dtype and a shape, by a condition: the first one if it holds. Strided."""
+class SelectRef(Op):
+    """The second or the third operand, references of one dtype and shape: the second if the condition, the first, holds. The
+    result is strided."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], 1, "bool")
@@ -156,21 +157,19 @@ class Either(Op):
         return (RefType(one.dtype, one.shape, "strided", one.space),)
 
 
-class AsRows(Op):
-    """A strided reference of two axes as a dense one that has rows of some length: neighbours along its last axis are neighbours
-    in memory, and those along the first one a whole number of elements apart. ``turned``: it is the other way round, and so are
-    the axes of the result."""
+class RowView(Op):
+    """A strided reference of two axes as a dense one, whose rows are contiguous and begin a whole number of elements apart.
+    ``transposed``: the columns are contiguous instead, and the result has the axes in the other order."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
         if ref.layout != "strided" or ref.rank != 2:
             raise TypeError("takes a strided reference of rank 2")
-        return (RefType(ref.dtype, ref.shape[::-1] if params["turned"] else ref.shape, "c", ref.space),)
+        return (RefType(ref.dtype, ref.shape[::-1] if params["transposed"] else ref.shape, "c", ref.space),)
 
 
-class AsLine(Op):
-    """A strided reference of two axes as a dense one of one axis: all its elements, column by column, which lie one behind the
-    other in memory."""
+class FlatView(Op):
+    """A strided reference of two axes, stored contiguously column by column, as a dense one of one axis."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
@@ -179,11 +178,11 @@ class AsLine(Op):
         return (RefType(ref.dtype, (product(ref.shape),), "c", ref.space),)
 
 
-class Near(Op):
-    """Some rows of a strided matrix, the first one and how many are given, as a dense reference that has the indices of the
-    matrix: in memory of the kernel's own, unless they lie in rows. Only these rows are there, to be read. With the first column
-    and how many, only these columns of them: a tile, as narrow as ``codegen.cpu.loops.stage_rows`` has tiles unless the matrix
-    has rows."""
+class StageRows(Op):
+    """Some rows of a strided matrix as a dense reference with the indices of the matrix: staged in memory of the kernel's own,
+    unless they are contiguous. Operands: the matrix, the first row and the number of rows, which are all that may be read; with
+    the first column and the number of columns, only these columns: a tile, as narrow as ``codegen.cpu.loops.stage_rows`` has
+    tiles unless the matrix has contiguous rows."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
@@ -193,10 +192,10 @@ class Near(Op):
         return (RefType(ref.dtype, ref.shape, "c", ref.space),)
 
 
-class EitherRows(Op):
-    """A matrix as ``near`` gives it: itself if a condition holds, as ``as_rows`` does with a strided one, or a copy of some rows.
-    Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, how many elements apart its
-    rows are, and the column that it begins with, if that is not the first one."""
+class SelectRows(Op):
+    """The result of a lowered ``stage_rows``: the matrix itself if a condition holds, as ``row_view`` of a strided one, or a copy
+    of some rows. Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, the stride of its
+    rows in elements, and the column that it begins with, if that is not the first one."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref, copy = _ref(types[1]), _ref(types[2])
@@ -236,7 +235,7 @@ class For(Op):
     """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
     values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
     a list of combiners, too; their values come first, are carried, and each yields what its combiner makes of it and an element.
-    ``most``: how many iterations there are at most, where that is known.
+    ``max_trip_count``: the largest trip count, where that is known.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
@@ -309,8 +308,8 @@ class Fail(Op):
 
 
 class Prefetch(Op):
-    """Asks for an element that will be read soon: a reference, one index an axis, which may lie outside. Changes nothing. With
-    ``near`` it will be read at once, and is brought nearest."""
+    """Prefetch an element that is read soon. Operands: a reference, one index an axis, which may be out of bounds. ``into_l1``:
+    it is read at once and is prefetched into L1."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[1:], _ref(types[0]).rank)
@@ -319,22 +318,22 @@ class Prefetch(Op):
 
 extent = Extent(name="extent", vocabularies=KERNEL)
 threads = Threads(name="threads", effect="effect", vocabularies=KERNEL)
-chosen = Chosen(name="chosen", extents=("of",), effect="effect", vocabularies=KERNEL)
+tuned = Tuned(name="tuned", extents=("extents",), effect="effect", vocabularies=KERNEL)
 stride = Stride(name="stride", vocabularies=KERNEL)
 load = Load(name="load", vocabularies=KERNEL)
 load_if = Load(name="load_if", masked=True, vocabularies=KERNEL)
 store = Store(name="store", effect="effect", vocabularies=KERNEL)
 store_if = Store(name="store_if", masked=True, effect="effect", vocabularies=KERNEL)
-add_to = AddTo(name="add_to", effect="effect", vocabularies=KERNEL)
+atomic_add = AtomicAdd(name="atomic_add", effect="effect", vocabularies=KERNEL)
 local = Local(name="local", typed=("dtype", "shape"), vocabularies=KERNEL)
 private = Private(name="private", vocabularies=KERNEL)
-sub_ref = Sub(name="sub_ref", vocabularies=KERNEL)
-lying = Lying(name="lying", effect="effect", vocabularies=KERNEL)
-either = Either(name="either", vocabularies=KERNEL)
-as_rows = AsRows(name="as_rows", vocabularies=KERNEL)
-as_line = AsLine(name="as_line", vocabularies=KERNEL)
-near = Near(name="near", effect="effect", vocabularies=KERNEL)
-either_rows = EitherRows(name="either_rows", vocabularies=KERNEL)
+subview = Subview(name="subview", vocabularies=KERNEL)
+strided_or_copy = StridedOrCopy(name="strided_or_copy", effect="effect", vocabularies=KERNEL)
+select_ref = SelectRef(name="select_ref", vocabularies=KERNEL)
+row_view = RowView(name="row_view", vocabularies=KERNEL)
+flat_view = FlatView(name="flat_view", vocabularies=KERNEL)
+stage_rows = StageRows(name="stage_rows", effect="effect", vocabularies=KERNEL)
+select_rows = SelectRows(name="select_rows", vocabularies=KERNEL)
 prefetch = Prefetch(name="prefetch", effect="effect", vocabularies=KERNEL)
 for_ = For(name="for", effect="effect", vocabularies=KERNEL)
 if_ = If(name="if", effect="effect", vocabularies=KERNEL)

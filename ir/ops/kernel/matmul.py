@@ -10,12 +10,12 @@ threads. How a target runs it, its ``schedule`` says.
 *part*, a reference to ceil(m / 64) rows of n: that of row i and column j into column j of some row of the part, by the combiner
 of its position. Into which, depends on m, n and k alone. Whoever wants totals fills a part before and combines its rows after.
 
-``product %m, %n, %k {across=[add]} ... (%i, %q, %total) {...}``: what the third region yields after these is combined along the
-rows, of ``COLUMNS`` columns each; the fourth region takes what comes of row i and the columns from ``COLUMNS`` q on, by the
+``product %m, %n, %k {row_combine=[add]} ... (%i, %q, %total) {...}``: what the third region yields after these is combined along
+the rows, of ``COLUMNS`` columns each; the fourth region takes what comes of row i and the columns from ``COLUMNS`` q on, by the
 combiner of its position, and writes places of its own.
 
-``product %m, %n, %k {along=true} ... (%i, %total) {...}``: the last region takes the sum of row i of the left operand over its
-terms, and writes places of its own.
+``product %m, %n, %k {left_row_sums=true} ... (%i, %total) {...}``: the last region takes the sum of row i of the left operand
+over the reduction axis, and writes places of its own.
 
 Of complex numbers the first two regions yield both parts, and the third takes those of the sum. A product of two has the four
 products of their parts, as BLAS has them. Nothing of them is combined.
@@ -39,9 +39,10 @@ COMBINERS = ("add", "mul", "maximum", "minimum")
 
 class Product(Op):
     """Operands: the numbers of rows, columns and terms (i64), and the parts. Elements are f32 or f64. ``combine``: the combiners
-    of the parts; absent if there are none. ``across``: those of rows, likewise. Param ``tf32``: elements of f32 may be rounded to
-    11 bits before they are multiplied; ``lies``: the positions of operands that a region loads from a strided reference which
-    has rows, or columns, as ``as_rows`` asks for. ``along``: the left operand is added up along its terms."""
+    of the parts; absent if there are none. ``row_combine``: those of rows, likewise. Param ``tf32``: elements of f32 may be
+    rounded to 11 bits before they are multiplied; ``in_place``: the positions of operands that a region loads from a strided
+    reference whose rows, or columns, are contiguous, as ``row_view`` requires. ``left_row_sums``: the left operand is summed
+    along the reduction axis."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if list(types[:3]) != [scalar(I64)] * 3:
@@ -49,10 +50,10 @@ class Product(Op):
         parts, combine = types[3:], params.get("combine", ())
         if any(not isinstance(part, RefType) or part.rank != 2 for part in parts) or len(parts) != len(combine):
             raise TypeError("takes a reference to a matrix for each combiner")
-        across = params.get("across", ())
+        across = params.get("row_combine", ())
         if any(name not in COMBINERS for name in (*combine, *across)):
             raise TypeError(f"combines by {', '.join(COMBINERS)}")
-        along = bool(params.get("along"))
+        along = bool(params.get("left_row_sums"))
         if len(regions) != 3 + bool(across) + along:
             raise TypeError("has three regions: left operand, right operand, results; and those of rows and of sums")
         left, right, each = regions[:3]

@@ -305,9 +305,9 @@ def permutation(lane: Lane, params: Mapping[str, Any], pivots: Matrix, perm: Mat
 
 
 def product(lane: Lane, params: Mapping[str, Any], a: Matrix, x: Matrix, out: Matrix) -> None:
-    """a x, either of which may be stored transposed (``ta``, ``tb``): row by row, some columns at once."""
+    """a x, either of which may be stored transposed (``transpose_a``, ``transpose_b``): row by row, some columns at once."""
     b, dtype = lane.b, out.ref.type.dtype
-    m, n, terms = lane.extent(out, 0), lane.extent(out, 1), lane.extent(a, 0 if params["ta"] else 1)
+    m, n, terms = lane.extent(out, 0), lane.extent(out, 1), lane.extent(a, 0 if params["transpose_a"] else 1)
     zero, two = lane.number(0), lane.number(TOGETHER.bit_length() - 1)
     own, nothing = lane.own(b.emit(OPS["maximum"], (n, terms))[0]), b.const(0, dtype)
     rounds = b.raw_shr(n, two)
@@ -315,13 +315,13 @@ def product(lane: Lane, params: Mapping[str, Any], a: Matrix, x: Matrix, out: Ma
 
     def take(p: Value) -> None:
         def element(j: Value) -> None:
-            own[p, j] = x[j, p] if params["tb"] else x[p, j]
+            own[p, j] = x[j, p] if params["transpose_b"] else x[p, j]
 
         lane.each(None, n, element)
 
     def row(i: Value) -> None:
         def element(p: Value) -> None:
-            own[terms, p] = a[p, i] if params["ta"] else a[i, p]
+            own[terms, p] = a[p, i] if params["transpose_a"] else a[i, p]
 
         def columns(at: Sequence[Value]) -> None:
             def add(p: Value, *totals: Value) -> list[Value]:
@@ -346,4 +346,4 @@ def product(lane: Lane, params: Mapping[str, Any], a: Matrix, x: Matrix, out: Ma
 
 def multiply(lane: Lane, *matrices: Matrix) -> None:
     """The third of a lane's matrices is the product of the others."""
-    product(lane, {"ta": False, "tb": False}, *matrices)
+    product(lane, {"transpose_a": False, "transpose_b": False}, *matrices)

@@ -36,11 +36,11 @@ def _whole(ref: Any, is_complex: bool) -> Any:
     return ref.view(np.result_type(ref.dtype, np.complex64))[..., 0] if is_complex else ref
 
 
-def _lines(x: Any, out: Any, routine: str, axis: int) -> None:
+def _fft_1d(x: Any, out: Any, routine: str, axis: int) -> None:
     _run(routine, _whole(x, routine[0] != "r"), _whole(out, routine != "irfft"), axis)
 
 
-class Lines(Library):
+class Fft1d(Library):
     """Operands: the values and the results, dense, complex ones as parts along a last axis. ``routine`` names the loop, and the
     transforms are along ``axis``, the first or the last one of numbers."""
 
@@ -54,8 +54,8 @@ class Lines(Library):
         self.function(*operands, **params)
 
 
-lines = Lines(
-    name="fourier_lines", reference=_lines, routine=f"{MODULE}.{{}}", ranks=(), reads=(0,), writes=(1,),
+fft_1d = Fft1d(
+    name="fft_1d", reference=_fft_1d, routine=f"{MODULE}.{{}}", ranks=(), reads=(0,), writes=(1,),
     arguments=lambda params: [], fit=lambda shapes, params, same: None,
     products=lambda shapes, params: int(2.5 * np.prod(shapes[0]) * np.log2(max(2, shapes[0][params["axis"]]))),
     vocabularies=KERNEL,

@@ -105,29 +105,30 @@ def routine(name: str, x: Any, of_complex: str = "") -> Any:
     return resolve(f"scipy.linalg.{module}.{LETTERS[x.dtype.char]}{function}")
 
 
-# c = a @ b; ``ta``, ``tb``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T. ``conj``: which of them are
-# conjugated, too, both of them stored transposed.
+# c = a @ b; ``transpose_a``, ``transpose_b``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T. ``conj``: which of
+# them are conjugated, too, both of them stored transposed.
 
 
 def _gemm(
-    a: Any, b: Any, c: Any, ta: bool, tb: bool, tf32: bool = False, conj: Sequence[bool] = (False, False)
+    a: Any, b: Any, c: Any, transpose_a: bool, transpose_b: bool, tf32: bool = False, conj: Sequence[bool] = (False, False)
 ) -> None:
     a, b = (np.conj(x) if is_conj else x for x, is_conj in zip((a, b), conj, strict=True))
-    np.matmul(a.T if ta else a, b.T if tb else b, out=c)
+    np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out=c)
 
 
 def _gemm_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
     a, b, c = shapes
-    m, k = reversed(a) if params["ta"] else a
-    k2, n = reversed(b) if params["tb"] else b
+    m, k = reversed(a) if params["transpose_a"] else a
+    k2, n = reversed(b) if params["transpose_b"] else b
     for e, f in ((k, k2), (m, c[0]), (n, c[1])):
         same(e, f)
 
 
 def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
     conj = params.get("conj", (False, False))
-    letters = [("letter", "C" if conj[k] else "T" if params[name] else "N", k) for k, name in ((1, "tb"), (0, "ta"))]
-    extents = [("extent", 2, 1), ("extent", 2, 0), ("extent", 0, 0 if params["ta"] else 1)]
+    stored = ((1, params["transpose_b"]), (0, params["transpose_a"]))
+    letters = [("letter", "C" if conj[k] else "T" if is_transposed else "N", k) for k, is_transposed in stored]
+    extents = [("extent", 2, 1), ("extent", 2, 0), ("extent", 0, 0 if params["transpose_a"] else 1)]
     factors = [("number", 1.0), ("ref", 1), ("lead", 1), ("ref", 0), ("lead", 0)]
     return [*letters, *extents, *factors, ("number", 0.0), ("ref", 2), ("lead", 2)]
 
@@ -135,7 +136,7 @@ def _gemm_arguments(params: Mapping[str, Any]) -> list[Argument]:
 gemm = Library(
     name="gemm", reference=_gemm, routine="blas.{}gemm", ranks=(2, 2, 2), reads=(0, 1), writes=(2,), fit=_gemm_fit,
     strided=(0, 1), arguments=_gemm_arguments,
-    products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["ta"] else 1],
+    products=lambda shapes, params: math.prod(shapes[2]) * shapes[0][0 if params["transpose_a"] else 1],
 )  # fmt: skip
 
 

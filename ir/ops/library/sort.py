@@ -1,6 +1,6 @@
 """Sorting along the last axis: ``sort`` gives the elements in rising order, NaN last, ``argsort`` the stable permutation to it.
-A derivative goes along the permutation. ``sort_row`` and ``settle_row`` are what kernels of sorts call
-(``codegen/kernels/ops/sort.py``), ``sort_rows`` and ``order_rows`` where many threads sort together
+A derivative goes along the permutation. ``sort_row`` and ``resolve_ties`` are what kernels of sorts call
+(``codegen/kernels/ops/sort.py``), ``sort_rows`` and ``argsort_rows`` where many threads sort together
 (``codegen/kernels/ops/cooperative_sort.py``)."""
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ArgsortRow(SortRow):
         return ()
 
 
-class SettleRow(SortRow):
+class ResolveTies(SortRow):
     """Operands: a vector; ranks of its elements without ``shift`` low bits over their places, sorted; a part of these as of
     ``sort_row``, which no run of equal ranks reaches beyond; and ``shift``, at most 31. Low bits of what is left in the part are
     the places of the elements in order."""
@@ -121,7 +121,7 @@ def _sort_rows(x: Any, out: Any, spare: Any) -> None:
     out[...] = np.sort(x, axis=-1)
 
 
-def _order_rows(x: Any, out: Any, spare: Any, below: Any = None) -> None:
+def _argsort_rows(x: Any, out: Any, spare: Any, below: Any = None) -> None:
     out[...] = np.argsort(x, axis=-1, kind="stable")
 
 
@@ -133,7 +133,7 @@ def _argsort(x: Any, places: Any) -> None:
     places[...] = np.argsort(x, kind="stable")
 
 
-def _settle(x: Any, packed: Any, first: Any, count: Any, shift: Any) -> None:
+def _resolve_ties(x: Any, packed: Any, first: Any, count: Any, shift: Any) -> None:
     part = packed[first : first + count]
     places = part & ((1 << int(shift)) - 1)
     part[...] = places[np.lexsort((places, x[places], part >> shift))]
@@ -151,8 +151,8 @@ argsort_row = ArgsortRow(
     name="argsort_row", reference=_argsort, routine="argsort.{}", ranks=(1, 1), reads=(0, 1), writes=(1,),
     fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
-settle_row = SettleRow(
-    name="settle_row", reference=_settle, routine="sort.int64", ranks=(1, 1), reads=(0, 1), writes=(1,),
+resolve_ties = ResolveTies(
+    name="resolve_ties", reference=_resolve_ties, routine="sort.int64", ranks=(1, 1), reads=(0, 1), writes=(1,),
     fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 
@@ -160,8 +160,8 @@ sort_rows = RowSort(
     name="sort_rows", reference=_sort_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
     fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
-order_rows = RowSort(
-    name="order_rows", reference=_order_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
+argsort_rows = RowSort(
+    name="argsort_rows", reference=_argsort_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
     fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 

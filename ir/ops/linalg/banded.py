@@ -65,7 +65,7 @@ def _rows(b: Any, rows: Sequence[Value]) -> Value:
 
 
 def _moved(b: Any, x: Value, axis: int, by: int) -> Value:
-    found: Value = b.shift(x, axis=axis, by=by) if by else x
+    found: Value = b.shift(x, axis=axis, offset=by) if by else x
     return found
 
 

@@ -291,17 +291,19 @@ def _pinv_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> 
     return (a.with_shape((*a.shape[:-2], a.shape[-1], a.shape[-2])),)
 
 
-def _pinv(a: Any, u: Any, s: Any, vt: Any, inverse: Any, form: str, cut: bool) -> Any:
+def _pinv(a: Any, u: Any, s: Any, vt: Any, inverse: Any, form: str, has_cutoff: bool) -> Any:
     return np.swapaxes(vt, -1, -2).conj() @ (inverse[..., None] * np.swapaxes(u, -1, -2).conj())
 
 
-def _compose_pinv(b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str, cut: bool) -> tuple[Value, ...]:
+def _compose_pinv(
+    b: Any, a: Value, u: Value, s: Value, vt: Value, inverse: Value, form: str, has_cutoff: bool
+) -> tuple[Value, ...]:
     scaled = b.mul(columns_of(b, inverse, u.type), u)
     return (matmul(b, conj(b, vt), conj(b, scaled), "ki", "jk"),)
 
 
 def _pinv_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    rule = _cut_pinv_rule if params["cut"] else _whole_pinv_rule
+    rule = _cut_pinv_rule if params["has_cutoff"] else _whole_pinv_rule
     return [rule(b, inputs, outputs[0], cts[0], params["form"]), ZERO, ZERO, ZERO, ZERO]
 
 
@@ -350,7 +352,7 @@ pinv = Composed(
     name="pinv", reference=_pinv, pullback=conjugating(_pinv_rule), typed_as=_pinv_type, compose=_compose_pinv
 )  # fmt: skip
 """The pseudo-inverse; operands a, u, s, vt, and for each singular value its inverse or, where it does not count, 0. Params:
-``form`` as of ``svd``; ``cut``: a value that does not count may be more than rounding."""
+``form`` as of ``svd``; ``has_cutoff``: a value that does not count may be more than rounding."""
 
 
 def _unitary_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:

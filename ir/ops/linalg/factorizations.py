@@ -69,7 +69,7 @@ def take_rows(b: Any, x: Value, perm: Value) -> Value:
 # mirror: the Hermitian matrix of which one triangle is given
 
 
-def _mirror(a: Any, lower: bool) -> Any:
+def _from_triangle(a: Any, lower: bool) -> Any:
     part = np.tril(a) if lower else np.triu(a)
     on_diagonal = np.eye(a.shape[-1], dtype=bool)
     return np.where(on_diagonal, a.real, part + np.swapaxes(part, -1, -2).conj()).astype(a.dtype)
@@ -79,7 +79,7 @@ def _square_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -
     return tuple(matrices(types, 1, same))
 
 
-def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
+def _compose_from_triangle(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
     row, column = rows_and_columns(b, a.type)
     whole = b.select((b.ge if lower else b.le)(row, column), a, adjoint(b, a))
     if a.type.dtype.kind == "f":
@@ -87,13 +87,14 @@ def _compose_mirror(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
     return (b.select(b.eq(row, column), b.cast(b.real(a), dtype=a.type.dtype), whole),)
 
 
-def _mirror_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+def _from_triangle_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     return [hermitian(b, cts[0])]
 
 
-mirror = Composed(
-    name="mirror", reference=_mirror, pullback=conjugating(_mirror_rule), typed_as=_square_type, compose=_compose_mirror
-)
+hermitian_from_triangle = Composed(
+    name="hermitian_from_triangle", reference=_from_triangle, pullback=conjugating(_from_triangle_rule), typed_as=_square_type,
+    compose=_compose_from_triangle,
+)  # fmt: skip
 """Param ``lower``: which triangle is read."""
 
 

@@ -56,7 +56,7 @@ def _body(b: Any, params: Mapping[str, Any], a: Value, out: Value, *scratch: Val
     dtype = a.type.dtype
 
     def product(left: Value, right: Value, result: Value) -> None:
-        b.here("gemm", left, right, result, ta=False, tb=False)
+        b.here("gemm", left, right, result, transpose_a=False, transpose_b=False)
 
     def combined(result: Value, of_six: int, others: Sequence[int], start: Value | None = None) -> None:
         """start + p6 x6 + p4 x4 + p2 x2 + p0, with the coefficients at these positions."""

@@ -160,9 +160,9 @@ def _form(b: Any, a: Value, columns: Value, t: Value, *others: Value) -> None:
 def _back(b: Any, t: Value, vectors: Value, columns: Value, work: Value, out: Value, info: Value, slack: float) -> None:
     """z t z^H, of which ``vectors`` is the transpose of z."""
     turn(b, vectors, work)
-    b.here("gemm", work, t, columns, ta=False, tb=False)
+    b.here("gemm", work, t, columns, transpose_a=False, transpose_b=False)
     each(b, vectors, lambda i, j: _conjugate(b, item(b, vectors, i, j)))
-    b.here("gemm", columns, vectors, t, ta=False, tb=False)
+    b.here("gemm", columns, vectors, t, transpose_a=False, transpose_b=False)
     if out.type.rank == 3:
         copy(b, t, out)
         b.here("store", b.const(0, I32), info)

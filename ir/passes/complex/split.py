@@ -84,7 +84,7 @@ class _Split:
         """Its real and its imaginary part."""
         if value not in self.pairs:
             whole = self.array(value)
-            self.pairs[value] = self.b.component(whole, at=0), self.b.component(whole, at=1)
+            self.pairs[value] = self.b.component(whole, index=0), self.b.component(whole, index=1)
         return self.pairs[value]
 
     def is_in_memory(self, value: Value) -> bool:

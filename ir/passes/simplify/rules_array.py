@@ -196,7 +196,7 @@ def flip_inside_broadcast(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value 
     return spread(b, inner, added, x.type.shape)
 
 
-@rule("cumsum", "recur")
+@rule("cumsum", "linear_recurrence")
 def scan_of_flipped(b: Rewriter, *operands: Value, op: Op, axis: int, reverse: bool, **_: Any) -> Value | None:
     # scan (flip x) = flip (scan x), from the other end along a flipped axis
     made = [b.made(x, "flip") for x in operands]
@@ -222,9 +222,9 @@ def gather_of_transpose(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_:
 
 
 @rule("shift")
-def shift_by_nothing(b: Rewriter, x: Value, by: int, **_: Any) -> Value | None:
-    # shift x {by=0} = x
-    return None if by else x
+def shift_by_nothing(b: Rewriter, x: Value, offset: int, **_: Any) -> Value | None:
+    # shift x {offset=0} = x
+    return None if offset else x
 
 
 @rule("slice", "pad")

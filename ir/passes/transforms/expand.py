@@ -50,13 +50,13 @@ def expand(block: Block) -> Block:
 def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, ...]) -> list[Value]:
     region, params, loc = expand(instruction.regions[0]), instruction.params, instruction.loc
     match instruction.op:
-        case Gradient() if "of" in params:
+        case Gradient() if "results" in params:
             seeds = [operands[k] for k in params["seeds"]]
-            return differentiate(builder, region, operands, params["wrt"], loc, params["of"], seeds)
+            return differentiate(builder, region, operands, params["wrt"], loc, params["results"], seeds)
         case Gradient():
             return differentiate(builder, region, operands, params["wrt"], loc)
         case Jvp():
-            return push(builder, region, operands, params["wrt"], params["tangents"], params["of"], loc)
+            return push(builder, region, operands, params["wrt"], params["tangents"], params["results"], loc)
         case Vmap():
             return batch(builder, region, operands, params["batched"], params["fixed"])
     raise TypeError(f"{instruction.op.name} has no expansion")

@@ -16,7 +16,7 @@ from pullback.ir.core.op import ZERO, Into, Op, Zero
 from pullback.ir.core.structure import Block, Instruction, Loc
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom, rule
-from pullback.ir.ops.control.markers import Tap
+from pullback.ir.ops.control.markers import CotangentTap
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.loop_view import zeros_like
 from pullback.ir.passes.editing.replay import inline
@@ -127,7 +127,7 @@ def _tangents(
     op = instruction.op
     if op.nondifferentiable:
         return [ZERO] * len(outputs)
-    if isinstance(op, Tap):
+    if isinstance(op, CotangentTap):
         return given
     if isinstance(op, Custom):
         return _by_custom_rule(b, instruction, inputs, outputs, given)

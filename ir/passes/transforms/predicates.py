@@ -21,8 +21,8 @@ from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.ir.ops.array.scan import Accumulate, Recur
-from pullback.ir.ops.control.markers import Tap
+from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
+from pullback.ir.ops.control.markers import CotangentTap
 from pullback.ir.ops.elementwise.elementwise import Elementwise, select
 from pullback.ir.ops.library.family import Composed, Linalg
 from pullback.ir.ops.library.fourier import Fourier
@@ -30,7 +30,7 @@ from pullback.ir.ops.library.sort import Sort
 
 Predicates = list[Value | None]
 
-FINITE_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, Recur, Accumulate)
+FINITE_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, LinearRecurrence, Accumulate)
 """Families whose values and derivatives are finite where their operands are."""
 
 
@@ -122,7 +122,7 @@ def carried(
 ) -> Predicates:
     """The predicate of each operand; None where there is none, or where none is of use."""
     op, params = instruction.op, instruction.params
-    if isinstance(op, Elementwise | Tap):
+    if isinstance(op, Elementwise | CotangentTap):
         return [predicates[0]] * len(inputs)
     if isinstance(op, Reduce):
         return [_spread(b, predicates[0], tuple(params["axes"]), inputs[0])]
@@ -167,7 +167,7 @@ def _by_rows(
     wants: Sequence[bool],
 ) -> Predicates:
     """Whether it holds for any result of the same place in the batch; of a scan or a transform, along its axis."""
-    if isinstance(op, Recur | Accumulate | Fourier):
+    if isinstance(op, LinearRecurrence | Accumulate | Fourier):
         axes: tuple[int, ...] = (params["axis"],)
         return [_spread(b, b.any(predicates[0], axes=axes), axes, inputs[0])] * len(inputs)
     batch = _batch_rank(op, inputs)
@@ -196,7 +196,7 @@ def pushed(
     given = [p for p, moved in zip(off, is_moved, strict=True) if moved]
     if any(p is None for p in given):
         return None
-    if isinstance(op, Elementwise | Tap):
+    if isinstance(op, Elementwise | CotangentTap):
         found = given[0]
         for other in given[1:]:
             found = found if other is found else b.bitor(found, other)

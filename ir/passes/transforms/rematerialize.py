@@ -108,7 +108,7 @@ class _Writer:
         pair = self.of_end.get(i)
         if pair is not None and pair.held:
             b = self.builder.at(i.loc, pair.value.result.name)
-            pair.again = b.emit(pair.value.op, (b.behind(pair.value.operands[0], pair.after),))[0]
+            pair.again = b.emit(pair.value.op, (b.ordered_after(pair.value.operands[0], pair.after),))[0]
         pair = self.of_product.get(i)
         self.builder.append(i if pair is None else self.reading_again(i, pair))
 

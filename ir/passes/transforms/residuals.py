@@ -18,13 +18,13 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather
 from pullback.ir.ops.array.reindex import Reindex, reshape
-from pullback.ir.ops.control.markers import Barrier, Stop, Tap
+from pullback.ir.ops.control.markers import Barrier, CotangentTap, Stop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.transforms.min_cut import NEVER, UNIT, Node, again_cost, cut
 from pullback.ir.shapes.extents import NOMINAL, nominal_bytes
 
-CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, Tap)
+CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, CotangentTap)
 FUNCTION = 12
 """The cost of computing a byte by a function, where moving it costs ``UNIT``: what a loop keeps is multiplied by its steps."""
 

@@ -283,7 +283,8 @@ def _is_large(call: Sized, candidates: Mapping[str, Any]) -> bool:
     if LIBRARY not in candidates:
         return False
     if not call.routine.is_small:
-        return math.prod(call.shapes[2]) * call.shapes[0][0 if dict(call.routine.params)["ta"] else 1] * call.batch >= WORTH
+        depth = call.shapes[0][0 if dict(call.routine.params)["transpose_a"] else 1]
+        return math.prod(call.shapes[2]) * depth * call.batch >= WORTH
     return call.order > FEW and call.batch * FEW <= call.order
 
 

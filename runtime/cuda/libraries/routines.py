@@ -128,8 +128,8 @@ def _triangular(params: Params, turned: bool) -> list[Argument]:
 def _gemm_arguments(params: Params) -> list[Argument]:
     """By columns c^T = op(b)^T op(a)^T."""
     kind, arithmetic = params["numbers"]
-    given: list[Argument] = [OPERATION["T" if params[name] else "N"] for name in ("tb", "ta")]
-    given += [("extent", 2, 1), ("extent", 2, 0), ("extent", 0, 0 if params["ta"] else 1), ("one",)]
+    given: list[Argument] = [OPERATION["T" if params[name] else "N"] for name in ("transpose_b", "transpose_a")]
+    given += [("extent", 2, 1), ("extent", 2, 0), ("extent", 0, 0 if params["transpose_a"] else 1), ("one",)]
     for position in (1, 0):
         given += [("ref", position), ("code", kind), ("lead", position), ("stride", position)]
     given += [("zero",), ("ref", 2), ("code", kind), ("lead", 2), ("stride", 2), ("batch",)]

@@ -12,7 +12,20 @@ from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import DType, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
-from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Measure, Push, Repeat, RepeatWhile, Row, Stack, View
+from pullback.ir.ops.program import (
+    Alloc,
+    Branch,
+    Copy,
+    Free,
+    Launch,
+    Push,
+    Repeat,
+    RepeatWhile,
+    Row,
+    Stack,
+    StoreStackLength,
+    View,
+)
 from pullback.ir.shapes.extents import value_of
 from pullback.runtime.cuda.arrays.device_array import DeviceArray, dense_strides, settle, spread, wait_for
 from pullback.runtime.cuda.device.memory import Block as Memory
@@ -209,7 +222,7 @@ class Run:
                 t = i.operands[0].type
                 env[i.operands[0]].append(self.made(i.operands[0], t.dtype, t.shape))
                 env[i.result] = env[i.operands[0]][-1]
-            case Measure():
+            case StoreStackLength():
                 self.set_number(env[i.operands[1]], len(env[i.operands[0]]))
             case Repeat():
                 self.repeat(i)

@@ -19,11 +19,11 @@ from pullback.codegen.cuda.source.launch import Launches
 from pullback.ir.core.environment import is_verified
 from pullback.ir.core.structure import Function, Module
 from pullback.ir.core.types import DTYPES, DType
-from pullback.ir.text import canonical, parse_function, parse_module, print_function, print_module
+from pullback.ir.text import VERSION, canonical, parse_function, parse_module, print_function, print_module
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.process import counters
-from pullback.runtime.program.serialize import SIZE, Unreadable, without_places
+from pullback.runtime.program.serialize import SIZE, Unreadable, check_version, without_places
 
 _RECORDS = {name: each for name, each in vars(cuda_launch).items() if getattr(each, "__module__", "") == cuda_launch.__name__}
 
@@ -84,6 +84,7 @@ def encoded(parts: Parts) -> bytes | None:
     program = replace(parts.program, body=without_places(parts.program.body))
     try:
         made = {
+            "ir": VERSION,
             "program": print_function(program),
             "kernels": [_data(kernel) for kernel in parts.kernels.values()],
             "written": {name: list(those) for name, those in parts.written.items()},
@@ -104,6 +105,7 @@ def decoded(payload: bytes) -> Parts:
     try:
         (size,) = SIZE.unpack_from(payload)
         data, code = json.loads(payload[SIZE.size : SIZE.size + size]), payload[SIZE.size + size :]
+        check_version(data)
         if len(code) != data["code"]:
             raise Unreadable("the sizes do not add up")
         kernels = {kernel.name: kernel for kernel in map(_record, data["kernels"])}
@@ -115,6 +117,8 @@ def decoded(payload: bytes) -> Parts:
             plain={kernel.name: (kernel, why) for kernel, why in plain},
             code=code,
         )
+    except Unreadable:
+        raise
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
 

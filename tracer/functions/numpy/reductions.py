@@ -397,7 +397,7 @@ def _scanned(op: str, a: Any, axis: Any, dtype: Any) -> TracedArray:
     place = positions(x.shape, at)
     first = emit("eq", place, full(x.shape, 0, np.int64))
     zero = full(x.shape, 0, target)
-    return emit("recur", choose_where(first, one, x), choose_where(first, x, zero), axis=at, reverse=False)
+    return emit("linear_recurrence", choose_where(first, one, x), choose_where(first, x, zero), axis=at, reverse=False)
 
 
 @register_method("cumsum")

@@ -45,7 +45,7 @@ class PackedPanel:
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
-        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+        return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
     def call(self, b: Builder, *given: Value) -> None:
         b.emit(OPS["call"], given, {"function": self.name})
@@ -113,7 +113,7 @@ class Prepacked:
         zero = number(b, 0)
 
         def panel(b: Builder, j: Value) -> None:
-            begins = [b.emit(OPS["row_ref"], (ref, row, zero), {})[0] for ref, row in ((w, zero), (panels, j), (known, j))]
+            begins = [b.emit(OPS["ref_at"], (ref, row, zero), {})[0] for ref, row in ((w, zero), (panels, j), (known, j))]
             function.call(b, *begins, terms, columns, b.mul(j, number(b, self.size)))
 
         loop(b, b.select(self.fits(b, rows, terms, columns), count, zero), panel, map="core")
@@ -165,7 +165,7 @@ class Prepacked:
             of_these = b.select(is_last, b.sub(tiles_of, first), some)
             tiles_here = b.select(by_rows, first, zero), b.select(by_rows, of_these, tiles_of)
             panels_here = b.select(by_rows, zero, first), b.select(by_rows, count, some)
-            begins = [b.emit(OPS["row_ref"], (ref, zero, zero), {})[0] for ref in refs]
+            begins = [b.emit(OPS["ref_at"], (ref, zero, zero), {})[0] for ref in refs]
             self.rows.call(b, *begins, *self.rows.memory(b), rows, terms, columns, *tiles_here, *panels_here)
 
         loop(b, chunks, chunk, map="core")

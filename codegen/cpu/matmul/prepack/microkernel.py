@@ -53,7 +53,7 @@ class RowsTile:
 
     def define(self) -> Instruction:
         """The definition, at the top of a kernel."""
-        return Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+        return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
     def call(self, b: Builder, *given: Value) -> None:
         b.emit(OPS["call"], given, {"function": self.name})
@@ -67,8 +67,8 @@ class RowsTile:
         given = {name: Value(t, name) for name, t in types.items()}
         b = Builder()
         zero = number(b, 0)
-        left = b.emit(OPS["row_ref"], (given["left"], zero, given["apart"]), {})[0]
-        sums = b.emit(OPS["row_ref"], (given["to"], zero, given["to_apart"]), {})[0]
+        left = b.emit(OPS["ref_at"], (given["left"], zero, given["apart"]), {})[0]
+        sums = b.emit(OPS["ref_at"], (given["to"], zero, given["to_apart"]), {})[0]
         inner, lane = Builder(), Value(scalar(I64), "v")
         self.body(inner, lane, given, left, sums)
         params = {"map": "vector", "multiple": self.lanes}
@@ -83,7 +83,7 @@ class RowsTile:
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
-                b.prefetch(sums, r, x, near=True)
+                b.prefetch(sums, r, x, into_l1=True)
 
         serial(b, number(b, self.rows), ask)
         zero, zero_at, scale = b.const(0.0, self.dtype), number(b, 0), given["scale"]
@@ -123,7 +123,7 @@ class RowsTile:
                 after += [self.multiply_add(step, x, y, sums[r * VECTORS + k]) for k, y in enumerate(right)]
             sums = after
             for lane in lanes:
-                step.prefetch(panel, step.add(step.add(column, number(step, NEXT * self.columns)), lane), near=True)
+                step.prefetch(panel, step.add(step.add(column, number(step, NEXT * self.columns)), lane), into_l1=True)
         return step.block([q, *before], sums)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:

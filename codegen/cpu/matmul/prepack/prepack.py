@@ -50,7 +50,7 @@ def _is_plain(kernel: Function) -> bool:
     if [i.op for i in kernel.instructions] != [gemm]:
         return False
     (i,) = kernel.instructions
-    return all(map(_is_dense, i.operands)) and not i.params["ta"] and not gemm.pairs([v.type for v in i.operands])
+    return all(map(_is_dense, i.operands)) and not i.params["transpose_a"] and not gemm.pairs([v.type for v in i.operands])
 
 
 def _is_dense(ref: Value) -> bool:
@@ -111,7 +111,7 @@ class _Work:
         if loop is None or not _is_dense(source):
             return i
         rows, terms, columns = (_extent(e, sizes) for e in (out.type.shape[0], left.type.shape[1], out.type.shape[1]))
-        of, is_turned = Prepacked(out.type.dtype, self.machine), plain.params["tb"]
+        of, is_turned = Prepacked(out.type.dtype, self.machine), plain.params["transpose_b"]
         key = source, right.type.dtype, is_turned, rows, terms, columns
         if key not in loop.packed:
             loop.packed[key] = self.pack(loop.before.at(i.loc), of, (source, views), is_turned, (terms, columns, rows))

@@ -64,7 +64,7 @@ class PackedRows:
         """The definitions, at the top of a kernel."""
         for tile in (self.tall, self.low):
             functions[tile.name] = tile.define()
-        functions[self.name] = Instruction(OPS["shared"], (), (), {"function": self.name}, (_function(self),))
+        functions[self.name] = Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
     def call(self, b: Builder, *given: Value) -> None:
         b.emit(OPS["call"], given, {"function": self.name})
@@ -141,7 +141,7 @@ class _Rows:
 
         def run(b: Builder, q: Value) -> None:
             p0 = b.mul(q, number(b, RUN))
-            left = b.emit(OPS["row_ref"], (self.left, b.add(b.mul(row, self.terms), p0)), {})[0]
+            left = b.emit(OPS["ref_at"], (self.left, b.add(b.mul(row, self.terms), p0)), {})[0]
             count = b.minimum(number(b, RUN), b.sub(self.terms, p0))
             is_first = b.eq(q, number(b, 0))
             self.run(b, _Run(p0=p0, count=count, is_first=is_first, is_tall=is_tall, height=height, left=left, to=to), panels)
@@ -157,10 +157,10 @@ class _Rows:
             j = b.add(panels[0], k)
             c = b.mul(j, number(b, self.size))
             place = b.add(b.mul(c, self.terms), b.mul(run.p0, number(b, self.size)))
-            packed = b.emit(OPS["row_ref"], (self.panels, place), {})[0]
-            to = b.emit(OPS["row_ref"], (self.to, b.add(run.to, c)), {})[0]
+            packed = b.emit(OPS["ref_at"], (self.panels, place), {})[0]
+            to = b.emit(OPS["ref_at"], (self.to, b.add(run.to, c)), {})[0]
             goes = to, self.columns, b.sub(self.columns, c)
-            known = b.emit(OPS["row_ref"], (self.known, b.mul(j, number(b, KNOWN))), {})[0]
+            known = b.emit(OPS["ref_at"], (self.known, b.mul(j, number(b, KNOWN))), {})[0]
             slow = b.add(b.load(self.known_rows, number(b, SLOW)), b.load(known, number(b, SCALED)))
             is_plain = b.eq(slow, number(b, 0))
             one = b.const(1.0, self.dtype)
@@ -223,13 +223,13 @@ class _Rows:
         exponent = b.cast(b.sub(number(b, scales.bias), shift), dtype=scales.bits)
         scale = b.bitcast(b.raw_shl(exponent, b.const(scales.fraction, scales.bits)), dtype=self.dtype)
         lies, plain = (run.left, self.terms), b.const(1.0, self.dtype)
-        own = b.emit(OPS["row_ref"], (self.own_rows, number(b, 0)), {})[0], self.apart(b, run)
+        own = b.emit(OPS["ref_at"], (self.own_rows, number(b, 0)), {})[0], self.apart(b, run)
         other = b.bitnot(fits)
         is_scaled = b.ne(panel_scaled, number(b, 0))
 
         def unscaled(b: Builder) -> None:
             self.copy_panel(b, run, packed)
-            panel = b.emit(OPS["row_ref"], (self.own_panel, number(b, 0)), {})[0]
+            panel = b.emit(OPS["ref_at"], (self.own_panel, number(b, 0)), {})[0]
             self.multiply(b, run, lies, panel, plain, goes)
 
         when(b, fits, lambda b: self.multiply(b, run, own, packed, scale, goes))

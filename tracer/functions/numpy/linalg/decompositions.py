@@ -85,7 +85,7 @@ def pseudo_inverse(a: TracedArray, cutoff: Any, is_cut: bool) -> tuple[TracedArr
     counts = s > cutoff(xp.max(s, axis=-1, keepdims=True, initial=0))
     zero, one = full(s.shape, 0, s.dtype), full(s.shape, 1, s.dtype)
     inverse = choose_where(counts, one / choose_where(counts, s, one), zero)
-    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, cut=bool(is_cut))
+    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, has_cutoff=bool(is_cut))
     return found, counts
 
 
@@ -204,7 +204,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NOVA
         rcond = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else given(rtol, 1e-15)
     limit = xp.expand_dims(as_traced(rcond), -1)
     x = in_double(x, dtype)
-    x = emit("mirror", x, lower=True) if hermitian else x
+    x = emit("hermitian_from_triangle", x, lower=True) if hermitian else x
     return cast(pseudo_inverse(x, lambda top: limit * top, is_cut)[0], dtype)
 
 

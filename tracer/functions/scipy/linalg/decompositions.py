@@ -84,7 +84,7 @@ def _generalized(x: TracedArray, b: Any, lower: bool, check_finite: bool, kind: 
         raise ValueError(f"wrong b dimensions {y.shape}, should be {x.shape}")
     x, y = alike(*of_lapack(x, y))
     factor = linalg.lower_factor(y if lower else adjoint(y), "B is not positive definite: it cannot be factored")
-    whole = emit("mirror", x, lower=lower)
+    whole = emit("hermitian_from_triangle", x, lower=lower)
     if kind == 1:
         half = linalg.triangular(factor, whole, True)
         product = linalg.triangular(factor, adjoint(half), True)
@@ -235,7 +235,7 @@ def pinvh(
     a: Any, atol: Any = None, rtol: Any = None, lower: bool = True, return_rank: bool = False, check_finite: bool = True
 ) -> Any:
     x = square_matrix(rectangle(a, check_finite), "expected square matrix")
-    mirrored = emit("mirror", x, lower=bool(lower))
+    mirrored = emit("hermitian_from_triangle", x, lower=bool(lower))
     found, counts = spectral.pseudo_inverse(mirrored, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
     return (found, xp.sum(counts, axis=-1)) if return_rank else found
 

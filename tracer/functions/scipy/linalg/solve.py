@@ -162,7 +162,7 @@ def _structured(a: TracedArray, b: TracedArray, assume_a: str | None, lower: boo
     if structure == "sym" and a.dtype.kind == "c":
         a = xp.tril(a) + linalg.transposed(xp.tril(a, -1)) if lower else xp.triu(a) + linalg.transposed(xp.triu(a, 1))
     elif structure in ("sym", "her"):
-        a = emit("mirror", a, lower=lower)
+        a = emit("hermitian_from_triangle", a, lower=lower)
     if structure == "tridiagonal":
         a = xp.triu(xp.tril(a, 1), -1)
     return linalg.general(a, b, SINGULAR, transposed)

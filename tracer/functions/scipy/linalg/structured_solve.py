@@ -83,7 +83,7 @@ def solveh_banded(
 
 
 def _shifted(row: TracedArray, by: int) -> TracedArray:
-    return emit("shift", row, axis=row.ndim - 1, by=by)
+    return emit("shift", row, axis=row.ndim - 1, offset=by)
 
 
 # Toeplitz and circulant systems

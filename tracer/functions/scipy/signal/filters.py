@@ -306,7 +306,7 @@ def _recursive(source: Any, feedback: Any) -> Any:
     if order == 0 or not source.size:
         return source
     if order == 1:
-        return emit("recur", broadcast_to(-feedback[1], source.shape), source, axis=last, reverse=False)
+        return emit("linear_recurrence", broadcast_to(-feedback[1], source.shape), source, axis=last, reverse=False)
     length = max(order, min(n, MOST_SAMPLES), math.isqrt(n))
     count = -(-n // length)
     lead = source.shape[:-1]
