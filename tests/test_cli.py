@@ -292,7 +292,7 @@ func g(%x: f64[]) -> (f64[], bool[]) {
 def test_a_file_of_format_version_1(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.ir"
     path.write_text(FILE.replace("pullback-ir 2", "pullback-ir 1"))
-    code, out, err = call(capsys, command, path)
+    code, out, err = call(capsys, command, path, *(["--passes", "simplify"] if command == "opt" else []))
     assert (code, out) == (1, "") and f"{path}: line 1: format version 1, this version reads 2: names of ops changed" in err
 
 

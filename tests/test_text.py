@@ -209,7 +209,7 @@ def test_a_text_of_another_format_version_is_refused(version: str) -> None:
 def test_names_of_format_version_1_are_no_ops() -> None:
     """Without a header a function is read by the rules of the present version."""
     _, _, text = FIRST.partition("\n\n")
-    with pytest.raises(ParseError, match="^line 3: there is no op near$"):
+    with pytest.raises(ParseError, match=r"^line 3: there is no op near$"):
         parse_function(text)
 
 
