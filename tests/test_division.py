@@ -260,7 +260,7 @@ def test_ratios_of_recipes() -> None:
         near = [0.0, np.nan, 0.5, -0.25, 2.0**-24, -(2.0**-24), 0.3, 0.1]
         y = np.concatenate([rng.uniform(1.75, 2.5, 4001), 2.0 + np.arange(-1, 7) * np.finfo(dtype).epsneg]).astype(dtype)
         x = np.concatenate([rng.uniform(-0.25, 0.5, 4001), near]).astype(dtype)
-        text = KERNEL.format(t=name, what="ratio %a, %b", root="")
+        text = KERNEL.format(t=name, what="div_in_range %a, %b", root="")
         emitted = emit(parse_module(text).functions[0], "k", Target(64, cpu=CPU)).text
         assert "rcp14" in emitted and "fpclass" not in emitted and "fdiv" not in emitted
         found = np.zeros_like(x)

@@ -153,7 +153,7 @@ def test_rare_code_is_in_a_phase(reach: float, monkeypatch: pytest.MonkeyPatch) 
     cut_often(monkeypatch, 1)
     cut = schedule(kernel)
     text = print_module(Module((cut,)))
-    assert text.count("map=vector") > 2 and text.count(" = rare ") == 1 and "&bool" in text
+    assert text.count("map=vector") > 2 and text.count(" = cold_call ") == 1 and "&bool" in text
     x = np.linspace(0.0, reach, 700)
     whole, parts = np.zeros_like(x), np.zeros_like(x)
     interpret(kernel, x, whole)
@@ -185,7 +185,7 @@ def test_rare_code_in_phases_changes_no_bit(dtype: str, window: int, monkeypatch
         with monkeypatch.context() as inner:
             cut_often(inner, window)
             parts = compiled(function)
-            assert n == 0 or (" = rare " in print_module(parts.scheduled) and "local" in print_module(parts.scheduled))
+            assert n == 0 or (" = cold_call " in print_module(parts.scheduled) and "local" in print_module(parts.scheduled))
             for given, wanted in zip(cases, whole, strict=True):
                 for a, e in zip(parts.run(given), wanted, strict=True):
                     assert np.array_equal(a, e, equal_nan=True)

@@ -72,7 +72,7 @@ program f(%x: &f32[b,m,k], %w: &f32[b,n,k]) -> (&f32[b,m,n]) {
 @pytest.mark.parametrize("sizes", [(200, 40, 50, 30), (70, 100, 600, 33), (3, 5, 0, 4), (1, 300, 300, 300)], ids=str)
 def test_batches(sizes: tuple[int, int, int, int], apart: bool) -> None:
     b, m, k, n = sizes
-    text = BATCH if apart else BATCH.replace(" {apart=true}", "")
+    text = BATCH if apart else BATCH.replace(" {independent=true}", "")
     program, *kernels = checked(parse_module(text)).functions
     executable = Executable(checked(Module((program, *map(schedule, kernels)))))
     rng = np.random.default_rng(b)

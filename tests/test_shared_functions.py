@@ -70,13 +70,13 @@ def expected(x: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> object:
     return out
 
 
-OTHER = """  shared {function=clear} (%to1: &f64[4], %from1: &f64[3,4], %n1: i64[]) {
+OTHER = """  function {function=clear} (%to1: &f64[4], %from1: &f64[3,4], %n1: i64[]) {
     yield
   }
 """
 BY_ADDRESS = TWICE.replace("  %rows: i64[] =", OTHER + "  %rows: i64[] =").replace(
     "  call %to0, %from0, %less {function=sum_rows}\n",
-    """  %this: i64[] = address {function=sum_rows}
+    """  %this: i64[] = function_address {function=sum_rows}
   %that: i64[] = function_address {function=clear}
   %is_some: bool[] = gt %rows, %one
   %which: i64[] = select %is_some, %this, %that
@@ -84,7 +84,7 @@ BY_ADDRESS = TWICE.replace("  %rows: i64[] =", OTHER + "  %rows: i64[] =").repla
 """,
 )
 """The same by a function that is chosen as the kernel runs."""
-IF_WANTED = BY_ADDRESS.replace("address {function=clear}", "address %is_none {function=clear}").replace(
+IF_WANTED = BY_ADDRESS.replace("function_address {function=clear}", "function_address %is_none {function=clear}").replace(
     "  %which: i64[] = select %is_some, %this, %that\n",
     """  %is_some: bool[] = eq %that, %none
   %which: i64[] = select %is_some, %this, %that
@@ -186,7 +186,7 @@ LOOPS
   return
 }
 """
-LOOP = """  for %n {apart=true} (%i: i64[]) {
+LOOP = """  for %n {independent=true} (%i: i64[]) {
     for %m (%j: i64[]) {
       %a: f64[] = load %x, %i, %j
       %b: f64[] = exp %a
@@ -232,7 +232,7 @@ def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
         way = f"    if CONDITION () {{\n    for %m (%j: i64[]) {{\n{body}      yield\n    }}\n    yield\n    }}\n"
         ways = "".join(way.replace("CONDITION", condition) for condition in ("%w1", "%w2"))
         conditions = "    %w1: bool[] = lt %i, %half\n    %w2: bool[] = ge %i, %half\n"
-        loop = f"  %half: i64[] = const {{value=35}}\n  for %n {{apart=true}} (%i: i64[]) {{\n{conditions}{ways}    yield\n  }}"
+        loop = f"  %half: i64[] = const {{value=35}}\n  for %n {{independent=true}} (%i: i64[]) {{\n{conditions}{ways}    yield\n  }}"
         text = SUMS.replace("LOOPS", loop)
         (kernel,) = verify_module(parse_module(text)).functions
         emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
