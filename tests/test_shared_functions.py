@@ -232,7 +232,8 @@ def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
         way = f"    if CONDITION () {{\n    for %m (%j: i64[]) {{\n{body}      yield\n    }}\n    yield\n    }}\n"
         ways = "".join(way.replace("CONDITION", condition) for condition in ("%w1", "%w2"))
         conditions = "    %w1: bool[] = lt %i, %half\n    %w2: bool[] = ge %i, %half\n"
-        loop = f"  %half: i64[] = const {{value=35}}\n  for %n {{independent=true}} (%i: i64[]) {{\n{conditions}{ways}    yield\n  }}"
+        body = f"{conditions}{ways}    yield\n"
+        loop = f"  %half: i64[] = const {{value=35}}\n  for %n {{independent=true}} (%i: i64[]) {{\n{body}  }}"
         text = SUMS.replace("LOOPS", loop)
         (kernel,) = verify_module(parse_module(text)).functions
         emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
