@@ -28,7 +28,7 @@ bench: .venv/.bench
 
 # What is found is in build/on_gpu, also if it is ended early. `--rehearse` tries it over the stand-in for a GPU.
 gpu: .venv/.test
-	$(BIN)/python -m tests.on_gpu
+	$(BIN)/python -m tests.support.gpu_report
 
 # Where a piece is missing it says which, and the tests that need it are skipped, unless PULLBACK_CUDA=host demands them; `make test`
 # demands them or a GPU.

@@ -6,7 +6,6 @@ each array once, at the rate of a copy on the device. Programs that compute more
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,11 +17,8 @@ import numpy as np
 import pullback as pb
 from benchmarks.cases import elementwise, pairs, rows
 from pullback.codegen.cuda.source.launch import Launch
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-from cuda_device import Device, architecture, driver  # noqa: E402
-from cuda_program import run_program, traced  # noqa: E402
+from tests.support.cuda.gpu import Device, architecture, driver
+from tests.support.cuda.host_programs import run_program, traced
 
 Array = Any
 COPIED = 1 << 30

@@ -9,10 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
-import cuda_host
 import pytest
-from cuda_device import missing
-from forced import at_random
 
 from pullback.codegen.cpu.loops import distribute_loops as phases
 from pullback.codegen.fuse import matmul_fusion as carrying
@@ -20,6 +17,10 @@ from pullback.codegen.kernels.groups import registry as schedules
 from pullback.programs import pipeline
 from pullback.runtime.choices import matmul as product_choices
 from pullback.runtime.program import serialize as stored
+from tests import cuda_host
+from tests.support.cuda.gpu import missing
+from tests.support.forced_strategies import at_random
+from tests.support.paths import TESTS
 
 CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirectory(prefix="pullback-tests-")
 """One for all workers, which are started with the environment of the first process."""
@@ -32,134 +33,137 @@ DEMANDS = ("", "host", "gpu", "any")
 
 SHARES = {
     "acceptance": 4,
-    "test_acceptance.py": 24,
-    "test_aliasing.py": 6,
-    "test_arguments.py": 3,
-    "test_array_types.py": 2,
-    "test_bad_input.py": 9,
-    "test_batched_products.py": 6,
-    "test_batching.py": 4,
-    "test_benchmarks.py": 6,
-    "test_beside.py": 3,
-    "test_beyond.py": 18,
-    "test_blocks.py": 3,
-    "test_builtins.py": 2,
-    "test_call_path.py": 24,
-    "test_carried_products.py": 27,
-    "test_changed_meanwhile.py": 6,
-    "test_check_grad.py": 3,
-    "test_compiled.py": 5,
-    "test_complex.py": 6,
-    "test_complex_products.py": 3,
-    "test_control.py": 2,
-    "test_counting.py": 2,
-    "test_cuda.py": 6,
-    "test_cuda_arrays.py": 3,
-    "test_cuda_blas.py": 4,
-    "test_cuda_eager.py": 4,
-    "test_cuda_export.py": 3,
-    "test_cuda_fuzz.py": 6,
-    "test_cuda_graphs.py": 12,
-    "test_cuda_into.py": 2,
-    "test_cuda_linalg.py": 60,
-    "test_cuda_packs.py": 3,
-    "test_cuda_processes.py": 3,
-    "test_cuda_products.py": 18,
-    "test_cuda_programs.py": 36,
-    "test_cuda_resources.py": 9,
-    "test_cuda_runtime.py": 12,
-    "test_cuda_scans.py": 12,
-    "test_cuda_sorts.py": 3,
-    "test_cuda_stored.py": 2,
-    "test_cuda_tiles.py": 3,
-    "test_cuda_turns.py": 3,
-    "test_cuda_views.py": 3,
-    "test_custom.py": 2,
-    "test_dead_branches.py": 5,
-    "test_dependencies.py": 6,
-    "test_donation.py": 2,
-    "test_dynamic.py": 3,
-    "test_export.py": 6,
-    "test_faults.py": 3,
-    "test_first_week.py": 18,
-    "test_floor.py": 18,
-    "test_forward.py": 4,
-    "test_fourier.py": 12,
-    "test_function_gradients.py": 4,
-    "test_function_transforms.py": 4,
-    "test_functions.py": 8,
-    "test_fused.py": 5,
-    "test_gpu_benchmarks.py": 3,
-    "test_inplace.py": 48,
-    "test_inspection.py": 3,
-    "test_interrupts.py": 6,
-    "test_kernels.py": 48,
-    "test_large_bodies.py": 6,
-    "test_lifetimes.py": 3,
-    "test_linalg.py": 24,
-    "test_linalg_complex.py": 12,
-    "test_lookup.py": 2,
-    "test_loop_gradients.py": 12,
-    "test_loop_programs.py": 3,
-    "test_lying.py": 6,
-    "test_math.py": 12,
-    "test_math_page.py": 3,
-    "test_numpys_answers.py": 2,
-    "test_op_table.py": 192,
-    "test_ops.py": 16,
-    "test_orders.py": 5,
-    "test_others_defects.py": 9,
-    "test_outside.py": 4,
-    "test_pairs.py": 9,
-    "test_peers.py": 3,
-    "test_phases.py": 3,
-    "test_pickling.py": 2,
-    "test_planted.py": 3,
-    "test_platforms.py": 5,
-    "test_policy.py": 96,
-    "test_prepacked.py": 2,
-    "test_product_kernels.py": 3,
-    "test_product_rows.py": 6,
-    "test_product_specials.py": 3,
-    "test_python_ints.py": 3,
-    "test_random.py": 12,
-    "test_random_products.py": 3,
-    "test_reach.py": 6,
-    "test_recurrent_steps.py": 24,
-    "test_reinterpreting.py": 5,
-    "test_removable.py": 3,
-    "test_scipy_compositions.py": 6,
-    "test_row_updates.py": 3,
-    "test_saving.py": 3,
-    "test_scans.py": 4,
-    "test_scatters.py": 2,
-    "test_scipy_arrays.py": 12,
-    "test_semantics.py": 3,
-    "test_signal.py": 12,
-    "test_simplify.py": 3,
-    "test_small_matrices.py": 3,
-    "test_sorting.py": 6,
-    "test_special.py": 6,
-    "test_spectra.py": 6,
-    "test_staleness.py": 4,
-    "test_stats.py": 18,
-    "test_stencils.py": 14,
-    "test_subnormal_products.py": 2,
-    "test_surface.py": 6,
-    "test_tails.py": 4,
-    "test_tall_products.py": 5,
-    "test_thin_products.py": 3,
-    "test_threads.py": 6,
-    "test_tiles.py": 3,
-    "test_tracer.py": 2,
-    "test_transform_pairs.py": 24,
-    "test_transforms.py": 6,
-    "test_transposes.py": 3,
-    "test_unrolled.py": 3,
-    "test_vector_loops.py": 3,
+    "acceptance/test_blocks.py": 3,
+    "codegen/cpu/matmul/test_batched.py": 6,
+    "codegen/cpu/matmul/test_complex.py": 3,
+    "codegen/cpu/matmul/test_few_panels.py": 6,
+    "codegen/cpu/matmul/test_handwritten.py": 3,
+    "codegen/cpu/matmul/test_in_loops.py": 3,
+    "codegen/cpu/matmul/test_prepack.py": 2,
+    "codegen/cpu/matmul/test_random.py": 3,
+    "codegen/cpu/matmul/test_special_values.py": 3,
+    "codegen/cpu/matmul/test_split_k.py": 5,
+    "codegen/cpu/matmul/test_strided_operands.py": 6,
+    "codegen/cpu/matmul/test_subnormals.py": 2,
+    "codegen/cpu/test_bad_input.py": 9,
+    "codegen/cpu/test_large_bodies.py": 6,
+    "codegen/cpu/test_loop_distribution.py": 3,
+    "codegen/cpu/test_math.py": 12,
+    "codegen/cpu/test_reachability.py": 6,
+    "codegen/cpu/test_step_dependencies.py": 6,
+    "codegen/cpu/test_table_lookup.py": 2,
+    "codegen/cpu/test_transposes.py": 3,
+    "codegen/cpu/test_vector_loops.py": 3,
+    "codegen/cuda/test_emit.py": 6,
+    "codegen/cuda/test_loops_into_kernels.py": 3,
+    "codegen/cuda/test_matmul.py": 18,
+    "codegen/cuda/test_radix_sort.py": 3,
+    "codegen/cuda/test_resources.py": 9,
+    "codegen/cuda/test_scan.py": 12,
+    "codegen/cuda/test_transposed_tiles.py": 3,
+    "codegen/cuda/test_vector_accesses.py": 3,
+    "codegen/fuse/test_interleave.py": 3,
+    "codegen/fuse/test_matmul_fusion.py": 27,
+    "codegen/fuse/test_recurrent_steps.py": 24,
+    "codegen/fuse/test_rematerialize.py": 3,
+    "codegen/fuse/test_scatter_to_select.py": 3,
+    "codegen/fuse/test_stencils.py": 14,
+    "codegen/kernels/test_every_op.py": 48,
+    "codegen/kernels/test_pairs.py": 9,
+    "codegen/kernels/test_scans.py": 4,
+    "codegen/kernels/test_segment_sums.py": 2,
+    "codegen/kernels/test_small_matrices.py": 3,
+    "codegen/kernels/test_tiled_rows.py": 3,
+    "cuda_host/test_acceptance.py": 24,
+    "cuda_host/test_faults.py": 3,
+    "cuda_host/test_op_table.py": 192,
+    "cuda_host/test_planted.py": 3,
+    "cuda_host/test_tiles.py": 3,
+    "fuzz/test_cuda_fuzz.py": 6,
+    "ir/passes/test_batching.py": 4,
+    "ir/passes/test_dead_branches.py": 5,
+    "ir/passes/test_forward_mode.py": 4,
+    "ir/passes/test_loop_gradients.py": 12,
+    "ir/passes/test_removable_singularities.py": 3,
+    "ir/passes/test_simplify.py": 3,
+    "ir/test_derivative_tails.py": 4,
+    "ir/test_op_table.py": 16,
+    "ir/test_semantics.py": 3,
+    "peers/test_others_defects.py": 9,
+    "peers/test_peers.py": 3,
+    "pullback/debugging/test_check_grad.py": 3,
+    "pullback/exporting/test_device_export.py": 3,
+    "pullback/exporting/test_export.py": 6,
+    "pullback/inspection/test_inspection.py": 3,
+    "pullback/test_arguments.py": 3,
+    "pullback/test_array_types.py": 2,
+    "pullback/test_device_eager.py": 4,
+    "pullback/test_device_out.py": 2,
+    "pullback/test_donation.py": 2,
+    "pullback/test_dynamic_shapes.py": 3,
+    "pullback/test_lifetimes.py": 3,
+    "pullback/test_loop_programs.py": 3,
+    "pullback/test_pickling.py": 2,
+    "pullback/test_programs.py": 5,
+    "pullback/test_random.py": 12,
+    "pullback/test_shared_memory.py": 6,
+    "pullback/transforms/test_control_flow.py": 2,
+    "pullback/transforms/test_custom.py": 2,
+    "pullback/transforms/test_higher_orders.py": 5,
+    "pullback/transforms/test_transform_pairs.py": 24,
+    "pullback/transforms/test_transforms.py": 6,
+    "repository/test_benchmarks.py": 6,
+    "repository/test_first_week.py": 18,
+    "repository/test_gpu_benchmarks.py": 3,
+    "repository/test_math_page.py": 3,
+    "repository/test_platforms.py": 5,
+    "repository/test_policy.py": 96,
+    "repository/test_surface.py": 6,
+    "runtime/cuda/test_cublas.py": 4,
+    "runtime/cuda/test_device_array.py": 3,
+    "runtime/cuda/test_foreign_arrays.py": 3,
+    "runtime/cuda/test_graphs.py": 12,
+    "runtime/cuda/test_linalg.py": 60,
+    "runtime/cuda/test_processes.py": 3,
+    "runtime/cuda/test_programs.py": 12,
+    "runtime/cuda/test_stored_programs.py": 2,
+    "runtime/cuda/test_user_programs.py": 36,
+    "runtime/fastcall/test_changed_meanwhile.py": 6,
+    "runtime/fastcall/test_native_calls.py": 24,
+    "runtime/fastcall/test_specialized_entry.py": 5,
+    "runtime/test_interrupts.py": 6,
+    "runtime/test_threads.py": 6,
+    "tracer/functions/test_beyond.py": 18,
+    "tracer/functions/test_complex.py": 6,
+    "tracer/functions/test_dtype_views.py": 5,
+    "tracer/functions/test_edge_cases.py": 2,
+    "tracer/functions/test_fft.py": 12,
+    "tracer/functions/test_floor.py": 18,
+    "tracer/functions/test_function_gradients.py": 4,
+    "tracer/functions/test_function_transforms.py": 4,
+    "tracer/functions/test_functions.py": 8,
+    "tracer/functions/test_histograms.py": 2,
+    "tracer/functions/test_inplace.py": 48,
+    "tracer/functions/test_linalg.py": 24,
+    "tracer/functions/test_linalg_complex.py": 12,
+    "tracer/functions/test_scipy_arrays.py": 12,
+    "tracer/functions/test_scipy_compositions.py": 6,
+    "tracer/functions/test_signal.py": 12,
+    "tracer/functions/test_signal_spectral.py": 6,
+    "tracer/functions/test_sorting.py": 6,
+    "tracer/functions/test_special.py": 6,
+    "tracer/functions/test_stats.py": 18,
+    "tracer/test_builtins.py": 2,
+    "tracer/test_captured_state.py": 4,
+    "tracer/test_python_ints.py": 3,
+    "tracer/test_staleness.py": 4,
+    "tracer/test_tracer.py": 2,
+    "tracer/test_unroll_warning.py": 3,
 }
-"""By file or folder: of how many neighbours in a table of cases one is run by default, of smaller tables one of all; ``-m long``
-runs the others."""
+"""By file or folder, relative to tests/: of how many neighbours in a table of cases one is run by default, of smaller tables one
+of all; ``-m long`` runs the others."""
+CUDA = {"cuda", "cuda_host"}
+"""Folders whose tests are of CUDA; elsewhere those are whose file's name starts with ``test_cuda`` or ``test_device``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -228,6 +232,8 @@ def bless(request: pytest.FixtureRequest) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """No run passes by not running what it was told to run: where CUDA is demanded and can be tested by nothing, it ends here."""
+    if absent := [name for name in SHARES if not (TESTS / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py: SHARES names {', '.join(absent)}, and tests/ has no such file or folder")
     demand = os.environ.get("PULLBACK_CUDA", "")
     if demand not in DEMANDS:
         raise pytest.UsageError(f"PULLBACK_CUDA={demand}: {', '.join(DEMANDS[1:-1])} or {DEMANDS[-1]} is expected")
@@ -266,7 +272,7 @@ def _machine(item: pytest.Item) -> str:
 
 def _is_cuda(item: pytest.Item) -> bool:
     """Whether a test is of CUDA without a GPU: over the stand-in, or of what is emitted."""
-    is_there = item.path.name.startswith("test_cuda") or item.path.parent.name == "cuda_host"
+    is_there = item.path.name.startswith(("test_cuda", "test_device")) or item.path.parent.name in CUDA
     return (is_there and not item.get_closest_marker("gpu")) or _machine(item) == "host"
 
 
@@ -277,7 +283,8 @@ def leave_for_long(items: list[pytest.Item]) -> None:
     for item in items:
         tables[item.nodeid.partition("[")[0], _machine(item)].append(item)
     for (name, _), cases in tables.items():
-        share = min(SHARES.get(cases[0].path.name) or SHARES.get(cases[0].path.parent.name, 1), len(cases))
+        path = cases[0].path.relative_to(TESTS)
+        share = min(next((SHARES[name] for p in (path, *path.parents) if (name := p.as_posix()) in SHARES), 1), len(cases))
         for k, item in enumerate(cases):
             if crc32(f"{name} {k // share}".encode()) % share != k % share:
                 item.add_marker(pytest.mark.long)

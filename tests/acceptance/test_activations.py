@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.activations import dropout, elu, gelu, leaky_relu, relu, selu, sigmoid, silu, softplus, tanh
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, draw, gradients, in_dtypes
 
 Array = Any
 A, L = 1.6732632423543772, 1.0507009873554805

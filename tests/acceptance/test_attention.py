@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, in_dtypes
 from layers import attention
 from layers.activations import gelu
-from transformer_figures import ATTENTION, BERT, BERT_RESULTS
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, draw, in_dtypes
+from tests.acceptance.transformer_figures import ATTENTION, BERT, BERT_RESULTS
 
 Array = Any
 EPS, ROOT, CUBE = 1e-5, np.sqrt(2 / np.pi), 0.044715

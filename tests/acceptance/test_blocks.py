@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import by_hand
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, in_dtypes
-from by_hand import Tape
 from layers import blocks
+
+from tests.acceptance import by_hand
+from tests.acceptance.by_hand import Tape
+from tests.acceptance.checks import Program, check, draw, in_dtypes
 
 Array = Any
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.convolution import (
     col2im,
     conv1d,
@@ -16,6 +15,7 @@ from layers.convolution import (
 )
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, draw, gradients, in_dtypes
 
 Array = Any
 Pair = tuple[int, int]

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.dense import affine, embedding, fm, low_rank_affine, scale_shift1d, scale_shift2d
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, draw, gradients, in_dtypes
 
 Array = Any
 

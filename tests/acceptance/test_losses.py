@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, cotangent, draw, gradients, in_dtypes
 from layers.losses import (
     cross_entropy,
     cross_entropy2d,
@@ -24,6 +23,7 @@ from layers.losses import (
 )
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, cotangent, draw, gradients, in_dtypes
 
 Array = Any
 

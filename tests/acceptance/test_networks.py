@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import by_hand
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients, in_dtypes
-from by_hand import Tape
 from layers import networks
 
 import pullback as pb
+from tests.acceptance import by_hand
+from tests.acceptance.by_hand import Tape
+from tests.acceptance.checks import Program, check, draw, gradients, in_dtypes
 
 Array = Any
 KEY, KEEP = pb.random.key(3), 0.5

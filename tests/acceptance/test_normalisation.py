@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, cotangent, draw, in_dtypes
 from layers.normalisation import batch_norm1d, batch_norm2d, layer_norm, lrn
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, cotangent, draw, in_dtypes
 
 Array = Any
 EPS = 1e-5

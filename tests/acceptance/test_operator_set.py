@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
-from acceptance import close, cotangent, gradients
-from floor import check_reverse, check_second, check_value, lines
-from floor_calls import ROWS
 from layers.activations import softplus
 
 import pullback as pb
+from tests.acceptance.checks import close, cotangent, gradients
+from tests.tables.floor import check_reverse, check_second, check_value, lines
+from tests.tables.floor_calls import ROWS
 
 Array = Any
 Call = Callable[..., Any]

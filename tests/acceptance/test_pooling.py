@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, draw, gradients, in_dtypes
 from layers.pooling import avg_pool2d, crop2d, global_avg_pool2d, max_pool2d, pad2d, upsample2d
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, draw, gradients, in_dtypes
 
 Array = Any
 Pair = tuple[int, int]

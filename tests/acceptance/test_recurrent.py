@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acceptance import Program, check, close, in_dtypes
 from layers import recurrent
 
 import pullback as pb
+from tests.acceptance.checks import Program, check, close, in_dtypes
 
 Array = Any
 

@@ -10,11 +10,8 @@ from math import prod
 from types import FrameType
 from typing import Any
 
-import by_hand
 import numpy as np
 import pytest
-from acceptance import draw
-from by_hand import Tape
 from layers import networks, optimizers
 from layers.dense import affine
 from layers.losses import softmax_cross_entropy
@@ -23,6 +20,9 @@ from layers.optimizers import INITIAL, initial_states, training_step
 import pullback as pb
 from pullback.ir import OPS
 from pullback.ir.ops.array.reindex import Reindex
+from tests.acceptance import by_hand
+from tests.acceptance.by_hand import Tape
+from tests.acceptance.checks import draw
 
 Array = Any
 State = tuple[Array, ...]

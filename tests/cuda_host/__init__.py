@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from .kernels import CompileError, image, precompiled
-from .pieces import COMPILER, Missing, library, site, site_folder
+from tests.cuda_host.kernels import CompileError, image, precompiled
+from tests.cuda_host.pieces import COMPILER, Missing, library, site, site_folder
 
 __all__ = [
     "CompileError", "Compiler", "Missing", "activate", "counts", "forgive", "image", "limit", "memory", "order", "unavailable",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import runpy
 import sys
 
-from . import Missing, activate
-from .kernels import precompiled
-from .pieces import library, site
+from tests.cuda_host import Missing, activate
+from tests.cuda_host.kernels import precompiled
+from tests.cuda_host.pieces import library, site
 
 
 def main() -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_device import driver
-from cuda_targets import UNAVAILABLE
 
-import cuda_host
+from tests import cuda_host
+from tests.support.cuda.gpu import driver
+from tests.support.cuda.targets import UNAVAILABLE
 
 
 class Bench:

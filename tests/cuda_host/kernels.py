@@ -12,7 +12,7 @@ import zlib
 from functools import lru_cache
 from pathlib import Path
 
-from .pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
+from tests.cuda_host.pieces import BUILD, COMPILER, HERE, Missing, one_at_a_time
 
 CHECKS = "alignment,bounds,integer-divide-by-zero,shift,null"
 FLAGS = (

@@ -22,8 +22,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
+from tests.support.paths import ROOT
+
 HERE = Path(__file__).resolve().parent
-BUILD = HERE.parent.parent / "build" / "cuda_host"
+BUILD = ROOT / "build" / "cuda_host"
 COMPILER = os.environ.get("CXX", "g++")
 PYCUDA = "pycuda==2026.1"
 HEADERS = ("nvidia-cuda-runtime==13.0.*", "nvidia-cuda-profiler-api==13.0.*")

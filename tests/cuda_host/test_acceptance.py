@@ -10,22 +10,23 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from cuda_places import compiled_there
-from cuda_targets import needs_host
-from test_activations import test_dropout, test_far_from_zero
-from test_activations import test_program as test_activations
-from test_attention import test_layer as test_attention
-from test_blocks import test_block as test_blocks
-from test_convolution import test_program as test_convolution
-from test_dense import test_program as test_dense
-from test_losses import test_log_loss_of_far_scores
-from test_losses import test_program as test_losses
-from test_networks import test_network as test_networks
-from test_normalisation import test_program as test_normalisation
-from test_operator_set import test_formula, test_no_slope, test_operator
-from test_pooling import test_program as test_pooling
-from test_recurrent import test_layer as test_recurrent
-from test_training import test_fifty_steps
+
+from tests.acceptance.test_activations import test_dropout, test_far_from_zero
+from tests.acceptance.test_activations import test_program as test_activations
+from tests.acceptance.test_attention import test_layer as test_attention
+from tests.acceptance.test_blocks import test_block as test_blocks
+from tests.acceptance.test_convolution import test_program as test_convolution
+from tests.acceptance.test_dense import test_program as test_dense
+from tests.acceptance.test_losses import test_log_loss_of_far_scores
+from tests.acceptance.test_losses import test_program as test_losses
+from tests.acceptance.test_networks import test_network as test_networks
+from tests.acceptance.test_normalisation import test_program as test_normalisation
+from tests.acceptance.test_operator_set import test_formula, test_no_slope, test_operator
+from tests.acceptance.test_pooling import test_program as test_pooling
+from tests.acceptance.test_recurrent import test_layer as test_recurrent
+from tests.acceptance.test_training import test_fifty_steps
+from tests.support.cuda.places import compiled_there
+from tests.support.cuda.targets import needs_host
 
 __all__ = [
     "test_activations", "test_attention", "test_blocks", "test_convolution", "test_dense", "test_dropout", "test_far_from_zero",

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_targets import needs_host
 
-import cuda_host
-from cuda_host.kernels import KERNEL, host_text
+from tests import cuda_host
+from tests.cuda_host.kernels import KERNEL, host_text
+from tests.support.cuda.targets import needs_host
+from tests.support.paths import ROOT
 
 ADD = 'extern "C" __global__ void k(float* x, float by) { x[blockIdx.x * blockDim.x + threadIdx.x] += by; }\n'
 COPY = 'extern "C" __global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }\n'
@@ -468,6 +469,5 @@ def test_a_script_over_the_stand_in(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import pycuda.driver as cuda, sys\nprint(cuda.Device(0).name(), sys.argv[1:])\n")
     command = [sys.executable, "-m", "tests.cuda_host", str(script), "7"]
-    root = Path(__file__).parent.parent.parent
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout == "stand-in 0 on the host ['7']\n", done.stderr

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_library import Host
-from cuda_program import expected, run_program
-from cuda_targets import needs_host
 
-import cuda_host
 from pullback.ir.text import parse_function
+from tests import cuda_host
+from tests.support.cuda.host_kernels import Host
+from tests.support.cuda.host_programs import expected, run_program
+from tests.support.cuda.targets import needs_host
+from tests.support.paths import GOLDEN
 
 HERE = Path(__file__).parent
-SOFTMAX = parse_function((HERE.parent / "cuda" / "softmax.ir").read_text())
+SOFTMAX = parse_function((GOLDEN / "cuda" / "softmax.ir").read_text())
 ROWS = np.random.default_rng(0).normal(size=(5, 70)).astype(np.float32)
 
 

@@ -12,14 +12,14 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from cases import case_function, cases, covered_ops, sample
-from cuda_places import calls_of, on_each_place, opened
-from gradients import loss_of, with_gradient
-from test_ops import NARROW, differentiable, seeded
 
 from pullback.ir import Function, Op
 from pullback.ir.core.structure import Block
 from pullback.ir.ops.library.family import Composed, Linalg
+from tests.ir.test_op_table import NARROW, differentiable, seeded
+from tests.support.cuda.places import calls_of, on_each_place, opened
+from tests.support.gradients import loss_of, with_gradient
+from tests.support.op_cases import case_function, cases, covered_ops, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
 OPS = [op for op in covered_ops() if "func" in op.vocabularies]

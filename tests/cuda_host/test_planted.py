@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_library import Host
-from cuda_program import run_program, traced
-from cuda_targets import needs_host
 
-import cuda_host
 from pullback.ir import Function
+from tests import cuda_host
+from tests.support.cuda.host_kernels import Host
+from tests.support.cuda.host_programs import run_program, traced
+from tests.support.cuda.targets import needs_host
 
 rng = np.random.default_rng(0)
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import cuda_host
+from tests import cuda_host
 
 KERNEL = 'extern "C" __global__ void k({}) {{\n{}\n}}\n'
 LANE = "int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;\n"

@@ -1,5 +1,5 @@
-"""Rules about shapes and order: rearrangements and reductions; ``rules_contract`` has those of contractions. tests/passes holds
-one example of each, under its name.
+"""Rules about shapes and order: rearrangements and reductions; ``rules_contract`` has those of contractions.
+tests/golden/passes holds one example of each, under its name.
 
 A ``broadcast`` moves towards the results, so that work is done before it, on smaller arrays; other rearrangements move
 inside a ``broadcast``, where they often vanish.

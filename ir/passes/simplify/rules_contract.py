@@ -1,4 +1,4 @@
-"""Rules of contractions. tests/passes holds one example of each, under its name."""
+"""Rules of contractions. tests/golden/passes holds one example of each, under its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about single elements: arithmetic, choice, conversion. tests/passes holds one example of each, under its name."""
+"""Rules about single elements: arithmetic, choice, conversion. tests/golden/passes holds one example of each, under its name."""
 
 from __future__ import annotations
 

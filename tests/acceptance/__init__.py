@@ -1,0 +1,1 @@
+"""Programs with an oracle and a formula for the gradient."""

@@ -1,0 +1,1 @@
+"""Tests of the code for the CPU: loops, functions, memory."""

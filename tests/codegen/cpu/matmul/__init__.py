@@ -1,0 +1,1 @@
+"""Tests of matrix products on the CPU."""

@@ -1,0 +1,1 @@
+"""Tests of the CUDA C that is emitted."""

@@ -1,0 +1,1 @@
+"""Tests of fusion and of the rewrites before it."""

@@ -1,0 +1,62 @@
+"""Golden kernels (tests/golden/kernels): a func, the schedule that its group is given, and the kernels in the text of the last
+stage. Each is also run, scheduled so, beside the interpreter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.kernels.groups import registry as schedules
+from pullback.ir import Module
+from pullback.ir.interpret import interpret
+from pullback.ir.ops.array.contract import Contract
+from pullback.ir.shapes.extents import rename
+from pullback.ir.text import parse_module, print_module
+from tests.support.forced_strategies import always
+from tests.support.golden_files import argument_sets, assert_same
+from tests.support.paths import GOLDEN
+from tests.support.targets import Compiled, compiled
+
+PATHS = sorted((GOLDEN / "kernels").glob("*.ir"))
+MODERATE = 1e6
+"""Whether sums of products of larger numbers are finite depends on the order of the terms."""
+SEPARATOR = "# =>\n"
+
+
+def text_of(found: Compiled) -> str:
+    return print_module(Module(found.scheduled.functions[1:]))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, _, expected = path.read_text().partition(SEPARATOR)
+    monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu"}))
+    forced = re.search(r"^# schedule: *(\w+)$", given, re.MULTILINE)
+    if forced:
+        monkeypatch.setattr(schedules, "pick", always(forced[1]))
+    (function,) = parse_module(given).functions
+    lie = re.search(r"^# layouts: *(.+)$", given, re.MULTILINE)
+    layouts = lie[1].split(",") if lie else ()
+    found = compiled(function, layouts=layouts)
+    if bless:
+        expected = text_of(found)
+        path.write_text(f"{given.rstrip()}\n{SEPARATOR}{expected}")
+    assert text_of(found) == expected
+    multiplies = any(isinstance(i.op, Contract) for i in function.instructions)
+    for arguments in argument_sets(function)[::3]:
+        if multiplies and any(not (np.abs(a) < MODERATE).all() for a in arguments):
+            continue
+        pairs = zip(function.parameters, arguments, strict=True)
+        sizes = {e: n for v, a in pairs for e, n in zip(v.type.shape, a.shape, strict=True) if isinstance(e, str)}
+        concrete = rename(function, sizes)
+        arguments = [np.asfortranarray(a) if lie else a for a in arguments]
+        assert_same(compiled(concrete, layouts=layouts).run(arguments), interpret(concrete, *arguments), bitwise=False)
+
+
+def test_every_schedule_has_one() -> None:
+    named = {m[1] for path in PATHS for m in re.finditer(r"^# schedule: *(\w+)$", path.read_text(), re.MULTILINE)}
+    assert named == {s.name for s in schedules.SCHEDULES if "cpu" in s.targets}

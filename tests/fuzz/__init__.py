@@ -1,0 +1,1 @@
+"""Random programs and the tests that run some of them; ``python -m tests.fuzz`` runs many."""

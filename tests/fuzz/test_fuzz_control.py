@@ -1,0 +1,90 @@
+"""Random programs of control flow: values beside plain Python, derivatives beside those of the same program unrolled.
+
+The unrolled program is traced with ``guards=True``: Python's own branches and loops, which follow the values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from tests.fuzz.control_flow import Compiled, Plain, Program
+
+WRT = (0, 1, 3, 4)
+SHORT = 12
+"""Hessians are taken of programs of fewer steps."""
+
+
+def arguments(seed: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed + 10**6)
+    a, s, k = rng.normal(size=3) * 0.7, float(rng.normal() * 0.7), int(rng.integers(0, 5))
+    return a, s, k, rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(4, 3)) * 0.8
+
+
+def close(found: Any, expected: Any, what: str) -> None:
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9, err_msg=what)
+
+
+def unrolled(transformed: Any, *given: Any) -> Any:
+    return pb.jit(transformed, guards=True, device="cpu")(*given)
+
+
+def check(seed: int, depth: int = 2) -> None:
+    """Run the program of a seed. Raises AssertionError where two ways to compute the same thing differ."""
+    program, given = Program(seed, depth), arguments(seed)
+    f, plain = program(Compiled), program(Plain)
+    with np.errstate(all="ignore"):
+        expected = plain(*given)
+    close([pb.jit(f)(*given)], [expected], "value")
+    gradient = pb.grad(f, argnums=WRT)(*given)
+    close(gradient, unrolled(pb.grad(plain, argnums=WRT), *given), "gradient")
+    along_a_direction(f, given, gradient, seed)
+    if seed % 3 == 0:
+        second = pb.grad(pb.grad(f, argnums=1), argnums=1)
+        close([second(*given)], [unrolled(pb.grad(pb.grad(plain, argnums=1), argnums=1), *given)], "second derivative")
+    elif seed % 3 == 1:
+        of_rows(f, given, seed)
+    elif len(program.text) < SHORT:
+        matrix = pb.hessian(lambda a: f(a, *given[1:]))(given[0])
+        close([matrix], [unrolled(pb.hessian(lambda a: plain(a, *given[1:])), given[0])], "Hessian")
+
+
+def along_a_direction(f: Any, given: Any, gradient: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, s, k, w, xs = given
+    primals = (a, s, w, xs)
+    tangents = tuple(rng.normal(size=np.shape(x)) if np.shape(x) else float(rng.normal()) for x in primals)
+    _, moved = pb.jvp(lambda a, s, w, xs: f(a, s, k, w, xs), primals, tangents)
+    close([moved], [sum(np.sum(g * t) for g, t in zip(gradient, tangents, strict=True))], "jvp")
+
+
+def of_rows(f: Any, given: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, s, k = rng.normal(size=(3, 3)), rng.normal(size=3), np.array([given[2], 0, 3])
+    axes = (0, 0, 0, None, None)
+    by = pb.grad(f, argnums=(0, 1))
+    rows = [by(a[i], s[i], k[i], *given[3:]) for i in range(3)]
+    each = [np.stack(column) for column in zip(*rows, strict=True)]
+    close(pb.vmap(by, in_axes=axes)(a, s, k, *given[3:]), each, "vmap of grad")
+    total = pb.grad(lambda a, s: np.sum(pb.vmap(f, in_axes=axes)(a, s, k, *given[3:])), argnums=(0, 1))
+    close(total(a, s), each, "grad of vmap")
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, 6))])
+def test_programs(seed: int) -> None:
+    check(seed, 1 + seed % 2)
+
+
+def test_what_failed_once() -> None:
+    """121: rows of a kernel that looks numbers up in a matrix, of which no pass walks the elements."""
+    check(121)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_more_programs(seed: int) -> None:
+    check(seed)

@@ -1,0 +1,1 @@
+"""Programs beside other systems of automatic differentiation."""

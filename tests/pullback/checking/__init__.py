@@ -1,0 +1,1 @@
+"""Tests of the modes that check a call."""

@@ -1,0 +1,1 @@
+"""Tests of ``check_grad``, ``find_nan`` and printing."""

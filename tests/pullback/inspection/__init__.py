@@ -1,0 +1,1 @@
+"""Tests of stages, reports and profiles."""

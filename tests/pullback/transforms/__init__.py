@@ -1,0 +1,1 @@
+"""Tests of transforms, control flow, custom rules and callbacks."""

@@ -1,0 +1,1 @@
+"""Tests of the documentation, the examples, the benchmarks and the layout of the sources."""

@@ -1,0 +1,1 @@
+"""Tests of programs, arrays and libraries on a CUDA device."""

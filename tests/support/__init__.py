@@ -1,0 +1,1 @@
+"""What tests share: comparisons, programs, ways to run on each target."""

@@ -1,0 +1,1 @@
+"""The sweep over derivatives: its rows, exact references, bounds and errors."""

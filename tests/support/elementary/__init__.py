@@ -1,0 +1,1 @@
+"""Arguments, references and errors of elementary functions, and the page that shows them."""

@@ -1,0 +1,1 @@
+"""Programs and kernels of matrix products."""

@@ -1,0 +1,1 @@
+"""Tests of the tracer: what a function reads, writes and refuses."""

@@ -1,0 +1,1 @@
+"""Tests of the functions of Python, NumPy and SciPy that the tracer replaces."""

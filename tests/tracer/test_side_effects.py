@@ -1,0 +1,227 @@
+"""What a traced function does to what it was given or finds outside: refused, at the line that does it."""
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.tracer import TraceError, trace
+from tests.support.tracing import X, marked_line, refuses
+
+LOG: list[Any] = []
+TABLE: dict[str, Any] = {"a": 1}
+SEEN: set[int] = set()
+NESTED = {"inner": [1.0, {"k": 2}]}
+COUNT = 0
+
+
+@dataclass
+class State:
+    w: Any
+    n: int = 0
+
+
+def helper(x: Any) -> Any:
+    return x * 2
+
+
+def appends(x: Any) -> Any:
+    y = x * 2
+    LOG.append(helper(y))  # here
+    return y + 1
+
+
+def stores(x: Any) -> Any:
+    for k in range(3):
+        x = x + k
+        TABLE["b"] = k  # here
+    return x
+
+
+def adds(x: Any) -> Any:
+    SEEN.add(3)  # here
+    return helper(x)
+
+
+def deep(x: Any) -> Any:
+    def inner() -> None:
+        NESTED["inner"][1]["k"] = 5  # type: ignore[index]  # here
+
+    inner()
+    return x
+
+
+def counts(x: Any) -> Any:
+    global COUNT
+    COUNT += 1  # here
+    return helper(x)
+
+
+def last_line(x: Any) -> Any:
+    return helper(x), LOG.append(1)  # here
+
+
+def attributes(x: Any) -> Any:
+    helper.calls = 1  # type: ignore[attr-defined]  # here
+    return x
+
+
+def closure() -> Callable[..., Any]:
+    total = 0
+
+    def function(x: Any) -> Any:
+        nonlocal total
+        total = total + x.sum()  # here
+        return helper(x)
+
+    return function
+
+
+@pytest.mark.parametrize("function", [appends, stores, adds, deep, counts, last_line, attributes, closure()])
+def test_changes_outside_are_refused_at_their_line(function: Callable[..., Any]) -> None:
+    before = (list(LOG), dict(TABLE), set(SEEN), repr(NESTED), COUNT, sys.gettrace())
+    refuses(function, X, message="the traced function (changes|writes)")
+    assert before == (LOG, TABLE, SEEN, repr(NESTED), COUNT, sys.gettrace())
+
+
+def sets_item(d: Any) -> Any:
+    d["w"] = d["w"] * 2  # here
+    return d
+
+
+def sets_number(d: Any) -> Any:
+    d["lr"] *= 0.5  # here
+    return d["w"] * d["lr"]
+
+
+def appends_argument(items: Any) -> Any:
+    items.append(items[0])  # here
+    return items
+
+
+def pops(d: Any) -> Any:
+    return d.pop("w")  # here
+
+
+def sets_field(state: Any) -> Any:
+    state.w = state.w + 1
+    state.n = 3  # here
+    return state.w
+
+
+def sets_nested(d: Any) -> Any:
+    d["inner"][0] = d["inner"][0] + 1  # here
+    return d
+
+
+@pytest.mark.parametrize(
+    "function, argument",
+    [
+        (sets_item, {"w": X}),
+        (sets_number, {"w": X, "lr": 0.5}),
+        (appends_argument, [X, X]),
+        (pops, {"w": X}),
+        (sets_nested, {"inner": [X]}),
+    ],
+)
+def test_containers_of_arguments_are_the_callers(function: Callable[..., Any], argument: Any) -> None:
+    refuses(function, argument, message="changes the argument")
+    with pytest.raises(TraceError, match="changes the argument"):
+        pb.grad(lambda a: np.sum(next(iter(a.values() if isinstance(a, dict) else a))) + 0 * len([function(a)]))(argument)
+
+
+def test_fields_of_arguments_are_the_callers() -> None:
+    with pytest.raises(TraceError, match="changes the argument state") as caught:
+        trace(sets_field, (State(X),))
+    assert caught.value.line == marked_line(sets_field) - 1
+
+
+class Registered:
+    def __init__(self, w: Any) -> None:
+        self.w = w
+        self.n = 0
+
+
+def test_registered_containers_are_the_callers() -> None:
+    pb.tree.register(Registered, lambda r: ([r.w], None), lambda data, children: Registered(children[0]))
+
+    def function(r: Any) -> Any:
+        r.w *= 2
+        r.n += 1  # here
+        return r.w
+
+    refuses(function, Registered(X.copy()), message="changes the argument r")
+
+
+def test_copies_may_be_changed() -> None:
+    def function(d: Any, items: Any) -> Any:
+        d = dict(d)
+        d["w"] = d["w"] * 2
+        items = [*items, d["w"]]
+        items.append(1.0)
+        made: list[Any] = []
+        for item in items:
+            made.append(item)
+        d["w"] += 1
+        return d, made
+
+    d, made = pb.jit(function)({"w": X.copy()}, [X])
+    np.testing.assert_array_equal(d["w"], X * 2 + 1)
+    assert len(made) == 3
+
+
+def test_writes_into_arrays_in_containers_are_no_changes_of_them() -> None:
+    def step(params: Any) -> Any:
+        params["w"] -= 0.5
+        params["all"][0] *= 2
+        return params
+
+    params = {"w": X.copy(), "all": [X.copy()]}
+    pb.jit(step)(params)
+    np.testing.assert_array_equal(params["w"], X - 0.5)
+    np.testing.assert_array_equal(params["all"][0], X * 2)
+
+
+def test_an_effect_that_is_caught_is_refused_all_the_same() -> None:
+    def function(x: Any) -> Any:
+        try:
+            LOG.append(1)
+        except Exception:
+            return x
+        return x + 1
+
+    with pytest.raises(TraceError, match="changes LOG"):
+        pb.jit(function)(X)
+
+
+def test_a_debugger_stays_as_it_is() -> None:
+    def tracer(*args: Any) -> Any:
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(TraceError):
+            trace(appends, (X,))
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+
+
+def test_draws_elsewhere_do_not_matter() -> None:
+    """A helper of the user's may draw while no draw reaches the trace."""
+    np.random.seed(0)
+    random.seed(0)
+    compiled = pb.jit(lambda x, noise: x + noise)
+    found = [compiled(X, np.random.normal()) for _ in range(3)]
+    assert len({f[0] for f in found}) == 3
+
+
+def test_a_long_list_of_arguments_is_unchanged() -> None:
+    xs = [np.full(3, float(k)) for k in range(300)]
+    np.testing.assert_array_equal(pb.jit(lambda xs: sum(xs))(xs), sum(xs))
