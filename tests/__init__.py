@@ -1,1 +1,1 @@
-"""Tests: folders as those of the sources, and what they share in ``support``, ``tables`` and ``golden``."""
+"""The tests, in folders that mirror the sources, their helpers in ``support``, tables of cases and expected texts in ``golden``."""

@@ -1,1 +1,1 @@
-"""Random programs and the tests that run some of them; ``python -m tests.fuzz`` runs many."""
+"""Generators of random programs, and tests that run some of them; ``python -m tests.fuzz`` runs many."""

@@ -1,1 +1,1 @@
-"""Programs beside other systems of automatic differentiation."""
+"""Tests that compare with other systems of automatic differentiation."""

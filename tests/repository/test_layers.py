@@ -1,4 +1,4 @@
-"""The way of the imports: one direction between the packages, nothing heavy before it is needed, no cycles.
+"""The way of the imports: one direction between the packages, nothing heavy before it is needed, no cycles; the size of folders.
 
 Read from the sources by `ast`, so that a forbidden import is found whether or not it ever runs.
 """
@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, TESTS
 
 FOLDERS = {"pullback": "pullback", **{f"pullback.{p}": p for p in ("tracer", "ir", "codegen", "runtime")}}
 
@@ -249,7 +250,15 @@ def test_import_loads_no_pass_and_no_code_generation() -> None:
 
 
 MOST_FILES = 30
-"""Files that a folder of sources has at most, so that a reader sees its names at once."""
+"""Files that a folder of sources or tests has at most, so that a reader sees its names at once."""
+LARGE = {
+    "tests/cuda_host": "the C++ of the stand-in driver, one library, and its tests",
+    "tests/golden/cuda/resources": "data: a file for each program whose kernels are compiled",
+    "tests/tables/derivatives": "data: a file for each op",
+}
+"""The folders of tests that have more files, and why."""
+PROGRAMS = "tests/typing"
+"""A folder of programs that type checkers read as their users' files; it is no package."""
 
 
 def test_a_folder_has_few_files() -> None:
@@ -257,6 +266,32 @@ def test_a_folder_has_few_files() -> None:
     for path in MODULES.values():
         counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
     assert not {str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > MOST_FILES}
+
+
+def files_of_tests() -> list[Path]:
+    return [path for path in TESTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+
+def test_a_folder_of_tests_has_few_files() -> None:
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in files_of_tests() if path.name != "__init__.py")
+    assert {folder for folder, n in counts.items() if n > MOST_FILES} == set(LARGE)
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    """Files of one name may stand in two folders, and imports are absolute."""
+    files = [path for path in files_of_tests() if path.suffix == ".py"]
+    folders = {path.parent for path in files if not (path.parent / "__init__.py").exists()}
+    assert {folder.relative_to(ROOT).as_posix() for folder in folders} == {PROGRAMS}
+    assert not [i.place for path in files for i in imports_of(path) if i.level]
+
+
+def test_the_page_on_architecture_lists_the_folders_of_tests() -> None:
+    """With the first line of what the folder's ``__init__.py`` says."""
+    rows = dict(re.findall(r"^\| `(tests/[a-z_/]*)/` \| (.+?) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE))
+    assert set(rows) == {f"tests/{path.relative_to(TESTS).parts[0]}" for path in files_of_tests() if path.parent != TESTS}
+    for folder, text in rows.items():
+        if (path := ROOT / folder / "__init__.py").exists():
+            assert text == (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0], folder
 
 
 def test_the_page_on_architecture_lists_every_folder() -> None:

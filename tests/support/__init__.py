@@ -1,1 +1,1 @@
-"""What tests share: comparisons, programs, ways to run on each target."""
+"""Helpers that tests share: comparisons, programs, ways to run on each target."""

@@ -1,7 +1,7 @@
 """docs/math.md: the greatest errors measured for each elementary function, how it is computed, and its special values.
 
 ``python -m tests.support.elementary.page`` measures again and writes the page (minutes); with ``derivatives`` after it, it
-writes only the section of the derivatives, whose bounds are in derivative_bounds. The compiled functions are measured; candidates
+writes only the section of the derivatives, whose bounds are in ``bounds``. The compiled functions are measured; candidates
 are found by comparison with a wider format and settled by mpmath.
 """
 
