@@ -1,1 +1,1 @@
-"""The tests, in folders that mirror the sources, their helpers in ``support``, tables of cases and expected texts in ``golden``."""
+"""Tests: folders as those of the sources, helpers in ``support``, tables of cases in ``tables``, expected texts in ``golden``."""

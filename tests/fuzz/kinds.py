@@ -11,9 +11,7 @@ import numpy as np
 
 import pullback as pb
 from tests.fuzz import calls as fuzz_calls
-from tests.fuzz import mixed_calls as fuzz_mixed
-from tests.fuzz import test_fuzz, test_fuzz_calls, test_fuzz_gradients, test_fuzz_source
-from tests.fuzz import typed_control_flow as fuzz_steered
+from tests.fuzz import mixed_calls, test_fuzz, test_fuzz_calls, test_fuzz_gradients, test_fuzz_source, typed_control_flow
 from tests.fuzz.calls import defined, quiet
 from tests.fuzz.test_fuzz_calls import LIMITS, MOST_CALLS, accepted
 from tests.fuzz.values import LOOSE, SPACE, Line, Program, assess, text_of
@@ -89,7 +87,7 @@ def reduced(lines: Sequence[Line], calls: Sequence[Sequence[Any]], verify: int) 
 def calls(seed: int) -> str:
     """A program of up to 30 calls on mixed arguments, called twice. Lines that a compiled program cannot have are left out;
     "refused" if these are more than half."""
-    program = fuzz_mixed.grown(seed, MOST_CALLS)
+    program = mixed_calls.grown(seed, MOST_CALLS)
     given = [program.arguments, program.others()]
     lines = accepted(program.lines, program.arguments)
     if not program.lines:
@@ -124,7 +122,7 @@ def compare_calls(lines: Sequence[str], calls: Sequence[Sequence[Any]]) -> None:
                 if not (isinstance(found, Exception) and line_of(found) > line_of(expected)):
                     same_error(expected, found)
                 continue
-            if not all(fuzz_calls.is_fit(x, fuzz_mixed.CHARS) for x in expected.values()):
+            if not all(fuzz_calls.is_fit(x, mixed_calls.CHARS) for x in expected.values()):
                 return
             if any(re.search("signbit|copysign", line) for line in lines) and any(np.isnan(x).any() for x in expected.values()):
                 return  # the sign of a NaN is the processor's
@@ -160,7 +158,7 @@ WHOLE = 4
 
 def gradients(seed: int) -> str:
     """Derivatives of a program of up to 6 calls by its float64 arguments, among arguments of other kinds."""
-    program = fuzz_mixed.grown(seed, GRADIENT_CALLS, dtypes=FLOATS, kinds=DIFFERENTIATED, first="f8")
+    program = mixed_calls.grown(seed, GRADIENT_CALLS, dtypes=FLOATS, kinds=DIFFERENTIATED, first="f8")
     arguments, target = program.arguments, test_fuzz_gradients.interpreted if seed % COMPILED else test_fuzz_gradients.compiled
     lines = [] if program.refused else accepted(program.lines, arguments)
     if not lines:
@@ -179,11 +177,11 @@ def gradients(seed: int) -> str:
 def control(seed: int) -> str:
     """A program of branches and loops with integers and floats of every dtype: values and derivatives."""
     try:
-        fuzz_steered.check(seed)
+        typed_control_flow.check(seed)
     except pb.TraceError:
         return "refused"
     except AssertionError as error:
-        raise Failed(f"{error}\n{fuzz_steered.shown(seed)}") from None
+        raise Failed(f"{error}\n{typed_control_flow.shown(seed)}") from None
     return "passed"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pullback as pb
-from tests.support import numpy_calls as calls
+from tests.support import numpy_calls
 
 Call = Callable[..., Any]
 
@@ -363,7 +363,7 @@ def test_spread_results_are_writable() -> None:
 CALLS = [
     pytest.param(call, arguments if isinstance(arguments, list) else [arguments], id=f"{name}{k}")
     for name in ("SHAPES", "JOINING", "READS", "PRODUCTS")
-    for k, (call, arguments) in enumerate(getattr(calls, name))
+    for k, (call, arguments) in enumerate(getattr(numpy_calls, name))
 ]
 
 
