@@ -1,4 +1,4 @@
-"""Exponentials: exp, exp2, expm1, tanh and its derivative sech2, sinh, cosh, expit and its derivative logistic_pdf.
+"""Exponentials: exp, exp2, expm1, tanh, its tail and its derivative sech2, sinh, cosh, expit and its derivative logistic_pdf.
 
 Method: x = k ln2 + r with |r| <= ln2 / 2 (Cody and Waite, Software Manual for the Elementary Functions,
 1980), a minimax polynomial for exp(r) or expm1(r), scaling by 2**k, which alone rounds a subnormal result
@@ -8,10 +8,12 @@ again.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from pullback.codegen.math.basis import Coefficients, bits_of, clamp, format_of, halves, number, polynomial, power_of_two, rarely
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.value import Value
+from pullback.ir.ops.elementwise.semantics import TANH_NEAR
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2, least error relative to exp(r): 2**-56.9 and 2**-28.1.
 EXP: Coefficients = {
@@ -123,12 +125,14 @@ def exp2(b: Builder, x: Value) -> Value:
     return b.scalb(some(b, b.ne(x, number(b, x, low)), b.add(tail, number(b, x, 1.0))), k)
 
 
-def expm1_parts(b: Builder, x: Value, offset: int) -> tuple[Value, Value, Value]:
-    """r, c and s with expm1(x) = s * (1 + r + c) - 1 and s = 2**(k + offset - bias)."""
+def expm1_parts(
+    b: Builder, x: Value, offset: int, quotient: Callable[[Builder, Value, Coefficients], Value] = polynomial
+) -> tuple[Value, Value, Value]:
+    """r, c and s with expm1(x) = s * (1 + r + c) - 1 and s = 2**(k + offset - bias). ``quotient`` evaluates EXPM1."""
     k, exponent = split_exponent(b, x, math.log2(math.e), offset)
     r, first, minus_k = reduce_ln2(b, x, k)
     rest = b.fma(minus_k, number(b, x, format_of(x).ln2[1]), b.sub(first, r))
-    c = b.fma(b.mul(r, r), polynomial(b, r, EXPM1), rest)
+    c = b.fma(b.mul(r, r), quotient(b, r, EXPM1), rest)
     return r, c, power_of_two(b, exponent, x)
 
 
@@ -142,40 +146,71 @@ def expm1(b: Builder, x: Value) -> Value:
     return b.select(tiny, x, b.add(half, half))
 
 
+def _by_halves(b: Builder, x: Value, coefficients: Coefficients) -> Value:
+    return halves(b, x, b.mul(x, x), coefficients)
+
+
 def _tanh_parts(b: Builder, x: Value) -> tuple[Value, Value]:
     """s and t with exp(-2 abs(x)) = s (1 + t)."""
     held = clamp(b, b.abs(x), None, TANH_HIGH[x.type.dtype.name])
-    r, c, s = expm1_parts(b, b.mul(held, number(b, x, -2.0)), format_of(x).bias)
+    r, c, s = expm1_parts(b, b.neg(b.add(held, held)), format_of(x).bias, _by_halves)
     return s, b.add(r, c)
 
 
-def tanh(b: Builder, x: Value) -> Value:
-    """-t / (t + 2) for t = expm1(-2 abs(x)), where numerator and denominator share all but one operation."""
+def _tanh_quotient(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Return whether abs(tanh(x)) is below 1/2, and one quotient: t / (t + 2) = -abs(tanh(x)) for t = expm1(-2 abs(x)) if it is,
+    else q = e / (1 + e) for e = exp(-2 abs(x)), which is (1 - abs(tanh(x))) / 2. Both have the denominator 1 + e."""
     s, tail = _tanh_parts(b, x)
     one = number(b, x, 1.0)
-    quotient = b.div(b.fma(s, tail, b.sub(s, one)), b.fma(s, tail, b.add(s, one)))
-    return b.copysign(quotient, x)
+    is_tail = b.ge(b.abs(x), number(b, x, TANH_NEAR))
+    return is_tail, b.div(b.fma(s, tail, b.select(is_tail, s, b.sub(s, one))), b.fma(s, tail, b.add(s, one)))
+
+
+def tanh(b: Builder, x: Value) -> Value:
+    """The quotient near 0, else 1 - 2 q."""
+    is_tail, quotient = _tanh_quotient(b, x)
+    size = b.select(is_tail, b.sub(number(b, x, 1.0), b.add(quotient, quotient)), quotient)
+    return b.copysign(size, x)
+
+
+def tanh_tail(b: Builder, x: Value) -> Value:
+    """1 - abs(tanh(x)): near 0 by the quotient, else 2 q; far out 2 e. It shares exponential and quotient with tanh."""
+    is_tail, quotient = _tanh_quotient(b, x)
+    y = b.select(is_tail, b.add(quotient, quotient), b.add(number(b, x, 1.0), quotient))
+    size = b.abs(x)
+    is_far = b.gt(size, number(b, x, TANH_HIGH[x.type.dtype.name]))
+    (y,) = rarely(b, is_far, (y,), _far_tanh_tail, size)
+    return y
 
 
 def sech2(b: Builder, x: Value) -> Value:
-    """1 - tanh(x)**2 as 4 q (1 - q), q = e / (1 + e) at most a half, for e = exp(-2 abs(x)), by the exponential of tanh. Far out
-    it is 4 e alone."""
-    s, tail = _tanh_parts(b, x)
-    one, size = number(b, x, 1.0), b.abs(x)
-    q = b.div(b.fma(s, tail, s), b.fma(s, tail, b.add(s, one)))
-    y = b.mul(b.mul(q, number(b, x, 4.0)), b.sub(one, q))
+    """1 - tanh(x)**2 as p (2 - p) for p = 1 - abs(tanh(x)), by the quotient of tanh. Far out it is 4 e alone."""
+    is_tail, quotient = _tanh_quotient(b, x)
+    tail = b.select(is_tail, b.add(quotient, quotient), b.add(number(b, x, 1.0), quotient))
+    size = b.abs(x)
+    y = b.mul(tail, b.sub(number(b, x, 2.0), tail))
     is_far = b.gt(size, number(b, x, TANH_HIGH[x.type.dtype.name]))
     (y,) = rarely(b, is_far, (y,), _far_sech2, size)
     return y
 
 
+def _far_tanh_tail(b: Builder, size: Value) -> tuple[Value, ...]:
+    """2 exp(-2 size)."""
+    return (_scaled_exp(b, size, 1),)
+
+
 def _far_sech2(b: Builder, size: Value) -> tuple[Value, ...]:
     """4 exp(-2 size)."""
+    return (_scaled_exp(b, size, 2),)
+
+
+def _scaled_exp(b: Builder, size: Value, power: int) -> Value:
+    """2**power exp(-2 size)."""
     low = EXP_RANGE[size.type.dtype.name][0] - 2.0
     held = clamp(b, b.mul(size, number(b, size, -2.0)), low, None)
     m, k = exp_parts(b, held)
     whole = some(b, b.ne(held, number(b, size, low)), b.add(m, number(b, size, 1.0)))
-    return (b.scalb(whole, b.add(k, number(b, size, 2.0))),)
+    return b.scalb(whole, b.add(k, number(b, size, power)))
 
 
 def sinh(b: Builder, x: Value) -> Value:

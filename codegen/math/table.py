@@ -42,6 +42,7 @@ MATH: Mapping[str, Recipe] = {
     "cosh": math_exp.cosh,
     "expit": math_exp.expit,
     "sech2": math_exp.sech2,
+    "tanh_tail": math_exp.tanh_tail,
     "logistic_pdf": math_exp.logistic_pdf,
     "log": math_log.log,
     "log2": math_log.log2,

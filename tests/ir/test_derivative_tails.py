@@ -18,6 +18,11 @@ import scipy.special as sp
 from scipy import stats
 
 import pullback as pb
+from pullback.codegen.math.basis import Recipe
+from pullback.codegen.math.expand import Expander
+from pullback.ir.core.structure import NOWHERE
+from pullback.ir.passes.transforms.kept_tails import TAILS, Tail
+from tests.support.elementary.recipes import run
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DIGITS = 80
@@ -293,6 +298,93 @@ def test_gates_in_loops_over_the_whole_domain(kind: str) -> None:
     assert np.isnan(value) and list(by_c[-4:-2]) == [1, 0] and list(by_x[-4:-2]) == [0, 0]
     text = pb.jit(pb.grad(through_gates, argnums=(0, 1))).stages(*given)["simplify"]
     assert "copysign" in text and "logistic_pdf" not in text
+
+
+LIMITS = [-105.0, 105.0, -746.0, 746.0, 0.0, -0.0, np.inf, -np.inf, np.nan, np.copysign(np.nan, -1.0)]
+
+
+def tanh_points(dtype: Any) -> tuple[Array, Array]:
+    """Points over the whole domain with those around 1/2 = tanh(0.5493...) and the far end, and all of them with the limits."""
+    far = np.linspace(340.0, 375.0, 141) if dtype is np.float64 else np.linspace(40.0, 54.0, 141)
+    points = np.concatenate([arguments(ROWS["tanh"], dtype), np.linspace(0.5, 0.6, 201), -np.linspace(0.5, 0.6, 201), far, -far])
+    return points.astype(dtype), np.concatenate([points, LIMITS]).astype(dtype)
+
+
+def expanded(compute: Callable[..., Any]) -> Recipe:
+    """A recipe of what ``compute`` emits, functions expanded."""
+
+    def recipe(b: Any, z: Any) -> Any:
+        cold: dict[str, Any] = {}
+        result = compute(Expander(NOWHERE, b.instructions, {}, cold), z)
+        b.instructions[:0] = cold.values()
+        return result
+
+    return recipe
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tail", TAILS.values(), ids=lambda tail: tail.function.name)
+def test_value_and_derivative_follow_from_what_is_kept(tail: Tail, kind: str) -> None:
+    """Bit by bit, of zeros of either sign, infinities and NaN too; subnormal derivatives to a unit."""
+    _, x = tanh_points(KINDS[kind])
+    wanted, derivative = (run(expanded(lambda b, z, op=op: b.emit(op, (z,))[0]), x) for op in (tail.function, tail.derivative))
+    split = run(expanded(lambda b, z: tail.split(b, z)[0]), x)
+    value, slope = (run(expanded(lambda b, z, k=k: tail.join(b, tail.split(b, z)[1])[k]), x) for k in (0, 1))
+    for result in split, value:
+        np.testing.assert_array_equal(result, wanted)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(wanted))
+    info = np.finfo(KINDS[kind])
+    np.testing.assert_allclose(slope, derivative, rtol=0, atol=info.smallest_subnormal)
+    usual = ~(derivative < 2 * info.tiny)
+    np.testing.assert_array_equal(slope[usual], derivative[usual])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_over_the_whole_domain(kind: str) -> None:
+    """The gradient of a layer reads one number, from which tanh and its derivative follow: the values are those of tanh itself,
+    and the derivatives keep their digits."""
+    dtype = KINDS[kind]
+    points, x = tanh_points(dtype)
+
+    def layers(x: Any, w: Any, v: Any, c: Any) -> Any:
+        return np.sum(np.tanh(x @ w) @ v * c)
+
+    v = np.tile(np.array([[1, 0]], dtype), (len(x), 1, 1))
+    given = x[:, None, None], np.ones((1, 1), dtype), v, np.ones_like(v)
+    gradient = pb.jit(pb.value_and_grad(layers, argnums=(0, 2)))
+    value, (by_x, by_v) = gradient(*given)
+    slope = pb.grad(lambda v: np.sum(np.tanh(v)))(x)
+    assert np.isnan(value)
+    np.testing.assert_array_equal(by_v[:, 0, 0], pb.jit(np.tanh)(x))
+    usual = ~(slope < 2 * np.finfo(dtype).tiny)
+    np.testing.assert_array_equal(by_x[usual, 0, 0], slope[usual])
+    check(by_x[: len(points), 0, 0], exact(_sech2, points, DIGITS), points, 8.0, "in a layer")
+    text = gradient.stages(*given)["simplify"]
+    assert (text.count(" tanh "), text.count(" tanh_tail "), text.count(" sech2 ")) == (1, 1, 0)
+
+    second = pb.grad(lambda *given: np.sum(pb.grad(layers)(*given)))(*given)
+    check(second[: len(points), 0, 0], exact(ROWS["tanh"].second, points, DIGITS), points, 16.0, "order 2")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tanh_in_loops_over_the_whole_domain(kind: str) -> None:
+    dtype = KINDS[kind]
+    points, x = tanh_points(dtype)
+
+    def through_steps(c: Any, xs: Any, w: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            c, w = state
+            return (np.tanh(x @ w) * c, -w), None
+
+        (c, _), _ = pb.scan(step, (c, w), xs)
+        return np.sum(c)
+
+    given = np.ones_like(x)[:, None], x[None, :, None], np.ones((1, 1), dtype)
+    by_c, by_x = pb.grad(through_steps, argnums=(0, 1))(*given)
+    np.testing.assert_array_equal(by_c[:, 0], pb.jit(np.tanh)(x))
+    check(by_x[0, : len(points), 0], exact(_sech2, points, DIGITS), points, 8.0, "in a loop")
+    text = pb.jit(pb.grad(through_steps, argnums=(0, 1))).stages(*given)["simplify"]
+    assert (text.count(" tanh_tail "), text.count(" sech2 ")) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -91,12 +91,12 @@ def test_parts_of_a_gradient(name: str) -> None:
 
 
 def test_residuals_are_those_of_the_residual_report() -> None:
-    """One value is stored for the backward part, a product, of which that part computes tanh again beside its derivative."""
+    """One value is stored for the backward part, from which that part has tanh and its derivative."""
 
     function = pb.value_and_grad(loss)
     (kept,) = [r for r in function.residuals(*LOSS).residuals if r.kept == "memory"]
     (buffer,) = function.memory(*LOSS).temporaries_of("residual")
-    assert kept.op == "contract" and (kept.bytes, kept.type) == (buffer.bytes, buffer.type)
+    assert kept.op == "select" and (kept.bytes, kept.type) == (buffer.bytes, buffer.type)
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -403,6 +403,11 @@ template <class T> __device__ T pb_sech2(T x) {
     T e = exp(T(-2) * fabs(x)), inverse = T(1) / (T(1) + e);
     return T(4) * e * inverse * inverse;
 }""",
+    "pb_tanh_tail": """\
+template <class T> __device__ T pb_tanh_tail(T x) {
+    T e = exp(T(-2) * fabs(x));
+    return T(2) * e / (T(1) + e);
+}""",
     "pb_gauss": """\
 // exp(-share * x * x) with the rounding error of the square.
 template <class T> __device__ T pb_gauss(T x, double part) {

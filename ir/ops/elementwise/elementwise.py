@@ -570,6 +570,11 @@ sech2 = _unary(
 )  # fmt: skip
 """The derivative of tanh, sech(x)**2, by the exponential of tanh where both are computed."""
 tanh = _analytic("tanh", _tanh_partial, parity="odd", finite=True)
+tanh_tail = _unary(
+    "tanh_tail", lambda b, ct, out, x: b.neg(b.mul(ct, b.copysign(b.sech2(x), x))), meaning.tanh_tail, cuda="pb_tanh_tail({0})",
+    parity="even", finite=True,
+)  # fmt: skip
+"""1 - abs(tanh(x)), by the exponential of tanh where both are computed."""
 
 
 def _over(b: Any, x: Value, y: Value) -> Value:

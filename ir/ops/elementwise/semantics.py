@@ -156,6 +156,16 @@ def sech2(x: Array) -> Array:
     return (4.0 * e / (1.0 + e) ** 2).astype(np.asarray(x).dtype)
 
 
+TANH_NEAR = 0.5494
+"""Where abs(tanh) is 1/2, to a few digits: from here on tanh is computed as 1 less its tail."""
+
+
+def tanh_tail(x: Array) -> Array:
+    """1 - abs(tanh(x))."""
+    e = np.exp(-2.0 * np.abs(np.asarray(x, np.float64)))
+    return (2.0 * e / (1.0 + e)).astype(np.asarray(x).dtype)
+
+
 def logistic_pdf(x: Array) -> Array:
     """The derivative of the logistic function."""
     e = np.exp(-np.abs(np.asarray(x, np.float64)))

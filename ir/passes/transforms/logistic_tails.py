@@ -1,10 +1,10 @@
-"""tails: what a loop keeps of a logistic function's argument for its gradient is the tail, by which value and derivative cost
-no exponential.
+"""tails: what a loop keeps of the argument of a function for its gradient is one number, by which value and derivative cost no
+exponential (``kept_tails``).
 
-    a run forward   y = expit(z); yield z       ->    q = expit(-abs(z)); y = 1 - q, or q below 0; yield copysign(q, z)
-    a run back      expit(z); logistic_pdf(z)   ->    1 - q, or q if the sign is set; q (1 - q), q = abs(z)
+    a loop forward       y = tanh(z); yield z    ->    y, kept = split(z); yield kept
+    a loop in reverse    tanh(z); sech2(z)       ->    join(kept)
 
-Both are as expit and logistic_pdf compute them, and of as many bytes as the argument.
+Both are as the functions compute them, and of as many bytes as the argument.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction, walk
-from pullback.ir.core.types import DTYPES, F32, F64, I64
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, Scan
 from pullback.ir.passes.editing.loop_view import parts_of
+from pullback.ir.passes.transforms.kept_tails import TAILS, Tail, tail_of
 
-VALUE, DERIVATIVE = OPS["expit"], OPS["logistic_pdf"]
-SIGNED = {F64: I64, F32: DTYPES["i32"]}
-"""The integers whose sign is that of a float of the same bits."""
+DERIVATIVES = frozenset(t.derivative for t in TAILS.values())
+Rows = set[tuple[Instruction, int]]
+"""Loops, each with the position of one of its body's results."""
+NOT_KEPT: tuple[None, Rows] = None, set()
 
 
 def tails(function: Function) -> Function:
-    """Keep the tails of arguments of logistic functions where nothing but the functions and their derivatives reads what is kept.
+    """Keep tails of arguments of functions where nothing but the functions and their derivatives reads what is kept.
 
     Requires: a func without instructions of transforms, where no cotangent will arrive any more; other kinds are returned as
     they are. Keeps: results.
     """
-    if function.kind != "func" or not any(i.op is DERIVATIVE for i in walk(function.body)):
+    if function.kind != "func" or not any(i.op in DERIVATIVES for i in walk(function.body)):
         return function
     uses = _Uses(function.body)
-    kept: dict[Value, set[tuple[Instruction, int]]] = {}
-    readers: set[Instruction] = set()
+    kept: dict[Value, tuple[Tail, Rows]] = {}
+    readers: dict[Instruction, Tail] = {}
     for i in walk(function.body):
-        if i.op is VALUE and i.operands[0] not in kept and i.result.type.dtype in SIGNED:
-            places, reading = _kept(i.operands[0], uses)
-            if places:
-                kept[i.operands[0]] = places
-                readers |= reading
+        tail = tail_of(i.op, i.operands[0]) if i.op in TAILS else None
+        if tail is not None and i.operands[0] not in kept:
+            rows, reading = _kept(i.operands[0], tail, uses)
+            if rows:
+                kept[i.operands[0]] = tail, rows
+                readers.update(dict.fromkeys(reading, tail))
     if not kept:
         return function
     return replace(function, body=_Writer(kept, readers).block(function.body, None))
@@ -67,17 +68,17 @@ class _Uses:
             self.yields[v].append((owner, k))
 
 
-def _kept(z: Value, uses: _Uses) -> tuple[set[tuple[Instruction, int]], set[Instruction]]:
+def _kept(z: Value, tail: Tail, uses: _Uses) -> tuple[Rows, set[Instruction]]:
     """The rows of loops that keep ``z`` for derivatives alone, and who reads them in the end."""
-    places: set[tuple[Instruction, int]] = set()
+    rows: Rows = set()
     readers: set[Instruction] = set()
     for owner, k in uses.yields[z]:
         sequence = _sequence(owner, k)
-        reading = None if sequence is None else _readers(sequence, uses)
-        if owner is not None and reading is not None and any(r.op is DERIVATIVE for r in reading):
-            places.add((owner, k))
+        reading = None if sequence is None else _readers(sequence, tail, uses)
+        if owner is not None and reading is not None and any(r.op is tail.derivative for r in reading):
+            rows.add((owner, k))
             readers |= reading
-    return places, readers
+    return rows, readers
 
 
 def _sequence(owner: Instruction | None, k: int) -> Value | None:
@@ -87,11 +88,11 @@ def _sequence(owner: Instruction | None, k: int) -> Value | None:
     return owner.results[k - len(owner.regions[-1].results)]
 
 
-def _readers(v: Value, uses: _Uses) -> set[Instruction] | None:
-    """The logistic functions and derivatives that read a sequence row by row; None if there are other readers."""
+def _readers(v: Value, tail: Tail, uses: _Uses) -> set[Instruction] | None:
+    """The functions and derivatives of a tail that read a sequence row by row; None if there are other readers."""
     found: set[Instruction] = set()
     for i, k in uses.operands[v]:
-        if i.op in (VALUE, DERIVATIVE):
+        if i.op in (tail.function, tail.derivative):
             found.add(i)
             continue
         if not isinstance(i.op, Scan):
@@ -99,13 +100,13 @@ def _readers(v: Value, uses: _Uses) -> set[Instruction] | None:
         loop = parts_of(i)
         if not 0 <= k - loop.first - loop.carried < loop.sliced:
             return None
-        inner = _readers(loop.body.parameters[1 + k - loop.first], uses)
+        inner = _readers(loop.body.parameters[1 + k - loop.first], tail, uses)
         if inner is None:
             return None
         found |= inner
     for owner, k in uses.yields[v]:
         sequence = _sequence(owner, k)
-        outer = None if sequence is None else _readers(sequence, uses)
+        outer = None if sequence is None else _readers(sequence, tail, uses)
         if outer is None:
             return None
         found |= outer
@@ -115,7 +116,7 @@ def _readers(v: Value, uses: _Uses) -> set[Instruction] | None:
 class _Writer:
     """Writes blocks in which loops keep tails of the values ``kept`` in the rows named, which ``readers`` read."""
 
-    def __init__(self, kept: Mapping[Value, set[tuple[Instruction, int]]], readers: set[Instruction]) -> None:
+    def __init__(self, kept: Mapping[Value, tuple[Tail, Rows]], readers: Mapping[Instruction, Tail]) -> None:
         self.kept, self.readers = kept, readers
 
     def block(self, block: Block, owner: Instruction | None) -> Block:
@@ -126,32 +127,19 @@ class _Writer:
         for i in block.instructions:
             regions = tuple(self.block(region, i) for region in i.regions)
             at = b.at(i.loc, i.results[0].name if i.results else "")
-            if i.op is VALUE and i.operands[0] in self.kept:
-                names[i.result], signed[i.operands[0]] = _split(at, names.get(i.operands[0], i.operands[0]))
+            tail, _ = self.kept.get(i.operands[0], NOT_KEPT) if i.op in TAILS else NOT_KEPT
+            if tail is not None and i.op is tail.function:
+                names[i.result], signed[i.operands[0]] = tail.split(at, names.get(i.operands[0], i.operands[0]))
             elif i in self.readers:
-                w = i.operands[0]
+                tail, w = self.readers[i], i.operands[0]
                 if w not in parts:
-                    size = at.abs(w)
-                    parts[w] = size, at.sub(at.full(1.0, w.type), size)
-                names[i.result] = _joined(at, w, *parts[w]) if i.op is VALUE else at.mul(*parts[w])
+                    parts[w] = tail.join(at, w)
+                names[i.result] = parts[w][0 if i.op is tail.function else 1]
             else:
                 b.append(replace(i, operands=tuple(names.get(v, v) for v in i.operands), regions=regions))
         results = [names.get(v, v) for v in block.results]
         for k, v in enumerate(block.results):
-            if owner is not None and (owner, k) in self.kept.get(v, ()):
+            if owner is not None and (owner, k) in self.kept.get(v, NOT_KEPT)[1]:
                 results[k] = signed[v]
         return b.block(block.parameters, results)
 
-
-def _split(b: Builder, z: Value) -> tuple[Value, Value]:
-    """The logistic function of ``z``, and its tail with the sign of ``z``."""
-    tail = b.expit(b.neg(b.abs(z)))
-    y = b.select(b.lt(z, b.zeros_like(z)), tail, b.sub(b.full(1.0, z.type), tail))
-    return y, b.copysign(tail, z)
-
-
-def _joined(b: Builder, w: Value, size: Value, rest: Value) -> Value:
-    """The value of a tail with its sign, which a zero has too."""
-    bits = b.bitcast(w, dtype=SIGNED[w.type.dtype])
-    found: Value = b.select(b.lt(bits, b.zeros_like(bits)), size, rest)
-    return found

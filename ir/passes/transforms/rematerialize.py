@@ -1,10 +1,13 @@
-"""recomputed: what a product of the forward part reads is computed again for one of the gradient, beside its derivative.
+"""recomputed: the gradient has the value and the derivative of a function of a product from one array.
 
-    y = tanh(z); y @ w; ...; d * sech2(z); y.T @ e    ->    y = tanh(z); y @ w; ...; again = tanh(z); d * sech2(z); again.T @ e
+    y = tanh(z); y @ w; ...; d * sech2(z); y.T @ e
+    ->  y, kept = split(z); y @ w; ...; again, slope = join(kept); d * slope; again.T @ e    (``kept_tails``)
+    y = tanh(z); y @ w; ...; d * sech2(z)
+    ->  y = tanh(z); slope = sech2(z); y @ w; ...; d * slope
 
-The derivative is one of z, which is kept for it. Products take their operands from memory, so y would be kept beside z; as it is,
-one exponential gives both where they are needed, and y goes after its last reader of the forward part. A y that only products
-of the gradient read, as where a checkpoint keeps z, is computed there alone.
+The derivative is one of z. Products take their operands from memory, so y would be kept beside z; as it is, y goes after its last
+reader of the forward part, and the gradient computes no exponential. Where z is in memory anyway, as where a checkpoint keeps it,
+nothing else is kept: the gradient computes value and derivative from z, side by side, with one exponential.
 """
 
 from __future__ import annotations
@@ -14,27 +17,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.passes.transforms.kept_tails import Tail, tail_of
 
 
 @dataclass(eq=False)
 class Pair:
-    """A function's value, ``late`` products of the gradient that read it, and the ``end`` behind which they go: what multiplies
-    the derivative by the cotangent ``after``."""
+    """A function's value, its ``derivative``, ``late`` products of the gradient that read the value, and the ``end`` behind which
+    they go: what multiplies the derivative by the cotangent ``after``. ``tail``: how both follow from one number, or None."""
 
     value: Instruction
+    derivative: Instruction
     late: Sequence[Instruction]
     end: Instruction
     after: Value
+    tail: Tail | None = None
+    kept: Value | None = None
     again: Value | None = None
     held: list[Instruction] = field(default_factory=list)
 
 
 def recomputed(function: Function) -> Function:
-    """Compute anew what a derivative shares its exponential with, for the products of a gradient that read it.
+    """Compute values that products of a gradient read beside the derivatives, both from what is kept of their argument.
 
     Requires: a func without instructions of transforms; other kinds are returned as they are. Keeps: results.
     """
@@ -54,13 +62,13 @@ def _is_late(i: Instruction) -> bool:
 
 
 def _pairs(block: Block) -> list[Pair]:
-    readers: dict[Value, list[Instruction]] = defaultdict(list)
-    for i in block.instructions:
-        for v in dict.fromkeys(i.operands):
-            readers[v].append(i)
+    uses = _Uses(block)
+    readers = uses.readers
     pairs: list[Pair] = []
     taken: set[Instruction] = set()
+    before: set[Instruction] = set()
     for i in block.instructions:
+        before.add(i)
         if not _primitive(i) or not _is_late(i) or len(readers[i.result]) != 1:
             continue
         (z,), (end,) = i.operands, readers[i.result]
@@ -70,11 +78,43 @@ def _pairs(block: Block) -> list[Pair]:
             continue
         late = [r for r in readers[value.result] if _is_late(r)]
         early = [r for r in readers[value.result] if not _is_late(r)]
+        tail = tail_of(value.op, z) if early and value in before and not uses.is_late(z, i) else None
         is_apart = not early or any(isinstance(r.op, Contract) for r in early)
-        if late and is_apart and all(isinstance(r.op, Contract) and r not in taken for r in late) and end not in taken:
+        can_move = all(isinstance(r.op, Contract) and r not in taken for r in late) and end not in taken
+        if (late or tail) and is_apart and can_move:
             taken.update((*late, end))
-            pairs.append(Pair(value, late, end, after))
+            pairs.append(Pair(value, i, late, end, after, tail))
     return pairs
+
+
+class _Uses:
+    """The instructions of a block that define and read its values."""
+
+    def __init__(self, block: Block) -> None:
+        self.results = frozenset(block.results)
+        self.readers: dict[Value, list[Instruction]] = defaultdict(list)
+        self.definitions: dict[Value, Instruction] = {}
+        for i in block.instructions:
+            self.definitions.update(dict.fromkeys(i.results, i))
+            for v in dict.fromkeys(i.operands):
+                self.readers[v].append(i)
+
+    def is_late(self, z: Value, derivative: Instruction) -> bool:
+        """Return whether ``z`` is in memory for the gradient without its ``derivative``: z, or what it is computed from
+        elementwise, is a parameter, a result, or read by another instruction of the gradient."""
+        stack, seen = [z], {z}
+        while stack:
+            v = stack.pop()
+            i = self.definitions.get(v)
+            if i is not None and i.op is OPS["broadcast"]:
+                continue
+            if i is None or v in self.results or any(_is_late(r) and r is not derivative for r in self.readers[v]):
+                return True
+            if isinstance(i.op, Elementwise):
+                operands = [u for u in i.operands if u not in seen and u.type == z.type]
+                stack += operands
+                seen.update(operands)
+        return False
 
 
 class _Writer:
@@ -84,6 +124,9 @@ class _Writer:
         self.pairs = pairs
         self.of_product = {r: p for p in pairs for r in p.late}
         self.of_end = {p.end: p for p in pairs}
+        self.of_value = {p.value: p for p in pairs}
+        self.of_derivative = {p.derivative: p for p in pairs}
+        self.names: dict[Value, Value] = {}
         self.waiting: dict[Value, Pair] = {}
         self.builder = Builder()
 
@@ -99,18 +142,48 @@ class _Writer:
                 self.release(self.of_end[i])
         for pair in self.pairs:
             self.release(pair)
-        return self.builder.block(block.parameters, block.results)
+        return self.builder.block(block.parameters, [self.names.get(v, v) for v in block.results])
 
     def append(self, i: Instruction) -> None:
         for v in i.operands:
             if v in self.waiting:
                 self.release(self.waiting[v], is_early=True)
+        if self.is_by_tail(i):
+            return
         pair = self.of_end.get(i)
         if pair is not None and pair.held:
-            b = self.builder.at(i.loc, pair.value.result.name)
-            pair.again = b.emit(pair.value.op, (b.ordered_after(pair.value.operands[0], pair.after),))[0]
+            pair.again = self.computed_again(pair)
         pair = self.of_product.get(i)
-        self.builder.append(i if pair is None else self.reading_again(i, pair))
+        self.builder.append(self.named(i if pair is None else self.reading_again(i, pair)))
+
+    def is_by_tail(self, i: Instruction) -> bool:
+        """Emit a value whose tail is kept with that tail, its derivative from the tail; return whether ``i`` is one of them. A
+        derivative without late products is computed with the value."""
+        pair = self.of_value.get(i) or self.of_derivative.get(i)
+        if pair is None or pair.tail is None:
+            return False
+        b, z = self.builder.at(i.loc, i.result.name), self.named(i).operands[0]
+        if i is pair.value:
+            if pair.late:
+                self.names[i.result], pair.kept = pair.tail.split(b, z)
+            else:
+                self.names[i.result] = b.emit(i.op, (z,))[0]
+                self.names[pair.derivative.result] = pair.tail.slope(b, z)
+        elif pair.kept is not None:
+            self.names[i.result] = pair.tail.join(b, pair.kept)[1]
+        return True
+
+    def computed_again(self, pair: Pair) -> Value:
+        """Emit the value once more, where the end is computed."""
+        b = self.builder.at(pair.end.loc, pair.value.result.name)
+        after = self.names.get(pair.after, pair.after)
+        if pair.tail is not None and pair.kept is not None:
+            return pair.tail.join(b, b.ordered_after(pair.kept, after))[0]
+        z = pair.value.operands[0]
+        return b.emit(pair.value.op, (b.ordered_after(self.names.get(z, z), after),))[0]
+
+    def named(self, i: Instruction) -> Instruction:
+        return replace(i, operands=tuple(self.names.get(v, v) for v in i.operands))
 
     def reading_again(self, i: Instruction, pair: Pair) -> Instruction:
         again = pair.again
@@ -125,4 +198,4 @@ class _Writer:
             for v in i.results:
                 self.waiting.pop(v, None)
         for i in held:
-            self.append(i) if is_early else self.builder.append(self.reading_again(i, pair))
+            self.append(i) if is_early else self.builder.append(self.named(self.reading_again(i, pair)))

@@ -225,8 +225,8 @@ def test_cost_in_the_users_lines() -> None:
     first = line_of(loss, "tanh")
     assert lines == {first, first + 1, first + 2, first + 3}
     assert [k.calls for k in report.kernels].count({"gemm": 1}) == 5
-    # tanh, its derivative, and tanh once more for the product of the gradient that reads it
-    assert report.total.functions == 3 * 100 * 32 + 2 * 100 * 10
+    # tanh and its tail, from which the gradient has the derivative, and tanh for the product that reads it
+    assert report.total.functions == 2 * 100 * 32 + 2 * 100 * 10
     assert report.total.flops == sum(k.flops for k in report.kernels)
     assert report.kernels[0].intensity == report.kernels[0].flops / report.kernels[0].bytes
 
@@ -241,14 +241,14 @@ def residual_ops(report: Residuals) -> dict[str, str]:
 def test_residuals() -> None:
     report = pb.value_and_grad(loss).residuals(*LOSS)
     kept = residual_ops(report)
-    assert kept["contract"] == "memory" and kept["exp"] == "kernel" and "tanh" not in kept
-    product = next(r for r in report.residuals if r.op == "contract")
+    assert kept["select"] == "memory" and kept["exp"] == "kernel" and "tanh" not in kept
+    tail = next(r for r in report.residuals if r.op == "select")
     first = line_of(loss, "tanh")
-    assert (product.type, product.bytes, product.loc.line) == ("f64[100,32]", 25_600, first)
-    assert {loc.note for loc in product.readers} == {"pullback(tanh)"}
+    assert (tail.type, tail.bytes, tail.loc.line) == ("f64[100,32]", 25_600, first)
+    assert {loc.note for loc in tail.readers} == {"pullback(tanh)"}
     assert {i.name for i in report.inputs} == {"w_1", "x", "y"}
     assert report.stored_bytes < report.total_bytes == sum(r.bytes for r in report.residuals)
-    assert f"%{product.name}: f64[100,32] = contract" in pb.value_and_grad(loss).stages(*LOSS)["simplify"]
+    assert f"%{tail.name}: f64[100,32] = select" in pb.value_and_grad(loss).stages(*LOSS)["simplify"]
 
 
 def test_residuals_of_higher_orders_are_those_of_the_outermost() -> None:

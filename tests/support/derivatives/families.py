@@ -87,6 +87,7 @@ REASONS = {
     **dict.fromkeys(
         [
             "sech2",
+            "tanh_tail",
             "logistic_pdf",
             "logistic_logpdf",
             "one_minus_square",

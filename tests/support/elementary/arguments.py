@@ -24,6 +24,7 @@ BOUNDS = {
     "expit": (1.0, 1.0),
     "logaddexp": (1.6, 1.7),
     "sech2": (2.6, 2.6),
+    "tanh_tail": (2.4, 2.4),
     "logistic_pdf": (1.7, 1.7),
     "logistic_logpdf": (1.7, 1.7),
     "gauss": (0.95, 0.95),
@@ -71,8 +72,8 @@ NUMPY: dict[str, Callable[..., Array]] = {
     **{
         name: getattr(meaning, name)
         for name in (
-            "sech2", "logistic_pdf", "logistic_logpdf", "gauss", "normal_pdf", "inverse_mills", "mills_gap", "ierfcx",
-            "digamma_step", "trigamma_step",
+            "sech2", "tanh_tail", "logistic_pdf", "logistic_logpdf", "gauss", "normal_pdf", "inverse_mills", "mills_gap",
+            "ierfcx", "digamma_step", "trigamma_step",
         )
     },
     "erfcx": scipy.special.erfcx,
@@ -145,6 +146,7 @@ def polygamma_step(n: int, x: Any, d: Any) -> Any:
 
 EXACT: dict[str, Callable[..., Any]] = {
     "sech2": lambda x: 1 / mpmath.cosh(x) ** 2,
+    "tanh_tail": lambda x: 2 / (1 + mpmath.exp(2 * abs(x))),
     "logistic_pdf": lambda x: 1 / (4 * mpmath.cosh(x / 2) ** 2),
     "logistic_logpdf": lambda x: -abs(x) - 2 * mpmath.log1p(mpmath.exp(-abs(x))),
     "gauss": lambda x: mpmath.exp(-x * x),
@@ -174,6 +176,7 @@ EXACT: dict[str, Callable[..., Any]] = {
 # Where results of float64 are finite; float32 has its own limits for the growing functions.
 RANGES = {
     "sech2": (-372.0, 372.0, -52.0, 52.0),
+    "tanh_tail": (-372.0, 372.0, -52.0, 52.0),
     "logistic_pdf": (-745.0, 745.0, -103.0, 103.0),
     "gauss": (-27.2, 27.2, -10.1, 10.1),
     "normal_pdf": (-38.5, 38.5, -14.3, 14.3),
