@@ -1,4 +1,4 @@
-"""Tests of every op, generated from the op table: a new row is tested without a change here (see cases.py for domains)."""
+"""Tests of every op, generated from the op table: a new row is tested without a change here (``op_cases`` has the domains)."""
 
 from __future__ import annotations
 
