@@ -203,7 +203,7 @@ def test_rearranged() -> None:
         whole = b.pad(part, start=(1, 0, 0), step=(3, 2, 1), shape=(6, 7, 4))
         turned = b.transpose(whole, perm=(2, 0, 1))
         joined = b.concat(turned, b.neg(turned), turned, axis=1, starts=(0, 6, 12), shape=(4, 18, 7))
-        moved = b.shift(b.shift(joined, axis=1, by=2), axis=2, offset=-3)
+        moved = b.shift(b.shift(joined, axis=1, offset=2), axis=2, offset=-3)
         mirrored = b.flip(moved, axes=(0, 2))
         return [mirrored, b.sum(mirrored, axes=(1,)), b.reshape(mirrored, shape=(18 * 7, 4)), b.add(joined, mirrored)]
 
