@@ -56,6 +56,27 @@ def test_workloads_of_the_benchmarks(case: Case, dtype: str) -> None:
     both(compiled(case), *case.make(np.dtype(dtype).type, **case.small))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_derivatives_of_layers_keep_their_digits(dtype: Any) -> None:
+    """tanh and its derivative follow from what a layer keeps: at small and large arguments, zeros of either sign, infinities and
+    NaN."""
+    far = np.geomspace(1, 400, 101)
+    points = np.linspace(-1, 1, 201), far, -far, np.geomspace(1e-30, 1, 31), [0.0, -0.0, np.inf, -np.inf, np.nan]
+    x = np.concatenate(points).astype(dtype)[:, None, None]
+
+    def layers(x: Any, w: Any, v: Any, c: Any) -> Any:
+        return np.sum(np.tanh(x @ w) @ v * c)
+
+    v = np.tile(np.array([[1, 0]], dtype), (len(x), 1, 1))
+    given = x, np.ones((1, 1), dtype), v, np.ones_like(v)
+    on_cpu, on_device = (pb.jit(pb.value_and_grad(layers, argnums=(0, 2)), device=d) for d in ("cpu", "cuda"))
+    info = np.finfo(dtype)
+    for result, wanted in zip(on_device(*given)[1], on_cpu(*given)[1], strict=True):
+        np.testing.assert_allclose(np.asarray(result), wanted, rtol=8 * float(info.eps), atol=2 * float(info.smallest_subnormal))
+    text = on_device.stages(*given)["cuda"]
+    assert text.count("pb_tanh_tail(") == 2 and "pb_sech2" not in text
+
+
 @pytest.mark.parametrize("name", sorted(OF_SHAPE))
 def test_random_numbers_are_the_same(name: str) -> None:
     both(lambda key: OF_SHAPE[name](key, s=(2, 50)), pb.random.key(3))
