@@ -126,15 +126,15 @@ def write(path: Path, report: Result) -> None:
 
 def measure(options: argparse.Namespace, report: Result) -> None:
     """Fills the report, written after each result."""
-    found: list[Result] = []
-    for number, threads in enumerate(options.threads):
+    actual: list[Result] = []
+    for count, threads in enumerate(options.threads):
         if options.machine:
             report["machine"][threads] = next(lines("benchmarks.measure", "--machine", "--threads", threads))["machine"]
-        for place, workload in enumerate(options.workloads):
-            done = number * len(options.workloads) + place
+        for position, workload in enumerate(options.workloads):
+            done = count * len(options.workloads) + position
             print(f"[{done + 1}/{len(options.threads) * len(options.workloads)}] {workload}", file=sys.stderr)
-            for result in measured(options, workload, threads, found):
-                found.append(result)
+            for result in measured(options, workload, threads, actual):
+                actual.append(result)
                 print(progress(result), flush=True)
                 report["results"][key(result)] = result
                 write(options.json, report)

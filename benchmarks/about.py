@@ -11,8 +11,8 @@ LIBRARIES = ("numpy", "scipy", "llvmlite", "numba", "numexpr", "jax", "jaxlib", 
 
 def processor() -> str:
     """The model's name, or what Python knows, and what LLVM calls it."""
-    place = Path("/proc/cpuinfo")
-    lines = place.read_text().splitlines() if place.exists() else []
+    position = Path("/proc/cpuinfo")
+    lines = position.read_text().splitlines() if position.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     known = f"{len(names)} x {names[0]}" if names else platform.processor() or platform.machine()
     host = default_engine().host()
@@ -20,13 +20,13 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    result = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            result[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def about() -> dict[str, object]:

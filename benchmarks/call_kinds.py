@@ -122,7 +122,7 @@ def cases() -> Iterator[Case]:
 
 def measured() -> dict[str, float]:
     """Seconds of a call of each kind."""
-    found = {}
+    result = {}
     for name, function, args, kwargs in cases():
         for _ in range(8):
             function(*args, **kwargs)
@@ -135,23 +135,23 @@ def measured() -> dict[str, float]:
             for _ in range(calls):
                 function(*args, **kwargs)
             best = min(best, (time.perf_counter() - start) / calls)
-        found[name] = best
-    return found
+        result[name] = best
+    return result
 
 
 def main() -> None:
     if MEASURE in sys.argv:
         print(json.dumps(measured()))
         return
-    command, found = [sys.executable, "-m", "benchmarks.call_kinds", MEASURE], []
+    command, result = [sys.executable, "-m", "benchmarks.call_kinds", MEASURE], []
     for path in PATHS:
         environment = {**os.environ, "PULLBACK_CALL_PATH": path}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        found.append(json.loads(done.stdout))
-    unit = found[0]["an array"]
+        result.append(json.loads(done.stdout))
+    unit = result[0]["an array"]
     print("| a call with | warm | called often | through Python |\n| --- | ---: | ---: | ---: |")
-    for name in found[0]:
-        warm, often, plain = (seconds[name] / unit for seconds in found)
+    for name in result[0]:
+        warm, often, plain = (seconds[name] / unit for seconds in result)
         print(f"| {name} | {warm:.1f} | {often:.1f} | {plain:.0f} |")
 
 

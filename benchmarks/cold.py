@@ -48,10 +48,10 @@ def operations(x: Array) -> Array:
     return straight(x, OPERATIONS * 7 // 13)
 
 
-def after(before: Callable[..., Any], given: Sequence[Array], function: Callable[..., Any], *shapes: Any, dtype: Any) -> Any:
+def after(before: Callable[..., Any], arguments: Sequence[Array], function: Callable[..., Any], *shapes: Any, dtype: Any) -> Any:
     """A function in a process that has compiled and called another one."""
     for _ in range(3):
-        pb.jit(before)(*given)
+        pb.jit(before)(*arguments)
     time.sleep(SETTLE)
     return (pb.jit(function), *(np.ones(shape, dtype) for shape in shapes))
 
@@ -101,8 +101,8 @@ def along_rows(x: Array) -> Array:
 
 def with_fortran(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, ...]:
     """The same of a function whose matrix of the last shape lies column by column."""
-    f, *given = after_a_product(function, *shapes)
-    return (f, *(np.asfortranarray(x) if x.shape == shapes[-1] else x for x in given))
+    f, *arguments = after_a_product(function, *shapes)
+    return (f, *(np.asfortranarray(x) if x.shape == shapes[-1] else x for x in arguments))
 
 
 BATCH = (30, 60, 100), (30, 100, 100)
@@ -188,8 +188,8 @@ def main() -> int:
         if options.here:
             print(json.dumps(measure(name)))
             continue
-        found = min((fresh(name) for _ in range(options.runs)), key=lambda seconds: seconds["total"])
-        print(f"{TITLES[name]:<38}" + "".join(f"{found.get(c, 0.0):13.3f}" for c in columns), flush=True)
+        result = min((fresh(name) for _ in range(options.runs)), key=lambda seconds: seconds["total"])
+        print(f"{TITLES[name]:<38}" + "".join(f"{result.get(c, 0.0):13.3f}" for c in columns), flush=True)
     return 0
 
 

@@ -97,17 +97,17 @@ class Recorded(Device):
     def times(self, runs: int) -> Any:
         """Milliseconds of each launch, by run and launch, and of each whole run behind them."""
         cuda = driver()
-        found = []
+        result = []
         for _ in range(runs):
             events = [cuda.Event() for _ in range(len(self.launches) + 1)]
             events[0].record()
-            for event, given in zip(events[1:], self.launches, strict=True):
-                super().start(*given)
+            for event, arguments in zip(events[1:], self.launches, strict=True):
+                super().start(*arguments)
                 event.record()
             events[-1].synchronize()
             each = [after.time_since(before) for before, after in pairwise(events)]
-            found.append([*each, events[-1].time_since(events[0])])
-        return np.array(found)
+            result.append([*each, events[-1].time_since(events[0])])
+        return np.array(result)
 
     def about(self, launch: Launch) -> str:
         """Registers a thread has, and its bytes in local memory where there are any."""
@@ -133,15 +133,15 @@ def copy_rate() -> float:
 
 def measured(program: Program, dtype: str, rate: float, runs: int) -> Iterator[list[str]]:
     """The rows of a program: the whole of it, and its launches."""
-    made: list[Recorded] = []
+    built: list[Recorded] = []
     function, values = traced(program.call, *program.make(DTYPES[dtype]))
 
     def make(kernels: Sequence[Any]) -> Recorded:
-        made.append(Recorded(kernels))
-        return made[0]
+        built.append(Recorded(kernels))
+        return built[0]
 
     run_program(make, function, values)
-    (machine,) = made
+    (machine,) = built
     runs = max(3, min(runs, int(LONGEST / np.max(machine.times(2)))))
     *each, whole = np.median(machine.times(runs), axis=0)
     moving = program.moved() * np.dtype(DTYPES[dtype]).itemsize / rate

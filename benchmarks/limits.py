@@ -89,16 +89,16 @@ def shares(work: Work, dtype: str, moved: Mapping[str, float], quickest: float) 
 
 def machine() -> dict[str, float]:
     """GB/s and GFLOP/s of this number of threads, and ns an element of the functions."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for mix, (reads, writes) in {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1)}.items():
         for name, call in traffic(Work(reads=reads, writes=writes)).items():
             call()
             kind, best = name.split()[1], min(timed(call) for _ in range(8))
-            found[f"{mix} {kind} GB/s"] = max(BEYOND_CACHES / best / 1e9, found.get(f"{mix} {kind} GB/s", 0.0))
+            result[f"{mix} {kind} GB/s"] = max(BEYOND_CACHES / best / 1e9, result.get(f"{mix} {kind} GB/s", 0.0))
     for dtype in ("float64", "float32"):
-        found[f"fma {dtype} GF/s"] = rate(f"peak_{dtype}") / 1e9
-        found.update({f"{name} {dtype} ns": 1e9 / rate(f"{name}_{dtype}") for name in FUNCTIONS})
-    return found
+        result[f"fma {dtype} GF/s"] = rate(f"peak_{dtype}") / 1e9
+        result.update({f"{name} {dtype} ns": 1e9 / rate(f"{name}_{dtype}") for name in FUNCTIONS})
+    return result
 
 
 def timed(call: Call) -> float:

@@ -92,6 +92,7 @@ class TooLong(BaseException):
 def at_most(seconds: float) -> Iterator[None]:
     """Raises TooLong in the midst of what takes longer, as soon as it runs Python; again each second, for a callback of a
     system's (JAX's of the garbage collector) may swallow it."""
+
     def stop(*_: object) -> None:
         raise TooLong
 
@@ -147,14 +148,14 @@ def wait_for_quiet() -> None:
             return
 
 
-def burst(call: Call, number: int, repeats: int) -> float:
+def burst(call: Call, count: int, repeats: int) -> float:
     """The median over repeats of the seconds a call takes, `number` calls timed at once."""
     taken = []
     for _ in range(repeats):
         start = time.perf_counter()
-        for _ in range(number):
+        for _ in range(count):
             call()
-        taken.append((time.perf_counter() - start) / number)
+        taken.append((time.perf_counter() - start) / count)
     return statistics.median(taken)
 
 
@@ -167,8 +168,8 @@ def plan(call: Call) -> tuple[float, int, int]:
         end = time.perf_counter() + WARM_SECONDS
         while time.perf_counter() < end:
             once = min(once, burst(call, 10, 1))
-    number = max(1, round(SHORTEST / max(once, 1e-9))) if once < SHORTEST else 1
-    return once, number, max(1 if once > SLOW else 3, min(200, round(BURST_SECONDS / (once * number))))
+    count = max(1, round(SHORTEST / max(once, 1e-9))) if once < SHORTEST else 1
+    return once, count, max(1 if once > SLOW else 3, min(200, round(BURST_SECONDS / (once * count))))
 
 
 def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
@@ -180,11 +181,11 @@ def measure(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     gc.disable()
     for turn in range(rounds):
         for name, call in list(calls.items())[:: -1 if turn % 2 else 1]:
-            once, number, repeats = plans[name]
+            once, count, repeats = plans[name]
             if turn < 2 or once < FAR * fastest:
                 wait_for_quiet()
                 call()
-                times[name].append(burst(call, number, repeats))
+                times[name].append(burst(call, count, repeats))
     gc.enable()
     return times
 

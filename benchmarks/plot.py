@@ -15,8 +15,8 @@ MARKS = {
 
 
 def times(row: Row) -> dict[str, float | None]:
-    found = (row.limit or None, row.hand and row.hand[1], row.ad and row.ad[1], row.numpy)
-    return dict(zip(MARKS, found))
+    result = (row.limit or None, row.hand and row.hand[1], row.ad and row.ad[1], row.numpy)
+    return dict(zip(MARKS, result))
 
 
 def draw(chosen: list[Row], title: str, path: Path) -> None:
@@ -51,8 +51,8 @@ def draw_all(report: dict[str, Any], path: Path) -> list[Path]:
     drawn = []
     for threads in sorted({result["threads"] for result in report["results"].values()}):
         chosen = list(rows(report["results"], threads))
-        place = path.with_name(f"{path.stem}-{threads}")
+        position = path.with_name(f"{path.stem}-{threads}")
         if chosen:
-            draw(chosen, f"{threads} thread{'s' if threads > 1 else ''}", place)
-            drawn.append(place.with_suffix(".svg"))
+            draw(chosen, f"{threads} thread{'s' if threads > 1 else ''}", position)
+            drawn.append(position.with_suffix(".svg"))
     return drawn

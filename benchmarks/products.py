@@ -54,11 +54,11 @@ def report(dtype: str, position: int, rounds: int) -> None:
     """Print the ratios of one class."""
     logs = []
     for shape in (s for s in SHAPES if class_of(s, TYPES[dtype].part.bytes) == position):
-        found = times(dtype, shape, rounds)
-        ratio = found[OURS] / found[LIBRARY]
+        result = times(dtype, shape, rounds)
+        ratio = result[OURS] / result[LIBRARY]
         logs.append(math.log(ratio))
         words = " ".join(f"{extent:>6}" for extent in shape)
-        print(f"  {dtype} {words}  library {1e6 * found[LIBRARY]:>9.1f} us  ours/library {ratio:.2f}", flush=True)
+        print(f"  {dtype} {words}  library {1e6 * result[LIBRARY]:>9.1f} us  ours/library {ratio:.2f}", flush=True)
     mean = math.exp(sum(logs) / len(logs))
     usual = default_of(dtype, position)
     faster = usual if abs(mean - 1) < MARGIN else OURS if mean < 1 else LIBRARY

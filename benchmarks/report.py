@@ -31,8 +31,8 @@ class Row:
     @property
     def ratios(self) -> dict[str, float]:
         """Ours divided by the best AD system, the best by hand, the limit; where there are such."""
-        found = {"ad": self.ad and self.ad[1], "hand": self.hand and self.hand[1], "limit": self.limit}
-        return {name: self.ours / seconds for name, seconds in found.items() if seconds}
+        result = {"ad": self.ad and self.ad[1], "hand": self.hand and self.hand[1], "limit": self.limit}
+        return {name: self.ours / seconds for name, seconds in result.items() if seconds}
 
     @property
     def goals(self) -> dict[str, float]:
@@ -46,8 +46,8 @@ class Row:
 
 
 def best(seconds: dict[str, float], names: Iterable[str]) -> tuple[str, float] | None:
-    found = [(name, seconds[name]) for name in names if name in seconds]
-    return min(found, key=lambda item: item[1], default=None)
+    result = [(name, seconds[name]) for name in names if name in seconds]
+    return min(result, key=lambda item: item[1], default=None)
 
 
 def row_of(case: Case, dtype: str, result: dict[str, Any]) -> Row:
@@ -113,9 +113,9 @@ def geometric(values: Iterable[float]) -> float:
 
 
 def means(chosen: list[Row]) -> dict[str, float]:
-    found = {name: geometric(row.ratios[name] for row in chosen if name in row.ratios) for name in ("ad", "hand")}
+    result = {name: geometric(row.ratios[name] for row in chosen if name in row.ratios) for name in ("ad", "hand")}
     bounded = [row for row in chosen if "limit" in row.ratios and not row.label.startswith(NO_LIMIT)]
-    return {**found, "limit": geometric(row.ratios["limit"] for row in bounded)}
+    return {**result, "limit": geometric(row.ratios["limit"] for row in bounded)}
 
 
 def aims(chosen: list[Row]) -> str:
@@ -129,8 +129,8 @@ def summary(chosen: list[Row]) -> list[str]:
     """Geometric means over the rows with targets, and over all."""
     lines = ["| geometric mean | ours / best AD | ours / best by hand | ours / limit |", "| --- | --- | --- | --- |"]
     for title, some in (("rows with a target", [r for r in chosen if r.target]), ("all rows", chosen)):
-        found = means(some)
-        cells = [f"{found[name]:.2f} (≤ {getattr(GOALS, name):g})" for name in ("ad", "hand", "limit")]
+        result = means(some)
+        cells = [f"{result[name]:.2f} (≤ {getattr(GOALS, name):g})" for name in ("ad", "hand", "limit")]
         lines.append(f"| {title} ({len(some)}) | {' | '.join(cells)} |")
     return [*lines, "", aims(chosen)]
 
@@ -160,14 +160,14 @@ def memory_lines(peaks: dict[str, dict[str, int]]) -> list[str]:
 
 
 def about_lines(about: dict[str, Any]) -> list[str]:
-    names = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    names = ", ".join(f"{name} {count}" for name, count in about["versions"].items())
     return [f"`make bench` on {about['processor']}; {names}.", "", EXPLANATION, ""]
 
 
 def kept_lines(chosen: list[Row]) -> list[str]:
     """Ours against the loops that write into an array made once, where the table has those that make one."""
-    found = [f"{row.label} {row.ours / row.kept[1]:.2f}" for row in chosen if row.kept]
-    return [f"Against Numba's loop into an array made once: {', '.join(found)}.", ""] if found else []
+    result = [f"{row.label} {row.ours / row.kept[1]:.2f}" for row in chosen if row.kept]
+    return [f"Against Numba's loop into an array made once: {', '.join(result)}.", ""] if result else []
 
 
 def threads_lines(report: dict[str, Any], threads: int) -> list[str]:

@@ -103,15 +103,15 @@ def measure(systems: list[str]) -> dict[str, float]:
     if "pullback" in systems:
         wanted["first step, nothing cached"] = lambda: first_step("pullback")
         wanted["first step, from disk"] = first_step_from_disk
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for name, function in wanted.items():
         try:
-            found[name] = function()
+            result[name] = function()
         except RuntimeError as error:
             print(f"  {name}: {error}")
     if "pullback" in systems:
-        found |= warm_start()
-    return found
+        result |= warm_start()
+    return result
 
 
 if __name__ == "__main__":

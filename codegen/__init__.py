@@ -1,1 +1,1 @@
-"""Array IR to kernel and program IR to LLVM IR or CUDA C. Touches no device."""
+"""Array IR to programs and kernels, then to LLVM IR or CUDA C. Uses no device."""

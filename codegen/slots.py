@@ -1,4 +1,4 @@
-"""What an argument of a compiled kernel is, as its caller has to supply it."""
+"""Define the argument slots of a compiled kernel, which its caller fills."""
 
 from typing import Any
 

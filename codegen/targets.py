@@ -1,7 +1,7 @@
-"""What code is made differently for, by LLVM's name of the processor: a written table. It decides nothing but the time.
+"""Describe processors, in a table by LLVM's name, for which code is optimised differently. It affects speed only, not results.
 
-Machines on a hypervisor may say that they are an older model than they are, or one that LLVM does not know. So a processor whose
-features no such model has is looked up by them (``core``).
+Machines on a hypervisor may report an older model than they are, or one that LLVM does not know. A processor whose features no
+such model has is therefore looked up by its features (``core``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pullback.ir.core.structure import Instruction
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """For registers of 64 bytes and elements of so many bits: the cycles in which the divider takes nothing else, of a
-    ``quotient`` and of a ``root``. ``others``: how many other instructions on such registers start in a cycle. ``window``: of
-    bodies of so many instructions it works on several iterations at once; a quotient or root stands for as many as its cycles.
-    ``longest``: a body of so many is not made longer by multiply-adds in place of one. It waits for its own results, which they
-    give later than the divider."""
+    """Timing of a processor with registers of 64 bytes.
+
+    ``quotient`` and ``root``: by bits of the element, the cycles for which the divider is busy. ``others``: the number of
+    other vector instructions that start per cycle. ``window``: the greatest number of instructions of a loop body for which
+    iterations overlap; a quotient or root counts as many as its cycles. ``longest``: a body of this many instructions gets no
+    further multiply-adds in place of a division: their latency is greater than the divider's.
+    """
 
     quotient: Mapping[int, int]
     root: Mapping[int, int]
@@ -27,26 +29,29 @@ class Processor:
     longest: int = 80
 
     def cycles(self, i: Instruction) -> int:
-        """Of the divider for an instruction, 0 if it is no quotient or root of floats."""
+        """Return the cycles for which an instruction keeps the divider busy, 0 if it is no quotient or root of floats."""
         of = {"div": self.quotient, "div_in_range": self.quotient, "sqrt": self.root}.get(i.op.name)
         return of.get(i.result.type.dtype.bits, 0) if of is not None else 0
 
 
 WIDEST = 64
-"""The bytes of the widest vector registers. Of these there are 32, of others 16."""
-SECOND_CACHE = 1 << 20
-"""The bytes of the second cache where that is not known."""
+"""Bytes of the widest vector registers. There are 32 of them; there are 16 of all narrower ones."""
+DEFAULT_L2_BYTES = 1 << 20
+"""Bytes of L2 where the processor does not report its size."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What code is made for: the bytes of the widest vector register, whether it multiplies and adds in one, the processor's
-    name in ``PROCESSORS``, if it is there, and the bytes of the second cache, of a core's own."""
+    """The machine that code is compiled for.
+
+    ``vector_bytes``: of the widest vector register; ``has_fma``: whether it has fused multiply-add; ``cpu``: the processor's
+    name in ``PROCESSORS``, or ""; ``cache``: the bytes of L2 per core.
+    """
 
     vector_bytes: int
     has_fma: bool = True
     cpu: str = ""
-    cache: int = SECOND_CACHE
+    cache: int = DEFAULT_L2_BYTES
 
 
 _QUOTIENT, _ROOT = {64: 16, 32: 10}, {64: 24, 32: 12}
@@ -58,15 +63,15 @@ PROCESSORS = {
     **dict.fromkeys(("cannonlake", "icelake-client", "rocketlake", "tigerlake"), _CLIENTS_OF_INTEL),
     **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), _NEWER_SERVERS_OF_INTEL),
 }
-"""Those whose divider is slow: servers as measured on an Ice Lake and, the newer ones, on one with AMX; clients have the same
-divider, and multiply and add at one port. Those of AMD take 4 to 10 cycles."""
+"""The processors with a slow divider. Servers are measured on an Ice Lake and the newer ones on one with AMX; clients have the
+same divider, and one port for multiply-adds. The dividers of AMD take 4 to 10 cycles."""
 _OF_AMD = "+sse4a"
 _OF_INTEL = frozenset({"+avx512f", "+avx512dq", "+avx512vl"})
 _NEWER = "+avx512fp16"
 
 
 def core(cpu: str, features: str) -> str:
-    """The name by which the table has a processor, of LLVM's name of it and its features, comma-separated."""
+    """Return the name under which ``PROCESSORS`` lists a processor, from LLVM's name of it and its comma-separated features."""
     has = frozenset(features.split(","))
     if _OF_AMD in has or not has >= _OF_INTEL:
         return cpu

@@ -10,11 +10,11 @@ def halvings(x):  # type: ignore[no-untyped-def]
     return pb.while_loop(lambda s: s[0] >= 1.0, lambda s: (s[0] / 2, s[1] + 1), (x, 0))[1]
 
 
-def recurrent(w, h, xs):  # type: ignore[no-untyped-def]
-    """A recurrent layer: the last state, and each state on the way."""
+def reversing(h, xs):  # type: ignore[no-untyped-def]
+    """A loop whose step reads the carry in reverse order, so not in place: the last carry, and the carry of each iteration."""
 
     def step(h, x):  # type: ignore[no-untyped-def]
-        h = np.tanh(w @ h + x)
+        h = np.tanh(h[::-1] + x)
         return h, h
 
     return pb.scan(step, h, xs)

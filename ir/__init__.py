@@ -1,4 +1,4 @@
-"""The language: types, SSA structure, op records, text, verifier, interpreters, passes."""
+"""The intermediate representation: types, SSA structure, op records, text format, verifier, interpreters and passes."""
 
 from pullback.ir import ops as _ops
 from pullback.ir.core.builder import Builder
@@ -14,4 +14,4 @@ __all__ = [
 del _ops
 
 OWN_OPS = frozenset(OPS.values())
-"""The ops of this package: what they mean is known from its sources, by which programs are kept."""
+"""The ops defined by this package. Their semantics are fixed by its sources, whose hash is in the cache keys of programs."""

@@ -1,8 +1,9 @@
-"""The interpreters: one for each vocabulary, all slow and plain. They give every stage its meaning and are the tests' oracle.
+"""Interpreters, one for each vocabulary, all slow and simple. They define the semantics of every stage and are the oracle of
+tests.
 
 A func runs on NumPy arrays and returns NumPy arrays. A kernel runs on NumPy arrays (its references) and scalars, with its
-sizes given by name, and returns its status. A program runs on NumPy arrays and scalars and returns arrays; its kernels are
-looked up in the module.
+sizes by name, and returns its status. A program runs on NumPy arrays and scalars and returns arrays; its kernels are looked up
+in the module.
 """
 
 from __future__ import annotations
@@ -67,21 +68,21 @@ from pullback.ir.shapes.extents import factor_names, value_of
 Env = dict[Value, Any]
 Sizes = dict[str, int]
 Observer = Callable[[Instruction, Sequence[Any], Sequence[Any]], Sequence[Any] | None]
-"""Is told an instruction that ran, its operands and results; may give other results, which stand in the place of these."""
+"""Called with each executed instruction, its operands and its results; may return other results to use instead."""
 
 THREADS = 2
-"""So many threads an interpreted kernel believes to have."""
+"""Number of threads that an interpreted kernel sees."""
 
 
 def interpret(
     function: Function, *arguments: Any, module: Module | None = None, sizes: Mapping[str, int] | None = None,
     effects: bool = True, observe: Observer | None = None,
 ) -> Any:  # fmt: skip
-    """Run a function; a tuple of results for a func or program, the status for a kernel.
+    """Run a function. Returns a tuple of results for a func or program, the status for a kernel.
 
-    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``. Of a func: without ``effects``
-    nothing is printed, and ``observe(instruction, operands, results)`` is told each instruction that ran.
-    Raises CheckFailed where a check fails and ValueError on arguments that do not fit.
+    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``. For a func: without
+    ``effects`` nothing is printed, and ``observe(instruction, operands, results)`` is called for each executed instruction.
+    Raises CheckFailed where a check fails and ValueError on arguments of the wrong type or shape.
     """
     bound: Sizes = dict(sizes or {})
     if len(arguments) != len(function.parameters):
@@ -102,7 +103,7 @@ def interpret(
 
 
 def bind(parameter: Value, array: Any, sizes: Sizes) -> None:
-    """Match an argument with a parameter's type, binding its named extents. Raises ValueError."""
+    """Match an argument with a parameter's type and bind its named extents in ``sizes``. Raises ValueError."""
     t = parameter.type
     if array.dtype != t.dtype.numpy or array.ndim != t.rank:
         raise ValueError(f"%{parameter.name} is {t}, got an array of {array.dtype} and shape {array.shape}")
@@ -113,19 +114,22 @@ def bind(parameter: Value, array: Any, sizes: Sizes) -> None:
             raise ValueError(f"%{parameter.name} is {t}, got shape {array.shape}")
 
 
-def seen_as(array: Any, dtype: DType, shape: Sequence[int]) -> Any:
-    """The memory of an array under another shape, of as many elements or of twice or half as many parts."""
+def reinterpreted(array: Any, dtype: DType, shape: Sequence[int]) -> Any:
+    """Return a view of an array with another shape, of as many elements, or with complex numbers as pairs of parts or vice
+    versa."""
     if array.dtype == dtype.numpy:
         return array.reshape(shape)
     return array[..., None].view(dtype.numpy) if not dtype.is_complex else array.view(dtype.numpy).reshape(shape)
 
 
 def concrete(params: Mapping[str, Any], names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Params with their extents replaced by ints."""
+    """Return params with their extents replaced by ints."""
     return {k: tuple(None if e is None else value_of(e, sizes) for e in v) if k in names else v for k, v in params.items()}
 
 
 class _Arrays:
+    """The interpreter of array functions."""
+
     def __init__(self, sizes: Sizes, effects: bool, observe: Observer | None) -> None:
         self.sizes = sizes
         self.effects = effects
@@ -167,40 +171,42 @@ class _Arrays:
     def scan(self, instruction: Instruction, operands: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
         (region,) = instruction.regions
         count = params["length"][0] if params["length"] else int(operands[0])
-        given = operands if params["length"] else operands[1:]
-        number, middle = params["carried"], params["carried"] + params["sliced"]
-        carried, sequences, captures = list(given[:number]), given[number:middle], given[middle:]
+        values = operands if params["length"] else operands[1:]
+        carried_count, middle = params["carried"], params["carried"] + params["sliced"]
+        carried, sequences, captures = list(values[:carried_count]), values[carried_count:middle], values[middle:]
         rows: list[Any] = [None] * count
         order = range(count)
         for k in reversed(order) if params["reverse"] else order:
             slices = [xs[k] for xs in sequences]
-            found = self.region(region, [np.int64(k), *carried, *slices, *captures])
-            carried, rows[k] = found[:number], found[number:]
-        return [*carried, *self.sequences(rows, [v.type for v in region.results[number:]])]
+            yielded = self.region(region, [np.int64(k), *carried, *slices, *captures])
+            carried, rows[k] = yielded[:carried_count], yielded[carried_count:]
+        return [*carried, *self.sequences(rows, [v.type for v in region.results[carried_count:]])]
 
     def repeat(self, instruction: Instruction, operands: Sequence[Any]) -> list[Any]:
         condition, body = instruction.regions
-        number = instruction.params["carried"]
-        carried, captures = list(operands[:number]), operands[number:]
+        carried_count = instruction.params["carried"]
+        carried, captures = list(operands[:carried_count]), operands[carried_count:]
         rows: list[Any] = []
         while self.region(condition, [np.int64(len(rows)), *carried, *captures])[0]:
-            found = self.region(body, [np.int64(len(rows)), *carried, *captures])
-            carried = found[:number]
-            rows.append(found[number:])
-        return [*carried, np.int64(len(rows)), *self.sequences(rows, [v.type for v in body.results[number:]])]
+            yielded = self.region(body, [np.int64(len(rows)), *carried, *captures])
+            carried = yielded[:carried_count]
+            rows.append(yielded[carried_count:])
+        return [*carried, np.int64(len(rows)), *self.sequences(rows, [v.type for v in body.results[carried_count:]])]
 
     def sequences(self, rows: Sequence[Sequence[Any]], types: Sequence[Any]) -> list[Any]:
-        """What the runs of a region gave, each along a leading axis."""
-        found = []
+        """Stack the rows that a region yielded, along a leading axis."""
+        stacked = []
         for k, t in enumerate(types):
-            made = np.empty((len(rows), *(value_of(e, self.sizes) for e in t.shape)), t.dtype.numpy)
+            array = np.empty((len(rows), *(value_of(e, self.sizes) for e in t.shape)), t.dtype.numpy)
             for position, row in enumerate(rows):
-                made[position] = row[k]
-            found.append(made)
-        return found
+                array[position] = row[k]
+            stacked.append(array)
+        return stacked
 
 
 class _Kernel:
+    """The interpreter of kernels."""
+
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.status = 0
@@ -221,9 +227,9 @@ class _Kernel:
         params = instruction.params
         match instruction.op:
             case Elementwise() as op:
-                found = op.function(*operands, **params)
+                value_computed = op.function(*operands, **params)
                 dtype = instruction.result.type.dtype.numpy
-                return [found if type(found) is dtype.type else np.asarray(found, dtype)[()]]
+                return [value_computed if type(value_computed) is dtype.type else np.asarray(value_computed, dtype)[()]]
             case Extent():
                 return [np.int64(value_of(params["size"], self.sizes))]
             case Threads():
@@ -285,11 +291,11 @@ class _Kernel:
                 rank = operands[0].ndim
                 return [row_from(operands[0], operands[1 : 1 + rank], *map(int, operands[1 + rank :]))]
             case ColdCall():
-                number = params["defaults"]
+                default_count = params["defaults"]
                 if not operands[0]:
-                    return operands[1 : 1 + number]
+                    return operands[1 : 1 + default_count]
                 region = self.functions[params["function"]]
-                env.update(zip(region.parameters, operands[1 + number :], strict=True))
+                env.update(zip(region.parameters, operands[1 + default_count :], strict=True))
                 self.block(region, env)
                 return [env[v] for v in region.results]
             case Fail():
@@ -306,13 +312,13 @@ class _Kernel:
         return [r[()] for r in results]
 
     def product(self, instruction: Instruction, extents: Sequence[int], parts: Sequence[Any], env: Env) -> None:
-        """The operands element by element, their product, and what is done with each sum."""
-        rows, columns, terms = extents
-        *operands, each = instruction.regions[:3]
-        across: Sequence[str] = instruction.params.get("row_combine", ())
+        """Evaluate the operands element by element, multiply them, and run the epilogue of each sum."""
+        rows, columns, depth = extents
+        *operands, epilogue = instruction.regions[:3]
+        row_combine: Sequence[str] = instruction.params.get("row_combine", ())
         totals: dict[tuple[int, int], list[Any]] = {}
         matrices = []
-        for region, (height, width) in zip(operands, ((rows, terms), (terms, columns)), strict=True):
+        for region, (height, width) in zip(operands, ((rows, depth), (depth, columns)), strict=True):
             dtype = region.results[0].type.dtype.numpy
             matrices.append(np.empty((height, width, len(region.results)), dtype))
             for index in np.ndindex(height, width):
@@ -321,17 +327,17 @@ class _Kernel:
                 matrices[-1][index] = [env[v] for v in region.results]
         sums = product_of_parts(*matrices)
         for index in np.ndindex(rows, columns):
-            env.update(zip(each.parameters, (*map(np.int64, index), *sums[index]), strict=True))
-            self.block(each, env)
-            combine, place = instruction.params.get("combine", ()), (index[0] // ROWS, index[1])
-            for part, v, joined in zip(parts, each.results, combine, strict=False):
-                (part[place],) = join([joined], [part[place]], [env[v]])
-            if across:
-                found, run = [env[v] for v in each.results[len(parts) :]], (index[0], index[1] // COLUMNS)
-                totals[run] = join(across, totals[run], found) if run in totals else found
-        for run, found in totals.items():
+            env.update(zip(epilogue.parameters, (*map(np.int64, index), *sums[index]), strict=True))
+            self.block(epilogue, env)
+            combine, location = instruction.params.get("combine", ()), (index[0] // ROWS, index[1])
+            for part, v, joined in zip(parts, epilogue.results, combine, strict=False):
+                (part[location],) = join([joined], [part[location]], [env[v]])
+            if row_combine:
+                row_values, run = [env[v] for v in epilogue.results[len(parts) :]], (index[0], index[1] // COLUMNS)
+                totals[run] = join(row_combine, totals[run], row_values) if run in totals else row_values
+        for run, row_values in totals.items():
             ends = instruction.regions[3]
-            env.update(zip(ends.parameters, (*map(np.int64, run), *found), strict=True))
+            env.update(zip(ends.parameters, (*map(np.int64, run), *row_values), strict=True))
             self.block(ends, env)
         for row, total in enumerate(matrices[0].sum(axis=(1, 2))) if instruction.params.get("left_row_sums") else ():
             ends = instruction.regions[-1]
@@ -339,11 +345,11 @@ class _Kernel:
             self.block(ends, env)
 
     def index(self, ref: Any, index: Sequence[Any]) -> tuple[int, ...]:
-        found = tuple(map(int, index))
-        for i, n in zip(found, ref.shape, strict=True):
+        position = tuple(map(int, index))
+        for i, n in zip(position, ref.shape, strict=True):
             if not 0 <= i < n:
-                raise IndexError(f"a kernel reads or writes at {found} of shape {ref.shape}")
-        return found
+                raise IndexError(f"a kernel reads or writes at {position} of shape {ref.shape}")
+        return position
 
     def loop(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:
         (region,) = instruction.regions
@@ -360,24 +366,25 @@ class _Kernel:
 
 
 def row_from(array: Any, index: Sequence[Any], distance: int = 0) -> Any:
-    """The memory of an array from an element on; nothing if that lies outside. With a distance, in rows."""
+    """Return the memory of an array from an element on; empty if that is out of bounds. ``distance``: length of the rows to
+    view it in."""
     assert array.flags.c_contiguous
-    place = 0
+    offset = 0
     for i, n in zip(index, array.shape, strict=True):
-        place = place * n + int(i)
-    row = array.reshape(-1)[place if 0 <= place < array.size else array.size :]
+        offset = offset * n + int(i)
+    row = array.reshape(-1)[offset if 0 <= offset < array.size else array.size :]
     if not distance:
         return row
     return np.lib.stride_tricks.as_strided(row, (-(-row.size // distance), distance), (distance * row.itemsize, row.itemsize))
 
 
 def undefined(dtype: DType, shape: Sequence[int]) -> Any:
-    """Memory; what is in it must not matter."""
+    """Return an array with arbitrary contents, which no result may depend on."""
     return np.full(shape, 113, np.uint8).astype(dtype.numpy)
 
 
 def product_of_parts(x: Any, y: Any) -> Any:
-    """The product of two matrices of numbers, or of complex ones, whose parts lie along a last axis."""
+    """Return the product of two matrices whose last axis holds the parts of a number: one, or two for complex numbers."""
     if x.shape[-1] == 1:
         return (x[..., 0] @ y[..., 0])[..., None]
     (a, b), (c, d) = (np.moveaxis(z, -1, 0) for z in (x, y))
@@ -385,7 +392,7 @@ def product_of_parts(x: Any, y: Any) -> Any:
 
 
 def join(combine: Sequence[str], left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """The combination of two partial results of a ``for``."""
+    """Combine two partial results of a ``for``."""
     out: list[Any] = []
     pairs = zip(combined_values(combine, left), combined_values(combine, right), strict=True)
     for (name, a), (_, b) in pairs:
@@ -399,7 +406,7 @@ def join(combine: Sequence[str], left: Sequence[Any], right: Sequence[Any]) -> l
 
 
 def _better(name: str, a: Sequence[Any], b: Sequence[Any]) -> Sequence[Any]:
-    """The larger (smaller) value with its position; NaN is best; the first position wins a tie."""
+    """Return the larger (smaller) value with its position; NaN wins, and the first position wins a tie."""
     (x, i), (y, j) = a, b
     if i < 0 or j < 0:
         return b if i < 0 else a
@@ -412,7 +419,7 @@ def _better(name: str, a: Sequence[Any], b: Sequence[Any]) -> Sequence[Any]:
 
 
 class _Program:
-    """References are arrays, stacks lists of arrays."""
+    """The interpreter of programs. References are arrays, stacks are lists of arrays."""
 
     def __init__(self, sizes: Sizes, module: Module) -> None:
         self.sizes = sizes
@@ -430,7 +437,7 @@ class _Program:
             case Alloc():
                 return [self.fresh(params)]
             case View():
-                return [seen_as(operands[0], params["dtype"], [value_of(e, self.sizes) for e in params["shape"]])]
+                return [reinterpreted(operands[0], params["dtype"], [value_of(e, self.sizes) for e in params["shape"]])]
             case Free():
                 return []
             case Launch():
@@ -466,7 +473,7 @@ class _Program:
         return instruction.op.evaluate(operands, params, results)
 
     def fresh(self, params: Mapping[str, Any]) -> Any:
-        """A buffer of the program's."""
+        """Allocate a buffer of the program."""
         return undefined(params["dtype"], [value_of(e, self.sizes) for e in params["shape"]])
 
     def repeat(self, instruction: Instruction, operands: list[Any], env: Env) -> Sequence[Any]:

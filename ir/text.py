@@ -1,4 +1,4 @@
-"""The text of the IR; printing and parsing are inverse.
+"""The text format of the IR; printing and parsing are inverse.
 
     file      = "pullback-ir 2" function*
     function  = kind name "(" parameters ")" "->" "(" types ")" "{" instruction* "return" values "}"
@@ -10,8 +10,8 @@
     params    = name "=" literal {"," name "=" literal}
 
 Values are written ``%name``; ``#`` starts a comment. A literal is an int, float (inf, -inf, nan), complex(float, float), true,
-false, none, a quoted string, a dtype, the name of a size, or a list of literals. Params that the result type shows are left out.
-*Canonical* text has numbered values, a fixed function name and no locations: it is what is hashed.
+false, none, a quoted string, a dtype, the name of a size, or a list of literals. Params that the result type shows are
+omitted. *Canonical* text has numbered values, a fixed function name and no locations; it is the text that is hashed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pullback.ir.core.types import DTYPES, ArrayType, DType, RefType, StackType,
 from pullback.ir.core.value import Value
 
 VERSION = 2
-"""The version of the format, in the header of every file: it goes up when files of the version before are no longer read."""
+"""The format version, in the header of every file. It is increased when older files can no longer be read."""
 HEADER = f"pullback-ir {VERSION}"
 KINDS = ("func", "kernel", "program")
 
@@ -41,25 +41,27 @@ class ParseError(ValueError):
 
 
 Notes = Mapping[Instruction, Mapping[int | None, str]]
-"""What to say of instructions (None) and of their operands, by their positions: comments before the instruction."""
+"""Comments to print before instructions: on the instruction (None), or on an operand (its position)."""
 
 
 def print_module(module: Module, locations: bool = False, notes: Notes | None = None) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     return "\n\n".join([HEADER, *(print_function(f, locations, notes) for f in module.functions)]) + "\n"
 
 
 def print_function(function: Function, locations: bool = False, notes: Notes | None = None) -> str:
-    """The text of one function, without the file's header."""
+    """Return the text of one function, without the file's header."""
     return Printer(locations=locations, notes=notes).function(function)
 
 
 def canonical(function: Function) -> str:
-    """Text in which names, locations and the function's own name play no part."""
+    """Return text that does not depend on the names of values and of the function, or on locations."""
     return Printer(canonical=True).function(function)
 
 
 class Printer:
+    """Prints one function."""
+
     def __init__(self, locations: bool = False, canonical: bool = False, notes: Notes | None = None) -> None:
         self.locations = locations
         self.notes = notes or {}
@@ -71,8 +73,8 @@ class Printer:
         self.lines: list[str] = []
 
     def name(self, value: Value) -> str:
-        found = self.names.get(value)
-        return found if found is not None else self.define(value)
+        name = self.names.get(value)
+        return name if name is not None else self.define(value)
 
     def define(self, value: Value) -> str:
         if self.canonical:
@@ -100,13 +102,13 @@ class Printer:
         return "\n".join(self.lines)
 
     def reserve(self, function: Function) -> None:
-        """Hold back names that end in a digit, so that a counted name never takes a given one."""
-        given = list(function.parameters)
+        """Reserve the names of values, so that a numbered name never equals one of them."""
+        values = list(function.parameters)
         for instruction in walk(function.body):
-            given.extend(instruction.results)
+            values.extend(instruction.results)
             for region in instruction.regions:
-                given.extend(region.parameters)
-        for value in given:
+                values.extend(region.parameters)
+        for value in values:
             if value.name and value.name not in self.taken and value not in self.names:
                 self.taken.add(value.name)
                 self.names[value] = value.name
@@ -115,10 +117,10 @@ class Printer:
         return ", ".join([f"%{self.name(v)}: {self.type(v.type)}" for v in values])
 
     def type(self, type_: Type) -> str:
-        found = self.types.get(type_)
-        if found is None:
-            found = self.types[type_] = str(type_)
-        return found
+        text = self.types.get(type_)
+        if text is None:
+            text = self.types[type_] = str(type_)
+        return text
 
     def block(self, block: Block, closing: str, depth: int) -> None:
         for instruction in block.instructions:
@@ -152,7 +154,7 @@ class Printer:
 
 
 def short_file(name: str) -> str:
-    """A file's name without its folders."""
+    """Return a file's name without its folders."""
     return cell_name(name) or name.replace("\\", "/").rpartition("/")[2]
 
 
@@ -197,12 +199,12 @@ TOKEN = re.compile(
 
 
 def parse_module(text: str) -> Module:
-    """The functions of a file. Raises ParseError (with the line number) or TypeError on ill-typed instructions."""
+    """Parse a file. Raises ParseError (with the line number), or TypeError on ill-typed instructions."""
     return Parser(text).module()
 
 
 def parse_function(text: str) -> Function:
-    """The one function of a text; the header is optional."""
+    """Parse a text with a single function; the header is optional."""
     body = text if re.match(r"(?:\s|#[^\n]*\n)*pullback-ir\b", text) else f"{HEADER}\n{text}"
     functions = parse_module(body).functions
     if len(functions) != 1:
@@ -217,21 +219,23 @@ def wrong_version(version: int | str) -> str:
 
 
 class Parser:
+    """A recursive-descent parser of the text format."""
+
     def __init__(self, text: str) -> None:
         self.tokens = list(self.scan(text))
         self.at = 0
 
     def scan(self, text: str) -> Iterator[tuple[str, str, int]]:
-        for number, line in enumerate(text.split("\n"), 1):
+        for line_number, line in enumerate(text.split("\n"), 1):
             line, position = line.strip(), 0
             while position < len(line) and line[position] != "#":
-                found = TOKEN.match(line, position)
-                if found is None:
-                    raise ParseError(f"line {number}: cannot read {line[position:]!r}")
-                kind = str(found.lastgroup)
-                yield kind, found[kind], number
-                position = found.end()
-        yield "end", "", number
+                token = TOKEN.match(line, position)
+                if token is None:
+                    raise ParseError(f"line {line_number}: cannot read {line[position:]!r}")
+                kind = str(token.lastgroup)
+                yield kind, token[kind], line_number
+                position = token.end()
+        yield "end", "", line_number
 
     def fail(self, expected: str) -> ParseError:
         _, text, line = self.tokens[self.at]
@@ -316,13 +320,13 @@ class Parser:
         return scope[name]
 
     def uses(self, scope: dict[str, Value]) -> tuple[Value, ...]:
-        found = []
+        values = []
         line = self.tokens[self.at - 1][2]
         while self.tokens[self.at][0] == "value" and self.tokens[self.at][2] == line:
-            found.append(self.use(scope))
+            values.append(self.use(scope))
             if not self.accept(","):
                 break
-        return tuple(found)
+        return tuple(values)
 
     def type(self) -> Type:
         is_ref = self.accept("&")
@@ -422,8 +426,8 @@ class Parser:
         if kind != "loc":
             return NOWHERE
         self.at += 1
-        found = re.fullmatch(r'@(?:"((?:[^"\\]|\\.)*)"|([^:"]+)):(\d+)(?: (.*?))?\s*', text)
-        if found is None:
+        match = re.fullmatch(r'@(?:"((?:[^"\\]|\\.)*)"|([^:"]+)):(\d+)(?: (.*?))?\s*', text)
+        if match is None:
             self.at -= 1
             raise self.fail("a location @file:line")
-        return Loc(found[1] if found[1] is not None else found[2], int(found[3]), found[4] or "")
+        return Loc(match[1] if match[1] is not None else match[2], int(match[3]), match[4] or "")

@@ -1,11 +1,11 @@
-"""The verifier. This docstring is the specification of well-formed IR.
+"""The verifier. This docstring specifies well-formed IR.
 
 1. Each value is defined once and before its uses: as a parameter of an enclosing block or by an earlier instruction.
 2. Every op belongs to the function's vocabulary: array ops in a func, kernel ops in a kernel, program ops in a program.
-3. Regions of array ops are closed: they read their own parameters and instructions only. Regions of kernel and program
+3. Regions of array ops are closed: they read only their own parameters and instructions. Regions of kernel and program
    ops may read values of the enclosing blocks.
-4. Each instruction's operands, params and regions are accepted by its op's type rule, and its results have the types the
-   rule gives. Ops never broadcast, promote or default.
+4. Each instruction's operands, params and regions are accepted by its op's type rule, and its results have the types that the
+   rule returns. Ops never broadcast, promote or default.
 5. Only kernels and programs hold references; references are not results of a func.
 6. No function takes or returns a stack.
 """
@@ -20,11 +20,11 @@ from pullback.ir.text import Printer
 
 
 class VerifyError(Exception):
-    """Ill-formed IR: a bug of ours, or of a hand-written file. The message shows the function with the place marked."""
+    """Ill-formed IR: a bug in pullback or in a hand-written file. The message shows the function with the instruction marked."""
 
 
 def verify(function: Function) -> Function:
-    """Check a function; returns it. Raises VerifyError."""
+    """Check a function and return it. Raises VerifyError."""
     if any(isinstance(v.type, StackType) for v in (*function.parameters, *function.results)):
         raise VerifyError(f"{function.name} takes or returns a stack")
     _Verifier(function).block(function.body, set())
@@ -32,7 +32,7 @@ def verify(function: Function) -> Function:
 
 
 def verify_module(module: Module) -> Module:
-    """Check every function of a module; returns it. Raises VerifyError."""
+    """Check every function of a module and return it. Raises VerifyError."""
     for function in module.functions:
         verify(function)
     return module
@@ -83,10 +83,10 @@ class _Verifier:
             types = op.infer([v.type for v in instruction.operands], instruction.params, instruction.regions, must_match)
         except (TypeError, KeyError, ValueError) as error:
             raise self.fail(f"{op.name}: {error}", instruction) from None
-        found = tuple(v.type for v in instruction.results)
-        if found != types:
-            expected, given = (", ".join(map(str, t)) for t in (types, found))
-            raise self.fail(f"{op.name} has type ({given}), expected ({expected})", instruction)
+        actual = tuple(v.type for v in instruction.results)
+        if actual != types:
+            expected, stated = (", ".join(map(str, t)) for t in (types, actual))
+            raise self.fail(f"{op.name} has type ({stated}), expected ({expected})", instruction)
         if kind == "func" and any(isinstance(t, RefType) for t in types):
             raise self.fail(f"{op.name} gives a reference inside a func", instruction)
         for value in instruction.results:

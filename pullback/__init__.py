@@ -1,13 +1,13 @@
-"""Compiles plain NumPy functions and their gradients to machine code."""
+"""Compile plain NumPy functions and their gradients to machine code."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# In a source tree the other packages lie beside this folder, not in it; so it also works from there.
+# In a source tree the other packages are siblings of this folder, not inside it: add their parent to the package's path.
 if not Path(__file__).parent.joinpath("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))
 
-# First: it notes the files that all other modules come from.
+# Imported first: it records the files from which all other modules are imported.
 from pullback.runtime.cache import source_stamp as _sources  # noqa: F401
 
 # isort: split

@@ -1,4 +1,4 @@
-"""``python -m pullback`` and the command ``pullback``."""
+"""Entry point of ``python -m pullback`` and of the ``pullback`` command."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Optimisers of functions of containers, with the names and signatures of ``autograd.misc.optimizers``.
 
-``grad(x, i)`` gives the gradient at ``x`` in iteration ``i``, as a tree like ``x``; ``callback(x, i, g)`` is called before
-each step. They are plain NumPy, so that a transformed function may hold one, and be differentiated.
+``grad(x, i)`` returns the gradient at ``x`` in iteration ``i``, as a tree like ``x``; ``callback(x, i, g)`` is called before
+each step. They are plain NumPy, so that a transformed function may contain one, and be differentiated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Callback = Callable[[Any, int, Any], Any] | None
 
 
 def _of_trees(optimise: Callable[..., Any]) -> Callable[..., Any]:
-    """An optimiser of vectors as one of trees."""
+    """Turn an optimiser of vectors into one of trees."""
 
     @functools.wraps(optimise)
     def call(grad: Gradient, x0: Any, callback: Callback = None, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,8 @@ def _of_trees(optimise: Callable[..., Any]) -> Callable[..., Any]:
 
 @_of_trees
 def sgd(grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 200, step_size: float = 0.1, mass: float = 0.9) -> T:
-    """Gradient descent with momentum ``mass`` (Polyak, 1964); returns what ``x0`` became after ``num_iters`` steps."""
+    """Gradient descent with momentum ``mass`` (Polyak, 1964); returns the value of ``x`` after ``num_iters`` steps from
+    ``x0``."""
     x: Any = x0
     velocity = np.zeros_like(x)
     for i in range(num_iters):
@@ -58,7 +59,7 @@ def rmsprop(
     grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 100, step_size: float = 0.1, gamma: float = 0.9,
     eps: float = 1e-8,
 ) -> T:  # fmt: skip
-    """Steps divided by a running root mean square of the gradient (Tieleman and Hinton, 2012), which starts at 1."""
+    """RMSProp: steps divided by a running root mean square of the gradient, which starts at 1 (Tieleman and Hinton, 2012)."""
     x: Any = x0
     squares = np.ones_like(x)
     for i in range(num_iters):

@@ -1,4 +1,5 @@
-"""``pb.torch``: NumPy functions in PyTorch programs. Imported, and PyTorch with it, when ``pb.torch`` is first used."""
+"""``pb.torch``: NumPy functions in PyTorch programs. The module, and PyTorch with it, is imported when ``pb.torch`` is first
+used."""
 
 from __future__ import annotations
 
@@ -45,22 +46,22 @@ DTYPES = {
 
 
 def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A NumPy function as a function of PyTorch tensors, which ``backward`` goes through; also a decorator.
+    """Wrap a NumPy function as a function of PyTorch tensors that supports ``backward``; also a decorator.
 
         energy = pb.torch.wrap(lambda x, k: np.sum(k * np.sin(x) ** 2))
         energy(x, k).backward()
 
-    Arguments: tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, beside whatever a compiled
-    function takes. ``function`` sees arrays that share the memory of the tensors. Each array or NumPy scalar in the result
-    becomes a tensor that has its memory; anything else stays as it is. With tensors on a CUDA device the call runs there, in the
-    order of PyTorch's current stream, and its results are tensors there. Gradients reach the tensors that want them, where these
-    are; with ``create_graph`` they can be differentiated again, to any order. Complex gradients are PyTorch's. ``function`` may
-    be compiled already, as by ``pb.jit(static_argnames=...)``.
+    Arguments: tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, along with anything a
+    compiled function takes. ``function`` sees arrays that share the memory of the tensors. Each array or NumPy scalar in the
+    result becomes a tensor that shares its memory; anything else is returned unchanged. With tensors on a CUDA device the call
+    runs there, in the order of PyTorch's current stream, and its results are tensors there. Gradients reach the tensors that
+    require them, on their devices; with ``create_graph`` they can be differentiated again, to any order. Complex gradients
+    follow PyTorch's convention. ``function`` may already be compiled, as by ``pb.jit(static_argnames=...)``.
 
-    The result of a function that returns one float is computed together with its gradient where PyTorch records gradients; of
-    other functions ``backward`` computes anew what it needs of the value. Arguments may not be written into.
+    The result of a function that returns one float is computed together with its gradient if PyTorch records gradients; for
+    other functions ``backward`` recomputes what it needs of the value. Arguments must not be written into.
 
-    Calls raise TypeError for tensors that are neither on the CPU nor a CUDA device, sparse or quantised, ValueError where
+    Calls raise TypeError for tensors that are neither on the CPU nor on a CUDA device, sparse or quantised, ValueError if
     ``function`` writes into one, and what a compiled function raises.
     """
     if not callable(function):
@@ -79,12 +80,12 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @torch._disable_dynamo  # torch.compiler.disable would import the compiler with every import of this module
 def _opaque(inner: _Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call between the parts of a model that torch.compile compiles: its compiler does not look into this one."""
+    """Make a call between the parts of a model that torch.compile compiles: its compiler does not inspect this one."""
     return inner(args, kwargs)
 
 
 class _Wrapped:
-    """A compiled function that takes and gives tensors. ``order``: it is so many times the gradient of one that was wrapped."""
+    """A compiled function that takes and returns tensors. ``order``: how many times the wrapped function was differentiated."""
 
     def __init__(self, function: Callable[..., Any], order: int = 0) -> None:
         self.function = function
@@ -92,12 +93,12 @@ class _Wrapped:
 
     @functools.cached_property
     def pull(self) -> _Wrapped:
-        """The gradients by some tensors, as ``_pull_of`` has them."""
+        """The gradients by some tensors, as returned by ``_pull_of``."""
         return _Wrapped(jit(_pull_of(self.function, self.order), static_argnames=["wanted", "floats"]), self.order + 1)
 
     @functools.cached_property
-    def both(self) -> Callable[..., Any]:
-        """The value, and the gradients of one that is a float."""
+    def value_and_gradients(self) -> Callable[..., Any]:
+        """The value, and the gradients if it is a single float."""
         return jit(_both_of(self.function, self.order), static_argnames=["wanted"])
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -109,14 +110,14 @@ class _Wrapped:
             tensors.append(value)
             return _Slot(self.order, len(tensors) - 1)
 
-        given = _mapped((args, kwargs), taken)
+        arguments = _mapped((args, kwargs), taken)
         wanted = tuple(k for k, t in enumerate(tensors) if t.requires_grad) if torch.is_grad_enabled() else ()
-        call = _Call(self, given, wanted)
+        call = _Call(self, arguments, wanted)
         return call.filled(_Function.apply(call, *tensors) if wanted else call.run(tensors))
 
 
 class _Slot:
-    """The place of a tensor among the arguments of a function of some order."""
+    """The position of a tensor among the arguments of a function of some order of differentiation."""
 
     __slots__ = ("index", "order")
 
@@ -133,51 +134,51 @@ class _Slot:
 
 @dataclass(eq=False)
 class _Call:
-    """One call. ``given``: its arguments and those by name, with slots for its tensors, which PyTorch keeps.
+    """One call. ``arguments``: its positional and keyword arguments, with slots for its tensors, which PyTorch keeps.
 
-    ``by``: the tensors that gradients may be asked for. After the function has run, ``result`` is the structure of what it
-    returned, of whose leaves those at ``floats`` are differentiable; ``gradient``, of a function that returned one float, is
-    that by each tensor in ``by``.
+    ``by``: the tensors whose gradients may be requested. After the function has run, ``result`` is the structure of its
+    result, whose leaves at ``floats`` are differentiable; ``gradient``, for a function that returns one float, holds its
+    gradient by each tensor in ``by``.
     """
 
     wrapped: _Wrapped
-    given: tuple[tuple[Any, ...], dict[str, Any]]
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
     by: tuple[int, ...]
     result: TreeDef | None = None
     floats: tuple[int, ...] = ()
     gradient: dict[int, Any] = field(default_factory=dict)
 
     def run(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The tensors of the result."""
+        """Run the function and return the tensors of the result."""
         arrays = [array_of(t) for t in tensors]
         if self.by:
-            found, gradient = self.wrapped.both(arrays, self.given, wanted=self.by)
+            value, gradient = self.wrapped.value_and_gradients(arrays, self.arguments, wanted=self.by)
             self.gradient = {} if gradient is None else dict(zip(self.by, gradient, strict=True))
         else:
-            args, kwargs = _filled(self.given, self.wrapped.order, arrays)
-            found = self.wrapped.function(*args, **kwargs)
-        leaves, self.result = flatten(found, key=Identity)
+            args, kwargs = _filled(self.arguments, self.wrapped.order, arrays)
+            value = self.wrapped.function(*args, **kwargs)
+        leaves, self.result = flatten(value, key=Identity)
         self.floats = tuple(k for k, x in enumerate(leaves) if _is_float(x))
-        return tuple(map(tensor_of, apart(leaves, arrays)))
+        return tuple(map(tensor_of, unshared(leaves, arrays)))
 
     def filled(self, tensors: Sequence[Any]) -> Any:
-        """The result with tensors for its arrays."""
+        """Return the result with tensors in place of its arrays."""
         assert self.result is not None
         return rebuild(self.result, list(tensors))
 
     def pulled(self, wanted: tuple[int, ...], tensors: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
-        """The gradients by some of the tensors; differentiable where PyTorch records gradients."""
+        """Return the gradients by some of the tensors; differentiable if PyTorch records gradients."""
         chosen = [cotangents[k] for k in self.floats]
         if self.gradient and not torch.is_grad_enabled():
-            found = [tensor_of(self.gradient[k]) * chosen[0] for k in wanted]
+            gradients = [tensor_of(self.gradient[k]) * chosen[0] for k in wanted]
         else:
             named = {"wanted": wanted, "floats": self.floats}
-            found = self.wrapped.pull((list(tensors), self.given, chosen), named)
-        return [g.to(tensors[k].device) for k, g in zip(wanted, found, strict=True)]
+            gradients = self.wrapped.pull((list(tensors), self.arguments, chosen), named)
+        return [g.to(tensors[k].device) for k, g in zip(wanted, gradients, strict=True)]
 
 
 class _Function(torch.autograd.Function):
-    """A call in PyTorch's record of what was computed."""
+    """A call as a node of PyTorch's autograd graph."""
 
     @staticmethod
     def forward(call: _Call, *tensors: Any) -> tuple[Any, ...]:
@@ -192,19 +193,19 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         wanted = tuple(k - 1 for k, needs in enumerate(ctx.needs_input_grad) if needs)
-        found: list[Any] = [None] * len(ctx.needs_input_grad)
+        gradients: list[Any] = [None] * len(ctx.needs_input_grad)
         if wanted and ctx.call.floats:
             for k, gradient in zip(wanted, ctx.call.pulled(wanted, ctx.saved_tensors, cotangents), strict=True):
-                found[k + 1] = gradient
-        return tuple(found)
+                gradients[k + 1] = gradient
+        return tuple(gradients)
 
 
-# PyTorch asks for it at each call.
+# PyTorch reads the signature at each call.
 _Function.forward.__dict__["__signature__"] = inspect.signature(_Function.forward)
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A tree with ``change(x)`` in place of what is no container, array or number."""
+    """Replace each ``x`` in a tree that is not a container, array or number by ``change(x)``."""
     kind = type(value)
     if kind is tuple or kind is list:
         return kind([_mapped(x, change) for x in value])
@@ -221,7 +222,7 @@ _SIMPLE = frozenset({bool, int, float, complex, str, type(None), np.ndarray, _Sl
 
 
 def _filled(tree: Any, order: int, values: Sequence[Any]) -> Any:
-    """A tree with values for its slots of an order."""
+    """Return a tree with values in its slots of an order."""
     return _mapped(tree, lambda x: values[x.index] if isinstance(x, _Slot) and x.order == order else x)
 
 
@@ -229,12 +230,13 @@ def _filled(tree: Any, order: int, values: Sequence[Any]) -> Any:
 
 
 def _floats_by(
-    function: Callable[..., Any], order: int, values: Sequence[Any], given: Any, wanted: tuple[int, ...]
+    function: Callable[..., Any], order: int, values: Sequence[Any], arguments: Any, wanted: tuple[int, ...]
 ) -> Callable[..., Any]:
-    """``function`` of the chosen ones of ``values`` alone, which gives the float leaves of its value, and the value."""
+    """Return ``function`` as a function of the chosen ``values`` alone, which returns the float leaves of its value, and the
+    value."""
 
     def by(*chosen: Any) -> Any:
-        args, kwargs = _filled(given, order, [dict(zip(wanted, chosen)).get(k, x) for k, x in enumerate(values)])
+        args, kwargs = _filled(arguments, order, [dict(zip(wanted, chosen)).get(k, x) for k, x in enumerate(values)])
         value = function(*args, **kwargs)
         return [x for x in tree.leaves(value) if _is_float(x)], value
 
@@ -242,8 +244,8 @@ def _floats_by(
 
 
 def _pull_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
-    def pull(values: Any, given: Any, cotangents: Any, *, wanted: tuple[int, ...], floats: tuple[int, ...]) -> Any:
-        by = _floats_by(function, order, values, given, wanted)
+    def pull(values: Any, arguments: Any, cotangents: Any, *, wanted: tuple[int, ...], floats: tuple[int, ...]) -> Any:
+        by = _floats_by(function, order, values, arguments, wanted)
         _, back, _ = vjp(by, *[values[k] for k in wanted], has_aux=True)
         return tuple(_conjugate(g) for g in back([_conjugate(ct) for ct in cotangents]))
 
@@ -251,8 +253,8 @@ def _pull_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
 
 
 def _both_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
-    def both(values: Any, given: Any, *, wanted: tuple[int, ...]) -> Any:
-        by = _floats_by(function, order, values, given, wanted)
+    def both(values: Any, arguments: Any, *, wanted: tuple[int, ...]) -> Any:
+        by = _floats_by(function, order, values, arguments, wanted)
         floats, back, value = vjp(by, *[values[k] for k in wanted], has_aux=True)
         if len(floats) != 1 or np.shape(floats[0]) != () or np.result_type(floats[0]).kind == "c":
             return value, None
@@ -262,13 +264,13 @@ def _both_of(function: Callable[..., Any], order: int) -> Callable[..., Any]:
 
 
 def _is_float(x: Any) -> bool:
-    """Whether a leaf is of floats. Those of NumPy's extensions have no kind of their own."""
+    """Return whether a leaf holds floats; NumPy's extension dtypes have kind "V"."""
     kind = x.dtype.kind if hasattr(x, "dtype") else np.dtype(type(x)).kind
     return kind in "fcV"
 
 
 def _conjugate(x: Any) -> Any:
-    """A complex gradient as PyTorch has it, which is the conjugate of ours."""
+    """Convert a complex gradient to PyTorch's convention, the conjugate of this package's."""
     return np.conj(x) if np.result_type(x).kind == "c" else x
 
 
@@ -276,7 +278,7 @@ def _conjugate(x: Any) -> Any:
 
 
 def array_of(tensor: Any) -> Any:
-    """The read-only array that has a tensor's memory. Raises TypeError for tensors that have none."""
+    """Return the read-only array that shares a tensor's memory. Raises TypeError for tensors without one."""
     if tensor.device.type not in ("cpu", "cuda"):
         raise TypeError(f"a tensor on {tensor.device}: pb.torch.wrap takes those on the CPU or CUDA devices; pass tensor.cpu()")
     if tensor.layout is not torch.strided or tensor.is_quantized:
@@ -287,29 +289,29 @@ def array_of(tensor: Any) -> Any:
     if tensor.device.type == "cuda":
         return cuda_foreign.tensor(plain, DTYPES[plain.dtype], torch.cuda.current_stream(plain.device).cuda_stream)
     try:
-        found = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
+        array = plain.view(torch.int16).numpy().view(_BFLOAT16) if plain.dtype is torch.bfloat16 else plain.numpy()
     except RuntimeError as error:
         raise TypeError(
             f"{error}: the tensor has no array; in place of torch.func.vmap and jvp write pb.vmap and pb.jvp inside the function"
         ) from None
-    found.flags.writeable = False
-    return found
+    array.flags.writeable = False
+    return array
 
 
-def apart(leaves: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-    """Results as arrays of which none has the memory of an argument or of another."""
-    found: list[Any] = []
+def unshared(leaves: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+    """Return results as arrays of which none shares memory with an argument or with another."""
+    results: list[Any] = []
     for x in leaves:
-        is_given = any(x is a for a in arrays)
+        is_argument = any(x is a for a in arrays)
         if isinstance(x, Remote):
-            found.append(x.copy() if is_given or x.refusal() or any(x is a for a in found) else x)
+            results.append(x.copy() if is_argument or x.refusal() or any(x is a for a in results) else x)
         else:
-            found.append(np.array(x) if is_given else np.asarray(x))
-    return found
+            results.append(np.array(x) if is_argument else np.asarray(x))
+    return results
 
 
 def tensor_of(array: Any) -> Any:
-    """The tensor that has an array's memory."""
+    """Return the tensor that shares an array's memory."""
     if isinstance(array, Remote):
         return torch.from_dlpack(array)
     array = np.asarray(array)

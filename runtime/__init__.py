@@ -1,1 +1,1 @@
-"""Text to machine code to call: devices, programs, memory, kernel cache."""
+"""Run compiled programs: machine code from text, devices, programs, memory, the kernel cache."""

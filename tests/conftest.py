@@ -182,7 +182,7 @@ def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     rule, _, seed = str(request.config.getoption("--schedules")).partition(":")
     if rule == "random":
         monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
-        for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("NEAR", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
+        for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("L1_BYTES", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
             monkeypatch.setattr(phases, name, value)
 
 
@@ -191,8 +191,8 @@ def chosen_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Under `--products`, contractions share kernels with their neighbours on all targets, or on none."""
     how = request.config.getoption("--products")
     if how is not None:
-        monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu", "cuda", carrying.ALONE} if how == "carrying" else ()))
-        monkeypatch.setattr(carrying, "BATCHES", frozenset({"cpu"} if how == "carrying" else ()))
+        monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cpu", "cuda", carrying.ALONE} if how == "carrying" else ()))
+        monkeypatch.setattr(carrying, "BATCH_TARGETS", frozenset({"cpu"} if how == "carrying" else ()))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from pullback.tracer.names.guards import Guard
 from pullback.tracer.trace import Parameters, Signature, Trace, parameters_of, signature, trace
 from pullback.tracer.transforms.callback import call_outside, types_found
 from pullback.tracer.transforms.grad import gradient_call
-from pullback.tracer.transforms.jacobians import Chosen, jacobian_call
+from pullback.tracer.transforms.jacobians import BoundCall, jacobian_call
 from pullback.tracer.transforms.linearize import Linear, ones_like, zeros_like
 from pullback.tracer.transforms.region import follow, following, guard_attribute, rebuild
 from pullback.tracer.transforms.vmap import over_axes
@@ -21,7 +21,7 @@ from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import OWNED, adopt
 
 __all__ = [
-    "Argument", "Branch", "Captured", "Chosen", "Constant", "Guard", "Input", "Linear", "OWNED", "Parameters", "Pinned",
+    "Argument", "Branch", "Captured", "BoundCall", "Constant", "Guard", "Input", "Linear", "OWNED", "Parameters", "Pinned",
     "Signature", "Trace", "TraceError", "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit",
     "flatten", "follow", "following", "gradient_call", "guard_attribute", "implements", "jacobian_call", "leaf_key",
     "ones_like", "over_axes", "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "types_found",

@@ -1,4 +1,4 @@
-"""What the failed check of a program is for the user: NumPy's exception, at the user's line."""
+"""Conversion of a failed check of a program into NumPy's exception at the user's line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ else:
 
 
 def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -> Exception:
-    """The exception that a failed check of a trace's program names, with the user's line in a note."""
+    """Return the exception named by a failed check of a traced program, with the user's line in a note."""
     function = grad.grad(function)
     typed = [_typed(a, p.type.dtype.numpy) for a, p in zip(arguments, function.parameters, strict=True)]
     ran: dict[Value, tuple[Instruction, Sequence[Any], Any]] = {}
@@ -34,36 +34,38 @@ def failure(function: Function, failed: CheckFailed, arguments: Sequence[Any]) -
 
     try:
         interpret(function, *typed, effects=False, observe=observe)
-    except CheckFailed as again:
-        if str(again) == str(failed):
-            return exception_of(again, ran)
-        return _placed(failed, str(failed), again.loc.file, again.loc.line)
-    return _placed(failed, str(failed), "", 0)
+    except CheckFailed as repeated:
+        if str(repeated) == str(failed):
+            return exception_of(repeated, ran)
+        return _located(failed, str(failed), repeated.loc.file, repeated.loc.line)
+    return _located(failed, str(failed), "", 0)
 
 
 def _typed(argument: Any, dtype: Any) -> Any:
-    """An argument for the interpreter. Integers are copied: NumPy reads indices again after it has checked them, and another
-    thread may change them."""
+    """Return an argument as an array for the interpreter.
+
+    Integers are copied: NumPy reads indices a second time after checking them, and another thread may change them.
+    """
     return np.array(argument, dtype) if np.dtype(dtype).kind in "iu" else np.asarray(argument, dtype)
 
 
 def exception_of(failed: CheckFailed, ran: Ran) -> Exception:
-    """The exception that a check names which failed in the interpreter; ``ran`` as ``range_message`` has it."""
+    """Return the exception of a check that failed in the interpreter; ``ran`` as in ``range_message``."""
     message = str(failed) if failed.condition is None else range_message(str(failed), failed.condition, ran)
     if failed.row:
         message = f"{message.rstrip('.')}, in row {failed.row[0] if len(failed.row) == 1 else failed.row}"
-    return _placed(failed, message, failed.loc.file, failed.loc.line)
+    return _located(failed, message, failed.loc.file, failed.loc.line)
 
 
-def placed(failed: CheckFailed, message: str, place: str) -> Exception:
-    """The exception that a check names, with a place in a note."""
-    error = _placed(failed, message, "", 0)
-    if place:
-        error.add_note(f"  at {place}, in compiled code")
+def located(failed: CheckFailed, message: str, location: str) -> Exception:
+    """Return the exception that a check names, with a source location in a note."""
+    error = _located(failed, message, "", 0)
+    if location:
+        error.add_note(f"  at {location}, in compiled code")
     return error
 
 
-def _placed(failed: CheckFailed, message: str, file: str, line: int) -> Exception:
+def _located(failed: CheckFailed, message: str, file: str, line: int) -> Exception:
     kind = OverflowError if failed.error == BEYOND else getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
     error: Exception = kind(message)
     if file:

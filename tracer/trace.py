@@ -1,7 +1,7 @@
-"""trace: runs a NumPy function on traced arrays and returns it as IR, with all it depends on.
+"""Run a NumPy function on traced arrays and return it as IR, with everything on which that IR depends.
 
-A trace depends on its signature (structure, dtypes, shapes and memory order of the arguments), on the guards, and on nothing
-else: numbers and arrays, of arguments and from outside, are inputs.
+A trace depends on its signature (structure, dtypes, shapes and memory order of the arguments) and on its guards, and on
+nothing else: numbers and arrays, of arguments and from outside, are inputs.
 """
 
 from __future__ import annotations
@@ -61,36 +61,39 @@ from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """The parameters of a user's function: ``names`` by position, ``rest`` of ``*args``; ``static`` are its static names."""
+    """The parameters of a user's function.
+
+    ``names`` are by position, ``variadic`` is the name of ``*args``, ``static`` holds the names of static parameters.
+    """
 
     names: tuple[str, ...]
-    rest: str
+    variadic: str
     static: frozenset[str]
 
     def name(self, position: int) -> str:
-        return self.names[position] if position < len(self.names) else f"{self.rest}_{position - len(self.names)}"
+        return self.names[position] if position < len(self.names) else f"{self.variadic}_{position - len(self.names)}"
 
 
 def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[str] = ()) -> Parameters:
-    """The parameters of a function. Raises ValueError if a static name is none of them."""
+    """Return the parameters of a function. Raises ValueError if a static name is not among them."""
     static = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
     try:
-        found = list(inspect.signature(function).parameters.values())
+        listed = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return Parameters(names=(), rest="x", static=static)
+        return Parameters(names=(), variadic="x", static=static)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = tuple(p.name for p in found if p.kind in positional)
-    rest = next((p.name for p in found if p.kind is inspect.Parameter.VAR_POSITIONAL), "x")
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found)
-    unknown = static - {p.name for p in found}
+    names = tuple(p.name for p in listed if p.kind in positional)
+    variadic = next((p.name for p in listed if p.kind is inspect.Parameter.VAR_POSITIONAL), "x")
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in listed)
+    unknown = static - {p.name for p in listed}
     if unknown and not open_ended:
         title = getattr(function, "__name__", function)
-        raise ValueError(f"static_argnames {sorted(unknown)} are no parameters of {title}, which has {[p.name for p in found]}")
-    return Parameters(names=names, rest=rest, static=static)
+        raise ValueError(f"static_argnames {sorted(unknown)} are no parameters of {title}, which has {[p.name for p in listed]}")
+    return Parameters(names=names, variadic=variadic, static=static)
 
 
 class Signature:
-    """A call's ``leaves`` and what a trace depends on in it: ``key`` can be hashed and compared."""
+    """A call's ``leaves``, and the hashable ``key`` of everything in the call on which a trace depends."""
 
     __slots__ = ("_args", "_kwargs", "_parameters", "key", "leaves")
 
@@ -104,13 +107,13 @@ class Signature:
         self._kwargs = kwargs
 
     @property
-    def given(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    def arguments(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The call's arguments, by position and by keyword."""
         return self._args, self._kwargs
 
     @property
     def static(self) -> tuple[bool, ...]:
-        """Of each argument, those by keyword last, whether it was declared static."""
+        """Whether each argument, positional ones first, was declared static."""
         names = [*map(self._parameters.name, range(len(self._args))), *self._kwargs]
         return tuple(name in self._parameters.static for name in names)
 
@@ -130,7 +133,7 @@ class Signature:
 
 
 def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-    """The signature of a call. Raises TraceError for a static value that cannot be hashed."""
+    """Return the signature of a call. Raises TraceError for a static value that cannot be hashed."""
     leaves: list[Any] = []
     key: list[Any] = [len(args), *kwargs]
     if not parameters.static:
@@ -151,26 +154,25 @@ def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, 
 def _child(value: Any, leaves: list[Any], is_static: bool) -> TreeDef:
     if is_static:
         return named(value)
-    found, tree = flatten(value)
-    leaves.extend(found)
+    flat, tree = flatten(value)
+    leaves.extend(flat)
     return tree
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """A traced function. ``inputs`` says what feeds each parameter of ``function``; ``guards`` must hold for it to be valid.
+    """A traced function. ``inputs`` says what feeds each parameter of ``function``; it is valid while its ``guards`` hold.
 
-    Its results fill the leaves of ``out_tree``; ``weak`` names the Python type ("bool", "int", "float") that a leaf would have
-    in Python, or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
+    The results fill the leaves of ``out_tree``. ``weak`` has, for each leaf, the name of its Python type ("bool", "int",
+    "float"), or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
     returned itself, or None.
 
-    The results after those are what the call's leaves ``writes``, which are arrays, hold in the end, and then what the arrays
-    ``outside_writes`` from outside do: ``writes_count`` in sum. ``kept_readonly`` are leaves that the function found to be
-    read-only when it wrote into them. ``labels`` names the call's leaves. ``pinned`` are those whose values the trace depends on,
-    ``strides`` has the strides (see ``layout``) of those that it depends on by theirs; ``short`` are those that are ints of at
-    most 32 bits in it.
-    ``branches`` are its guards on traced values, as they were asked; ``in_order``: the program asks in that order.
-    ``sizes``: where what its extents and numbers come from is known, if they are symbolic.
+    After these, the results hold the final contents of the call's leaves ``writes``, which are arrays, and then of the outside
+    arrays ``outside_writes``: ``writes_count`` in total. ``kept_readonly`` are leaves that the function tried to write and
+    found read-only. ``labels`` names the call's leaves. ``pinned`` are the leaves on whose values the trace depends,
+    ``strides`` has the strides (see ``layout``) of the leaves on whose strides it depends, and ``short`` are the leaves that
+    are ints of at most 32 bits in it. ``branches`` are its guards on traced values, in the order of the function;
+    ``in_order``: the program checks them in that order. ``sizes``: the sources of its symbolic extents and numbers, or None.
     """
 
     function: Function
@@ -192,7 +194,7 @@ class Trace:
 
     @property
     def result_tree(self) -> TreeDef:
-        """The structure of all results: that of ``out_tree``, in a tuple with what is written if there is any."""
+        """The structure of all results: ``out_tree``, in a tuple with the written arrays if there are any."""
         if not self.writes_count:
             return self.out_tree
         return TreeDef("tuple", tuple, children=[self.out_tree, *[LEAF] * self.writes_count])
@@ -203,31 +205,31 @@ class Trace:
 
     @functools.cached_property
     def watch(self) -> Watch:
-        """The code that reads and checks what is outside."""
+        """The code that reads and checks the captured outside objects."""
         return Watch(self.guards, self.inputs)
 
     def holds(self) -> bool:
-        """Whether everything outside is still as the trace found it, up to the values of captured inputs."""
+        """Return whether all guards on outside objects hold; the values of captured inputs may have changed."""
         return self.watch.holds()
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any] | None:
-        """The values for the function's parameters, read now; None if a captured value changed its type.
+        """Return the current values of the function's parameters; None if a captured value changed its type.
 
-        Arrays come in native byte order, those of rank 0 as scalars; scalars as they are.
+        Arrays are in native byte order, arrays of rank 0 are passed as scalars, scalars as they are.
         """
         outside = self.outside()
         return None if outside is None else [*map(native, leaves), *outside]
 
     def outside(self) -> list[Any] | None:
-        """The values for the parameters that are no leaves of the call, which are the last; None as in ``arguments``."""
+        """Return the values of the parameters that are not leaves of the call, which come last; None as in ``arguments``."""
         return self.watch.outside()
 
     def outside_arrays(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        """The arrays from outside that the program reads, and what they are called."""
-        for given in self.inputs:
-            value = given.read() if isinstance(given, Captured) else getattr(given, "array", None)
+        """Yield the outside arrays that the program reads, each with its description."""
+        for source in self.inputs:
+            value = source.read() if isinstance(source, Captured) else getattr(source, "array", None)
             if isinstance(value, np.ndarray):
-                yield getattr(given, "describe", "an array met in the function"), value
+                yield getattr(source, "describe", "an array met in the function"), value
 
 
 def trace(
@@ -235,36 +237,37 @@ def trace(
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
     call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False,
 ) -> Trace:  # fmt: skip
-    """Trace a call. ``parameters`` and ``call`` (its signature) may be given if they are known already.
+    """Trace a call. ``parameters`` and ``call`` (its signature) are computed if absent.
 
-    Numbers from outside that ``captured`` names, and those in containers that it names, are inputs even where a rewrite looks for
-    their values. ``symbolic``: extents of arguments are sizes (``ir.shapes.symbolic``), and what is computed from them is.
+    Outside numbers that ``captured`` names, and numbers in containers that it names, are inputs even where a rewrite looks for
+    their values. ``symbolic``: extents of arguments, and what is computed from them, are symbolic sizes
+    (``ir.shapes.symbolic``).
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
     adopt(function)
-    found = parameters or parameters_of(function, static_argnames)
-    call = call or signature(found, args, kwargs or {})
+    declared = parameters or parameters_of(function, static_argnames)
+    call = call or signature(declared, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
-    run = functools.partial(_trace, function, call, found, title, captured, symbolic)
+    run = functools.partial(_trace, function, call, declared, title, captured, symbolic)
     try:
         return run()
     except TraceError as error:
         if error.wants_traced or error.wants_counts:
-            # Once more, with traced arrays for those of static values, into which it may write, or with counts that are guarded.
+            # Retrace, with traced arrays in place of static ones, so that it may write into them, or with guarded counts.
             with suppress(TraceError):
                 return run(traces_made=error.wants_traced, counts_chosen=error.wants_counts)
         if not error.is_effect:
             raise
-    # Once more, to find the line. It passes if what changed was the doing of another thread.
+    # Retrace, to locate the line. This succeeds if the change was made by another thread.
     return run(by_line=True)
 
 
 def _trace(
-    function: Callable[..., Any], call: Signature, found: Parameters, title: str, captured: frozenset[str], symbolic: bool,
+    function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
     by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False,
 ) -> Trace:  # fmt: skip
-    """``trace``, with a look at the function's effects after each line or in the end."""
+    """Trace once, and check the function's side effects after each line (``by_line``) or at the end."""
     frame, loc = Frame(), user_loc()
     frame.traces_made, frame.counts_chosen = traces_made, counts_chosen
     names = frame.names = Names(frame, captured)
@@ -273,11 +276,11 @@ def _trace(
     tree = call.tree
     with closing(names):
         with frame.active():
-            labels = _labels(tree, found)
+            labels = _labels(tree, parameters)
             leaves = _arguments(frame, call.leaves, labels, loc, sizes)
             positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
             for k, value in enumerate(positional):
-                names.effects.watch_argument(value, found.name(k))
+                names.effects.watch_argument(value, parameters.name(k))
             for label, value in keywords.items():
                 names.effects.watch_argument(value, label)
             with line_by_line(names.finish) if by_line else nullcontext():
@@ -305,7 +308,7 @@ def _trace(
             weak=tuple(t.weak for t in traced),
             returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
             writes=tuple(writes),
-            outside_writes=tuple(given for given, _ in outside),
+            outside_writes=tuple(source for source, _ in outside),
             kept_readonly=tuple(sorted(frame.kept_readonly)),
             labels=labels,
             pinned=tuple(names.pinned[k] for k in sorted(names.pinned)),
@@ -318,7 +321,7 @@ def _trace(
 
 
 def _returned(value: Any, names: Names) -> Any:
-    """What a static result is outside the trace. Raises TraceError for one that would hold traced values."""
+    """Return a static result as the caller sees it. Raises TraceError for one that would hold traced values."""
     kind = type(value)
     if is_size(value):
         return value
@@ -343,23 +346,21 @@ def _returned(value: Any, names: Names) -> Any:
 
 
 def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:
-    """What the leaves of a call are called."""
+    """Return the names of a call's leaves."""
     positional, keyed = tree.children
     labels = [p for i, c in enumerate(positional.children) for p in paths(c, parameters.name(i))]
     return *labels, *(p for k, c in zip(keyed.data[0], keyed.children) for p in paths(c, k))
 
 
 def _captured_by(function: FunctionType) -> list[Any]:
-    """The values that a function keeps: its closure's and its defaults."""
+    """Return the values that a function holds, from its closure and its defaults."""
     cells = [c.cell_contents for c in function.__closure__ or () if is_filled(c)]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
-def _arguments(
-    frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc, sizes: Sizes | None
-) -> list[TracedArray]:
+def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc, sizes: Sizes | None) -> list[TracedArray]:
     taken: set[str] = set()
-    found = []
+    arguments = []
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
         check_leaf(leaf, f"argument {label}")
         array_type, weak = literal_type(leaf)
@@ -382,12 +383,12 @@ def _arguments(
         if isinstance(leaf, int | np.integer | np.bool_):
             traced.known = frame.names.scalar(value, index, label, leaf)
             traced.bounds = argument_bounds(index, leaf)
-        found.append(traced)
-    return found
+        arguments.append(traced)
+    return arguments
 
 
 def check_leaf(leaf: Any, what: str) -> None:
-    """Raises TraceError, naming it as ``what``, for an array or scalar that cannot be traced."""
+    """Raise TraceError, calling it ``what``, for an array or scalar that cannot be traced."""
     if is_special_array(leaf):
         raise TraceError(f"{what} is a {type(leaf).__name__}; {instead_of_special(leaf)}")
     if isinstance(leaf, np.ndarray | np.generic | Remote):
@@ -395,26 +396,29 @@ def check_leaf(leaf: Any, what: str) -> None:
 
 
 def _identifier(text: str) -> str:
-    found = re.sub(r"\W+", "_", text)
-    return found.strip("_") or "function" if not found[:1].isdigit() else f"x{found}"
+    identifier = re.sub(r"\W+", "_", text)
+    return identifier.strip("_") or "function" if not identifier[:1].isdigit() else f"x{identifier}"
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    found, k = name, 1
-    while found in taken:
+    candidate, k = name, 1
+    while candidate in taken:
         k += 1
-        found = f"{name}_{k}"
-    taken.add(found)
-    return found
+        candidate = f"{name}_{k}"
+    taken.add(candidate)
+    return candidate
 
 
 def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call the user's function. The first TraceError met in it is the one that leaves it, whatever became of it inside: a
-    library may turn it into another error, and an except clause would run where plain Python does not run it."""
+    """Call the user's function, and raise the first TraceError that occurred in it.
+
+    That error is raised even if the function caught it: a library may turn it into another error, and an except clause would
+    run where plain Python does not run it.
+    """
     try:
         result = function(*args, **kwargs)
     except Exception as error:
-        _failed_before(frame)
+        _raise_failed_check(frame)
         foreign = None if frame.refusals else foreign_error(error, _holds_traced)
         if foreign is not None:
             raise foreign from error
@@ -428,10 +432,10 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         if not frame.refusals or error is frame.refusals[0]:
             raise
         stems = _stems_from(error, frame.refusals[0])
-        said = error.message if isinstance(error, TraceError) else error
-        ended = "" if stems else f", which then raised {type(error).__name__}: {said}"
+        message = error.message if isinstance(error, TraceError) else error
+        ended = "" if stems else f", which then raised {type(error).__name__}: {message}"
     else:
-        _failed_before(frame)
+        _raise_failed_check(frame)
         if not frame.refusals:
             return result
         ended = ": what it did instead is not what the program does"
@@ -441,8 +445,8 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     raise first from None
 
 
-def _failed_before(frame: Frame) -> None:
-    """Raises what a check of the trace so far did when the function asked for a value."""
+def _raise_failed_check(frame: Frame) -> None:
+    """Raise the exception of a check of the trace so far that failed when the function needed a value."""
     outcomes = frame.outcomes
     if outcomes.failed is not None:
         raise exception_of(outcomes.failed, outcomes.ran()) from None
@@ -462,13 +466,13 @@ def _stems_from(error: BaseException, refused: TraceError) -> bool:
         if seen is refused:
             return True
         seen = seen.__cause__ or seen.__context__
-    place = error_loc(error)
-    return (place.file, place.line) == (refused.file, refused.line)
+    loc = error_loc(error)
+    return (loc.file, loc.line) == (refused.file, refused.line)
 
 
 def _check_constants(frame: Frame) -> None:
-    for given in frame.inputs:
-        if isinstance(given, Constant) and digest(given.array) != given.digest:
+    for source in frame.inputs:
+        if isinstance(source, Constant) and digest(source.array) != source.digest:
             raise TraceError(
                 "the traced function wrote into an array that it had already used with traced values; "
                 "make it with NumPy inside the function, or use a copy"
@@ -476,7 +480,7 @@ def _check_constants(frame: Frame) -> None:
 
 
 def _used(frame: Frame, results: Sequence[Value]) -> tuple[list[Value], tuple[Input, ...], list[Guard]]:
-    """Parameters and inputs without captured ones that nothing reads, which are guarded by their types instead."""
+    """Return the parameters and inputs without unused captured ones, and guards on the types of these."""
     counts = use_counts(frame.builder.block(frame.parameters, results))
     pairs = list(zip(frame.parameters, frame.inputs, strict=True))
     used = [(p, i) for p, i in pairs if isinstance(i, Argument) or p in counts]

@@ -9,18 +9,18 @@ from benchmarks.case import Arguments, Case, Target, Work
 Array = Any
 
 
-def embed(table: Array, place: Array, c: Array) -> Array:
-    return table[place]
+def embed(table: Array, position: Array, c: Array) -> Array:
+    return table[position]
 
 
-def embed_loss(table: Array, place: Array, c: Array) -> Array:
-    return np.sum(table[place] * c)
+def embed_loss(table: Array, position: Array, c: Array) -> Array:
+    return np.sum(table[position] * c)
 
 
-def embed_by_hand(table: Array, place: Array, c: Array) -> Any:
+def embed_by_hand(table: Array, position: Array, c: Array) -> Any:
     gradient = np.zeros_like(table)
-    np.add.at(gradient, place, c)
-    return np.sum(table[place] * c), (gradient,)
+    np.add.at(gradient, position, c)
+    return np.sum(table[position] * c), (gradient,)
 
 
 def embedding(dtype: Any, rows: int, width: int, count: int) -> Arguments:

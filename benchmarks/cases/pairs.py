@@ -41,7 +41,7 @@ def logsumexp(a: Array) -> Array:
     return np.log(np.sum(np.exp(a - top), axis=-1)) + top[..., 0]
 
 
-def gmm(alphas: Array, means: Array, factors: Array, x: Array, place: Array, diagonal: Array) -> Array:
+def gmm(alphas: Array, means: Array, factors: Array, x: Array, position: Array, diagonal: Array) -> Array:
     """The log likelihood of points x (n, d) under k Gaussians of inverse covariance Q'Q, with a Wishart prior.
 
     factors (k, d (d + 1) / 2) holds the logarithms of Q's diagonal, then what is below it and a zero follows, by rows;
@@ -49,7 +49,7 @@ def gmm(alphas: Array, means: Array, factors: Array, x: Array, place: Array, dia
     """
     n, d = x.shape
     logs = factors[:, :d]
-    below = np.concatenate([factors[:, d:], np.zeros_like(factors[:, :1])], axis=1)[:, place]
+    below = np.concatenate([factors[:, d:], np.zeros_like(factors[:, :1])], axis=1)[:, position]
     q = below + np.exp(logs)[:, :, None] * diagonal
     centred = x[:, None, :] - means
     scaled = np.einsum("kij,nkj->nki", q, centred)
@@ -58,11 +58,11 @@ def gmm(alphas: Array, means: Array, factors: Array, x: Array, place: Array, dia
     return likelihood + 0.5 * np.sum(q * q)
 
 
-def gmm_by_hand(alphas: Array, means: Array, factors: Array, x: Array, place: Array, diagonal: Array) -> Any:
+def gmm_by_hand(alphas: Array, means: Array, factors: Array, x: Array, position: Array, diagonal: Array) -> Any:
     (n, d), k = x.shape, len(means)
     logs, zero = factors[:, :d], np.zeros((k, 1), factors.dtype)
     exps = np.exp(logs)
-    q = np.concatenate([factors[:, d:], zero], axis=1)[:, place] + exps[:, :, None] * diagonal
+    q = np.concatenate([factors[:, d:], zero], axis=1)[:, position] + exps[:, :, None] * diagonal
     centred = (x[:, None, :] - means).transpose(1, 0, 2)
     scaled = centred @ q.transpose(0, 2, 1)
     inner = alphas + np.sum(logs, axis=1) - 0.5 * np.sum(scaled * scaled, axis=2).T
@@ -88,10 +88,10 @@ def gmm_value(*arguments: Array) -> Any:
 def mixture(dtype: Any, n: int, d: int, k: int) -> Arguments:
     rng = np.random.default_rng(8)
     below = d * (d - 1) // 2
-    place = np.full((d, d), below)
-    place[np.tril_indices(d, -1)] = np.arange(below)
+    position = np.full((d, d), below)
+    position[np.tril_indices(d, -1)] = np.arange(below)
     parts = rng.normal(size=k), rng.normal(size=(k, d)), 0.3 * rng.normal(size=(k, d + below)), rng.normal(size=(n, d))
-    return *[part.astype(dtype) for part in parts], place, np.eye(d, dtype=dtype)
+    return *[part.astype(dtype) for part in parts], position, np.eye(d, dtype=dtype)
 
 
 def nbody_case(kind: str, flops: int, **rest: Any) -> Case:

@@ -51,8 +51,8 @@ class Process:
             return {"error": "the process has ended"}
         for line in self.process.stdout:
             if line.startswith(ANSWER):
-                found: dict[str, Any] = json.loads(line.removeprefix(ANSWER))
-                return found
+                result: dict[str, Any] = json.loads(line.removeprefix(ANSWER))
+                return result
         return {"error": f"the process ended with status {self.process.wait()}"}
 
     def end(self) -> None:
@@ -67,13 +67,13 @@ class Process:
 def measured(case: GpuCase, dtype: str, workers: Mapping[str, Process]) -> Times:
     """What each system takes for a case: ``first`` call, ``seconds``, ``returns``, or why there is no time."""
     about = {"case": case.name, "dtype": dtype}
-    found: Times = {}
+    result: Times = {}
     ready = []
     for system, worker in workers.items():
-        found[system] = worker.ask(do="check", **about)
-        if "difference" in found[system]:
-            found[system] |= worker.ask(do="prepare", **about)
-            if "first" in found[system]:
+        result[system] = worker.ask(do="check", **about)
+        if "difference" in result[system]:
+            result[system] |= worker.ask(do="prepare", **about)
+            if "first" in result[system]:
                 ready.append(system)
     rounds: dict[str, list[dict[str, Any]]] = {system: [] for system in ready}
     for _ in range(ROUNDS):
@@ -81,20 +81,20 @@ def measured(case: GpuCase, dtype: str, workers: Mapping[str, Process]) -> Times
             rounds[system].append(workers[system].ask(do="time"))
     for system, taken in rounds.items():
         failed = [answer for answer in taken if "seconds" not in answer]
-        found[system] |= failed[0] if failed else {k: float(np.median([t[k] for t in taken])) for k in ("seconds", "returns")}
+        result[system] |= failed[0] if failed else {k: float(np.median([t[k] for t in taken])) for k in ("seconds", "returns")}
     for worker in workers.values():
         worker.ask(do="drop")
-    return found
+    return result
 
 
 def limit(case: GpuCase, dtype: str, ceilings: Mapping[str, Any]) -> float | None:
     """The seconds that a case takes at least."""
-    found = []
+    result = []
     if case.moved is not None and "copy" in ceilings:
-        found.append(case.moved(**case.sizes) * np.dtype(dtype).itemsize / ceilings["copy"])
+        result.append(case.moved(**case.sizes) * np.dtype(dtype).itemsize / ceilings["copy"])
     if case.flops is not None and "f32" in ceilings:
-        found.append(case.flops(**case.sizes) / ceilings["f32"])
-    return max(found) if found else None
+        result.append(case.flops(**case.sizes) / ceilings["f32"])
+    return max(result) if result else None
 
 
 HEAD = ["case", "dtype", "ours, ms", "best other", "ours / it", "ours / limit", "returns, µs", "first call, s", "all others, ms"]
@@ -114,8 +114,8 @@ def row(case: GpuCase, dtype: str, times: Times, ceilings: Mapping[str, Any]) ->
     def ratio(kind: str, of: float | None) -> str:
         if not of:
             return ""
-        aim, found = case.targets.get(kind), ours["seconds"] / of
-        text = f"{found:.2f}" if aim is None or found <= aim else f"**{found:.2f}**"
+        aim, result = case.targets.get(kind), ours["seconds"] / of
+        text = f"{result:.2f}" if aim is None or result <= aim else f"**{result:.2f}**"
         return text if aim is None else f"{text} (≤ {aim:.2f})"
 
     return [
@@ -128,7 +128,7 @@ def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows)]
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", default="", help="those whose names have one of these in them, comma-separated")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="comma-separated")
@@ -137,7 +137,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=540.0, help="begin no case after so many")
     parser.add_argument("--small", action="store_true", help="small sizes, to try the program")
     parser.add_argument("--serve", choices=sorted(SYSTEMS), help=argparse.SUPPRESS)
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     if options.serve:
         serve(options.serve, options.small)
         return

@@ -61,13 +61,13 @@ def row(dtype: str, m: int, n: int, k: int, others: Sequence[str]) -> list[str]:
     return [dtype, f"{m} x {n} x {k}", f"{flops / taken / 1e12:.3g}", f"{error:.0e}", *ratios]
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.products", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dtypes", nargs="*", help=f"of {', '.join(DTYPES)} (all)")
     parser.add_argument("--way", choices=WAYS, help="in this process, by what PULLBACK_CHOICES says")
     parser.add_argument("--systems", default="torch", help="beside which, comma-separated")
     parser.add_argument("--most", type=int, default=4096, help="no larger extents than this, but for narrow matrices")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     dtypes, others = options.dtypes or DTYPES, [name for name in options.systems.split(",") if name]
     if options.way:
         for dtype in dtypes:

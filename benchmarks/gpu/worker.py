@@ -36,19 +36,19 @@ class Worker:
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What a request gives."""
         try:
-            found: dict[str, Any] = getattr(self, "do_" + request["do"])(request)
+            result: dict[str, Any] = getattr(self, "do_" + request["do"])(request)
         except NotImplementedError as error:
             return {"absent": str(error) or "not there"}
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"[:500]}
-        return found
+        return result
 
     def do_check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         case, dtype = case_of(request)
         arguments = case.make(np.dtype(dtype).type, **case.small)
         prepared = self.prepare_case(case, arguments)
-        found = prepared.fetch(prepared.call())
-        far = difference(widened(found), widened(reference(case, arguments)), "float64")
+        result = prepared.fetch(prepared.call())
+        far = difference(widened(result), widened(reference(case, arguments)), "float64")
         if not far <= TOLERANCE[dtype]:
             raise ValueError(f"the result is {far:.1e} from that of the CPU in float64")
         return {"difference": far}
@@ -125,14 +125,14 @@ def ceilings(small: bool = False) -> dict[str, Any]:
     n, m = (1 << 16, 64) if small else (1 << 28, 8192)
     source = torch.ones(n, device="cuda")
     target = torch.empty_like(source)
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
-    found["copy"] = 2 * source.nbytes / _repeated(torch, lambda: target.copy_(source))
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
+    result["copy"] = 2 * source.nbytes / _repeated(torch, lambda: target.copy_(source))
     for name, dtype, tf32 in (("f32", torch.float32, False), ("tf32", torch.float32, True), ("bf16", torch.bfloat16, False)):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         a, b = (torch.randn(m, m, device="cuda", dtype=dtype) for _ in range(2))
-        found[name] = 2 * m**3 / _repeated(torch, lambda a=a, b=b: a @ b)
+        result[name] = 2 * m**3 / _repeated(torch, lambda a=a, b=b: a @ b)
     torch.backends.cuda.matmul.allow_tf32 = False
-    return found
+    return result
 
 
 def _repeated(torch: Any, call: Callable[[], Any], runs: int = 10) -> float:

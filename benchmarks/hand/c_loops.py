@@ -14,9 +14,9 @@ PARTS = 64
 
 
 def function(name: str, dtype: Any) -> Any:
-    found = getattr(compiled("loops"), f"{name}_{dtype}")
-    found.restype = ctypes.c_double if dtype == np.float64 else ctypes.c_float
-    return found
+    result = getattr(compiled("loops"), f"{name}_{dtype}")
+    result.restype = ctypes.c_double if dtype == np.float64 else ctypes.c_float
+    return result
 
 
 def address(a: Array | None) -> ctypes.c_void_p:

@@ -216,21 +216,21 @@ def logreg_grad(w: Array, x: Array, y: Array, part: Array, parts: Array) -> Any:
 
 
 @njit(parallel=True, fastmath=True, cache=True)
-def embed_fwd(table: Array, place: Array, out: Array) -> None:
-    for i in prange(len(place)):
-        out[i] = table[place[i]]
+def embed_fwd(table: Array, position: Array, out: Array) -> None:
+    for i in prange(len(position)):
+        out[i] = table[position[i]]
 
 
 @njit(parallel=True, fastmath=True, cache=True)
-def embed_grad(table: Array, place: Array, c: Array, part: Array, gradient: Array) -> Any:
+def embed_grad(table: Array, position: Array, c: Array, part: Array, gradient: Array) -> Any:
     """Each thread owns a range of the table's rows, and adds what falls into it."""
     owners = len(part)
     for owner in prange(owners):
         low, high = owner * len(table) // owners, (owner + 1) * len(table) // owners
         gradient[low:high] = table.dtype.type(0)
         total = table.dtype.type(0)
-        for i in range(len(place)):
-            row = place[i]
+        for i in range(len(position)):
+            row = position[i]
             if low <= row < high:
                 for j in range(table.shape[1]):
                     total += table[row, j] * c[i, j]
@@ -336,8 +336,8 @@ def make_logreg_grad(w: Array, x: Array, y: Array) -> Call:
     return call
 
 
-def make_embed_grad(table: Array, place: Array, c: Array) -> Call:
-    return valued(embed_grad, (table, place, c), np.empty(2, table.dtype), like(table))
+def make_embed_grad(table: Array, position: Array, c: Array) -> Call:
+    return valued(embed_grad, (table, position, c), np.empty(2, table.dtype), like(table))
 
 
 def scalar(loop: Callable[..., Any], inputs: Any, *scratch: Array) -> Call:

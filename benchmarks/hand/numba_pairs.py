@@ -114,7 +114,7 @@ def gmm_loop(alphas: Array, means: Array, q: Array, sums: Array, x: Array, part:
 
 
 def make_gmm(gradient: bool) -> Callable[..., Call]:
-    def make(alphas: Array, means: Array, factors: Array, x: Array, place: Array, diagonal: Array) -> Call:
+    def make(alphas: Array, means: Array, factors: Array, x: Array, position: Array, diagonal: Array) -> Call:
         (n, d), k, chunks = x.shape, len(means), 2
         part, shares = np.empty(chunks), np.empty((chunks, k))
         all_means, all_q = np.empty((chunks, k, d)), np.empty((chunks, k, d, d))
@@ -123,7 +123,7 @@ def make_gmm(gradient: bool) -> Callable[..., Call]:
         def call() -> Any:
             logs = factors[:, :d]
             exps = np.exp(logs)
-            q = np.concatenate([factors[:, d:], zero], axis=1)[:, place] + exps[:, :, None] * diagonal
+            q = np.concatenate([factors[:, d:], zero], axis=1)[:, position] + exps[:, :, None] * diagonal
             gmm_loop(alphas, means, q, logs.sum(axis=1), x, part, shares, all_means, all_q, gradient)
             top = alphas.max()
             e = np.exp(alphas - top)

@@ -67,15 +67,15 @@ def library(core: str) -> ctypes.CDLL:
         find_host(LEVELS[core])
     except ValueError as error:
         raise NotImplementedError(f"OpenBLAS for {core}: {str(error).partition(': ')[2]}") from error
-    place = Path(np.__file__).parent.parent / "numpy.libs"
-    found = sorted(place.glob("libscipy_openblas64_*.so"))
-    if not found:
+    position = Path(np.__file__).parent.parent / "numpy.libs"
+    result = sorted(position.glob("libscipy_openblas64_*.so"))
+    if not result:
         raise NotImplementedError("NumPy brings no OpenBLAS of its own")
     before = os.environ.get("OPENBLAS_CORETYPE")
     os.environ["OPENBLAS_CORETYPE"] = core
     try:
         with tempfile.TemporaryDirectory() as folder:
-            loaded = ctypes.CDLL(shutil.copy(found[0], Path(folder) / f"openblas_{core}.so"))
+            loaded = ctypes.CDLL(shutil.copy(result[0], Path(folder) / f"openblas_{core}.so"))
     finally:
         if before is None:
             del os.environ["OPENBLAS_CORETYPE"]

@@ -1,1 +1,1 @@
-"""Analyses of kernels and programs that both targets use."""
+"""Analyses of kernels and programs, shared by both targets."""

@@ -1,7 +1,7 @@
-"""Whether the iterations of a loop are independent, and what becomes of the memory that they write.
+"""Whether the iterations of a loop are independent, and how the loop uses the memory that it writes.
 
-Each reference that a parallel loop writes has a fate: ``OWN`` (each iteration has places of its own), ``PRIVATE`` (each iteration
-writes what it then reads: scratch), or the name of a combiner (iterations add into the same places).
+Each reference that a parallel loop writes has a fate: ``OWN`` (iterations write disjoint elements), ``PRIVATE`` (each
+iteration writes what it then reads: scratch), or the name of a combiner (iterations add into the same elements).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Index = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """A read or write of a parameter; a matrix product touches everything below its leading indices."""
+    """A read or write of a parameter; a matrix product accesses everything below its leading indices."""
 
     ref: Value
     index: Index
@@ -35,64 +35,65 @@ class Access:
 
 
 def is_independent(i: Instruction) -> bool:
-    """Whether a loop's iterations may run in any order, side by side."""
+    """Return whether a loop's iterations may run in any order, or in parallel."""
     if not isinstance(i.op, For) or i.params.get("ordered") or i.params.get("scan"):
         return False
     return "combine" in i.params or len(i.operands) == 1
 
 
 class Loops:
-    """What the loops of a kernel's body read and write."""
+    """The reads and writes of the loops of a kernel's body."""
 
     def __init__(self, body: Block) -> None:
         self.body = body
         self.defined = {v: i for i in walk(body) for v in i.results}
 
-    def place(self, ref: Value) -> tuple[Value, Index]:
-        """The parameter that a reference is a part of, and the indices that lead to it."""
-        made = self.defined.get(ref)
-        if made is None or not isinstance(made.op, Subview):
+    def root_and_index(self, ref: Value) -> tuple[Value, Index]:
+        """Return the parameter that a reference is a part of, and the indices that lead to it."""
+        definition = self.defined.get(ref)
+        if definition is None or not isinstance(definition.op, Subview):
             return ref, ()
-        root, index = self.place(made.operands[0])
-        return root, (*index, made.operands[1])
+        root, index = self.root_and_index(definition.operands[0])
+        return root, (*index, definition.operands[1])
 
     def accesses(self, block: Block) -> Iterator[Access]:
-        """The reads and writes of a block, in program order."""
+        """Yield the reads and writes of a block, in program order."""
         for i in walk(block):
             match i.op:
                 case Load(masked=masked):
-                    root, index = self.place(i.operands[0])
+                    root, index = self.root_and_index(i.operands[0])
                     yield Access(root, (*index, *i.operands[2 if masked else 1 :]), False, i)
                 case Store(masked=masked):
-                    root, index = self.place(i.operands[1])
+                    root, index = self.root_and_index(i.operands[1])
                     yield Access(root, (*index, *i.operands[3 if masked else 2 :]), True, i)
                 case Library(writes=writes, work=work):
                     for position, ref in enumerate(i.operands):
                         if position not in work:
-                            root, index = self.place(ref)
+                            root, index = self.root_and_index(ref)
                             yield Access(root, index, position in writes, i)
 
     def stored(self, block: Block) -> set[Value]:
         return {a.ref for a in self.accesses(block) if a.is_store}
 
     def fates(self, nest: Sequence[Instruction]) -> dict[Value, str] | None:
-        """The fate of each reference that a nest of loops writes; None if the nest must not be shared out."""
+        """Return the fate of each reference that a nest of loops writes; None if the nest must not be run in parallel."""
         region = nest[-1].regions[0]
         inside = {v for i in walk(nest[0].regions[0]) for v in (*i.results, *(p for r in i.regions for p in r.parameters))}
         by_ref: dict[Value, list[Access]] = {}
         for access in self.accesses(region):
             by_ref.setdefault(access.ref, []).append(access)
-        found: dict[Value, str] = {}
+        fates: dict[Value, str] = {}
         for ref, accesses in by_ref.items():
             if not any(a.is_store for a in accesses):
                 continue
             fate = self.fate(ref, accesses, nest, inside)
             if fate is None:
                 return None
-            found[ref] = fate
-        return found
+            fates[ref] = fate
+        return fates
 
     def fate(self, ref: Value, accesses: Sequence[Access], nest: Sequence[Instruction], inside: set[Value]) -> str | None:
+        """Return the fate of a reference with its accesses in a nest of loops, or None."""
         if all(isinstance(a.instruction.op, AtomicAdd) for a in accesses):
             return OWN
         common = accesses[0].index
@@ -102,7 +103,7 @@ class Loops:
         owned = True
         for loop in nest:
             counter = loop.regions[0].parameters[0]
-            axis = next((k for k in free if common[k] is not ref and self.moves_with(common[k], counter, inside)), None)
+            axis = next((k for k in free if common[k] is not ref and self.varies_with(common[k], counter, inside)), None)
             owned = owned and axis is not None
             if axis is not None:
                 free.remove(axis)
@@ -113,31 +114,31 @@ class Loops:
             return None
         return self.combiner(accesses) or (PRIVATE if self.is_private(ref, accesses, nest) else None)
 
-    def moves_with(self, value: Value, counter: Value, inside: set[Value]) -> bool:
-        """Whether different values of a counter give different values."""
+    def varies_with(self, value: Value, counter: Value, inside: set[Value]) -> bool:
+        """Return whether different values of a counter give different values."""
         if value is counter:
             return True
-        made = self.defined.get(value)
-        if made is None or made.op.name not in ("add", "sub", "mul"):
+        definition = self.defined.get(value)
+        if definition is None or definition.op.name not in ("add", "sub", "mul"):
             return False
-        a, b = made.operands
-        if self.is_fixed(a, inside):
+        a, b = definition.operands
+        if self.is_invariant(a, inside):
             a, b = b, a
-        if not self.is_fixed(b, inside) or not self.moves_with(a, counter, inside):
+        if not self.is_invariant(b, inside) or not self.varies_with(a, counter, inside):
             return False
-        if made.op.name != "mul":
+        if definition.op.name != "mul":
             return True
         factor = self.defined.get(b)
         if factor is None or not isinstance(factor.op, Extent | Constant):
             return False
         return isinstance(factor.op, Extent) or factor.params["value"] != 0
 
-    def is_fixed(self, value: Value, inside: set[Value]) -> bool:
-        made = self.defined.get(value)
-        return (made is not None and isinstance(made.op, Extent | Constant)) or value not in inside
+    def is_invariant(self, value: Value, inside: set[Value]) -> bool:
+        definition = self.defined.get(value)
+        return (definition is not None and isinstance(definition.op, Extent | Constant)) or value not in inside
 
     def combiner(self, accesses: Sequence[Access]) -> str | None:
-        """The combiner by which one read and one write of the same place add to it."""
+        """Return the combiner by which one read and one write of the same element add to it, or None."""
         if len(accesses) != 2 or accesses[0].is_store or not accesses[1].is_store:
             return None
         load, store = accesses
@@ -150,7 +151,7 @@ class Loops:
         return joined.op.name if uses == 1 else None
 
     def is_private(self, ref: Value, accesses: Sequence[Access], nest: Sequence[Instruction]) -> bool:
-        """Whether every iteration first writes what it reads, and nobody else reads it."""
+        """Return whether every iteration first writes what it reads, and nothing else reads it."""
         outside = sum(a.ref is ref for a in self.accesses(self.body)) > len(accesses)
         if outside or not accesses[0].is_store or all(a.is_store for a in accesses):
             return False
@@ -158,10 +159,11 @@ class Loops:
         return all(v in own for a in accesses for v in a.index)
 
 
-def is_shifted(value: Value, index: Value, made: Mapping[Value, Instruction], varies: Set[Value]) -> bool:
-    """Whether a value of a loop's body is the index plus what does not vary. ``made``: what makes the values of the body."""
+def is_shifted(value: Value, index: Value, definitions: Mapping[Value, Instruction], varies: Set[Value]) -> bool:
+    """Return whether a value of a loop's body is the index plus a loop-invariant value. ``definitions``: the instructions that
+    define the values of the body."""
     while value is not index:
-        k = made.get(value)
+        k = definitions.get(value)
         if k is None or k.op.name not in ("add", "sub"):
             return False
         moving = [v for v in k.operands if v in varies]

@@ -1,8 +1,9 @@
-"""A kernel that calls a library for each element of a batch, in loops that each do one thing for all of them.
+"""Loop fission of a kernel that calls a library for each element of a batch, into loops that each do one thing for all
+elements.
 
-Requires: loops over the batch around the calls and what stands between them, and memory of its own for each element of the
-batch, but for work arrays. A GPU has a kernel for what lies between two calls, and a routine, or a kernel, that does a call for
-the whole batch.
+Requires: loops over the batch around the calls and the instructions between them, and scratch of its own for each element of
+the batch, except for work arrays. A GPU has a kernel for the instructions between two calls, and a routine, or a kernel, that
+does a call for the whole batch.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pullback.ir.ops.library.routines import Library
 
 
 def calls_library(i: Instruction) -> bool:
-    """Whether a library is called in an instruction's regions."""
+    """Return whether a library is called in an instruction's regions."""
     return any(isinstance(k.op, Library) for r in i.regions for k in walk(r))
 
 
 def batch_of(loop: Instruction) -> list[Instruction] | None:
-    """The loops around the call of a library, if there is nothing else in them; none around a call alone."""
+    """Return the loops around the call of a library, if they contain nothing else, or None; the list is empty for a call
+    without loops."""
     nest: list[Instruction] = []
     while not isinstance(loop.op, Library):
         if not isinstance(loop.op, For) or loop.results:
@@ -36,13 +38,13 @@ def batch_of(loop: Instruction) -> list[Instruction] | None:
     return nest
 
 
-def apart(kernel: Function, depth: int) -> Function:
-    """The kernel with its loops over ``depth`` axes of a batch split at the calls in them; itself where values, not memory alone,
-    are handed from one part to another."""
-    made: list[Instruction] = []
+def split_at_calls(kernel: Function, depth: int) -> Function:
+    """Return the kernel with its loops over ``depth`` axes of a batch split at the calls in them. A loop stays as it is if
+    values, not only memory, would have to be passed from one part to another."""
+    instructions: list[Instruction] = []
     for i in kernel.body.instructions:
-        made.extend(_split(i, depth) if depth and calls_library(i) else [i])
-    return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))
+        instructions.extend(_split(i, depth) if depth and calls_library(i) else [i])
+    return replace(kernel, body=replace(kernel.body, instructions=tuple(instructions)))
 
 
 def _split(loop: Instruction, depth: int) -> list[Instruction]:
@@ -53,55 +55,55 @@ def _split(loop: Instruction, depth: int) -> list[Instruction]:
             return [loop]
         nest.append(inner[0])
     parts: list[list[Instruction]] = [[]]
-    again = {v: i for level in nest[:-1] for i in level.regions[0].instructions if _is_again(i) for v in i.results}
+    recomputed = {v: i for level in nest[:-1] for i in level.regions[0].instructions if _is_recomputable(i) for v in i.results}
     computed: set[Value] = set()
     for i in nest[-1].regions[0].instructions:
         if isinstance(i.op, Library):
             parts += [[i], []]
-        elif _is_again(i) and computed.isdisjoint(i.operands):
-            again.update((v, i) for v in i.results)
+        elif _is_recomputable(i) and computed.isdisjoint(i.operands):
+            recomputed.update((v, i) for v in i.results)
         else:
             parts[-1].append(i)
             computed.update(i.results)
     own = [{v for i in part for v in i.results} for part in parts]
     handed = set().union(*own)
     for part, mine in zip(parts, own, strict=True):
-        if not _reads(part, again).isdisjoint(handed - mine):
+        if not _reads(part, recomputed).isdisjoint(handed - mine):
             return [loop]
-    return [_nest(nest, part, again) for part in parts if part]
+    return [_nest(nest, part, recomputed) for part in parts if part]
 
 
-def _is_again(i: Instruction) -> bool:
-    """Whether each part may compute it for itself, if it can compute the operands."""
+def _is_recomputable(i: Instruction) -> bool:
+    """Return whether each part may recompute an instruction for itself, if it can compute the operands."""
     return isinstance(i.op, Subview | Extent | Constant | Elementwise) and not i.regions
 
 
-def _reads(part: Sequence[Instruction], again: Mapping[Value, Instruction]) -> set[Value]:
-    """All values that a part needs, those that it computes again included."""
-    found: set[Value] = set()
+def _reads(part: Sequence[Instruction], recomputed: Mapping[Value, Instruction]) -> set[Value]:
+    """Return all values that a part needs, including the ones that it recomputes."""
+    values: set[Value] = set()
     stack = [v for i in part for k in _with_inner(i) for v in k.operands]
     stack += [v for i in part for k in _with_inner(i) for r in k.regions for v in r.results]
     while stack:
         value = stack.pop()
-        if value not in found:
-            found.add(value)
-            stack.extend(again[value].operands if value in again else ())
-    return found
+        if value not in values:
+            values.add(value)
+            stack.extend(recomputed[value].operands if value in recomputed else ())
+    return values
 
 
 def _with_inner(i: Instruction) -> list[Instruction]:
     return [i, *(k for r in i.regions for k in walk(r))]
 
 
-def _nest(nest: Sequence[Instruction], part: Sequence[Instruction], again: Mapping[Value, Instruction]) -> Instruction:
-    """The loops with one part in them, of values of their own."""
-    needed = {again[v] for v in _reads(part, again) if v in again}
+def _nest(nest: Sequence[Instruction], part: Sequence[Instruction], recomputed: Mapping[Value, Instruction]) -> Instruction:
+    """Return the loops around one part, with values of their own."""
+    needed = {recomputed[v] for v in _reads(part, recomputed) if v in recomputed}
     inside: tuple[Instruction, ...] = tuple(part)
     for loop in reversed(nest):
         region = loop.regions[0]
         before = tuple(i for i in region.instructions if i in needed)
-        made = replace(loop, regions=(Block(region.parameters, (*before, *inside), ()),))
-        inside = (made,)
+        wrapped = replace(loop, regions=(Block(region.parameters, (*before, *inside), ()),))
+        inside = (wrapped,)
     return _renamed(inside[0], {})
 
 

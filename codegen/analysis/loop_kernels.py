@@ -1,8 +1,8 @@
-"""repeated: which kernels run again and again, in loops of their program.
+"""repeated: mark the kernels that are launched repeatedly, in loops of their program.
 
-Requires: a lowered module for the CPU. Keeps: its meaning. A kernel that is launched both in a loop and elsewhere becomes two, so
-that either suits its place. Between the runs of a loop the threads stay awake: the outermost loops of a kernel in one are marked
-``hot``, and are worth sharing out when they are shorter (``chunk``).
+Requires: a lowered module for the CPU. Keeps: its meaning. A kernel that is launched both in a loop and elsewhere becomes two,
+so that each suits its launches. Between the iterations of a loop the threads stay awake: the outermost loops of a kernel in a
+program's loop are marked ``hot``, and are worth running in parallel at smaller trip counts (``chunk``).
 """
 
 from __future__ import annotations
@@ -16,53 +16,55 @@ from pullback.ir.ops.program import branch, launch
 
 
 def repeated(module: Module) -> Module:
-    """The module with such kernels marked."""
+    """Return the module with the repeatedly launched kernels marked."""
     program, *kernels = module.functions
     inside, outside = _launched(program.body, False)
     if not inside:
         return module
-    again = {name: f"{name}_again" for name in inside & outside}
-    made: list[Function] = []
+    copies = {name: f"{name}_again" for name in inside & outside}
+    functions: list[Function] = []
     for kernel in kernels:
         if kernel.name in inside:
-            made.append(replace(_marked(kernel), name=again.get(kernel.name, kernel.name)))
-        if kernel.name not in inside or kernel.name in again:
-            made.append(kernel)
-    if again:
-        program = replace(program, body=_renamed(program.body, again, False))
-    return Module((program, *made))
+            functions.append(replace(_marked(kernel), name=copies.get(kernel.name, kernel.name)))
+        if kernel.name not in inside or kernel.name in copies:
+            functions.append(kernel)
+    if copies:
+        program = replace(program, body=_renamed(program.body, copies, False))
+    return Module((program, *functions))
 
 
 def kernels_in_loops(program: Function) -> set[str]:
-    """The names of the kernels that loops of a program launch."""
+    """Return the names of the kernels that loops of a program launch."""
     return _launched(program.body, False)[0]
 
 
 def _launched(block: Block, is_inside: bool) -> tuple[set[str], set[str]]:
-    """The kernels that are launched in loops, and those that are launched elsewhere."""
+    """Return the kernels that are launched in loops, and the ones that are launched elsewhere."""
     inside, outside = set[str](), set[str]()
     for i in block.instructions:
         if i.op is launch:
             (inside if is_inside else outside).add(i.params["kernel"])
         for region in i.regions:
-            found = _launched(region, is_inside or i.op is not branch)
-            inside |= found[0]
-            outside |= found[1]
+            launched = _launched(region, is_inside or i.op is not branch)
+            inside |= launched[0]
+            outside |= launched[1]
     return inside, outside
 
 
 def _renamed(block: Block, names: Mapping[str, str], is_inside: bool) -> Block:
-    """A block that launches kernels in loops by other names."""
-    made: list[Instruction] = []
+    """Return a block whose loops launch kernels by other names."""
+    instructions: list[Instruction] = []
     for i in block.instructions:
         if i.op is launch and is_inside and i.params["kernel"] in names:
             i = replace(i, params={**i.params, "kernel": names[i.params["kernel"]]})
         elif i.regions:
             i = replace(i, regions=tuple(_renamed(r, names, is_inside or i.op is not branch) for r in i.regions))
-        made.append(i)
-    return replace(block, instructions=tuple(made))
+        instructions.append(i)
+    return replace(block, instructions=tuple(instructions))
 
 
 def _marked(kernel: Function) -> Function:
-    made = [replace(i, params={**i.params, "hot": True}) if isinstance(i.op, For) else i for i in kernel.body.instructions]
-    return replace(kernel, body=replace(kernel.body, instructions=tuple(made)))
+    instructions = [
+        replace(i, params={**i.params, "hot": True}) if isinstance(i.op, For) else i for i in kernel.body.instructions
+    ]
+    return replace(kernel, body=replace(kernel.body, instructions=tuple(instructions)))

@@ -1,9 +1,10 @@
-"""Which steps of a program need which: what each reads and writes, and the orders in which they may run.
+"""Dependencies between the steps of a program: what each reads and writes, and the orders in which they may run.
 
-Steps are the top-level instructions of a program that do something: launches, calls of Python, copies, and loops and branches
-with all that is in them. Two depend on each other if one writes a buffer that the other reads or writes. Steps that can fail,
-and those with effects outside, keep their order among themselves, so that the first failure of the program is the one raised; and
-what writes over a parameter keeps its order with them, so that parameters are as they were where a program fails.
+Steps are the top-level instructions of a program that have an effect: launches, calls of Python, copies, and loops and
+branches with everything in them. Two steps depend on each other if one writes a buffer that the other reads or writes. Steps
+that can fail, and steps with effects outside, keep their order among themselves, so that the first failure of the program is
+the one raised. Steps that overwrite a parameter keep their order with these, so that parameters are unchanged where a program
+fails.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Repeat, R
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """What a step reads and writes: buffers and stacks as they were made, and parameters. ``in_order``: whether it can fail or
-    has effects outside. ``parameters``: those of the program among them."""
+    """The reads and writes of a step: parameters, and buffers and stacks as they were allocated. ``in_order``: whether it can
+    fail or has effects outside. ``parameters``: the program's parameters among them."""
 
     instruction: Instruction
     reads: frozenset[Value]
@@ -33,7 +34,7 @@ class Access:
 
 
 def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
-    """The positions of the parameters that a kernel reads, and of those that it writes."""
+    """Return the positions of the parameters that a kernel reads, and the positions of the ones that it writes."""
     roots = {p: frozenset([p]) for p in kernel.parameters}
     reads: set[Value] = {p for p in kernel.parameters if not isinstance(p.type, RefType)}
     writes: set[Value] = set()
@@ -68,12 +69,12 @@ def kernel_accesses(kernel: Function) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def can_fail(kernel: Function) -> bool:
-    """Whether a kernel's status may say that it failed."""
+    """Return whether a kernel can report a failure in its status."""
     return any(isinstance(i.op, Fail) for i in walk(kernel.body))
 
 
 def accesses(module: Module) -> list[Access]:
-    """The steps of a program, which comes first in the module, in order."""
+    """Return the steps of a program, which is the first function of the module, in order."""
     program, *kernels = module.functions
     by_name = {kernel.name: (*kernel_accesses(kernel), can_fail(kernel)) for kernel in kernels}
     owner = owners(program)
@@ -87,25 +88,27 @@ def written(
     owner: Mapping[Value, Value],
     kernels: Mapping[str, tuple[frozenset[int], frozenset[int], bool]],
 ) -> frozenset[Value]:
-    """What a step of a program writes, with all that is in it. ``kernels``: what each reads, and writes, and whether it fails."""
+    """Return what a step of a program writes, including everything in its regions. ``kernels``: the reads and writes of each
+    kernel, and whether it can fail."""
     return _access(program, step, owner, kernels).writes
 
 
 def owners(program: Function) -> dict[Value, Value]:
-    """For each reference of a program the parameter, buffer or stack that it shows; in loops, one that it shows at first."""
-    found = {p: p for p in program.parameters}
+    """Return, for each reference of a program, the parameter, buffer or stack that it shows; for a reference that a loop
+    carries, the one of the first iteration."""
+    shown = {p: p for p in program.parameters}
     for i in walk(program.body):
         if isinstance(i.op, Alloc | Stack):
-            found[i.result] = i.result
+            shown[i.result] = i.result
         elif isinstance(i.op, Repeat | RepeatWhile):
             carried = i.operands[len(i.operands) - len(i.results) :]
             for region in i.regions:
-                given = region.parameters[len(region.parameters) - len(carried) :]
-                found.update((p, found[v]) for p, v in zip(given, carried, strict=True))
-            found.update((r, found[v]) for r, v in zip(i.results, carried, strict=True))
+                parameters = region.parameters[len(region.parameters) - len(carried) :]
+                shown.update((p, shown[v]) for p, v in zip(parameters, carried, strict=True))
+            shown.update((r, shown[v]) for r, v in zip(i.results, carried, strict=True))
         elif i.results:
-            found[i.result] = found[i.operands[0]] if i.operands else i.result
-    return found
+            shown[i.result] = shown[i.operands[0]] if i.operands else i.result
+    return shown
 
 
 def _access(
@@ -118,29 +121,29 @@ def _access(
     writes: set[Value] = set()
     in_order = False
     for i in _within(instruction):
-        given = [owner[v] for v in i.operands]
+        buffers = [owner[v] for v in i.operands]
         match i.op:
             case Launch():
                 read, written, fails = kernels[i.params["kernel"]]
-                reads.update(given[k] for k in read)
-                writes.update(given[k] for k in written)
+                reads.update(buffers[k] for k in read)
+                writes.update(buffers[k] for k in written)
                 in_order |= fails or bool(i.params.get("failures"))
             case Host():
                 outputs = i.op.outputs(i.params)
-                reads.update(given[: len(given) - outputs])
-                writes.update(given[len(given) - outputs :])
+                reads.update(buffers[: len(buffers) - outputs])
+                writes.update(buffers[len(buffers) - outputs :])
                 in_order = True
             case Copy() | StoreStackLength():
-                reads.add(given[0])
-                writes.add(given[1])
+                reads.add(buffers[0])
+                writes.add(buffers[1])
             case View() | Free() | Alloc():
                 pass
             case Row() | Branch():
-                reads.add(given[-1])
+                reads.add(buffers[-1])
             case _:
-                # Loops write their counters, hand references round, and can be interrupted; stacks grow.
-                reads.update(given)
-                writes.update(given)
+                # Loops write their counters, rotate their carried references, and can be interrupted; stacks grow.
+                reads.update(buffers)
+                writes.update(buffers)
                 in_order = True
     parameters = frozenset(v for v in (*reads, *writes) if v in program.parameters)
     return Access(instruction, frozenset(reads), frozenset(writes), in_order, parameters)
@@ -153,14 +156,15 @@ def _within(instruction: Instruction) -> Iterator[Instruction]:
 
 
 def dependencies(steps: Sequence[Access]) -> list[frozenset[int]]:
-    """For each step, the earlier steps that must have run before it; without those that one of these needs anyway."""
-    found: list[frozenset[int]] = []
+    """Return, for each step, the earlier steps that must have run before it, except the ones that are implied by another of
+    them."""
+    direct_dependencies: list[frozenset[int]] = []
     needed: list[int] = []
     writer: dict[Value, int] = {}
     readers: dict[Value, list[int]] = {}
     last_in_order: int | None = None
     over_parameters: list[int] = []
-    for number, step in enumerate(steps):
+    for index, step in enumerate(steps):
         direct: set[int] = set()
         for v in (*step.reads, *step.writes):
             if v in writer:
@@ -172,60 +176,60 @@ def dependencies(steps: Sequence[Access]) -> list[frozenset[int]]:
             direct.add(last_in_order)
         if step.in_order:
             direct.update(over_parameters)
-            over_parameters, last_in_order = [], number
+            over_parameters, last_in_order = [], index
         if is_over:
-            over_parameters.append(number)
+            over_parameters.append(index)
         for v in step.writes:
-            writer[v] = number
+            writer[v] = index
         for v in step.reads:
-            readers.setdefault(v, []).append(number)
-        direct.discard(number)
+            readers.setdefault(v, []).append(index)
+        direct.discard(index)
         indirect = 0
         for k in direct:
             indirect |= needed[k]
-        found.append(frozenset(k for k in direct if not indirect >> k & 1))
+        direct_dependencies.append(frozenset(k for k in direct if not indirect >> k & 1))
         needed.append(indirect | sum(1 << k for k in direct))
-    return found
+    return direct_dependencies
 
 
 def is_schedule(order: Sequence[int], before: Sequence[frozenset[int]]) -> bool:
-    """Whether an order of all steps runs each after those that it needs."""
+    """Return whether an order of all steps runs each after the steps that it needs."""
     at = {step: k for k, step in enumerate(order)}
     return sorted(order) == list(range(len(before))) and all(at[b] < at[k] for k, needs in enumerate(before) for b in needs)
 
 
 def reordered(module: Module, order: Sequence[int]) -> Module:
-    """The program with its steps in another legal order, buffers made before the first step that has them, and freed after the
-    last. Raises ValueError if a step would run before one that it needs."""
+    """Return the program with its steps in another legal order, with buffers allocated before their first use and freed after
+    their last. Raises ValueError if a step would run before one that it needs."""
     program, *kernels = module.functions
     steps = accesses(module)
     if not is_schedule(order, dependencies(steps)):
         raise ValueError("a step would run before one that it needs")
-    made = {v: i for i in program.instructions for v in i.results if not i.regions}
+    defining = {v: i for i in program.instructions for v in i.results if not i.regions}
     owner = owners(program)
     freed = {owner[i.operands[0]]: i for i in program.instructions if isinstance(i.op, Free)}
     last: dict[Value, int] = {}
-    for place, number in enumerate(order):
-        for i in _within(steps[number].instruction):
-            last.update((owner[v], place) for v in i.operands if v in owner)
+    for position, step_index in enumerate(order):
+        for i in _within(steps[step_index].instruction):
+            last.update((owner[v], position) for v in i.operands if v in owner)
     instructions: list[Instruction] = []
-    there: set[Value] = set()
+    defined: set[Value] = set()
 
     def define(value: Value) -> None:
-        """Make a buffer, or a view and what it is of."""
-        if value in made and value not in there:
-            there.add(value)
-            for v in made[value].operands:
+        """Append the definition of a buffer, or of a view and its operands."""
+        if value in defining and value not in defined:
+            defined.add(value)
+            for v in defining[value].operands:
                 define(v)
-            instructions.append(made[value])
+            instructions.append(defining[value])
 
-    for place, number in enumerate(order):
-        for i in _within(steps[number].instruction):
+    for position, step_index in enumerate(order):
+        for i in _within(steps[step_index].instruction):
             for v in i.operands:
                 define(v)
-        instructions.append(steps[number].instruction)
-        ending = dict.fromkeys(owner[v] for i in _within(steps[number].instruction) for v in i.operands if v in owner)
-        instructions += [freed[v] for v in ending if last[v] == place and v in freed]
+        instructions.append(steps[step_index].instruction)
+        ending = dict.fromkeys(owner[v] for i in _within(steps[step_index].instruction) for v in i.operands if v in owner)
+        instructions += [freed[v] for v in ending if last[v] == position and v in freed]
     for value in program.results:
         define(value)
     return Module((replace(program, body=replace(program.body, instructions=tuple(instructions))), *kernels))

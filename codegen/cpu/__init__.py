@@ -1,1 +1,1 @@
-"""Stage schedule for the CPU: the order of the loop transformations."""
+"""Stages schedule and emit for the CPU; ``schedule`` lists the loop transformations in order."""

@@ -1,4 +1,4 @@
-"""Functions that the CPU has no instruction for as kernel ops, and long bodies in the order that its divider takes best."""
+"""Expand functions that the CPU has no instruction for, and reorder long bodies to keep the divider busy."""
 
 from __future__ import annotations
 
@@ -8,65 +8,71 @@ from pullback.codegen.cpu.loops.schedule_divisions import Work, paced
 from pullback.codegen.math.expand import Expander, Functions, Known, expanded, needs_recipe
 from pullback.codegen.targets import Processor
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, key_of, rewired
+from pullback.ir.core.structure import Block, Instruction, key_of, substitute_values
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 
 
-def spelled_out(body: Block, processor: Processor | None = None) -> Block:
-    """A kernel's body in which every op has a spelling, the functions that it rarely calls in front."""
-    spelling = Spelling(processor)
-    if not spelling.has_recipes(body):
-        return spelling.in_order(body)
-    found = spelling.block(body, {}, {})
-    return replace(found, instructions=(*spelling.cold.values(), *found.instructions))
+def expand_body(body: Block, processor: Processor | None = None) -> Block:
+    """Return a kernel's body in which every op has an LLVM lowering, preceded by the functions that it rarely calls."""
+    spelling = BlockExpander(processor)
+    if not spelling.needs_expansion(body):
+        return spelling.reordered(body)
+    expanded_body = spelling.block(body, {}, {})
+    return replace(expanded_body, instructions=(*spelling.cold.values(), *expanded_body.instructions))
 
 
-class Spelling:
-    """Writes blocks anew for a processor, if one is given; ``cold``: the functions that they rarely call."""
+class BlockExpander:
+    """Expands blocks for a processor, or for any if None; ``cold``: the functions that they rarely call."""
 
     def __init__(self, processor: Processor | None) -> None:
         self.processor = processor
         self.cold: Functions = {}
-        self.with_recipes: dict[Block, bool] = {}
+        self.is_expandable: dict[Block, bool] = {}
 
-    def has_recipes(self, block: Block) -> bool:
-        """Whether something in a block has no spelling of its own."""
-        if block not in self.with_recipes:
-            here = any(needs_recipe(i.op, i.operands) for i in block.instructions)
-            inside = [self.has_recipes(r) for i in block.instructions for r in i.regions]
-            self.with_recipes[block] = here or any(inside)
-        return self.with_recipes[block]
+    def needs_expansion(self, block: Block) -> bool:
+        """Return whether a block contains an op without an LLVM lowering."""
+        if block not in self.is_expandable:
+            directly = any(needs_recipe(i.op, i.operands) for i in block.instructions)
+            nested = [self.needs_expansion(r) for i in block.instructions for r in i.regions]
+            self.is_expandable[block] = directly or any(nested)
+        return self.is_expandable[block]
 
     def work(self, i: Instruction) -> Work:
-        """What an instruction takes once it is spelled out."""
+        """Return the divider cycles and other instructions of an instruction after expansion."""
         assert self.processor is not None
-        made = expanded(i) if needs_recipe(i.op, i.operands) else (i,)
-        cycles = [self.processor.cycles(k) for k in made]
-        others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(made, cycles, strict=True))
+        ops = expanded(i) if needs_recipe(i.op, i.operands) else (i,)
+        cycles = [self.processor.cycles(k) for k in ops]
+        others = sum(isinstance(k.op, Elementwise) and not c for k, c in zip(ops, cycles, strict=True))
         return Work(sum(cycles), others)
 
-    def in_order(self, block: Block) -> Block:
-        """A block that is spelled out, in the order in which the processor takes it best."""
-        inside = tuple(replace(i, regions=tuple(map(self.in_order, i.regions))) if i.regions else i for i in block.instructions)
-        return self.paced(replace(block, instructions=inside))
+    def reordered(self, block: Block) -> Block:
+        """Return an expanded block in an order that keeps the divider busy."""
+        instructions = tuple(
+            replace(i, regions=tuple(map(self.reordered, i.regions))) if i.regions else i for i in block.instructions
+        )
+        return self.paced_block(replace(block, instructions=instructions))
 
-    def paced(self, block: Block) -> Block:
+    def paced_block(self, block: Block) -> Block:
+        """Reorder the instructions of a block, without its regions, if the processor's divider is slow."""
         return block if self.processor is None else paced(block, self.work, self.processor.others)
 
     def block(self, block: Block, known: Known, env: dict[Value, Value]) -> Block:
-        """A block in which every op has a spelling; what enclosing blocks computed is ``known``, which is as before at the end,
-        and has other names in ``env``, which gets those of the block too."""
-        if not self.has_recipes(block):
-            return self.in_order(rewired(block, env))
+        """Return a block in which every op has an LLVM lowering.
+
+        ``known``: values that enclosing blocks computed, by their expression, restored at the end. ``env``: replacements of
+        values, to which those of the block are added.
+        """
+        if not self.needs_expansion(block):
+            return self.reordered(substitute_values(block, env))
         before = len(known)
-        block = self.paced(block)
+        block = self.paced_block(block)
         instructions: list[Instruction] = []
         for i in block.instructions:
             operands = tuple(env.get(v, v) for v in i.operands)
             if isinstance(i.op, Elementwise) and needs_recipe(i.op, operands):
-                found = Expander(i.loc, instructions, known, self.cold).emit(i.op, operands, dict(i.params))
-                env.update(zip(i.results, found, strict=True))
+                results = Expander(i.loc, instructions, known, self.cold).emit(i.op, operands, dict(i.params))
+                env.update(zip(i.results, results, strict=True))
                 continue
             regions = tuple(self.block(r, known, env) for r in i.regions)
             instructions.append(Instruction(i.op, operands, i.results, i.params, regions, i.loc))

@@ -1,1 +1,1 @@
-"""Stage emit for CUDA devices."""
+"""Stages schedule and emit for CUDA devices."""

@@ -1,1 +1,1 @@
-"""Objects that need no Python: headers, entries, processor dispatch, a plain matrix product."""
+"""Exported objects that need no Python: C headers, entry points, processor detection, a fallback matrix product."""

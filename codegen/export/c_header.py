@@ -1,4 +1,4 @@
-"""The C header of an exported function."""
+"""Write the C header of an exported function."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NOTES = {
 
 
 def c_type(dtype: DType) -> str:
-    """The C type of an element, or of its parts."""
+    """Return the C type of an element, or of the parts of a complex one."""
     if dtype.name in _SCALARS:
         return _SCALARS[dtype.name]
     return f"{'u' if dtype.kind == 'u' else ''}int{dtype.bits}_t"
 
 
 def header(interface: Interface, title: str, doc: str, made_by: str, target: str) -> str:
-    """The text of the header. ``title``: the function in Python; ``doc``: its docstring."""
+    """Return the text of the header. ``title``: the function in Python; ``doc``: its docstring."""
     name = interface.name
     guard = f"{name.upper()}_H"
     parts = [
@@ -32,7 +32,7 @@ def header(interface: Interface, title: str, doc: str, made_by: str, target: str
         _statuses(interface),
         _runtime(interface),
         _function(interface),
-        _others(interface),
+        _other_functions(interface),
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {guard} */\n",
     ]
     return "\n".join(parts)
@@ -91,19 +91,19 @@ def _runtime(interface: Interface) -> str:
     if interface.needs:
         lines.append("    /* Functions that the program calls. Those that must be given say so. */")
     for need in interface.needs:
-        said = f"{need.describe}; NULL: a plain one of the object's" if need.own else f"{need.describe}; must be given"
+        description = f"{need.describe}; NULL: a plain one of the object's" if need.own else f"{need.describe}; must be given"
         result, _, arguments = need.prototype.partition(" (")
         if not arguments:
-            lines.append(f"    void *{need.name}; /* {said} */")
+            lines.append(f"    void *{need.name}; /* {description} */")
         else:
-            lines += [f"    /* {said} */", f"    {_plain(result)} (*{need.name})({_plain(arguments[:-1])});"]
+            lines += [f"    /* {description} */", f"    {_plain(result)} (*{need.name})({_plain(arguments[:-1])});"]
     required = "It must be called before the function." if interface.must_begin else "It need not be called."
     lines += [f"}} {name}_runtime;", "", f"/* Returns 0, or why calls will not run. {required} */"]
     return "\n".join([*lines, f"int64_t {name}_init(const {name}_runtime *runtime);", ""])
 
 
 def _plain(text: str) -> str:
-    """Types of C and C++ alike: pointers to complex numbers without their type."""
+    """Return types that are valid in both C and C++: pointers to complex numbers without their type."""
     for word in ("float complex", "double complex"):
         text = text.replace(f"{word} *", "void *")
     return text.replace("npy_intp", "ptrdiff_t")
@@ -113,35 +113,37 @@ def _shape(leaf: Leaf) -> str:
     return f"{leaf.dtype.name}[{', '.join(map(str, leaf.shape))}]"
 
 
-def _described(leaf: Leaf) -> str:
+def _describe(leaf: Leaf) -> str:
     note = _NOTES.get(leaf.dtype.name, "")
     text = f"{leaf.name}: {_shape(leaf)}" + (f" ({note})" if note else "")
-    return text if leaf.place == leaf.name else f"{text}, {leaf.place}"
+    return text if leaf.path == leaf.name else f"{text}, {leaf.path}"
 
 
 def _range(bounds: Bounds) -> str:
-    return f"{bounds.name}: an extent, from {bounds.low} on" if bounds.high is None else (
-        f"{bounds.name}: an extent, from {bounds.low} to {bounds.high:,}"
+    return (
+        f"{bounds.name}: an extent, from {bounds.low} on"
+        if bounds.high is None
+        else (f"{bounds.name}: an extent, from {bounds.low} to {bounds.high:,}")
     )
 
 
 def _function(interface: Interface) -> str:
-    given = [f"int64_t {bounds.name}" for bounds in interface.extents]
+    parameters = [f"int64_t {bounds.name}" for bounds in interface.extents]
     for leaf in interface.arguments:
         t = c_type(leaf.dtype)
-        given.append(f"{t} {leaf.name}" if leaf.by_value else f"const {t} *{leaf.name}")
-    given += [f"{c_type(leaf.dtype)} *{leaf.name}" for leaf in interface.results]
+        parameters.append(f"{t} {leaf.name}" if leaf.by_value else f"const {t} *{leaf.name}")
+    parameters += [f"{c_type(leaf.dtype)} *{leaf.name}" for leaf in interface.results]
     lines = ["The function. Extents, arguments, results:", ""]
     lines += [f"  {_range(bounds)}" for bounds in interface.extents]
-    lines += [f"  {_described(leaf)}" for leaf in interface.arguments]
-    lines += [f"  {_described(leaf)}, written" for leaf in interface.results]
-    text = f"int64_t {interface.name}({', '.join(given) or 'void'});"
+    lines += [f"  {_describe(leaf)}" for leaf in interface.arguments]
+    lines += [f"  {_describe(leaf)}, written" for leaf in interface.results]
+    text = f"int64_t {interface.name}({', '.join(parameters) or 'void'});"
     if len(text) > 120:
-        text = f"int64_t {interface.name}(\n    " + ",\n    ".join(given) + ");"
+        text = f"int64_t {interface.name}(\n    " + ",\n    ".join(parameters) + ");"
     return _comment(lines) + text + "\n"
 
 
-def _others(interface: Interface) -> str:
+def _other_functions(interface: Interface) -> str:
     name = interface.name
     order = ", ".join(leaf.name for leaf in interface.results)
     checks = [f"  {k}  {text}" for k, text in enumerate(interface.messages) if k >= FIRST_CHECK]

@@ -1,10 +1,10 @@
-"""What an x86-64 processor and its system can do, asked by code that runs on any of them; as LLVM IR text."""
+"""Emit LLVM IR that detects the features of an x86-64 processor and its system; it runs on any of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Where CPUID answers: leaf, subleaf, register (eax, ebx, ecx, edx) and bit, by LLVM's name of the feature.
+# Leaf, subleaf, register (eax, ebx, ecx, edx) and bit of CPUID's result, by LLVM's name of the feature.
 BITS = {
     "sse3": (1, 0, 2, 0), "pclmul": (1, 0, 2, 1), "ssse3": (1, 0, 2, 9), "fma": (1, 0, 2, 12), "sse4.1": (1, 0, 2, 19),
     "sse4.2": (1, 0, 2, 20), "movbe": (1, 0, 2, 22), "popcnt": (1, 0, 2, 23), "aes": (1, 0, 2, 25), "avx": (1, 0, 2, 28),
@@ -19,43 +19,44 @@ BITS = {
     "lzcnt": (0x80000001, 0, 2, 5), "sse4a": (0x80000001, 0, 2, 6), "xop": (0x80000001, 0, 2, 11),
     "fma4": (0x80000001, 0, 2, 16), "tbm": (0x80000001, 0, 2, 21),
 }  # fmt: skip
-"""The features that generated code may use, and where they are told."""
-OF_LEVEL = {
+"""The features that generated code may use, with the position of their bits."""
+FEATURES_OF_LEVEL = {
     "x86-64": (),
     "x86-64-v2": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"),
     "x86-64-v3": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe"),
 }
-OF_LEVEL["x86-64-v4"] = (*OF_LEVEL["x86-64-v3"], "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+"""The features of each microarchitecture level."""
+FEATURES_OF_LEVEL["x86-64-v4"] = (*FEATURES_OF_LEVEL["x86-64-v3"], "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 XMM_YMM, ZMM = 0x6, 0xE6
-"""The parts of registers that a system keeps for a program, where it can use AVX and AVX-512."""
+"""Bits of XCR0: the registers that a system saves for a program, as AVX and AVX-512 need them."""
 
 
 def needed_state(features: Sequence[str]) -> int:
-    """Which registers the system must keep."""
+    """Return the bits of XCR0 that the system must set."""
     if any(feature.startswith("avx512") for feature in features):
         return ZMM
     return XMM_YMM if {"avx", "f16c", "fma", "vaes", "vpclmulqdq"} & {*features} else 0
 
 
 def check(name: str, features: Sequence[str]) -> str:
-    """A function ``i1 @name()``: whether the processor that it runs on has all of these, and the system lets them be used."""
-    wanted: dict[tuple[int, int], dict[int, int]] = {}
+    """Return a function ``i1 @name()`` that tests whether the processor has all features and the system lets them be used."""
+    masks_of: dict[tuple[int, int], dict[int, int]] = {}
     for feature in features:
         leaf, subleaf, register, bit = BITS[feature]
-        masks = wanted.setdefault((leaf, subleaf), {})
+        masks = masks_of.setdefault((leaf, subleaf), {})
         masks[register] = masks.get(register, 0) | 1 << bit
     state = needed_state(features)
     if state:
-        wanted.setdefault((1, 0), {}).setdefault(2, 0)
-        wanted[1, 0][2] |= 1 << 27
+        masks_of.setdefault((1, 0), {}).setdefault(2, 0)
+        masks_of[1, 0][2] |= 1 << 27
     lines = [f"define internal i1 @{name}() #0 {{", "entry:", "  br label %leaf0"]
-    for k, ((leaf, subleaf), masks) in enumerate(sorted(wanted.items())):
+    for k, ((leaf, subleaf), masks) in enumerate(sorted(masks_of.items())):
         base = leaf & 0x80000000
-        lines += [f"leaf{k}:", *_ask(f"most{k}", base, 0), f"  %last{k} = extractvalue {_REGISTERS} %most{k}, 0"]
+        lines += [f"leaf{k}:", *_cpuid_call(f"most{k}", base, 0), f"  %last{k} = extractvalue {_REGISTERS} %most{k}, 0"]
         lines += [f"  %known{k} = icmp uge i32 %last{k}, {_signed(leaf)}", f"  br i1 %known{k}, label %ask{k}, label %no"]
-        lines += [f"ask{k}:", *_ask(f"found{k}", leaf, subleaf)]
-        holds = []
+        lines += [f"ask{k}:", *_cpuid_call(f"found{k}", leaf, subleaf)]
+        tests = []
         for register, mask in masks.items():
             at = f"{k}.{register}"
             lines += [
@@ -63,11 +64,11 @@ def check(name: str, features: Sequence[str]) -> str:
                 f"  %bits{at} = and i32 %word{at}, {_signed(mask)}",
                 f"  %all{at} = icmp eq i32 %bits{at}, {_signed(mask)}",
             ]
-            holds.append(f"%all{at}")
-        lines.append(f"  %so{k}.0 = and i1 {holds[0]}, true")
-        lines += [f"  %so{k}.{n} = and i1 %so{k}.{n - 1}, {hold}" for n, hold in enumerate(holds[1:], 1)]
-        lines.append(f"  br i1 %so{k}.{len(holds) - 1}, label %leaf{k + 1}, label %no")
-    lines.append(f"leaf{len(wanted)}:")
+            tests.append(f"%all{at}")
+        lines.append(f"  %so{k}.0 = and i1 {tests[0]}, true")
+        lines += [f"  %so{k}.{n} = and i1 %so{k}.{n - 1}, {hold}" for n, hold in enumerate(tests[1:], 1)]
+        lines.append(f"  br i1 %so{k}.{len(tests) - 1}, label %leaf{k + 1}, label %no")
+    lines.append(f"leaf{len(masks_of)}:")
     if state:
         lines += [
             '  %kept = call { i32, i32 } asm sideeffect "xgetbv", "={ax},={dx},{cx},~{dirflag},~{fpsr},~{flags}"(i32 0)',
@@ -84,7 +85,7 @@ def check(name: str, features: Sequence[str]) -> str:
 _REGISTERS = "{ i32, i32, i32, i32 }"
 
 
-def _ask(result: str, leaf: int, subleaf: int) -> list[str]:
+def _cpuid_call(result: str, leaf: int, subleaf: int) -> list[str]:
     constraint = "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}"
     return [f'  %{result} = call {_REGISTERS} asm sideeffect "cpuid", "{constraint}"(i32 {_signed(leaf)}, i32 {subleaf})']
 

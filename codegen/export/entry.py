@@ -1,10 +1,10 @@
-"""emit, for callers without Python: the functions of an exported object that C sees, as LLVM IR text.
+"""Emit the functions of an exported object that C calls, as LLVM IR text.
 
-``NAME_call(extents, arguments, results)`` computes the program's sizes from the extents, takes memory for its temporaries, fills
-in the argument slots of its kernels one after another, calls them, and gives the memory back. ``NAME`` is the same with an
-argument of C for each. Both may be called from several threads at once. What ``NAME_init`` was given lies in the object's own
-memory, in the table that kernels know as ("threads",) too. Functions that C calls are made for any processor of the architecture,
-and look first whether this one will do.
+``NAME_call(extents, arguments, results)`` computes the program's sizes from the extents, takes memory for its temporaries,
+fills in the argument slots of its kernels one after another, calls them, and frees the memory. ``NAME`` is the same with a C
+parameter for each extent, argument and result. Both may be called from several threads at once. The arguments of ``NAME_init``
+are stored in the object's own memory; some of them in the table that kernels receive as ("threads",). Functions that C calls
+are compiled for any processor of the architecture, and first test whether this one has the required features.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pullback.codegen.export.interface import CODES, HOOKS, Interface
 from pullback.ir.core.types import DType
 
 PUBLIC = ("{}", "{}_call", "{}_init", "{}_error", "{}_result_shape", "{}_manifest", "pullback_exported")
-"""The symbols of an object, by the function's name; the last says that name, and may be in several objects of a program."""
-OUTSIDE = ("realloc", "free")
-"""What the text needs from the C library, besides what LLVM calls by itself."""
+"""The symbols of an object, by the function's name; the last contains that name, and may be in several objects of a program."""
+EXTERNAL_SYMBOLS = ("realloc", "free")
+"""The C library functions that the text needs, besides those that LLVM calls by itself."""
 
 
 def public_symbols(name: str) -> list[str]:
-    """The symbols that an object defines for others."""
+    """Return the symbols that an object defines for others."""
     return [pattern.format(name) for pattern in PUBLIC]
 
 
 def needs_gemm(interface: Interface) -> bool:
-    """Whether the text calls ``@pullback_crew_gemm``, which is in a module of its own."""
+    """Return whether the text calls ``@pullback_crew_gemm``, which is in a module of its own."""
     return any(slot[0] == "gemm" for need in interface.needs for slot in need.slots)
 
 
 def emit_entry(interface: Interface) -> str:
-    """The module that is linked with the kernels."""
+    """Return the module that is linked with the kernels."""
     parts = [_globals(interface), _threads(interface), _tables(interface)]
     body = Body(interface)
     parts += [body.run(), _preparation(interface), _init(interface), _call(interface), _typed(interface), _shapes(interface)]
@@ -60,7 +60,7 @@ def _globals(interface: Interface) -> str:
         f"@crew = internal global {{ {', '.join('ptr' for _ in THREADS)}, i64 }} "
         f"{{ {', '.join(functions[name] for name in THREADS)}, i64 1 }}",
         f"@hooks = internal global [{len(HOOKS)} x ptr] zeroinitializer",
-        f"@needs = internal global [{max(len(interface.needs), 1)} x ptr] [{_own(interface)}]",
+        f"@needs = internal global [{max(len(interface.needs), 1)} x ptr] [{_default_needs(interface)}]",
         "@state = internal global i64 0",
         _string(f"{interface.name}_manifest", interface.manifest, "constant"),
         _string("pullback_exported", interface.name, "weak constant"),
@@ -72,8 +72,8 @@ def _globals(interface: Interface) -> str:
     return "\n".join([*lines, "declare ptr @realloc(ptr, i64)", "declare void @free(ptr)", ""])
 
 
-def _own(interface: Interface) -> str:
-    """What stands for each needed function at first."""
+def _default_needs(interface: Interface) -> str:
+    """Return the initial address of each needed function."""
     return ", ".join(f"ptr @{need.own}" if need.own else "ptr null" for need in interface.needs) or "ptr null"
 
 
@@ -83,7 +83,8 @@ def _hook(name: str, into: str) -> str:
 
 
 def _threads(interface: Interface) -> str:
-    """Loops over chunks, calls around the library, and memory, by the caller's functions or without."""
+    """Return the functions for parallel loops, calls around the library, and memory, which use the caller's functions if
+    provided."""
     gemm = "declare void @pullback_crew_gemm(ptr, ptr, i64, ptr)" if needs_gemm(interface) else ""
     return f"""
 define internal i64 @run(ptr %state, ptr %function, ptr %context, i64 %chunks) nounwind {{
@@ -197,12 +198,14 @@ done:
 
 
 def _tables(interface: Interface) -> str:
-    """What statuses mean."""
+    """Return the table of status messages and the function that reads it."""
     messages = interface.messages
     lines = [_string(f"message{k}", text) for k, text in enumerate(messages)]
     lines.append(_string("unknown", "unknown status"))
     names = ", ".join(f"ptr @message{k}" for k in range(len(messages)))
-    return "\n".join(lines) + f"""
+    return (
+        "\n".join(lines)
+        + f"""
 @messages = internal constant [{len(messages)} x ptr] [{names}]
 
 define ptr @{interface.name}_error(i64 %status) #0 {{
@@ -214,10 +217,11 @@ define ptr @{interface.name}_error(i64 %status) #0 {{
   ret ptr %result
 }}
 """
+    )
 
 
 def _preparation(interface: Interface) -> str:
-    """Whether calls may run: 0, or the status that says why not. Asked until it is so."""
+    """Return the function that tests whether calls may run: 0, or the status of the reason. It is called until it returns 0."""
     lines = []
     if interface.features:
         lines += ["  %will.do = call i1 @suits()", "  br i1 %will.do, label %need0, label %wrong"]
@@ -246,10 +250,10 @@ def _init(interface: Interface) -> str:
     fields = 2 + len(HOOKS) + len(interface.needs)
     lines = []
     for k in range(len(HOOKS)):
-        lines += _moved(2 + k, f"getelementptr ([{len(HOOKS)} x ptr], ptr @hooks, i64 0, i64 {k})")
+        lines += _copy_field(2 + k, f"getelementptr ([{len(HOOKS)} x ptr], ptr @hooks, i64 0, i64 {k})")
     for k in range(len(interface.needs)):
-        place = f"getelementptr ([{len(interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})"
-        lines += _moved(2 + len(HOOKS) + k, place, interface.needs[k].own)
+        address = f"getelementptr ([{len(interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})"
+        lines += _copy_field(2 + len(HOOKS) + k, address, interface.needs[k].own)
     count = f"getelementptr (i8, ptr @crew, i64 {8 * len(THREADS)})"
     return f"""
 define i64 @{interface.name}_init(ptr %runtime) #0 {{
@@ -275,12 +279,12 @@ small:
 """
 
 
-def _moved(field: int, place: str, own: str = "") -> list[str]:
-    """A field of a runtime, to where it is kept; where it is null, a function of the object's own."""
+def _copy_field(field: int, address: str, own: str = "") -> list[str]:
+    """Return lines that copy a field of a runtime to ``address``; if it is null, a function of the object instead."""
     lines = [f"  %at{field} = getelementptr i64, ptr %runtime, i64 {field}", f"  %given{field} = load ptr, ptr %at{field}"]
     lines.append(f"  %null{field} = icmp eq ptr %given{field}, null")
     lines.append(f"  %field{field} = select i1 %null{field}, ptr {f'@{own}' if own else 'null'}, ptr %given{field}")
-    return [*lines, f"  store ptr %field{field}, ptr {place}"]
+    return [*lines, f"  store ptr %field{field}, ptr {address}"]
 
 
 def _call(interface: Interface) -> str:
@@ -307,8 +311,8 @@ def _by_value(dtype: DType) -> str:
 
 
 def _typed(interface: Interface) -> str:
-    """The function with an argument for each extent, argument and result."""
-    given = [f"i64 %e{k}" for k in range(len(interface.extents))]
+    """Return the function with a parameter for each extent, argument and result."""
+    parameters = [f"i64 %e{k}" for k in range(len(interface.extents))]
     lines = [f"  %extents = alloca [{max(len(interface.extents), 1)} x i64]"]
     lines += [f"  %arguments = alloca [{max(len(interface.arguments), 1)} x ptr]"]
     lines += [f"  %results = alloca [{max(len(interface.results), 1)} x ptr]"]
@@ -320,30 +324,30 @@ def _typed(interface: Interface) -> str:
         if leaf.by_value:
             t, address = _by_value(leaf.dtype), f"%a{k}.slot"
             lines += [f"  {address} = alloca {t}", f"  store {t} %a{k}, ptr {address}"]
-        given.append(f"{t} %a{k}")
+        parameters.append(f"{t} %a{k}")
         lines += [f"  %a{k}.at = getelementptr ptr, ptr %arguments, i64 {k}", f"  store ptr {address}, ptr %a{k}.at"]
     for k in range(len(interface.results)):
-        given.append(f"ptr %r{k}")
+        parameters.append(f"ptr %r{k}")
         lines += [f"  %r{k}.at = getelementptr ptr, ptr %results, i64 {k}", f"  store ptr %r{k}, ptr %r{k}.at"]
     lines += [
         f"  %status = call i64 @{interface.name}_call(ptr %extents, ptr %arguments, ptr %results)",
         "  ret i64 %status",
     ]
-    return "\n".join([f"define i64 @{interface.name}({', '.join(given)}) #0 {{", *lines, "}", ""])
+    return "\n".join([f"define i64 @{interface.name}({', '.join(parameters)}) #0 {{", *lines, "}", ""])
 
 
 def _shapes(interface: Interface) -> str:
-    """A function that writes the shape of a result and returns its rank, or -1."""
-    found = Sizes(interface)
+    """Return the function that writes the shape of a result and returns its rank, or -1."""
+    writer = Sizes(interface)
     cases = " ".join(f"i64 {k}, label %case{k}" for k in range(len(interface.results)))
-    found.line(f"switch i64 %result, label %none [ {cases} ]")
+    writer.line(f"switch i64 %result, label %none [ {cases} ]")
     for k, leaf in enumerate(interface.results):
-        found.label(f"case{k}")
+        writer.label(f"case{k}")
         for axis, formula in enumerate(leaf.shape):
-            value = found.formula(formula)
-            found.line(f"store i64 {value}, ptr {found.let(f'getelementptr i64, ptr %shape, i64 {axis}')}")
-        found.line(f"ret i64 {len(leaf.shape)}")
-    found.label("none")
-    found.line("ret i64 -1")
+            value = writer.formula(formula)
+            writer.line(f"store i64 {value}, ptr {writer.let(f'getelementptr i64, ptr %shape, i64 {axis}')}")
+        writer.line(f"ret i64 {len(leaf.shape)}")
+    writer.label("none")
+    writer.line("ret i64 -1")
     heading = f"define i64 @{interface.name}_result_shape(i64 %result, ptr %extents, ptr %shape) #0 {{"
-    return "\n".join([heading, "entry:", *found.entry, *found.lines, "}", ""])
+    return "\n".join([heading, "entry:", *writer.entry, *writer.lines, "}", ""])

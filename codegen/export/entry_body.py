@@ -1,7 +1,7 @@
-"""emit, for callers without Python: the function that runs a program, and what it computes from the extents of a call.
+"""Emit the function that runs a program without Python, and the sizes that it computes from the extents of a call.
 
-Sizes come first, then the arena, in which temporaries that live at different times share places; then the kernels, one after
-another; then results that are copies. Every way out gives the arena back.
+It computes the sizes, then takes the arena, in which temporaries with disjoint live ranges share memory; then it calls the
+kernels, one after another, and copies results. Every exit frees the arena.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from collections.abc import Sequence
 
 from pullback.codegen.cpu.llvm.lanes import literal, stored
 from pullback.codegen.cpu.llvm.text import Extents
-from pullback.codegen.export.interface import CODES, HOOKS, Fill, Interface, Place, Step
+from pullback.codegen.export.interface import CODES, HOOKS, Fill, Interface, Location, Step
 from pullback.ir.core.types import DTYPES, DType, Extent
 from pullback.ir.shapes.extents import product
 from pullback.ir.shapes.formulas import Formula, Scaled
 
 ALIGNMENT = 64
+"""Alignment of temporaries in bytes."""
 MOST_ON_STACK = 1 << 14
-"""So many bytes of temporaries, if they are as many in all calls, are on the stack."""
+"""Most bytes of temporaries, if constant, that are allocated on the stack."""
 MOST_BYTES = 1 << 47
-"""No machine has more memory than that."""
+"""Bytes of memory that no machine exceeds."""
 MOST_OF_LIBRARY = 2**31 - 1
+"""Largest extent that BLAS and LAPACK take: their integers have 32 bits."""
 
 
 class Sizes(Extents):
-    """A function in the making that has ``%extents``, and the program's sizes from them."""
+    """A function while it is written, with ``%extents``, and the program's sizes computed from them."""
 
     def __init__(self, interface: Interface) -> None:
         super().__init__()
@@ -35,13 +37,13 @@ class Sizes(Extents):
         self.positions = {bounds.name: k for k, bounds in enumerate(interface.extents)}
 
     def size(self, name: str) -> str:
-        """A size of the program as an i64."""
+        """Return a size of the program as an i64."""
         if name not in self.named:
             self.named[name] = self.formula(self.formulas[name])
         return self.named[name]
 
     def extent_of(self, name: str) -> str:
-        """A named extent as an i64."""
+        """Return a named extent as an i64."""
         key = f"extent {name}"
         if key not in self.named:
             at = self.at_entry(f"getelementptr i64, ptr %extents, i64 {self.positions[name]}")
@@ -49,9 +51,9 @@ class Sizes(Extents):
         return self.named[key]
 
     def formula(self, formula: Formula) -> str:
-        """A formula of extents as an i64."""
-        if formula.number is not None:
-            return str(formula.number)
+        """Return a formula of extents as an i64."""
+        if formula.constant_value is not None:
+            return str(formula.constant_value)
         total = ""
         for coefficient, names in formula.terms:
             term = str(coefficient)
@@ -62,8 +64,8 @@ class Sizes(Extents):
         if formula.divisor == 1:
             return total
         quotient = self.at_entry(f"sdiv i64 {total}, {formula.divisor}")
-        rest = self.at_entry(f"srem i64 {total}, {formula.divisor}")
-        below = self.at_entry(f"sext i1 {self.at_entry(f'icmp slt i64 {rest}, 0')} to i64")
+        remainder = self.at_entry(f"srem i64 {total}, {formula.divisor}")
+        below = self.at_entry(f"sext i1 {self.at_entry(f'icmp slt i64 {remainder}, 0')} to i64")
         return self.at_entry(f"add i64 {quotient}, {below}")
 
 
@@ -71,14 +73,14 @@ class Body(Sizes):
     """The function that runs the program."""
 
     def run(self) -> str:
-        """The function's text."""
+        """Return the function's text."""
         self.status = self.slot("i64")
         self.arena = self.slot("ptr")
         most = max((len(step.slots) for step in self.interface.steps), default=0)
         self.block = self.slot(f"[{max(most, 1)} x i64]")
         self.line(f"store ptr null, ptr {self.arena}")
         self.bounds()
-        self.places()
+        self.allocate()
         for fill in self.interface.fills:
             self.fill(fill)
         for step in self.interface.steps:
@@ -99,15 +101,17 @@ class Body(Sizes):
         return "\n".join([heading, "entry:", *self.entry, *self.lines, "}", ""])
 
     def labels(self, *words: str) -> list[str]:
+        """Return new labels."""
         self.count += 1
         return [f"{word}{self.count}" for word in words]
 
     def leave(self, status: int | str) -> None:
+        """Store the status and branch to the end."""
         self.line(f"store i64 {status}, ptr {self.status}")
         self.line("br label %end")
 
-    def refuse(self, test: str, status: str) -> None:
-        """Leave if an i1 is true."""
+    def leave_if(self, test: str, status: str) -> None:
+        """Leave with a status if an i1 is true."""
         out, on = self.labels("refused", "on")
         self.line(f"br i1 {test}, label %{out}, label %{on}")
         self.label(out)
@@ -115,38 +119,38 @@ class Body(Sizes):
         self.label(on)
 
     def bounds(self) -> None:
-        """Leave where an extent is none that the program serves."""
+        """Leave if an extent is outside the range that the program serves."""
         for bounds in self.interface.extents:
             value = self.extent_of(bounds.name)
-            self.refuse(self.let(f"icmp slt i64 {value}, {bounds.low}"), "BAD_EXTENT")
+            self.leave_if(self.let(f"icmp slt i64 {value}, {bounds.low}"), "BAD_EXTENT")
             if bounds.high is not None:
-                self.refuse(self.let(f"icmp sgt i64 {value}, {bounds.high}"), "BAD_EXTENT")
+                self.leave_if(self.let(f"icmp sgt i64 {value}, {bounds.high}"), "BAD_EXTENT")
         limited = dict.fromkeys(e for step in self.interface.steps for e in step.limited if isinstance(e, str))
         for extent in limited:
-            self.refuse(self.let(f"icmp sgt i64 {self.extent(extent)}, {MOST_OF_LIBRARY}"), "BAD_EXTENT")
+            self.leave_if(self.let(f"icmp sgt i64 {self.extent(extent)}, {MOST_OF_LIBRARY}"), "BAD_EXTENT")
 
     # memory
 
-    def places(self) -> None:
-        """Take the arena: where each temporary begins in it."""
+    def allocate(self) -> None:
+        """Take the arena and compute the offset of each temporary in it."""
         self.temporaries: list[str] = []
         total = "0"
         for choices in self.interface.temporaries:
             size = "1"
             for choice in choices:
-                self.possible(choice)
+                self.check_size(choice)
                 value = self.extent(product(choice))
-                size = self.most(size, value)
+                size = self.maximum(size, value)
             self.temporaries.append(total)
-            total = self.sum(total, self.rounded(size))
+            total = self.sum(total, self.round_up(size))
         if total == "0":
             return
         if total.isdigit() and int(total) <= MOST_ON_STACK:
             self.base = self.at_entry(f"alloca [{total} x i8], align {ALIGNMENT}")
             return
-        whole = self.sum(total, str(ALIGNMENT))
-        block = self.let(f"call ptr @reallocate(ptr null, i64 {whole})")
-        self.refuse(self.let(f"icmp eq ptr {block}, null"), "NO_MEMORY")
+        size_with_padding = self.sum(total, str(ALIGNMENT))
+        block = self.let(f"call ptr @reallocate(ptr null, i64 {size_with_padding})")
+        self.leave_if(self.let(f"icmp eq ptr {block}, null"), "NO_MEMORY")
         self.line(f"store ptr {block}, ptr {self.arena}")
         address = self.let(f"ptrtoint ptr {block} to i64")
         after = self.let(f"add i64 {address}, {ALIGNMENT - 1}")
@@ -154,8 +158,8 @@ class Body(Sizes):
         shift = self.let(f"sub i64 {aligned}, {address}")
         self.base = self.let(f"getelementptr i8, ptr {block}, i64 {shift}")
 
-    def possible(self, choice: Sequence[Extent]) -> None:
-        """Leave where a buffer would be larger than memory can be, before its size wraps around."""
+    def check_size(self, choice: Sequence[Extent]) -> None:
+        """Leave if a buffer would be larger than memory can be, before its size wraps around."""
         flat = product(choice)
         if isinstance(flat, int):
             return
@@ -163,14 +167,14 @@ class Body(Sizes):
         for factor in flat.split("*"):
             value = self.let(f"sitofp i64 {self.factor(factor)} to double")
             total = self.let(f"fmul double {total}, {value}") if total else value
-        self.refuse(self.let(f"fcmp ogt double {total}, {float(MOST_BYTES):.1f}"), "NO_MEMORY")
+        self.leave_if(self.let(f"fcmp ogt double {total}, {float(MOST_BYTES):.1f}"), "NO_MEMORY")
 
-    def most(self, a: str, b: str) -> str:
+    def maximum(self, a: str, b: str) -> str:
         if a.isdigit() and b.isdigit():
             return str(max(int(a), int(b)))
         return self.intrinsic("i64", "llvm.smax.i64", [("i64", a), ("i64", b)])
 
-    def rounded(self, size: str) -> str:
+    def round_up(self, size: str) -> str:
         if size.isdigit():
             return str(-(-int(size) // ALIGNMENT) * ALIGNMENT)
         return self.let(f"and i64 {self.let(f'add i64 {size}, {ALIGNMENT - 1}')}, {-ALIGNMENT}")
@@ -178,9 +182,9 @@ class Body(Sizes):
     def sum(self, a: str, b: str) -> str:
         return str(int(a) + int(b)) if a.isdigit() and b.isdigit() else self.let(f"add i64 {a}, {b}")
 
-    def pointer(self, place: Place) -> str:
-        """The address of a buffer."""
-        kind, k = place
+    def pointer(self, location: Location) -> str:
+        """Return the address of a buffer."""
+        kind, k = location
         match kind:
             case "argument" | "result":
                 return self.let(f"load ptr, ptr {self.let(f'getelementptr ptr, ptr %{kind}s, i64 {k}')}")
@@ -191,30 +195,30 @@ class Body(Sizes):
         dtype = self.interface.numbers[k][0]
         t = f"i{dtype.bytes * 8}"
         slot = self.slot(t)
-        self.line(f"store {t} {self.bits(place, dtype)}, ptr {slot}")
+        self.line(f"store {t} {self.bits(location, dtype)}, ptr {slot}")
         return slot
 
-    def bits(self, place: Place, dtype: DType) -> str:
-        """A number as an integer of as many bits."""
+    def bits(self, location: Location, dtype: DType) -> str:
+        """Return a scalar as an integer of the same number of bits."""
         t = f"i{dtype.bytes * 8}"
-        if place[0] != "number":
-            return self.let(f"load {t}, ptr {self.pointer(place)}")
-        value = self.interface.numbers[place[1]][1]
+        if location[0] != "number":
+            return self.let(f"load {t}, ptr {self.pointer(location)}")
+        value = self.interface.numbers[location[1]][1]
         if isinstance(value, Scaled):
-            made, word = self.scaled(value), {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat"}[dtype.name]
-            narrow = made if word == "double" else self.let(f"fptrunc double {made} to {word}")
+            scaled, word = self.scaled(value), {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat"}[dtype.name]
+            narrow = scaled if word == "double" else self.let(f"fptrunc double {scaled} to {word}")
             return self.let(f"bitcast {word} {narrow} to {t}")
         if isinstance(value, Formula):
-            found = self.formula(value)
+            integer = self.formula(value)
             if dtype.is_float:
-                return self.bits_of_float(self.let(f"sitofp i64 {found} to double"), dtype, t)
-            return found if t == "i64" else self.let(f"trunc i64 {found} to {t}")
+                return self.bits_of_float(self.let(f"sitofp i64 {integer} to double"), dtype, t)
+            return integer if t == "i64" else self.let(f"trunc i64 {integer} to {t}")
         payload = dtype.numpy.type(value).tobytes()
         return str(int.from_bytes(payload, "little"))
 
-    def bits_of_float(self, made: str, dtype: DType, t: str) -> str:
+    def bits_of_float(self, double: str, dtype: DType, t: str) -> str:
         word = {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat"}[dtype.name]
-        narrow = made if word == "double" else self.let(f"fptrunc double {made} to {word}")
+        narrow = double if word == "double" else self.let(f"fptrunc double {double} to {word}")
         return self.let(f"bitcast {word} {narrow} to {t}")
 
     def scaled(self, value: Scaled) -> str:
@@ -224,15 +228,15 @@ class Body(Sizes):
         factor = f"0x{struct.unpack('<Q', struct.pack('<d', value.factor))[0]:016X}"
         return self.let(f"{'fdiv' if value.kind.startswith('over') else 'fmul'} double {factor}, {n}")
 
-    def copy(self, target: Place, source: Place, size: Sequence[Extent]) -> None:
+    def copy(self, target: Location, source: Location, size: Sequence[Extent]) -> None:
         self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-        places = f"ptr {self.pointer(target)}, ptr {self.pointer(source)}"
-        self.line(f"call void @llvm.memcpy.p0.p0.i64({places}, i64 {self.extent(product(size))}, i1 false)")
+        pointers = f"ptr {self.pointer(target)}, ptr {self.pointer(source)}"
+        self.line(f"call void @llvm.memcpy.p0.p0.i64({pointers}, i64 {self.extent(product(size))}, i1 false)")
 
     def fill(self, fill: Fill) -> None:
-        """Write an array that depends on sizes alone, element by element."""
+        """Emit the loop that fills an array whose elements depend on sizes alone."""
         t, is_float = stored(fill.dtype), fill.dtype.is_float
-        count, target, position = self.extent(product(fill.shape)), self.pointer(fill.place), self.slot("i64")
+        count, target, position = self.extent(product(fill.shape)), self.pointer(fill.location), self.slot("i64")
         columns = self.extent(fill.shape[-1])
         head, body, end = self.labels("head", "fill", "filled")
         self.line(f"store i64 0, ptr {position}")
@@ -247,11 +251,11 @@ class Body(Sizes):
             is_there = self.let(f"icmp eq i64 {column}, {self.let(f'add i64 {row}, {int(fill.start)}')}")
             value = self.let(f"select i1 {is_there}, {t} {step}, {t} {literal(0, fill.dtype)}")
         elif is_float:
-            far = self.let(f"fmul {t} {self.let(f'sitofp i64 {k} to {t}')}, {step}")
-            value = self.let(f"fadd {t} {far}, {start}")
+            distance = self.let(f"fmul {t} {self.let(f'sitofp i64 {k} to {t}')}, {step}")
+            value = self.let(f"fadd {t} {distance}, {start}")
         else:
-            near = k if t == "i64" else self.let(f"trunc i64 {k} to {t}")
-            value = self.let(f"add {t} {self.let(f'mul {t} {near}, {step}')}, {start}")
+            index = k if t == "i64" else self.let(f"trunc i64 {k} to {t}")
+            value = self.let(f"add {t} {self.let(f'mul {t} {index}, {step}')}, {start}")
         self.line(f"store {t} {value}, ptr {self.let(f'getelementptr {t}, ptr {target}, i64 {k}')}")
         self.line(f"store i64 {self.let(f'add i64 {k}, 1')}, ptr {position}")
         self.line(f"br label %{head}")
@@ -287,8 +291,8 @@ class Body(Sizes):
             case "threads", _:
                 return self.word("@crew")
             case "poll", _:
-                place = f"getelementptr ([{len(HOOKS)} x ptr], ptr @hooks, i64 0, i64 {HOOKS.index('poll')})"
-                own = self.let(f"load ptr, ptr {place}")
+                address = f"getelementptr ([{len(HOOKS)} x ptr], ptr @hooks, i64 0, i64 {HOOKS.index('poll')})"
+                own = self.let(f"load ptr, ptr {address}")
                 is_null = self.let(f"icmp eq ptr {own}, null")
                 return self.word(self.let(f"select i1 {is_null}, ptr @poll, ptr {own}"))
             case "c", [str(name)]:
@@ -300,15 +304,15 @@ class Body(Sizes):
                 return self.word(f"@{name}")
         for k, need in enumerate(self.interface.needs):
             if tuple(slot) in need.slots:
-                place = f"getelementptr ([{len(self.interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})"
-                return self.word(self.let(f"load ptr, ptr {place}"))
+                address = f"getelementptr ([{len(self.interface.needs)} x ptr], ptr @needs, i64 0, i64 {k})"
+                return self.word(self.let(f"load ptr, ptr {address}"))
         raise NotImplementedError(f"slot {slot}")
 
-    def scalar(self, place: Place, name: str) -> str:
-        """A number in the low bits of a slot."""
+    def scalar(self, location: Location, name: str) -> str:
+        """Return a scalar in the low bits of a slot."""
         leaf = DTYPES[name]
         t = f"i{leaf.bytes * 8}"
-        bits = self.bits(place, leaf)
+        bits = self.bits(location, leaf)
         return bits if t == "i64" or bits.isdigit() else self.let(f"zext {t} {bits} to i64")
 
     def word(self, pointer: str) -> str:

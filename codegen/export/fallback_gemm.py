@@ -1,7 +1,7 @@
-"""A matrix product for where no BLAS is given, as LLVM IR text: the interface is that of the Fortran library, alpha is 1.
+"""Emit a matrix product for callers without BLAS, as LLVM IR text: with the interface of the Fortran library; alpha is 1.
 
-A block of rows of one column of c is kept in registers while the terms are added, in order. It is right for all extents, and
-plain: a library that packs its operands is several times as fast where they are large.
+A block of rows of one column of c stays in registers while the products along K are added, in order. It is correct for all
+extents, and plain: a library that packs its operands is several times as fast if they are large.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from pullback.codegen.cpu.llvm.lanes import element
 from pullback.ir.core.types import F32, F64, DType
 
 ROUTINES: dict[str, DType] = {"blas.dgemm": F64, "blas.sgemm": F32}
-"""The routines that there is a product for."""
+"""The routines that have a product here."""
 ROWS = 4
-"""So many vectors of rows make a block."""
+"""Row vectors per block."""
 VECTOR = 64
+"""Bytes of a vector."""
 
 
 def own_name(routine: str) -> str:
-    """The symbol of the product that stands for a routine."""
+    """Return the symbol of the product that replaces a routine."""
     return f"own_{routine.rpartition('.')[2]}"
 
 
 def source(routine: str) -> str:
-    """The product that stands for a routine, with what it declares."""
+    """Return the product that replaces a routine, with its declarations."""
     dtype = ROUTINES[routine]
     t, lanes = element(dtype), VECTOR // dtype.bytes
     v, mask, addresses = f"<{lanes} x {t}>", f"<{lanes} x i1>", f"<{lanes} x ptr>"
     suffix = f"v{lanes}f{dtype.bits}"
     step = ROWS * lanes
-    numbers = ("m", "n", "k", "lda", "ldb", "ldc")
-    read = [f"  %{x}.32 = load i32, ptr %{x}.at\n  %{x} = sext i32 %{x}.32 to i64" for x in numbers]
+    integers = ("m", "n", "k", "lda", "ldb", "ldc")
+    read = [f"  %{x}.32 = load i32, ptr %{x}.at\n  %{x} = sext i32 %{x}.32 to i64" for x in integers]
     count = ", ".join(f"i64 {lane}" for lane in range(lanes))
     rows = [
         f"""  %row{r} = add i64 %i, {r * lanes}
@@ -43,7 +44,7 @@ def source(routine: str) -> str:
   %start{r} = select i1 %adds, {v} %before{r}, {v} zeroinitializer"""
         for r in range(ROWS)
     ]
-    loops = [_terms(kind, t, v, mask, addresses, suffix, lanes, dtype.bytes) for kind in ("dense", "spread")]
+    loops = [_k_loop(kind, t, v, mask, addresses, suffix, lanes, dtype.bytes) for kind in ("dense", "spread")]
     joined = [f"  %sum{r} = phi {v} [ %acc{r}.dense, %head.dense ], [ %acc{r}.spread, %head.spread ]" for r in range(ROWS)]
     stores = [
         f"  call void @llvm.masked.store.{suffix}.p0({v} %sum{r}, ptr %c{r}, i32 {dtype.bytes}, {mask} %mask{r})"
@@ -107,8 +108,8 @@ declare {v} @llvm.fmuladd.{suffix}({v}, {v}, {v})
 """
 
 
-def _terms(kind: str, t: str, v: str, mask: str, addresses: str, suffix: str, lanes: int, size: int) -> str:
-    """The loop over terms, with rows of a side by side ("dense") or apart."""
+def _k_loop(kind: str, t: str, v: str, mask: str, addresses: str, suffix: str, lanes: int, size: int) -> str:
+    """Return the loop over K, where the rows of a are contiguous ("dense") or strided ("spread")."""
     phis, body = [], []
     for r in range(ROWS):
         phis.append(f"  %acc{r}.{kind} = phi {v} [ %start{r}, %block ], [ %next{r}.{kind}, %body.{kind} ]")

@@ -1,6 +1,7 @@
-"""What an exported function is to who calls it from C, and the program behind it: what its entry and its header are written from.
+"""The C interface of an exported function and the program that it runs, from which its entry points and its header are
+written.
 
-A *place* says where a buffer is: ("argument", k), ("result", k), ("data", k) in the object, ("temporary", k) in the arena, or
+A *location* identifies a buffer: ("argument", k), ("result", k), ("data", k) in the object, ("temporary", k) in the arena, or
 ("number", k), a constant that depends on extents.
 """
 
@@ -14,7 +15,8 @@ from typing import Any
 from pullback.ir.core.types import DType, Extent
 from pullback.ir.shapes.formulas import Formula, Scaled
 
-Place = tuple[str, int]
+Location = tuple[str, int]
+"""The kind of a buffer and its index."""
 
 STATUSES = (
     ("NO_MEMORY", "there is no memory for temporary arrays"),
@@ -23,14 +25,16 @@ STATUSES = (
     ("WRONG_CPU", "this processor lacks instructions that the code was made for"),
     ("INTERRUPTED", "the call was interrupted"),
 )
-"""The statuses that every function has, from 1; those of its own checks follow."""
+"""The statuses of every function, from 1; those of its own checks follow."""
 CODES = {name: k for k, (name, _) in enumerate(STATUSES, 1)}
+"""The status codes by name."""
 FIRST_CHECK = len(STATUSES) + 1
+"""The first status of a function's own checks."""
 
 HOOKS = ("user", "parallel_for", "before_library", "after_library", "reallocate", "release", "poll")
 """The fields of a runtime, after its size in bytes and the number of threads; the addresses of needed functions follow."""
 
-# What C and C++ would not take as a name.
+# The words that are no identifiers in C or C++.
 _KEYWORDS = frozenset({
     "NULL", "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr",
     "continue", "decltype", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
@@ -43,7 +47,7 @@ _KEYWORDS = frozenset({
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """A named extent and the values that the function serves; ``high`` None: any."""
+    """A named extent and the values that the function serves, from ``low`` to ``high``; ``high`` None: no upper bound."""
 
     name: str
     low: int
@@ -52,22 +56,22 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """An array or number that is given or written. ``name`` is C's, ``place`` how Python writes it."""
+    """An array or scalar that is passed or written. ``name`` is its name in C, ``path`` how Python writes it."""
 
     name: str
-    place: str
+    path: str
     dtype: DType
     shape: tuple[Formula, ...]
 
     @property
     def by_value(self) -> bool:
-        """Whether C passes it itself, and not its address."""
+        """Return whether C passes the scalar itself, not its address."""
         return not self.shape and not self.dtype.is_complex
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """An array in the object: its bytes, and what it was."""
+    """An array in the object: its bytes, and a description."""
 
     payload: bytes
     describe: str
@@ -75,12 +79,12 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A call of a kernel: its symbol, what its slots are, where its operands are, the extents of its sizes, those that BLAS and
-    LAPACK are given, and the status that its first failure has."""
+    """A call of a kernel: its symbol, its argument slots, the locations of its operands, the extents of its sizes, the extents
+    passed to BLAS and LAPACK (``limited``), and the status of its first failure."""
 
     symbol: str
     slots: tuple[tuple[Any, ...], ...]
-    operands: tuple[Place, ...]
+    operands: tuple[Location, ...]
     itemsizes: tuple[int, ...]
     sizes: tuple[Extent, ...]
     limited: tuple[Extent, ...]
@@ -89,8 +93,8 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """An address that the caller gives: ``name`` as a field of C, its C type, what it is, and the slots that hold it. ``own``:
-    the function of the object that takes its place where it is not given; empty if there is none."""
+    """An address that the caller provides: ``name`` as a field in C, its C type, a description, and the slots that contain it.
+    ``own``: the function of the object that is used if none is provided; empty if there is none."""
 
     name: str
     prototype: str
@@ -100,36 +104,36 @@ class Need:
 
     @property
     def may_be_null(self) -> bool:
-        """Whether it is data, of which there may be none."""
+        """Return whether it is a data pointer, which may be null."""
         return self.slots[0][0] == "ufunc" and self.slots[0][3] == "data"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copied:
-    """A result that is a copy: of what, and how many bytes."""
+class CopiedResult:
+    """A result that is a copy: its source, and its size in bytes as a product."""
 
     result: int
-    source: Place
+    source: Location
     bytes: tuple[Extent, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fill:
-    """An array that a call makes by itself: ``kind`` "ramp", ``start`` plus ``step`` times the place, or "diagonal", ``step``
-    where the column is the row plus ``start``, else 0. ``place`` is where; ``shape`` of the program's sizes."""
+    """An array that a call computes from sizes alone: ``kind`` "ramp", ``start`` plus ``step`` times the index, or "diagonal",
+    ``step`` where the column is the row plus ``start``, else 0. ``location``: its buffer; ``shape`` in the program's sizes."""
 
     kind: str
     dtype: DType
     start: int | float
     step: int | float
     shape: tuple[Extent, ...]
-    place: Place
+    location: Location
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """An exported function. ``sizes``: the program's sizes as formulas of the extents; ``temporaries``: for each place in the
-    arena the sizes in bytes, as products, of what is put there; ``numbers``: constants by dtype."""
+    """An exported function. ``sizes``: the program's sizes as formulas of the extents; ``temporaries``: for each position in
+    the arena the sizes in bytes, as products, of the buffers that share it; ``numbers``: constants with their dtypes."""
 
     name: str
     extents: tuple[Bounds, ...]
@@ -141,7 +145,7 @@ class Interface:
     fills: tuple[Fill, ...]
     steps: tuple[Step, ...]
     temporaries: tuple[tuple[tuple[Extent, ...], ...], ...]
-    copies: tuple[Copied, ...]
+    copies: tuple[CopiedResult, ...]
     needs: tuple[Need, ...]
     failures: tuple[tuple[str, str, str] | None, ...]
     features: tuple[str, ...]
@@ -150,23 +154,23 @@ class Interface:
 
     @property
     def must_begin(self) -> bool:
-        """Whether the caller must give something before the first call."""
+        """Return whether the caller must provide an address before the first call."""
         return any(not need.own for need in self.needs)
 
     @property
     def messages(self) -> list[str]:
-        """What each status says, from 0."""
+        """Return the messages of the statuses, from 0."""
         own = [text.format(name=self.name) for _, text in STATUSES]
         interrupted = own[-1]
         checks = [interrupted if f is None else f"{f[0]}: {f[1]} ({f[2]})" if f[2] else f"{f[0]}: {f[1]}" for f in self.failures]
         return ["success", *own, *checks]
 
 
-def c_names(wanted: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
-    """Different names of C for texts, in order."""
+def c_names(texts: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
+    """Return distinct C identifiers for texts, in order."""
     used = set(taken)
-    found = []
-    for text in wanted:
+    names = []
+    for text in texts:
         name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "x"
         name = f"x{name}" if name[0].isdigit() else f"{name}_" if name in _KEYWORDS else name
         unique, k = name, 1
@@ -174,5 +178,5 @@ def c_names(wanted: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
             k += 1
             unique = f"{name}_{k}"
         used.add(unique)
-        found.append(unique)
-    return found
+        names.append(unique)
+    return names

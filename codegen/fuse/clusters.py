@@ -1,4 +1,4 @@
-"""clusters: groups in the making, and the order in which they run."""
+"""clusters: groups while they are formed, and the order in which they run."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Place, Scatter
 
-MOST_WAITING = 32
+MOST_PENDING = 32
+"""Most groups that are moved before an update because one of them reads the array."""
 ENDED = 1 << 20
+"""Phase of a value that is known after the last pass."""
 NEVER = ENDED + 1
+"""Phase of a view, which only other groups read."""
 
 
 @dataclass(eq=False)
 class Cluster:
-    """A group in the making.
+    """A group while it is formed.
 
-    ``scan``: in which order elements are visited, if it matters (``orders``); scanned values are known one phase
-    after their elements, to readers at the same place. ``product``: the contraction among the members (``carrying``). ``phase``
-    of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which other groups
-    read. ``needs``: the groups whose values it reads. ``readers``: those that read what it updates, and so come first where they
-    can.
+    ``scan``: the order in which elements are visited, if it matters (``iteration_order``); scanned values are known one phase
+    after their elements, to readers at the same index. ``product``: the contraction among the members (``matmul_fusion``).
+    ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which
+    other groups read. ``needs``: the groups whose values it reads. ``readers``: the groups that read what it updates, which
+    precede it where they can.
     """
 
-    number: int
+    index: int
     space: Shape
     rows: int | None = None
     scan: tuple[object, ...] | None = None
@@ -43,15 +46,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Read:
-    """How an instruction reads a stored or computed value: "same", "row", "scalar" or "other"; ``root`` is what is read."""
+    """A read of a stored or computed value, ``root``. ``way``: at the same index ("same"), by a row's index ("row"), as a
+    scalar ("scalar"), or any other way ("other")."""
 
     root: Value
     way: str
     rank: int
 
 
-def updated(cluster: Cluster) -> Value | None:
-    """The array that a group updates, or a view of it."""
+def updated_operand(cluster: Cluster) -> Value | None:
+    """Return the array, or the view of it, that a group updates."""
     if not cluster.opaque or not cluster.members or not isinstance(cluster.members[0].op, Place | Scatter):
         return None
     return cluster.members[0].operands[0]
@@ -59,66 +63,68 @@ def updated(cluster: Cluster) -> Value | None:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """``base``: what a view is a view of."""
+    """The order of groups. ``base`` returns the value that a view is a view of."""
 
     clusters: Sequence[Cluster]
     base: Callable[[Value], Value]
 
     def run(self) -> list[Cluster]:
-        """The groups, each after those it needs, otherwise in order of making.
+        """Return the groups, each after those it needs, otherwise in the order in which they were created.
 
-        What reads an array that is updated comes before the update where it can, so that the update needs no copy."""
+        Groups that read an array precede its update where they can, so that the update needs no copy.
+        """
         done: set[int] = set()
         ordered: list[Cluster] = []
         readers: dict[Value, list[int]] = {}
         for cluster in self.clusters:
             for value in cluster.reads:
-                readers.setdefault(self.base(value), []).append(cluster.number)
+                readers.setdefault(self.base(value), []).append(cluster.index)
         for first in self.clusters:
-            stack = [first.number]
+            stack = [first.index]
             while stack:
-                number = stack[-1]
-                waiting = [n for n in sorted(self.clusters[number].needs) if n not in done]
-                if waiting and number not in done:
-                    stack.extend(waiting)
+                index = stack[-1]
+                pending = [n for n in sorted(self.clusters[index].needs) if n not in done]
+                if pending and index not in done:
+                    stack.extend(pending)
                     continue
                 stack.pop()
-                if number not in done:
-                    for n in [*self.before_update(number, done, readers), number]:
+                if index not in done:
+                    for n in [*self.before_update(index, done, readers), index]:
                         done.add(n)
                         ordered.append(self.clusters[n])
         return ordered
 
-    def before_update(self, number: int, done: set[int], readers: Mapping[Value, Sequence[int]]) -> list[int]:
-        """The groups to run before one that updates an array, because they read it; each after those it needs."""
-        base = self.updated(number)
-        found: list[int] = []
+    def before_update(self, index: int, done: set[int], readers: Mapping[Value, Sequence[int]]) -> list[int]:
+        """Return the groups to run before one that updates an array, because they read it; each after those it needs."""
+        base = self.updated(index)
+        earlier: list[int] = []
         for reader in () if base is None else readers.get(base, ()):
-            if reader in done or reader in found or reader == number or self.updated(reader) is base:
+            if reader in done or reader in earlier or reader == index or self.updated(reader) is base:
                 continue
-            waiting = self.waiting(reader, done, found)
-            if number not in waiting:
-                found += waiting
-        return found
+            pending = self.with_pending(reader, done, earlier)
+            if index not in pending:
+                earlier += pending
+        return earlier
 
-    def updated(self, number: int) -> Value | None:
-        """The array that a group updates, if it does."""
-        found = updated(self.clusters[number])
-        return None if found is None else self.base(found)
+    def updated(self, index: int) -> Value | None:
+        """Return the array that a group updates, if it does."""
+        operand = updated_operand(self.clusters[index])
+        return None if operand is None else self.base(operand)
 
-    def waiting(self, number: int, done: set[int], also: Sequence[int]) -> list[int]:
-        """A group after those that must run before it and have not; nothing if they are many."""
-        found: list[int] = []
-        stack = [number]
+    def with_pending(self, index: int, done: set[int], also: Sequence[int]) -> list[int]:
+        """Return a group after those that must run before it and have not; an empty list if they are more than
+        ``MOST_PENDING``."""
+        pending: list[int] = []
+        stack = [index]
         while stack:
-            if len(stack) > MOST_WAITING:
+            if len(stack) > MOST_PENDING:
                 return []
             top = stack[-1]
-            needed = [n for n in self.clusters[top].needs if n not in done and n not in also and n not in found]
-            if needed and top not in found:
+            needed = [n for n in self.clusters[top].needs if n not in done and n not in also and n not in pending]
+            if needed and top not in pending:
                 stack += needed
                 continue
             stack.pop()
-            if top not in found:
-                found.append(top)
-        return found
+            if top not in pending:
+                pending.append(top)
+        return pending

@@ -1,7 +1,8 @@
-"""grouping: which instructions share a kernel (``fuse`` says what a group is).
+"""grouping: choose which instructions share a kernel (``fuse`` defines a group).
 
-Instructions are met in program order. Each joins a group that it reads from, or one that reads what it reads, where it has a
-*phase* in it; else it begins one. Groups that it reads from are joined with its own where all their members have phases in one.
+Instructions are visited in program order. Each joins a group that it reads from, or one that reads the same values, if it has
+a *phase* in it; otherwise it starts a group. Groups that it reads from are merged with its own if all their members have
+phases in the merged group.
 """
 
 from __future__ import annotations
@@ -9,10 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pullback.codegen.fuse.clusters import ENDED, NEVER, Cluster, Read, updated
+from pullback.codegen.fuse.clusters import ENDED, NEVER, Cluster, Read, updated_operand
 from pullback.codegen.fuse.inlining import Paths
-from pullback.codegen.fuse.iteration_order import is_by_rows, is_scanned, may_be_in_order, not_by_rows, order, taken
-from pullback.codegen.fuse.matmul_fusion import beside_phase, carries, is_along, is_batch, product_phase
+from pullback.codegen.fuse.iteration_order import (
+    is_by_rows,
+    is_scanned,
+    may_be_in_order,
+    operand_shape,
+    order,
+    row_order_conflict,
+)
+from pullback.codegen.fuse.matmul_fusion import is_batch, may_fuse, neighbour_phase, product_phase, sums_left_operand
 from pullback.codegen.fuse.rematerialize import weight
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Shape
@@ -27,13 +35,19 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.activity import is_pure
 
 MOST_WEIGHT = 1000
+"""Largest weight of a group, in machine instructions (``rematerialize.weight``)."""
 MOST_PASSES = 6
-MOST_NEAR = 64
+"""Most passes of a kernel over the elements of a row."""
+MOST_SEARCHED = 64
+"""Most groups that are searched for one whose update must follow a read."""
 MOST_FLOATING = 64
-"""So many scalar instructions, of parameters and constants alone, are computed again by each group that needs them."""
+"""Most scalar instructions, depending on parameters and constants alone, that are recomputed by each group that needs them."""
 
 
 class Grouping(Paths):
+    """Assigns instructions to groups. ``copied``: the group that stores a path; ``checked``: the last group with a check or a
+    step in Python; ``updates``: the group that updates an array; ``reading``: the groups that read an array."""
+
     def __init__(self, function: Function, target: str) -> None:
         super().__init__(function, target)
         self.clusters: list[Cluster] = []
@@ -44,21 +58,21 @@ class Grouping(Paths):
         self.position = {i: k for k, i in enumerate(function.instructions)}
 
     def run(self) -> Grouping:
-        """Place every instruction, and store the results."""
+        """Assign every instruction to a group, and store the results."""
         for instruction in self.function.instructions:
-            self.place(instruction)
+            self.assign(instruction)
         for value in self.function.results:
             self.store(value)
         return self
 
-    def place(self, instruction: Instruction) -> None:
+    def assign(self, instruction: Instruction) -> None:
         op = instruction.op
         if not self.packed.isdisjoint(instruction.results):
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
             self.store(instruction.result)
             return
-        if isinstance(op, Elementwise) and not instruction.result.type.shape and all(map(self.is_loose, instruction.operands)):
+        if isinstance(op, Elementwise) and not instruction.result.type.shape and all(map(self.is_floating, instruction.operands)):
             weight = 1 + sum(self.floating.get(v, 0) for v in instruction.operands)
             if weight <= MOST_FLOATING:
                 self.floating[instruction.result] = weight
@@ -67,7 +81,7 @@ class Grouping(Paths):
             if isinstance(op, Gather):
                 self.store(instruction.operands[0])
             return
-        if carries(instruction, self.target, self.producer.get):
+        if may_fuse(instruction, self.target, self.producer.get):
             self.begin_product(instruction)
             return
         is_whole = any(v.type.dtype.is_complex for v in instruction.operands)
@@ -86,23 +100,24 @@ class Grouping(Paths):
             return
         for value in instruction.operands:
             self.store(value)
-        self.opaque(instruction)
+        self.add_opaque(instruction)
 
     # joining groups
 
     def begin_product(self, instruction: Instruction) -> None:
-        """Begin a group with a contraction, which its readers may join."""
-        near = [v for v in instruction.operands if self.is_near(v)]
+        """Start a group with a contraction, which its readers may join."""
+        inlined = [v for v in instruction.operands if self.is_inlined_operand(v)]
         if is_batch(instruction, self.target):
-            near = [v for v in near if self.is_cheap_again(v, instruction)]
-        far = [v for v in instruction.operands if v not in near]
-        self.far[instruction] = [v for v in far if v not in self.widened]
-        for value in far:
+            inlined = [v for v in inlined if self.is_cheap_to_recompute(v, instruction)]
+        in_memory = [v for v in instruction.operands if v not in inlined]
+        self.memory_operands[instruction] = [v for v in in_memory if v not in self.widened]
+        for value in in_memory:
             self.store(self.producer[value].operands[0] if value in self.widened else value)
         self.add(self.new_cluster(instruction.result.type.shape), instruction, self.reads_of(instruction), 0)
 
     def join_summed(self, instruction: Instruction) -> bool:
-        """Have a group that computes or reads what is summed by rows visit the elements in the order of the rows, if one can."""
+        """Add a sum by rows to a group that computes or reads its operand, if there is one that can visit the elements in the
+        order of the rows. Return whether there is."""
         *indices, values = instruction.operands
         for index in indices:
             self.store(index)
@@ -124,26 +139,26 @@ class Grouping(Paths):
             phase = self.phase_in(cluster, instruction, reads)
             if isinstance(phase, int) and self.is_acyclic(cluster, reads, before):
                 self.add(cluster, instruction, reads, phase)
-                self.follow(cluster, instruction)
+                self.keep_checks_in_order(cluster, instruction)
                 self.merge_neighbours(cluster, reads)
                 return
         cluster = self.new_cluster(space)
         phase = self.phase_in(cluster, instruction, reads)
         assert isinstance(phase, int)
         self.add(cluster, instruction, reads, phase)
-        self.follow(cluster, instruction)
+        self.keep_checks_in_order(cluster, instruction)
 
     def adds_up(self, cluster: Cluster, instruction: Instruction) -> bool:
-        """Whether an instruction adds up an operand of a group's contraction."""
+        """Return whether an instruction sums an operand of a group's contraction."""
         product = cluster.product
-        return product is not None and is_batch(product, self.target) and is_along(instruction, product)
+        return product is not None and is_batch(product, self.target) and sums_left_operand(instruction, product)
 
-    def follow(self, cluster: Cluster, instruction: Instruction) -> None:
-        """Have checks and steps in Python run in program order, so that the first failure is the one reported."""
+    def keep_checks_in_order(self, cluster: Cluster, instruction: Instruction) -> None:
+        """Keep checks and steps in Python in program order, so that the first failure is the one reported."""
         if is_pure(instruction):
             return
         if self.checked is not None and self.checked is not cluster:
-            cluster.needs.add(self.checked.number)
+            cluster.needs.add(self.checked.index)
         self.checked = cluster
 
     def new_cluster(self, space: Shape) -> Cluster:
@@ -151,28 +166,28 @@ class Grouping(Paths):
         return self.clusters[-1]
 
     def candidates(self, reads: Sequence[Read], space: Shape, scalar: bool) -> list[Cluster]:
-        """Groups that might take an instruction: those it reads from, those with contractions first, then the latest; then those
-        that read what it reads."""
-        direct = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
-        known = [self.clusters[n] for n in direct if not self.clusters[n].opaque]
-        found = [c.number for c in sorted(known, key=lambda c: (c.product is None, -c.number))]
+        """Return the groups that might take an instruction: first those it reads from, of these first the ones with
+        contractions, then the latest; then those that read the same values."""
+        direct = {self.home[r.root].index for r in reads if r.root in self.home and r.way != "other"}
+        direct_clusters = [self.clusters[n] for n in direct if not self.clusters[n].opaque]
+        indices = [c.index for c in sorted(direct_clusters, key=lambda c: (c.product is None, -c.index))]
         if not scalar:
-            wanted = {r.root for r in reads}
-            sources = [wanted, *(c.reads for c in {self.home[v] for v in wanted if v in self.home})]
+            roots = {r.root for r in reads}
+            sources = [roots, *(c.reads for c in {self.home[v] for v in roots if v in self.home})]
             for cluster in reversed(self.clusters[-24:]):
-                beside = not cluster.opaque and cluster.space == space and cluster.number not in direct
-                if beside and cluster.product is None and (not wanted or not all(map(cluster.reads.isdisjoint, sources))):
-                    found.append(cluster.number)
-        return [self.clusters[n] for n in found if self.clusters[n].weight < MOST_WEIGHT]
+                is_candidate = not cluster.opaque and cluster.space == space and cluster.index not in direct
+                if is_candidate and cluster.product is None and (not roots or not all(map(cluster.reads.isdisjoint, sources))):
+                    indices.append(cluster.index)
+        return [self.clusters[n] for n in indices if self.clusters[n].weight < MOST_WEIGHT]
 
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read]) -> int | str:
-        """The phase an instruction would have in a group; if it cannot be a member, why."""
+        """Return the phase that an instruction would have in a group; if it cannot be a member, the reason."""
         op, space = instruction.op, cluster.space
         if isinstance(op, Contract):
             return product_phase(cluster, instruction, any(self.holder(r.root) is cluster for r in reads), self.target)
         if self.adds_up(cluster, instruction):
             return ENDED
-        shape = taken(instruction)
+        shape = operand_shape(instruction)
         row_shape = None if cluster.rows is None else space[: cluster.rows]
         if shape == space and (space or isinstance(op, Elementwise | Check | Interleave)):
             level = "element"
@@ -186,12 +201,12 @@ class Grouping(Paths):
         for read in reads:
             if self.holder(read.root) is not cluster:
                 continue
-            known = self.read_phase(cluster, read, level)
-            if isinstance(known, str):
-                return f"{op.name} {known}"
-            phase = max(phase, known)
+            operand_phase = self.read_phase(cluster, read, level)
+            if isinstance(operand_phase, str):
+                return f"{op.name} {operand_phase}"
+            phase = max(phase, operand_phase)
         if cluster.product is not None:
-            return beside_phase(instruction, level, phase, cluster, self.target)
+            return neighbour_phase(instruction, level, phase, cluster, self.target)
         if isinstance(op, ScatterSum) or cluster.scan is not None or is_scanned(instruction):
             return self.phase_in_order(cluster, instruction, reads, level, phase)
         if isinstance(op, Check):
@@ -209,10 +224,11 @@ class Grouping(Paths):
     def phase_in_order(
         self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read], level: str, phase: int
     ) -> int | str:
-        """The phase in a group whose elements are visited in order: reductions are over all of them."""
+        """Return the phase in a group whose elements are visited in a fixed order, or the reason why there is none. Reductions
+        in it are over all elements."""
         op = instruction.op
         if isinstance(op, ScatterSum) or is_by_rows(cluster):
-            why = not_by_rows(cluster, instruction, reads, self.whole)
+            why = row_order_conflict(cluster, instruction, reads, self.stored_or_multiplied)
             if why is not None:
                 return why
         elif is_scanned(instruction):
@@ -226,7 +242,8 @@ class Grouping(Paths):
         return phase if level == "element" else ENDED if phase else f"{op.name} reads nothing that the kernel reduces"
 
     def read_phase(self, cluster: Cluster, read: Read, level: str) -> int | str:
-        """When a member of the group is known to a reader at a level; if it never is, why: what the reader does."""
+        """Return the phase in which a member of the group is known to a reader at ``level``; if it never is, the reason: what
+        the reader does."""
         phase = cluster.phase[read.root]
         if phase == NEVER:
             return "reads it as another shape"
@@ -241,7 +258,8 @@ class Grouping(Paths):
         return phase if level == "row" and is_row and read.way == "same" else "reads it at other places than its own"
 
     def reduced_phase(self, cluster: Cluster, instruction: Instruction, phase: int) -> int | str:
-        """The phase of a reduction: one more than its operand's if it is over the trailing axes, else the end."""
+        """Return the phase of a reduction: one more than its operand's if it is over the trailing axes, else ``ENDED``. If
+        there would be too many passes, return the reason."""
         axes, rank = tuple(instruction.params["axes"]), len(cluster.space)
         kept = rank - len(axes)
         if not kept or axes != tuple(range(kept, rank)) or cluster.rows not in (None, kept):
@@ -249,33 +267,34 @@ class Grouping(Paths):
         return phase + 1 if phase < MOST_PASSES else f"{instruction.op.name} would be in pass {phase + 1} over the rows"
 
     def is_acyclic(self, cluster: Cluster, reads: Sequence[Read], before: Cluster | None = None) -> bool:
-        """Whether nothing that an instruction reads elsewhere, and no group that must run before it, depends on the group."""
+        """Return whether an instruction can join a group: neither the other groups that it reads from nor the one that must
+        precede it depend on the group."""
         origins = [before, *(self.holder(r.root) for r in reads)]
-        starts = [o.number for o in origins if o is not None and o is not cluster]
-        return not self.reads_before(starts, cluster) and not self.leads(starts, cluster)
+        starts = [o.index for o in origins if o is not None and o is not cluster]
+        return not self.reads_before(starts, cluster) and not self.depends_on(starts, cluster)
 
-    def leads(self, starts: Sequence[int], cluster: Cluster) -> bool:
-        """Whether any of some groups is this one or needs it."""
+    def depends_on(self, starts: Sequence[int], cluster: Cluster) -> bool:
+        """Return whether any of the groups ``starts`` is this one or needs it."""
         stack = list(starts)
         seen: set[int] = set()
         while stack:
-            number = stack.pop()
-            if number == cluster.number:
+            index = stack.pop()
+            if index == cluster.index:
                 return True
-            if number not in seen:
-                seen.add(number)
-                stack.extend(self.clusters[number].needs)
+            if index not in seen:
+                seen.add(index)
+                stack.extend(self.clusters[index].needs)
         return False
 
     def reads_before(self, starts: Sequence[int], cluster: Cluster) -> bool:
-        """Whether a group reads what one of some groups, or one of those just before them, updates."""
+        """Return whether a group reads what one of the groups ``starts``, or one of those shortly before them, updates."""
         queue = deque(starts)
         seen = set(starts)
-        while queue and len(seen) < MOST_NEAR:
-            found = self.clusters[queue.popleft()]
-            if cluster.number in found.readers:
+        while queue and len(seen) < MOST_SEARCHED:
+            current = self.clusters[queue.popleft()]
+            if cluster.index in current.readers:
                 return True
-            new = (found.needs | found.readers) - seen
+            new = (current.needs | current.readers) - seen
             seen |= new
             queue.extend(new)
         return False
@@ -299,29 +318,30 @@ class Grouping(Paths):
             if origin is not cluster:
                 cluster.reads.add(read.root)
                 if origin is not None:
-                    cluster.needs.add(origin.number)
+                    cluster.needs.add(origin.index)
                 self.read_early(cluster, self.base(read.root))
 
     def read_early(self, cluster: Cluster, base: Value) -> None:
-        """Keep what reads an array apart from what needs its update: it comes first, and the update needs no copy."""
-        self.reading.setdefault(base, {})[cluster.number] = None
+        """Record that a group reads an array, so that it precedes the array's update if it does not depend on it; the update
+        then needs no copy."""
+        self.reading.setdefault(base, {})[cluster.index] = None
         update = self.updates.get(base)
-        if update is not None and update.number not in (cluster.number, *cluster.needs):
-            update.readers.add(cluster.number)
+        if update is not None and update.index not in (cluster.index, *cluster.needs):
+            update.readers.add(cluster.index)
 
     def merge_neighbours(self, cluster: Cluster, reads: Sequence[Read]) -> None:
-        """Take in the other groups that an instruction just added reads from, where they can be one kernel."""
-        others = {self.home[r.root].number for r in reads if r.root in self.home and r.way != "other"}
-        for number in sorted(others - {cluster.number}):
-            other = self.clusters[number]
+        """Merge the other groups that an instruction just added reads from into its group, where they can be one kernel."""
+        others = {self.home[r.root].index for r in reads if r.root in self.home and r.way != "other"}
+        for index in sorted(others - {cluster.index}):
+            other = self.clusters[index]
             if other.opaque or not other.members or not self.are_alike(cluster, other):
                 continue
-            if other.weight + cluster.weight <= MOST_WEIGHT and not self.is_apart(cluster, other):
+            if other.weight + cluster.weight <= MOST_WEIGHT and not self.has_group_between(cluster, other):
                 self.merge(cluster, other)
 
     @staticmethod
     def are_alike(a: Cluster, b: Cluster) -> bool:
-        """Whether two groups have one space, or one computes rows of the other."""
+        """Return whether two groups have the same space, or one computes rows of the other."""
         return a.space == b.space or any(
             wide.rows is not None
             and wide.space[: wide.rows] == narrow.space
@@ -331,16 +351,16 @@ class Grouping(Paths):
             for wide, narrow in ((a, b), (b, a))
         )
 
-    def is_apart(self, a: Cluster, b: Cluster) -> bool:
-        """Whether a third group must run between two groups."""
-        return any(self.leads([n for n in first.needs if n != last.number], last) for first, last in ((a, b), (b, a)))
+    def has_group_between(self, a: Cluster, b: Cluster) -> bool:
+        """Return whether a third group must run between two groups."""
+        return any(self.depends_on([n for n in first.needs if n != last.index], last) for first, last in ((a, b), (b, a)))
 
     def merge(self, cluster: Cluster, other: Cluster) -> None:
-        """Make two groups one, if every member finds a phase in it."""
+        """Merge two groups, if every member has a phase in the result."""
         homes = {v: c for c in (cluster, other) for v in c.phase if v in self.home}
         copied = {v: c for c in (cluster, other) for v in c.copies}
         wide = max(cluster, other, key=lambda c: len(c.space))
-        joined = Cluster(cluster.number, wide.space, wide.rows)
+        joined = Cluster(cluster.index, wide.space, wide.rows)
         joined.phase.update((v, NEVER) for c in (cluster, other) for v, phase in c.phase.items() if phase == NEVER)
         self.home.update(dict.fromkeys(homes, joined))
         self.copied.update(dict.fromkeys(copied, joined))
@@ -352,16 +372,16 @@ class Grouping(Paths):
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads, cluster.weight, cluster.space = joined.rows, joined.reads, joined.weight, joined.space
         cluster.scan, cluster.product = joined.scan, joined.product
-        cluster.needs = (cluster.needs | other.needs) - {cluster.number, other.number}
+        cluster.needs = (cluster.needs | other.needs) - {cluster.index, other.index}
         self.home.update(dict.fromkeys(homes, cluster))
         self.copied.update(dict.fromkeys(copied, cluster))
-        other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.number}
+        other.members, other.copies, other.phase, other.needs = [], [], {}, {cluster.index}
         other.product = None
         if self.checked is other:
             self.checked = cluster
 
     def fill(self, cluster: Cluster, members: Sequence[Instruction], copies: Sequence[Value]) -> bool:
-        """Add members, in program order, and copies to an empty group; false where one has no phase in it."""
+        """Add members, in program order, and copies to an empty group; return False if one has no phase in it."""
         for instruction in members:
             reads = self.reads_of(instruction)
             is_placed = all(self.holder(r.root) is not cluster or r.root in cluster.phase for r in reads)
@@ -377,21 +397,21 @@ class Grouping(Paths):
             self.add_copy(cluster, value, reads, max((p for p in phases if isinstance(p, int)), default=0))
         return True
 
-    def opaque(self, instruction: Instruction) -> None:
+    def add_opaque(self, instruction: Instruction) -> None:
         cluster = self.new_cluster(())
         cluster.opaque = True
         self.add(cluster, instruction, [Read(self.base(v), "other", v.type.rank) for v in instruction.operands], 0)
-        target = updated(cluster)
+        target = updated_operand(cluster)
         base = None if target is None else self.base(target)
         if base is not None and base not in self.function.parameters and base not in self.updates:
             self.updates[base] = cluster
-            cluster.readers.update(n for n in self.reading.get(base, ()) if n != cluster.number)
-        self.follow(cluster, instruction)
+            cluster.readers.update(n for n in self.reading.get(base, ()) if n != cluster.index)
+        self.keep_checks_in_order(cluster, instruction)
 
     # storing
 
     def store(self, value: Value) -> None:
-        """Have a value in memory: paths that are not views of stored values get a group that copies them."""
+        """Ensure that a value is in memory: a path that is not a view of a stored value is added to a group that copies it."""
         value = self.base(value)
         if value in self.home or value in self.copied or value not in self.producer:
             return
@@ -400,9 +420,9 @@ class Grouping(Paths):
         for cluster in self.candidates(reads, space, scalar=False):
             inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
-            known = [p for p in phases if isinstance(p, int)]
-            if cluster.space == space and known == phases and space and self.is_acyclic(cluster, reads):
-                self.add_copy(cluster, value, reads, max(known, default=0))
+            member_phases = [p for p in phases if isinstance(p, int)]
+            if cluster.space == space and member_phases == phases and space and self.is_acyclic(cluster, reads):
+                self.add_copy(cluster, value, reads, max(member_phases, default=0))
                 return
         self.add_copy(self.new_cluster(space), value, reads, 0)
 
@@ -412,10 +432,10 @@ class Grouping(Paths):
         self.copied[value] = cluster
         self.link(cluster, reads)
 
-    def packs(self, cluster: Cluster, value: Value) -> bool:
-        """Whether a group is the one that packs a value."""
+    def is_packer(self, cluster: Cluster, value: Value) -> bool:
+        """Return whether a group is the one that stores a packed value."""
         return value in self.packed and self.copied.get(value) is cluster
 
     def holder(self, value: Value) -> Cluster | None:
-        """The group that computes, or stores, a value."""
+        """Return the group that computes, or stores, a value."""
         return self.home.get(value) or self.copied.get(value)

@@ -1,8 +1,9 @@
-"""Says what is copied into each group that reads it, what a group reads through it, and what is stored contiguously before.
+"""Determine which instructions are copied into each group that reads them, what a group reads through them, and which values
+are packed into contiguous memory first.
 
-What rows repeat is stored contiguously first where each of them would have to gather it. Columns of an array of points, for one:
-``x[:, 0][None, :]`` reads every third number, once for each row. So is what many shifted views read of an array that is joined of
-parts, as a convolution does of an image that goes on beyond its edges: each would choose among the parts anew.
+A value that rows repeat is packed first if each of them would have to gather it, such as a column of an array of points:
+``x[:, 0][None, :]`` reads every third number, once for each row. The same holds for concatenated parts that are read through
+many shifted views, as a convolution reads an image that is extended beyond its edges: each view would select among the parts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pullback.codegen.fuse.clusters import Cluster, Read
-from pullback.codegen.fuse.matmul_fusion import carries, is_near, is_of_halves
-from pullback.codegen.fuse.rewrites.stencils import shifted
+from pullback.codegen.fuse.matmul_fusion import is_cheap_operand, is_of_halves, may_fuse
+from pullback.codegen.fuse.rewrites.stencils import recomputed_stencil_values
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
@@ -26,56 +27,57 @@ from pullback.ir.ops.control.regions import Check
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.extents import nominal_bytes
 
-MANY = 8
-"""So many views of joined parts are worth a copy of them."""
+MANY_VIEWS = 8
+"""Number of views of concatenated parts that justify a copy."""
 
 
-def packed(instructions: Sequence[Instruction]) -> set[Value]:
-    """Return the values that a broadcast repeats along other axes than the last, and whose elements along the last lie apart, and
-    joined parts of which there are many views."""
+def packed_values(instructions: Sequence[Instruction]) -> set[Value]:
+    """Return the values that a broadcast repeats along other axes than the last and that are not contiguous along the last,
+    and the concatenations with many views."""
     makers = {v: i for i in instructions for v in i.results}
     views = Counter(i.operands[0] for i in instructions if i.op is slice_ and makers.get(i.operands[0]) is not None)
-    found = {value for value, count in views.items() if count >= MANY and makers[value].op is concat}
+    values = {value for value, count in views.items() if count >= MANY_VIEWS and makers[value].op is concat}
     for i in instructions:
         if i.op is broadcast and i.operands[0].type.shape and i.result.type.rank - 1 not in i.params["axes"]:
-            if _lies_apart(i.operands[0], makers):
-                found.add(i.operands[0])
-    return found
+            if _is_strided(i.operands[0], makers):
+                values.add(i.operands[0])
+    return values
 
 
-def _lies_apart(value: Value, makers: Mapping[Value, Instruction]) -> bool:
-    """Whether neighbours along the last axis are no neighbours in memory."""
-    made = makers.get(value)
-    while made is not None and isinstance(made.op, Reindex | Gather):
-        source = made.operands[0].type
+def _is_strided(value: Value, makers: Mapping[Value, Instruction]) -> bool:
+    """Return whether elements adjacent along the last axis are not adjacent in memory."""
+    definition = makers.get(value)
+    while definition is not None and isinstance(definition.op, Reindex | Gather):
+        source = definition.operands[0].type
         last = source.rank - 1
-        if isinstance(made.op, Gather):
-            return last in made.params["axes"]
-        if made.op is slice_:
-            apart = made.params["step"][last] != 1
-        elif made.op is squeeze:
-            before = makers.get(made.operands[0])
+        if isinstance(definition.op, Gather):
+            return last in definition.params["axes"]
+        if definition.op is slice_:
+            is_strided = definition.params["step"][last] != 1
+        elif definition.op is squeeze:
+            before = makers.get(definition.operands[0])
             is_moved = before is not None and isinstance(before.op, Reindex) and before.op is not reshape
-            apart = last in made.params["axes"] and is_moved
-        elif made.op is transpose:
-            apart = made.params["perm"][last] != last
-        elif made.op is flip:
-            apart = last in made.params["axes"]
+            is_strided = last in definition.params["axes"] and is_moved
+        elif definition.op is transpose:
+            is_strided = definition.params["perm"][last] != last
+        elif definition.op is flip:
+            is_strided = last in definition.params["axes"]
         else:
             return False
-        if apart:
+        if is_strided:
             return True
-        made = makers.get(made.operands[0])
+        definition = makers.get(definition.operands[0])
     return False
 
 
 class Paths:
-    """The instructions of a function by what becomes of them.
+    """The instructions of a function, classified.
 
-    ``home``: the groups of members. ``floating``: scalars of parameters and constants alone, with what they weigh. ``far``: the
-    operands of contractions that are read from memory. ``widened``: what is made float32 of 16 bits for such contractions alone,
-    which make it as they read. ``whole``: what is read at other places than where it is computed, or is a result; ``stored``: so,
-    but not what contractions of groups read alone."""
+    ``home``: the groups of members. ``floating``: scalars of parameters and constants alone, with their weights.
+    ``memory_operands``: the operands of contractions that are read from memory. ``widened``: 16-bit values converted to
+    float32 only for such contractions, which convert as they read. ``stored_or_multiplied``: values that are results or read
+    at other indices than their own; ``stored``: the same without what only contractions in groups read.
+    """
 
     def __init__(self, function: Function, target: str) -> None:
         self.function = function
@@ -86,18 +88,18 @@ class Paths:
         for i in function.instructions:
             for v in i.operands:
                 self.readers.setdefault(v, []).append(i)
-        self.packed = packed(function.instructions)
+        self.packed = packed_values(function.instructions)
         self.floating: dict[Value, int] = {}
-        self.far: dict[Instruction, list[Value]] = {}
-        self.shifted = shifted(function)
+        self.memory_operands: dict[Instruction, list[Value]] = {}
+        self.shifted = recomputed_stencil_values(function)
         inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
         readers = [i for i in function.instructions if not isinstance(i.op, inside)]
         self.widened = {i.result for i in function.instructions if self._is_widened(i)}
-        self.whole = {*function.results, *(v for i in readers for v in i.operands)}
-        self.stored = {*function.results, *(v for i in readers if not carries(i, target, self.producer.get) for v in i.operands)}
+        self.stored_or_multiplied = {*function.results, *(v for i in readers for v in i.operands)}
+        self.stored = {*function.results, *(v for i in readers if not may_fuse(i, target, self.producer.get) for v in i.operands)}
 
     def is_path(self, instruction: Instruction) -> bool:
-        """Whether an instruction is copied into its readers."""
+        """Return whether an instruction is copied into its readers."""
         op = instruction.op
         if not self.packed.isdisjoint(instruction.results):
             return False
@@ -106,116 +108,117 @@ class Paths:
         if isinstance(op, Constant | Count | Iota | Gather):
             return True
         copied = self.floating, self.shifted, self.widened
-        return isinstance(op, Elementwise) and any(instruction.result in each for each in copied)
+        return isinstance(op, Elementwise) and any(instruction.result in values for values in copied)
 
     def _is_widened(self, instruction: Instruction) -> bool:
         if instruction.op.name != "cast" or instruction.result in self.function.results:
             return False
         readers, maker = self.readers.get(instruction.result, []), self.producer.get
-        return bool(readers) and all(is_of_halves(i, self.target, maker) and carries(i, self.target, maker) for i in readers)
+        return bool(readers) and all(is_of_halves(i, self.target, maker) and may_fuse(i, self.target, maker) for i in readers)
 
     def through(self, value: Value) -> Instruction | None:
-        """The instruction of a value that is copied into its readers."""
-        made = self.producer.get(value)
-        return made if made is not None and self.is_path(made) and value not in self.home else None
+        """Return the instruction of a value that is copied into its readers; None for other values."""
+        definition = self.producer.get(value)
+        return definition if definition is not None and self.is_path(definition) and value not in self.home else None
 
     def is_view(self, instruction: Instruction) -> bool:
-        """Whether an instruction is a view of a stored value. A squeeze of what is copied into its readers is copied, too."""
+        """Return whether an instruction is a view of a stored value. A squeeze of something copied into its readers is copied
+        as well."""
         if not isinstance(instruction.op, Reindex) or not instruction.op.view:
             return False
-        made = self.producer.get(instruction.operands[0])
-        return instruction.op is not squeeze or made is None or not self.is_path(made)
+        definition = self.producer.get(instruction.operands[0])
+        return instruction.op is not squeeze or definition is None or not self.is_path(definition)
 
-    def is_loose(self, value: Value) -> bool:
-        """Whether a scalar depends on parameters and constants alone."""
-        made = self.producer.get(value)
-        if made is None:
+    def is_floating(self, value: Value) -> bool:
+        """Return whether a scalar depends on parameters and constants alone."""
+        definition = self.producer.get(value)
+        if definition is None:
             return not value.type.shape
-        return value in self.floating or isinstance(made.op, Constant | Count)
+        return value in self.floating or isinstance(definition.op, Constant | Count)
 
     def reads(self, value: Value, packs: bool = False) -> list[Read]:
-        """What the evaluation of a value reads, through paths; ``packs``: by the group that packs it."""
-        found: list[Read] = []
+        """Return the reads of a value's evaluation, through paths; ``packs``: by the group that packs it."""
+        result: list[Read] = []
         stack = [(value, "same", value.type.rank)]
         seen: set[tuple[Value, str]] = set()
         while stack:
             current, way, rank = stack.pop()
-            made = self.producer.get(current)
-            is_stored = made is None or not (self.is_path(made) or (packs and current is value))
-            if made is None or is_stored or current in self.home:
-                found.append(Read(current, "scalar" if not current.type.shape else way, rank))
+            definition = self.producer.get(current)
+            is_stored = definition is None or not (self.is_path(definition) or (packs and current is value))
+            if definition is None or is_stored or current in self.home:
+                result.append(Read(current, "scalar" if not current.type.shape else way, rank))
                 continue
-            for position, operand in enumerate(made.operands):
-                if isinstance(made.op, Gather) and not position:
-                    found.append(Read(operand, "other", operand.type.rank))
+            for position, operand in enumerate(definition.operands):
+                if isinstance(definition.op, Gather) and not position:
+                    result.append(Read(operand, "other", operand.type.rank))
                     continue
                 step = "other"
-                if made.op is broadcast and way in ("same", "row"):
-                    axes, kept = made.params["axes"], operand.type.rank
+                if definition.op is broadcast and way in ("same", "row"):
+                    axes, kept = definition.params["axes"], operand.type.rank
                     step = "row" if tuple(axes) == tuple(range(kept, rank)) and kept else "other"
-                elif isinstance(made.op, Elementwise) or (
-                    isinstance(made.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
+                elif isinstance(definition.op, Elementwise) or (
+                    isinstance(definition.op, Gather) and position and way == "same" and operand.type.rank == current.type.rank
                 ):
                     step = way
                 if (operand, step) not in seen:
                     seen.add((operand, step))
                     stack.append((operand, step, operand.type.rank))
-        return found
+        return result
 
     def reads_of(self, instruction: Instruction) -> list[Read]:
-        """What an instruction reads, through paths."""
+        """Return the reads of an instruction, through paths."""
         if not isinstance(instruction.op, Contract):
             return [r for v in instruction.operands for r in self.reads(v)]
-        far = self.far.get(instruction, ())
-        near = [r for v in instruction.operands if v not in far for r in self.reads(v)]
-        return [Read(r.root, "other", r.rank) for r in (*near, *(Read(self.base(v), "other", v.type.rank) for v in far))]
+        in_memory = self.memory_operands.get(instruction, ())
+        inlined = [r for v in instruction.operands if v not in in_memory for r in self.reads(v)]
+        return [Read(r.root, "other", r.rank) for r in (*inlined, *(Read(self.base(v), "other", v.type.rank) for v in in_memory))]
 
     def in_memory(self, instruction: Instruction) -> Sequence[Value]:
-        """What an instruction of a group reads at places that are computed, and so must be stored."""
+        """Return the operands that an instruction of a group reads at computed indices, which therefore must be stored."""
         if isinstance(instruction.op, Gather):
             return instruction.operands[:1]
         if isinstance(instruction.op, ScatterSum):
             return instruction.operands[:-1]
-        return self.far.get(instruction, ())
+        return self.memory_operands.get(instruction, ())
 
-    def is_near(self, value: Value) -> bool:
-        """Whether an operand of a contraction is computed as it is read: if it is not in memory anyway, and only moved or made by
-        few cheap ops."""
+    def is_inlined_operand(self, value: Value) -> bool:
+        """Return whether an operand of a contraction is computed as it is read: it is not stored in any case, and only
+        reindexed or computed by few cheap ops."""
         if value in self.stored and self.through(value) is not None:
             return False
         shape = value.type.shape
         roots = [r.root for r in self.reads(value) if r.root.type.shape == shape]
-        return is_near(value, self.through) and all(is_near(v, partial(self.elementwise, shape)) for v in roots)
+        return is_cheap_operand(value, self.through) and all(is_cheap_operand(v, partial(self.elementwise, shape)) for v in roots)
 
-    def is_cheap_again(self, value: Value, reader: Instruction) -> bool:
-        """Whether an operand that is near is computed for its reader alone, beside reductions, which store nothing, or from less
-        than it has: others would compute it again, from as much as they would read."""
+    def is_cheap_to_recompute(self, value: Value, reader: Instruction) -> bool:
+        """Return whether an inlined operand is computed only for its reader and for reductions, which store nothing, or from
+        less memory than it has itself. Otherwise other readers would recompute it, from as much memory as they would read."""
         shape, chain, stack = value.type.shape, {reader}, [value]
         sources: list[Value] = []
         while stack:
             current = stack.pop()
-            made = self.elementwise(shape, current)
-            if made is None or current.type.shape != shape:
+            definition = self.elementwise(shape, current)
+            if definition is None or current.type.shape != shape:
                 sources.append(current)
-            elif made not in chain:
-                chain.add(made)
-                stack += made.operands
+            elif definition not in chain:
+                chain.add(definition)
+                stack += definition.operands
         if all(nominal_bytes(v.type) < nominal_bytes(value.type) for v in sources):
             return True
-        made_here = {v for i in chain if i is not reader for v in i.results if v.type.shape == shape}
-        return all(i in chain or isinstance(i.op, Reduce) for v in made_here for i in self.readers.get(v, ()))
+        intermediates = {v for i in chain if i is not reader for v in i.results if v.type.shape == shape}
+        return all(i in chain or isinstance(i.op, Reduce) for v in intermediates for i in self.readers.get(v, ()))
 
     def elementwise(self, shape: Shape, value: Value) -> Instruction | None:
-        """The elementwise instruction that makes a value of a shape, or what makes one for its readers: what is repeated by a
-        broadcast is stored."""
-        made = self.producer.get(value)
-        is_made = made is not None and isinstance(made.op, Elementwise) and value.type.shape == shape
-        return made if is_made or self.through(value) is made else None
+        """Return the elementwise instruction that computes a value of ``shape``, or the instruction that is copied into its
+        readers; None otherwise, since the source of a broadcast is stored."""
+        definition = self.producer.get(value)
+        is_elementwise = definition is not None and isinstance(definition.op, Elementwise) and value.type.shape == shape
+        return definition if is_elementwise or self.through(value) is definition else None
 
     def base(self, value: Value) -> Value:
-        """What a view is a view of."""
-        made = self.producer.get(value)
-        while made is not None and self.is_view(made):
-            value = made.operands[0]
-            made = self.producer.get(value)
+        """Return the stored value that a view is a view of."""
+        definition = self.producer.get(value)
+        while definition is not None and self.is_view(definition):
+            value = definition.operands[0]
+            definition = self.producer.get(value)
         return value

@@ -1,4 +1,4 @@
-"""What lowering one step gives: a kernel and how to launch it; and the builder that kernels are made with."""
+"""The result of lowering one step, a kernel and how to launch it, and the builder of kernels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Lo
 from pullback.ir.core.types import I64, Extent, RefType, Shape, scalar
 from pullback.ir.core.value import Value
 
-MOST_MOVED = 1 << 30
+LARGEST_OFFSET = 1 << 30
+"""The largest distance, in elements, up to which additions of constants to an index are folded into one."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Draft:
-    """``kernel`` takes the operands, the results and the scratch buffers. ``sizes`` are the program's extents for s0, s1, ...;
-    ``failures`` what each status code means. ``in_place``: a kernel without the first operand that updates the first result."""
+    """A kernel and how to launch it. ``kernel`` takes the operands, the results and the scratch buffers. ``sizes`` are the
+    program's extents for s0, s1, ...; ``failures`` the meaning of each status code. ``in_place``: a kernel without the
+    first operand that updates the first result."""
 
     kernel: Function
     sizes: tuple[Extent, ...]
@@ -28,38 +30,41 @@ class Draft:
 
     @property
     def updates_first(self) -> bool:
+        """Return whether there is a variant that updates the first operand in place."""
         return self.in_place is not None
 
 
 class KernelBuilder(Builder):
-    """Builds a kernel's nested loops. Every instruction goes to the outermost loop body in which all its operands are known, and
-    equal pure instructions are one. ``open`` and ``close`` make loops; ``here`` appends at the innermost body."""
+    """A builder of a kernel's nested loops. It hoists every instruction to the outermost loop body in which all its operands
+    are defined, and emits equal pure instructions once. ``open`` and ``close`` begin and end loops; ``here`` appends to the
+    innermost body."""
 
     def __init__(self) -> None:
         super().__init__()
         self.levels: list[list[Instruction]] = [self.instructions]
         self.level: dict[Value, int] = {}
-        self.known: dict[Any, tuple[Value, ...]] = {}
-        self.numbers: dict[Value, int] = {}
-        self.moved: dict[Value, tuple[Value, int]] = {}
+        self.emitted: dict[Any, tuple[Value, ...]] = {}
+        self.constants: dict[Value, int] = {}
+        self.offsets: dict[Value, tuple[Value, int]] = {}
         self.names: dict[Extent, str] = {}
-        self.place: Loc = NOWHERE
-        self.word = ""
+        self.location: Loc = NOWHERE
+        self.result_name = ""
 
     def size(self, extent: Extent) -> Extent:
-        """The kernel's name of a program extent."""
+        """Return the kernel's name of a program extent."""
         if isinstance(extent, int):
             return extent
         return self.names.setdefault(extent, f"s{len(self.names)}")
 
     def sizes(self) -> tuple[Extent, ...]:
+        """Return the program extents that the kernel uses, in the order of their names."""
         return tuple(self.names)
 
     def shape(self, shape: Shape) -> Shape:
         return tuple(self.size(e) for e in shape)
 
     def extent_of(self, extent: Extent) -> Value:
-        """The i64 value of a program extent or of an int."""
+        """Return the i64 value of a program extent or of an int."""
         if isinstance(extent, int):
             return self.const(extent, I64)
         return self.emit(OPS["extent"], (), {"size": self.size(extent)})[0]
@@ -74,50 +79,52 @@ class KernelBuilder(Builder):
                 return (base,)
             op, operands = OPS["add" if by > 0 else "sub"], (base, self.const(abs(by), I64))
         key = key_of(op, operands, params)
-        found = self.known.get(key)
-        if found is None:
+        results = self.emitted.get(key)
+        if results is None:
             depth = max((self.level.get(v, 0) for v in operands), default=0)
-            found = self.put(depth, op, operands, params)
-            self.known[key] = found
+            results = self.put(depth, op, operands, params)
+            self.emitted[key] = results
             if base is not None:
-                self.moved[found[0]] = base, by
+                self.offsets[results[0]] = base, by
             elif op is OPS["const"] and params["dtype"] is I64:
-                self.numbers[found[0]] = int(params["value"])
-        return found
+                self.constants[results[0]] = int(params["value"])
+        return results
 
     def distance(self, op: Op, operands: Sequence[Value]) -> tuple[Value | None, int]:
-        """What a position is a number away from, and how far, if it is computed so: steps there and back are one."""
+        """Return the base of an index that is a base plus a constant, and the constant; None and 0 for another index.
+        Successive additions and subtractions of constants are summed up."""
         if op.name not in ("add", "sub") or operands[0].type.dtype is not I64:
             return None, 0
-        a, b = operands if op.name == "sub" or operands[1] in self.numbers else operands[::-1]
-        by = self.numbers.get(b)
-        if by is None or a in self.numbers or abs(by) > MOST_MOVED:
+        a, b = operands if op.name == "sub" or operands[1] in self.constants else operands[::-1]
+        by = self.constants.get(b)
+        if by is None or a in self.constants or abs(by) > LARGEST_OFFSET:
             return None, 0
-        base, sofar = self.moved.get(a, (a, 0))
-        return base, sofar + (by if op.name == "add" else -by)
+        base, offset = self.offsets.get(a, (a, 0))
+        return base, offset + (by if op.name == "add" else -by)
 
     def put(
         self, depth: int, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
+        """Append an instruction to the loop body at a depth; return its results."""
         types = op.infer([v.type for v in operands], params, regions, lambda a, b: None)
-        results = tuple(Value(t, self.word) for t in types)
-        self.levels[depth].append(Instruction(op, tuple(operands), results, params, tuple(regions), self.place))
+        results = tuple(Value(t, self.result_name) for t in types)
+        self.levels[depth].append(Instruction(op, tuple(operands), results, params, tuple(regions), self.location))
         for value in results:
             self.level[value] = depth
         return results
 
     def here(self, name: str, *operands: Value, **params: Any) -> Any:
-        """Append an instruction at the innermost body, whatever its operands: reads and writes of memory that changes."""
+        """Append an instruction to the innermost body, whatever its operands: for reads and writes of memory that changes."""
         results = self.put(len(self.levels) - 1, OPS[name], operands, params)
         return results[0] if len(results) == 1 else results
 
     def open(self, hint: str = "i") -> Value:
-        """Enter a loop body; returns its index."""
+        """Enter a loop body; return its index."""
         self.levels.append([])
         return self.bound(I64, hint)
 
     def bound(self, dtype: Any, hint: str) -> Value:
-        """A parameter of the innermost loop body."""
+        """Return a new parameter of the innermost loop body."""
         value = Value(scalar(dtype), hint)
         self.level[value] = len(self.levels) - 1
         return value
@@ -137,8 +144,9 @@ class KernelBuilder(Builder):
         short: bool = False,
         trip_count: int = 0,
     ) -> tuple[Value, ...]:
-        """Leave a loop body; returns the loop's results. ``independent``: its iterations write memory of
-        their own; ``short``: most often there are few; ``trip_count``: the expected number; ``way``: how it runs."""
+        """Leave a loop body; return the loop's results. ``independent``: its iterations write disjoint memory; ``short``: the
+        trip count is usually small; ``trip_count``: the expected trip count; ``way``: the loop's mapping ("vector", "core",
+        "serial")."""
         body = Block((index, *carried), tuple(self.levels.pop()), tuple(yields))
         params: dict[str, Any] = {} if combine is None else {"combine": tuple(combine)}
         if scan:
@@ -151,25 +159,26 @@ class KernelBuilder(Builder):
         return self.put(len(self.levels) - 1, OPS["for"], (count, *initial), params, (body,))
 
     def close_ordered(self, index: Value, count: Value) -> None:
-        """Leave the body of a loop whose iterations run in order though they carry nothing: they write to memory."""
+        """Leave the body of a loop whose iterations run in order although they have no carries, because they write to memory."""
         body = Block((index,), tuple(self.levels.pop()), ())
         self.put(len(self.levels) - 1, OPS["for"], (count,), {"ordered": True}, (body,))
 
     def enter(self) -> None:
-        """Enter what runs under a condition."""
+        """Enter the body of a conditional."""
         self.levels.append([])
 
     def leave_if(self, condition: Value) -> None:
-        """Leave what runs if a condition holds."""
+        """Leave the body of a conditional and append it, guarded by a condition."""
         body = Block((), tuple(self.levels.pop()), ())
         self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (body,))
 
     def when(self, condition: Value, body: Callable[[], object]) -> None:
-        """What ``body`` appends, if a condition holds."""
+        """Append the instructions that ``body`` appends, guarded by a condition."""
         self.levels.append([])
         body()
         region = Block((), tuple(self.levels.pop()), ())
         self.put(len(self.levels) - 1, OPS["if"], (condition,), {}, (region,))
 
     def kernel(self, parameters: Sequence[Value]) -> Function:
+        """Return the kernel, with all loops closed."""
         return Function("k", Block(tuple(parameters), tuple(self.levels[0]), ()), "kernel")

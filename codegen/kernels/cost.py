@@ -1,4 +1,4 @@
-"""What a schedule of a group costs: a written model, in nominal sizes, since a program is scheduled once for all shapes."""
+"""The cost model of the schedules of a group. It uses nominal sizes, since a program is scheduled once for all shapes."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.extents import nominal_bytes
 
 MEMORY_RATE, CACHE_RATE, WORK_RATE = 40.0, 250.0, 60.0
-"""Bytes a nanosecond from memory and from the first cache, and operations a nanosecond, of a core with wide vectors."""
-LONE_TIME = 20.0
-"""Nanoseconds of a function on one number."""
-KEPT = 1 << 19
-"""So many bytes stay in a core's second cache between two passes over them."""
+"""Bytes per nanosecond from memory and from L1, and operations per nanosecond, of a core with wide vectors."""
+SCALAR_FUNCTION_TIME = 20.0
+"""Nanoseconds of a function that is computed as a scalar."""
+L2_BYTES = 1 << 19
+"""The number of bytes that stay in a core's L2 between two passes over them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """``bytes`` to and from memory; ``near``, those between a core and its caches; ``flops``, a function counting as thirty;
-    ``footprint``, the bytes that must stay in cache for ``bytes`` to be right; ``is_shared``: whether cores can share the work;
-    ``lone``: functions computed one at a time, while all else waits."""
+    """The cost of a kernel. ``bytes`` to and from memory; ``cached``, the bytes between a core and its caches; ``flops``, a
+    function counting as thirty; ``footprint``, the bytes that must stay in cache for ``bytes`` to be right; ``is_shared``:
+    whether cores can share the work; ``scalar_functions``: the number of functions that are computed as scalars and delay
+    everything else."""
 
     bytes: int
-    near: int
+    cached: int
     flops: int
     footprint: int = 0
     is_shared: bool = True
-    lone: int = 0
+    scalar_functions: int = 0
 
     @property
     def time(self) -> float:
-        """Nanoseconds of two cores: whichever of memory, caches and arithmetic takes longest."""
-        spilled = self.near if self.footprint > KEPT else self.bytes
-        together = max(spilled / MEMORY_RATE, self.near / CACHE_RATE, self.flops / WORK_RATE)
-        return (1 if self.is_shared else 2) * (together + LONE_TIME * self.lone)
+        """Return the nanoseconds on two cores: the maximum over memory, caches and arithmetic."""
+        spilled = self.cached if self.footprint > L2_BYTES else self.bytes
+        together = max(spilled / MEMORY_RATE, self.cached / CACHE_RATE, self.flops / WORK_RATE)
+        return (1 if self.is_shared else 2) * (together + SCALAR_FUNCTION_TIME * self.scalar_functions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A way to write the kernel of a group.
+    """A strategy for writing the kernel of a group.
 
-    ``fits``: why a group with operands in these layouts cannot have it; None if it can. ``draft``: the kernel; its arguments are
-    those of ``group_kernel``. ``targets``: the devices that it serves.
+    ``fits``: why a group with operands in these layouts cannot use it; None if it can. ``draft``: the kernel; its arguments
+    are the arguments of ``group_kernel``. ``targets``: the devices that it supports.
     """
 
     name: str
@@ -58,27 +59,27 @@ class Schedule:
 
 
 def moved_once(space: Space) -> int:
-    """The bytes of a group's operands and results, each moved once."""
+    """Return the bytes of a group's operands and results, each moved once."""
     return sum(nominal_bytes(v.type) for v in (*space.region.parameters, *space.region.results))
 
 
 def elements(space: Space) -> int:
-    """How many elements a space has, nominally."""
+    """Return the nominal number of elements of a space."""
     return nominal_bytes(ArrayType(BOOL, space.extents))
 
 
 def work(instructions: Sequence[Instruction]) -> int:
-    """The operations of instructions on all their elements."""
+    """Return the number of operations of instructions on all their elements."""
     return sum(weight(i) * _elements(i) for i in instructions)
 
 
 def weight(i: Instruction) -> int:
-    """About how many operations an instruction is on one element."""
+    """Return about how many operations an instruction is on one element."""
     return 30 if isinstance(i.op, Elementwise) and not i.op.cheap else 1
 
 
 def elements_of(value: Value) -> int:
-    """How many elements a value has, nominally."""
+    """Return the nominal number of elements of a value."""
     return nominal_bytes(ArrayType(BOOL, value.type.shape))
 
 

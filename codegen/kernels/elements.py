@@ -1,5 +1,5 @@
-"""Elements of a group's values, evaluated on demand at an index: a chain of elementwise ops and reindexing becomes scalar code in
-one loop body. The loops around it are a schedule's."""
+"""Evaluation of the elements of a group's values at an index, on demand: a chain of elementwise ops and reindexing becomes
+scalar code in one loop body. Schedules emit the loops around it."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import is_strided
 from pullback.ir.shapes.extents import product
 
-LEAST = 4
-"""The bytes of elements that are turned in registers."""
+LEAST_STAGED_BYTES = 4
+"""The least bytes of an element of a matrix that is transposed in registers."""
 Key = tuple[Value, tuple[Value, ...], Value | None]
 
 
 @dataclass(frozen=True, eq=False)
 class Out:
-    """Where a value is stored: at its index, followed by ``last``, in the memory of ``ref``; ``axis``: before that axis of the
-    index instead."""
+    """Where a value is stored: in the memory of ``ref`` at its index, into which ``last`` is inserted before axis ``axis``, or
+    appended if that is None."""
 
     ref: Value
     last: tuple[Value, ...] = ()
     axis: int | None = None
 
     def at(self, index: Sequence[Value]) -> tuple[Value, ...]:
-        """The index of an element in memory."""
+        """Return the index of an element in memory."""
         axis = len(index) if self.axis is None else self.axis
         return (*index[:axis], *self.last, *index[axis:])
 
 
 class Elements:
-    """The kernel of a group in the making: its parameters, what is stored where, and the scalars at an index known so far."""
+    """The kernel of a group under construction: its parameters, where each value is stored, and the scalars computed so far by
+    value and index."""
 
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         self.space = space
@@ -68,7 +69,7 @@ class Elements:
             else:
                 ref = Value(RefType(value.type.dtype, self.b.shape(value.type.shape)), value.name or f"out{position}")
                 self.parameters.append(ref)
-            for stored, out in self.outs(value, ref):
+            for stored, out in self.stored_parts(value, ref):
                 self.outputs.setdefault(stored, out)
                 self.copies.append((stored, out))
         self.reduces = [
@@ -81,50 +82,52 @@ class Elements:
             if isinstance(i.op, Reduce) and self.rows and i.operands[0].type.shape == space.extents[: self.rows]
         ]
         self.elsewhere = self.read_elsewhere()
-        self.brought = [v for v, ref in self.refs.items() if space.nears and is_strided(ref) and self.is_matrix(v)]
+        self.staged = [v for v, ref in self.refs.items() if space.nears and is_strided(ref) and self.is_matrix(v)]
         self.checks = [i for i in self.region.instructions if isinstance(i.op, Check)]
         self.passes = self.find_passes()
 
     def read_elsewhere(self) -> set[Value]:
-        """The values that something is computed from at another place than theirs."""
-        found = set[Value]()
+        """Return the values whose elements are read at other indices than the element that is computed."""
+        values = set[Value]()
         for i in reversed(self.region.instructions):
             is_here = isinstance(i.op, Elementwise | Check | Reduce) or i.op is broadcast
-            if not is_here or (isinstance(i.op, Elementwise) and not found.isdisjoint(i.results)):
-                found.update(i.operands)
-        return found
+            if not is_here or (isinstance(i.op, Elementwise) and not values.isdisjoint(i.results)):
+                values.update(i.operands)
+        return values
 
     def is_matrix(self, value: Value) -> bool:
-        """Whether an operand is read element by element, in order, to be reduced, and rows of it can be brought near."""
+        """Return whether an operand is a matrix that is read element by element, in order, to be reduced, so that its rows can
+        be staged in cache."""
         is_whole = self.rank == 2 and value.type.shape == self.space.extents and value not in self.elsewhere
-        return is_whole and bool(self.reduces) and value.type.dtype.bytes >= LEAST
+        return is_whole and bool(self.reduces) and value.type.dtype.bytes >= LEAST_STAGED_BYTES
 
-    def bring_near(self, *place: Value) -> dict[Value, Value]:
-        """Bring some rows of strided matrices near, or a tile of them, which are read there from now on; what they were read from
-        before. ``place``: the first row and how many, of a tile the first column and how many, too."""
+    def stage(self, *window: Value) -> dict[Value, Value]:
+        """Stage some rows of strided matrices, or a tile of them, in cache, and read them from there from now on; return the
+        previous references. ``window``: the first row and the number of rows, followed, for a tile, by the first column and
+        the number of columns."""
         before = dict(self.refs)
-        for value in self.brought:
-            self.refs[value] = self.b.here("stage_rows", self.refs[value], *place)
+        for value in self.staged:
+            self.refs[value] = self.b.here("stage_rows", self.refs[value], *window)
         return before
 
-    def outs(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:
-        """What is stored for a result: itself, or its parts side by side."""
-        made = self.producer.get(value)
-        if made is None or not isinstance(made.op, Interleave):
+    def stored_parts(self, value: Value, ref: Value) -> list[tuple[Value, Out]]:
+        """Return what is stored for a result: the value itself, or its interleaved parts."""
+        producer = self.producer.get(value)
+        if producer is None or not isinstance(producer.op, Interleave):
             return [(value, Out(ref))]
-        axis = made.params.get("axis")
-        return [(part, Out(ref, (self.b.const(k, I64),), axis)) for k, part in enumerate(made.operands)]
+        axis = producer.params.get("axis")
+        return [(part, Out(ref, (self.b.const(k, I64),), axis)) for k, part in enumerate(producer.operands)]
 
     def is_row_reduce(self, i: Instruction) -> bool:
         return bool(self.rows) and tuple(i.params["axes"]) == tuple(range(self.rows, self.rank))
 
-    def ends_late(self, value: Value) -> bool:
-        """Whether a value of a row's shape is a reduction that adds up in memory."""
-        made = self.producer.get(value)
-        return made is not None and made in self.reduces and not self.is_row_reduce(made)
+    def is_accumulated(self, value: Value) -> bool:
+        """Return whether a value of a row's shape is a reduction that is accumulated in memory."""
+        producer = self.producer.get(value)
+        return producer is not None and producer in self.reduces and not self.is_row_reduce(producer)
 
     def find_passes(self) -> dict[Value, int]:
-        """The pass that computes each value; for a row's value, the first pass that may read it."""
+        """Return the pass that computes each value; for a row's value, the first pass that may read it."""
         passes: dict[Value, int] = dict.fromkeys(self.region.parameters, 0)
         for i in self.region.instructions:
             latest = max((passes[v] for v in i.operands), default=0)
@@ -136,7 +139,7 @@ class Elements:
     # evaluation
 
     def element(self, value: Value, index: tuple[Value, ...], guard: Value | None = None) -> Value:
-        """The scalar at an index; where ``guard`` is false nothing is read and the value does not matter."""
+        """Return the scalar at an index. Where ``guard`` is false nothing is read and the scalar is arbitrary."""
         stack: list[Key] = [(value, index, guard)]
         while stack:
             key = stack[-1]
@@ -147,122 +150,124 @@ class Elements:
             if missing:
                 stack.extend(missing)
                 continue
-            made = self.producer.get(key[0])
-            if made is not None:
-                self.b.place, self.b.word = made.loc, key[0].name
+            producer = self.producer.get(key[0])
+            if producer is not None:
+                self.b.location, self.b.result_name = producer.loc, key[0].name
             self.memo[key] = self.make(key)
-            self.b.word = ""
+            self.b.result_name = ""
             stack.pop()
         return self.memo[(value, index, guard)]
 
     def stored_at(self, value: Value, index: tuple[Value, ...]) -> tuple[Out, tuple[Value, ...]] | None:
-        """Where an element of a value is that an earlier pass has stored for the present one."""
+        """Return where an earlier pass has stored an element for the present one, or None."""
         return None
 
     def requires(self, key: Key) -> list[Key]:
         value, index, guard = key
-        made = self.producer.get(value)
-        if made is None or self.stored_at(value, index) is not None:
+        producer = self.producer.get(value)
+        if producer is None or self.stored_at(value, index) is not None:
             return []
-        if isinstance(made.op, Elementwise):
-            return [(v, index, guard) for v in made.operands]
-        if isinstance(made.op, Reindex):
-            return [(v, i, g) for v, i, _, g in self.sources(made, index, guard)]
-        if isinstance(made.op, Gather):
-            rank = made.operands[1].type.rank
-            return [(v, index[:rank], guard) for v in made.operands[1:]]
+        if isinstance(producer.op, Elementwise):
+            return [(v, index, guard) for v in producer.operands]
+        if isinstance(producer.op, Reindex):
+            return [(v, i, g) for v, i, _, g in self.sources(producer, index, guard)]
+        if isinstance(producer.op, Gather):
+            rank = producer.operands[1].type.rank
+            return [(v, index[:rank], guard) for v in producer.operands[1:]]
         return []
 
     def sources(
-        self, made: Instruction, index: tuple[Value, ...], guard: Value | None
+        self, producer: Instruction, index: tuple[Value, ...], guard: Value | None
     ) -> list[tuple[Value, tuple[Value, ...], Value | None, Value | None]]:
-        """The alternatives of a reindex op: operand, index, condition, and the guard under which it is read."""
-        assert isinstance(made.op, Reindex)
-        types = [v.type for v in made.operands]
-        found, before = [], guard
-        for position, source, condition in made.op.access(self.b, list(index), types, made.params, self.b.extent_of):
+        """Return the alternatives of a reindex op: operand, index, condition, and the guard under which it is read."""
+        assert isinstance(producer.op, Reindex)
+        types = [v.type for v in producer.operands]
+        alternatives, before = [], guard
+        for position, source, condition in producer.op.access(self.b, list(index), types, producer.params, self.b.extent_of):
             inner = before
             if condition is not None:
                 inner = condition if before is None else self.b.bitand(before, condition)
                 outside = self.b.bitnot(condition)
                 before = outside if before is None else self.b.bitand(before, outside)
-            operand = made.operands[position]
-            read = None if self.is_there(operand, source) else inner
-            found.append((operand, tuple(source), condition, read))
-        return found
+            operand = producer.operands[position]
+            read = None if self.is_in_bounds(operand, source) else inner
+            alternatives.append((operand, tuple(source), condition, read))
+        return alternatives
 
-    def is_there(self, value: Value, index: Sequence[Value]) -> bool:
-        """Return whether a value has an element at an index wherever the kernel is: the one of a scalar, or of a few. It is read
-        under no guard, and so once, before all loops."""
+    def is_in_bounds(self, value: Value, index: Sequence[Value]) -> bool:
+        """Return whether an index is a constant within a value's static shape. Such an element is read without a guard, and so
+        once, hoisted out of all loops."""
         at = zip(index, value.type.shape, strict=True)
-        return all(isinstance(e, int) and 0 <= self.b.numbers.get(v, -1) < e for v, e in at)
+        return all(isinstance(e, int) and 0 <= self.b.constants.get(v, -1) < e for v, e in at)
 
     def make(self, key: Key) -> Value:
+        """Compute the scalar of a key, whose requirements have been computed. Raises AssertionError for a value that its group
+        does not compute at this index."""
         value, index, guard = key
-        made = self.producer.get(value)
-        if made is None:
+        producer = self.producer.get(value)
+        if producer is None:
             return self.load(value, index, guard)
-        place = self.stored_at(value, index)
-        if place is not None:
-            return self.read(*place)
-        match made.op:
+        stored = self.stored_at(value, index)
+        if stored is not None:
+            return self.read(*stored)
+        match producer.op:
             case Elementwise():
-                scalars = [self.memo[(v, index, guard)] for v in made.operands]
-                return self.b.emit(made.op, scalars, dict(made.params))[0]
+                scalars = [self.memo[(v, index, guard)] for v in producer.operands]
+                return self.b.emit(producer.op, scalars, dict(producer.params))[0]
             case Constant():
-                return self.b.emit(made.op, (), dict(made.params))[0]
+                return self.b.emit(producer.op, (), dict(producer.params))[0]
             case Count():
-                return self.b.extent_of(product(made.params["shape"]))
+                return self.b.extent_of(product(producer.params["shape"]))
             case Iota():
-                position = index[made.params["axis"]]
-                dtype = made.params["dtype"]
+                position = index[producer.params["axis"]]
+                dtype = producer.params["dtype"]
                 return position if dtype is I64 else self.b.cast(position, dtype=dtype)
             case Reindex():
-                return self.choose(self.sources(made, index, guard), value)
+                return self.choose(self.sources(producer, index, guard), value)
             case Gather():
-                return self.gather(made, index, guard)
-        # What loops gave is known under any guard.
-        known = self.memo.get((value, index, None))
-        if known is not None:
-            return known
-        raise AssertionError(f"{made.op.name} is not known at this place of its group")
+                return self.gather(producer, index, guard)
+        # Results of loops are valid under any guard.
+        computed = self.memo.get((value, index, None))
+        if computed is not None:
+            return computed
+        raise AssertionError(f"{producer.op.name} is not known at this place of its group")
 
     def choose(self, sources: Any, value: Value) -> Value:
         chosen: Value | None = None
         for operand, index, condition, guard in reversed(sources):
-            here = self.memo[(operand, index, guard)]
+            scalar_value = self.memo[(operand, index, guard)]
             if condition is None:
-                chosen = here
+                chosen = scalar_value
                 continue
             other = self.b.const(0, value.type.dtype) if chosen is None else chosen
-            chosen = self.b.select(condition, here, other)
+            chosen = self.b.select(condition, scalar_value, other)
         assert chosen is not None
         return chosen
 
     def load(self, value: Value, index: tuple[Value, ...], guard: Value | None) -> Value:
         ref = self.refs[value]
-        self.b.word = value.name
+        self.b.result_name = value.name
         if isinstance(ref.type, ArrayType):
             return ref
-        found: Value = self.b.load(ref, *index) if guard is None else self.b.load_if(ref, guard, *index)
-        return found
+        loaded: Value = self.b.load(ref, *index) if guard is None else self.b.load_if(ref, guard, *index)
+        return loaded
 
-    def gather(self, made: Instruction, index: tuple[Value, ...], guard: Value | None) -> Value:
-        """An element at computed positions: negative ones count from the end, and none leaves the array."""
-        x, *indices = made.operands
+    def gather(self, producer: Instruction, index: tuple[Value, ...], guard: Value | None) -> Value:
+        """Return an element at computed positions. Negative positions count from the end, and all are clamped to the array."""
+        x, *indices = producer.operands
         b, rank = self.b, indices[0].type.rank
-        source, rest = [], list(index[rank:])
-        given = dict(zip(made.params["axes"], indices, strict=True))
+        source, remaining = [], list(index[rank:])
+        index_by_axis = dict(zip(producer.params["axes"], indices, strict=True))
         for axis, extent in enumerate(x.type.shape):
-            if axis not in given:
-                source.append(rest.pop(0))
+            if axis not in index_by_axis:
+                source.append(remaining.pop(0))
                 continue
-            source.append(wrapped(b, self.memo[(given[axis], index[:rank], guard)], b.extent_of(extent)))
+            source.append(wrapped(b, self.memo[(index_by_axis[axis], index[:rank], guard)], b.extent_of(extent)))
         return self.load(x, tuple(source), guard)
 
     def read(self, out: Out, index: Sequence[Value]) -> Value:
-        found: Value = self.b.here("load", out.ref, *out.at(index))
-        return found
+        loaded: Value = self.b.here("load", out.ref, *out.at(index))
+        return loaded
 
     def write(self, value: Value, out: Out, index: Sequence[Value]) -> None:
         self.b.here("store", value, out.ref, *out.at(index))
@@ -283,7 +288,7 @@ class Elements:
     # after all loops
 
     def finish(self, results: dict[Instruction, list[Value]]) -> None:
-        """After all loops: what ended, scalars computed from it, checks."""
+        """Emit the code after all loops: store full reductions and scalars computed from them, and report failed checks."""
         for i, values in results.items():
             if isinstance(i.op, Reduce):
                 self.memo[(i.result, (), None)] = values[-1]
@@ -296,7 +301,7 @@ class Elements:
         self.copy_repeats()
 
     def copy_repeats(self) -> None:
-        """Results that adds up in memory are computed once; a second result of the same value is a copy."""
+        """Copy results that repeat another one: a reduction that is accumulated in memory is computed once."""
         for value, out in self.copies:
             first = self.outputs[value]
             if out is first or value not in self.ended_values() or not value.type.shape:
@@ -308,12 +313,13 @@ class Elements:
                 self.b.close(i, count)
 
     def ended_values(self) -> set[Value]:
+        """Return the values that are stored by their own code at the end of a loop, not with the elements."""
         return {i.result for i in self.reduces}
 
 
 def wrapped(b: KernelBuilder, position: Value, extent: Value) -> Value:
-    """An index into an axis: counted from the end if negative, and kept inside."""
+    """Return an index into an axis: counted from the end if negative, and clamped to the axis."""
     zero, one = b.const(0, I64), b.const(1, I64)
     moved = b.select(b.lt(position, zero), b.add(position, extent), position)
-    found: Value = b.maximum(b.minimum(moved, b.sub(extent, one)), zero)
-    return found
+    clamped: Value = b.maximum(b.minimum(moved, b.sub(extent, one)), zero)
+    return clamped

@@ -1,5 +1,5 @@
-"""collapse: neighbouring axes of a group's space become one where every member treats them alike, so that loops are long and
-memory is walked in one line."""
+"""collapse: join neighbouring axes of a group's space that every member treats alike, so that loops are long and memory is
+traversed contiguously."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pullback.ir.shapes.extents import product
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A group ready for a kernel: its region, the extents of its space, and how many of them are rows. ``nears``: whether rows of
-    strided matrices may be brought near."""
+    """A group ready for a kernel: its region, the extents of its space, and how many of them are rows. ``nears``: whether rows
+    of strided matrices may be staged in cache."""
 
     region: Block
     extents: Shape
@@ -32,22 +32,23 @@ class Space:
 
     @property
     def scans(self) -> list[Instruction]:
-        """The scans, which say in which order elements are visited."""
+        """Return the scans, which determine the order in which elements are visited."""
         return [i for i in self.region.instructions if isinstance(i.op, Accumulate)]
 
     @property
     def row_sums(self) -> list[Instruction]:
-        """The sums of what goes to the same row of a result; elements are visited in the order of these rows."""
+        """Return the sums over the elements that are scattered to one row of a result; elements are visited in the order of
+        these rows."""
         return [i for i in self.region.instructions if isinstance(i.op, ScatterSum)]
 
     @property
     def product(self) -> Instruction | None:
-        """The contraction whose results are elements, if there is one."""
+        """Return the contraction whose results are elements, if there is one."""
         return next((i for i in self.region.instructions if isinstance(i.op, Contract)), None)
 
     @property
     def order(self) -> str | None:
-        """Why the elements cannot be visited in any order; None if they can."""
+        """Return why the elements cannot be visited in any order; None if they can."""
         if self.product is not None:
             return "elements are visited as a matrix product has them"
         if self.row_sums:
@@ -56,7 +57,7 @@ class Space:
 
 
 def collapse(group: Instruction, layouts: Sequence[str]) -> Space:
-    """The space of a group with as few axes as possible. ``layouts``: of the operands; strided ones keep their axes."""
+    """Return the space of a group with as few axes as possible. ``layouts`` of the operands; strided ones keep their axes."""
     (region,) = group.regions
     extents, rows = tuple(group.params["space"]), group.params["rows"]
     space = Space(region, extents, rows)
@@ -73,7 +74,7 @@ def collapse(group: Instruction, layouts: Sequence[str]) -> Space:
 
 
 def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
-    """For each axis but the first, whether it can join the one before."""
+    """Return, for each axis but the first, whether it can be joined with the previous one."""
     rank = len(space.extents)
     joins = [axis != space.rows for axis in range(1, rank)]
     extents, row_shape = space.extents, space.extents[: space.rows]
@@ -111,18 +112,18 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
 
 
 def _is_read(space: Space, i: Instruction) -> bool:
-    """Whether an instruction reads a parameter of the region."""
+    """Return whether an instruction reads a parameter of the region."""
     return i.operands[0] in space.region.parameters
 
 
 def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
-    """The region with joined axes; None if a value would need two shapes."""
+    """Return the region with joined axes; None if a value would need two shapes."""
     extents = tuple(product([space.extents[a] for a in part]) for part in parts)
     rows = sum(1 for part in parts if part[0] < space.rows)
     shapes: dict[Value, Shape] = {}
 
-    def want(value: Value, kept: Sequence[int]) -> bool:
-        """Note that the axes of a value are these axes of the space."""
+    def record(value: Value, kept: Sequence[int]) -> bool:
+        """Record which axes of the space a value has; return whether this agrees with the earlier records."""
         shape = tuple(product([space.extents[a] for a in part]) for part in parts if part[0] in kept)
         return shapes.setdefault(value, shape) == shape
 
@@ -132,28 +133,28 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
     def natural(value: Value) -> bool:
         shape = value.type.shape
         if shape == space.extents:
-            return want(value, axes)
-        return not shape or (shape == row_shape and want(value, axes[: space.rows]))
+            return record(value, axes)
+        return not shape or (shape == row_shape and record(value, axes[: space.rows]))
 
-    def place(i: Instruction) -> int:
-        """The axis of a result along which arrays are put side by side."""
+    def interleave_axis(i: Instruction) -> int:
+        """Return the axis of a result along which arrays are interleaved."""
         axis = i.params.get("axis", i.operands[0].type.rank)
         return sum(part[0] < axis for part in parts)
 
     for i in space.region.instructions:
         if isinstance(i.op, Interleave):
             fits = all(map(natural, i.operands))
-            known = shapes.get(i.operands[0], ())
-            axis = place(i)
-            shapes[i.result] = (*known[:axis], len(i.operands), *known[axis:])
+            first_shape = shapes.get(i.operands[0], ())
+            axis = interleave_axis(i)
+            shapes[i.result] = (*first_shape[:axis], len(i.operands), *first_shape[axis:])
         elif i.op is component:
             fits = natural(i.result)
-            whole = (*shapes.get(i.result, ()), 2)
-            fits = fits and shapes.setdefault(i.operands[0], whole) == whole
+            with_parts = (*shapes.get(i.result, ()), 2)
+            fits = fits and shapes.setdefault(i.operands[0], with_parts) == with_parts
         elif i.op is broadcast and i.result.type.shape == space.extents:
-            fits = want(i.result, axes) and want(i.operands[0], [a for a in axes if a not in i.params["axes"]])
+            fits = record(i.result, axes) and record(i.operands[0], [a for a in axes if a not in i.params["axes"]])
         elif isinstance(i.op, Reduce) and i.operands[0].type.shape == space.extents:
-            fits = want(i.operands[0], axes) and want(i.result, [a for a in axes if a not in i.params["axes"]])
+            fits = record(i.operands[0], axes) and record(i.result, [a for a in axes if a not in i.params["axes"]])
         else:
             fits = all(natural(v) for v in (*i.operands, *i.results))
         if not fits:
@@ -162,7 +163,7 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         return None
     first = {part[0]: k for k, part in enumerate(parts)}
     env = {v: Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in space.region.parameters}
-    made = []
+    instructions = []
     for i in space.region.instructions:
         results = tuple(Value(ArrayType(v.type.dtype, shapes.get(v, v.type.shape)), v.name) for v in i.results)
         env.update(zip(i.results, results, strict=True))
@@ -170,12 +171,12 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         if isinstance(i.op, Accumulate):
             params["axis"] = first[i.params["axis"]]
         if isinstance(i.op, Interleave) and "axis" in params:
-            params["axis"] = place(i)
+            params["axis"] = interleave_axis(i)
         if "axes" in params:
             is_row = i.op is broadcast and i.result.type.shape != space.extents
             params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)
         if "shape" in params and tuple(params["shape"]) == i.result.type.shape:
             params["shape"] = results[0].type.shape
-        made.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, params, i.regions, i.loc))
+        instructions.append(Instruction(i.op, tuple(env[v] for v in i.operands), results, params, i.regions, i.loc))
     parameters = tuple(env[v] for v in space.region.parameters)
-    return Space(Block(parameters, tuple(made), tuple(env[v] for v in space.region.results)), extents, rows)
+    return Space(Block(parameters, tuple(instructions), tuple(env[v] for v in space.region.results)), extents, rows)

@@ -1,1 +1,1 @@
-"""Stage lower: groups and single ops to a program of kernel launches."""
+"""Stage lower: fused array IR to a program that launches kernels."""

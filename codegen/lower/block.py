@@ -1,4 +1,4 @@
-"""The lowering of one block: which buffer each value lives in and until when, views and copies of buffers, and launches."""
+"""The lowering of one block: the buffer of each value and its live range, views and copies of buffers, and launches."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from pullback.ir.text import canonical
 class BlockLowering(ABC):
     """The lowering of one block: of a function, or of a region of its control flow.
 
-    ``memory``: the buffer of each value, at first of the block's parameters. ``fixed``: the parameters whose buffers may not be
-    written. ``kernels`` by canonical text, and the buffer that each view is of (``whole``), are the whole program's.
+    ``memory``: the buffer of each value, initially of the block's parameters. ``fixed``: the parameters whose buffers may not
+    be written. ``kernels``, by canonical text, and ``whole``, the buffer that each view shows a part of, are shared by the
+    whole program.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class BlockLowering(ABC):
         self.position = 0
 
     def run(self, over: Sequence[tuple[int, int]] = ()) -> None:
-        self.find_lives()
+        self.find_live_ranges()
         self.find_homes(over)
         for position, instruction in enumerate(self.block.instructions):
             self.position = position
@@ -66,8 +67,8 @@ class BlockLowering(ABC):
 
     # lives
 
-    def find_lives(self) -> None:
-        """Which buffer each value lives in, and after which instruction the buffer is free."""
+    def find_live_ranges(self) -> None:
+        """Find the buffer of each value, and the instruction after which the buffer is free."""
         for position, i in enumerate(self.block.instructions):
             is_view = isinstance(i.op, Reindex)
             for value in i.results:
@@ -80,14 +81,14 @@ class BlockLowering(ABC):
             self.last_use[self.holder(value)] = len(self.block.instructions)
 
     def holder(self, value: Value) -> Value:
-        """The value whose buffer a value lives in."""
+        """Return the value whose buffer a value shares."""
         while self.owner.get(value, value) is not value:
             value = self.owner[value]
         return value
 
     def find_homes(self, over: Sequence[tuple[int, int]]) -> None:
-        """The parameters in whose memory results may be in the end, and the last instruction that can fail or be interrupted:
-        until it is done, parameters are as they were given."""
+        """Find the home of each result: the parameter into whose memory it may be written. Also find the last instruction that
+        can fail or be interrupted: until it is done, parameters are unchanged."""
         for result, parameter in over:
             value, home = self.holder(self.block.results[result]), self.block.parameters[parameter]
             ref = self.memory[home].type
@@ -96,34 +97,35 @@ class BlockLowering(ABC):
         if self.homes:
             self.last_failing = max((k for k, i in enumerate(self.block.instructions) if fails(i)), default=-1)
 
-    def comes_home(self, result: Value, operand: Value) -> bool:
-        """Whether a result may be written over an operand because it is to be in that memory in the end."""
+    def may_overwrite(self, result: Value, operand: Value) -> bool:
+        """Return whether a result may be written over an operand because the operand's memory is the result's home."""
         own = self.holder(operand)
         return self.homes.get(result) is own and self.last_use[own] == self.position > self.last_failing
 
-    def has_room(self, result: Value) -> bool:
-        """Whether nothing reads the memory any more that a result is to be in in the end."""
+    def is_home_free(self, result: Value) -> bool:
+        """Return whether nothing reads the memory of a result's home any more."""
         home = self.homes.get(result)
         return home is not None and self.last_use.get(home, -1) < self.position > self.last_failing
 
-    def place(self, b: Builder, result: Value) -> Value:
-        """The memory for a result: where it is to be in the end, if there is room, else a buffer."""
-        if not self.has_room(result):
+    def result_buffer(self, b: Builder, result: Value) -> Value:
+        """Return the memory for a result: its home, if that is free, else a new buffer."""
+        if not self.is_home_free(result):
             return self.buffer(b, result)
         home = self.homes[result]
         self.last_use.setdefault(home, self.position)
-        self.takes_over(result, home)
+        self.share_buffer(result, home)
         ref = self.memory[home]
         t = result.type
-        return ref if (ref.type.dtype, ref.type.shape) == (t.dtype, t.shape) else self.seen_as(b.at(b.loc, result.name), ref, t)
+        return ref if (ref.type.dtype, ref.type.shape) == (t.dtype, t.shape) else self.view_as(b.at(b.loc, result.name), ref, t)
 
-    def ends_here(self, value: Value, others: Sequence[Value]) -> bool:
-        """Whether a value's buffer is the program's own, is read last by the present instruction and holds no other."""
+    def is_last_use(self, value: Value, others: Sequence[Value]) -> bool:
+        """Return whether a value's buffer is the program's own, is last read by the present instruction and is not shared with
+        ``others``."""
         own = self.holder(value)
         return own not in self.fixed and self.last_use.get(own) == self.position and own not in map(self.holder, others)
 
-    def takes_over(self, result: Value, operand: Value) -> None:
-        """A result lives in the buffer of an operand from now on."""
+    def share_buffer(self, result: Value, operand: Value) -> None:
+        """Record that a result shares the buffer of an operand from now on."""
         own = self.holder(operand)
         self.owner[result] = own
         self.last_use[own] = max(self.last_use[own], self.last_use[result])
@@ -138,9 +140,9 @@ class BlockLowering(ABC):
     # buffers and launches
 
     def buffer(self, b: Builder, value: Value) -> Value:
-        """A buffer for a value."""
-        found: Value = b.at(b.loc, value.name).alloc(dtype=value.type.dtype, shape=value.type.shape)
-        return found
+        """Return a new buffer for a value."""
+        ref: Value = b.at(b.loc, value.name).alloc(dtype=value.type.dtype, shape=value.type.shape)
+        return ref
 
     def launch(
         self,
@@ -151,59 +153,59 @@ class BlockLowering(ABC):
         refs: Sequence[Value] | None = None,
         over: Mapping[Value, Value] | None = None,
     ) -> None:
-        """``over``: the results that are written over an operand."""
+        """Append the launch of a kernel. ``over``: the results that are written over an operand."""
         arguments = list(refs) if refs is not None else [self.memory[v] for v in operands]
         for result in instruction.results:
             if over and result in over:
                 self.memory[result] = arguments[operands.index(over[result])]
-                self.takes_over(result, over[result])
+                self.share_buffer(result, over[result])
             else:
-                self.memory[result] = self.place(b, result)
+                self.memory[result] = self.result_buffer(b, result)
         in_place = draft.updates_first and bool(over)
         buffers = [b.at(b.loc, "scratch").alloc(dtype=t.dtype, shape=t.shape) for t in draft.scratch]
         chosen = arguments[1:] if in_place else arguments
         kernel = draft.in_place if in_place and draft.in_place is not None else draft.kernel
-        made = [v for v in instruction.results if in_place or not over or v not in over]
-        given = [*chosen, *(self.memory[v] for v in made), *buffers]
-        everything = tuple(self.real(b, ref) for ref in given)
-        params: dict[str, Any] = {"kernel": self.named(kernel), "sizes": draft.sizes}
+        written = [v for v in instruction.results if in_place or not over or v not in over]
+        references = [*chosen, *(self.memory[v] for v in written), *buffers]
+        everything = tuple(self.as_parts(b, ref) for ref in references)
+        params: dict[str, Any] = {"kernel": self.kernel_name(kernel), "sizes": draft.sizes}
         if draft.failures:
             params["failures"] = draft.failures
         b.append(Instruction(launch, everything, (), params, (), instruction.loc))
         for ref in buffers:
             b.free(ref)
 
-    def seen_as(self, b: Builder, ref: Value, t: Type) -> Value:
-        """A buffer under another type."""
-        found: Value = b.view(ref, dtype=t.dtype, shape=t.shape)
-        self.whole[found] = self.whole.get(ref, ref)
-        return found
+    def view_as(self, b: Builder, ref: Value, t: Type) -> Value:
+        """Return a view of a buffer as another type."""
+        view: Value = b.view(ref, dtype=t.dtype, shape=t.shape)
+        self.whole[view] = self.whole.get(ref, ref)
+        return view
 
-    def real(self, b: Builder, ref: Value) -> Value:
-        """A buffer as kernels see it: of complex numbers, the parts."""
+    def as_parts(self, b: Builder, ref: Value) -> Value:
+        """Return the view of a buffer that kernels use: for complex numbers, their parts."""
         t = ref.type
-        return self.seen_as(b, ref, interleaved(ArrayType(t.dtype, t.shape))) if t.dtype.is_complex else ref
+        return self.view_as(b, ref, interleaved(ArrayType(t.dtype, t.shape))) if t.dtype.is_complex else ref
 
-    def named(self, kernel: Function) -> str:
-        """The name under which a kernel is in the module; equal kernels are one."""
+    def kernel_name(self, kernel: Function) -> str:
+        """Return the name of a kernel in the module; equal kernels are added once."""
         text = canonical(kernel)
         if text not in self.kernels:
             self.kernels[text] = Function(f"k{len(self.kernels)}", kernel.body, "kernel")
         return self.kernels[text].name
 
     def layout(self, value: Value) -> str:
-        found = self.memory[value].type
-        return found.layout if isinstance(found, RefType) else "value"
+        kind = self.memory[value].type
+        return kind.layout if isinstance(kind, RefType) else "value"
 
     def dense(self, b: Builder, value: Value) -> Value:
-        """The row-major buffer of a value; strided parameters are copied, scalars stored."""
+        """Return the row-major buffer of a value; strided parameters are copied, scalars stored."""
         ref = self.memory[value]
         if isinstance(ref.type, RefType) and ref.type.layout == "c":
             return ref
         if value.type.dtype.is_complex:
             parts = Value(interleaved(ArrayType(value.type.dtype, value.type.shape)), value.name)
-            self.memory[parts] = self.real(b, ref)
-            return self.seen_as(b, self.dense(b, parts), ArrayType(value.type.dtype, value.type.shape))
+            self.memory[parts] = self.as_parts(b, ref)
+            return self.view_as(b, self.dense(b, parts), ArrayType(value.type.dtype, value.type.shape))
         inner = Value(value.type, value.name)
         region = Block((inner,), (), (inner,))
         copy = Instruction(
@@ -215,16 +217,16 @@ class BlockLowering(ABC):
         return self.memory[result]
 
     def sequence(self, b: Builder, value: Value) -> Value:
-        """A stack, or the row-major buffer of an array."""
+        """Return a stack, or the row-major buffer of an array."""
         return self.dense(b, value) if isinstance(value.type, ArrayType) else self.memory[value]
 
     def plain(self, b: Builder, value: Value) -> Value:
-        """What a ``copy`` reads: the row-major buffer of a value, or a scalar as it is."""
+        """Return the source of a ``copy`` of a value: its row-major buffer, or the scalar itself."""
         ref = self.memory[value]
         return ref if isinstance(ref.type, ArrayType) else self.dense(b, value)
 
     def result(self, value: Value) -> Value:
-        """The buffer of a result; the runtime returns an argument that is a result as it is."""
+        """Return the buffer of a result; the runtime returns an argument that is a result unchanged."""
         ref = self.memory[value]
         if isinstance(ref.type, RefType) or value in self.block.parameters:
             return ref

@@ -1,8 +1,9 @@
-"""Control flow of a fused function, as loops and branches of its program.
+"""The lowering of control flow of a fused function to loops and branches of its program.
 
-A carried scalar has one buffer, which the end of the body fills anew. A carried array has one buffer if the body updates it in
-place (as ``a[i] = v`` does), else two that take turns. What a body gives as a row of a sequence is computed in that row, and rows
-that it is given are read where they are. A carried array that ends with the loop lends it its buffer.
+A carried scalar has one buffer, which the end of the body overwrites. A carried array has one buffer if the body updates it in
+place (as ``a[i] = v`` does), else two that alternate. A row of a sequence that a body yields is computed in the sequence's
+buffer, and rows that it takes are read in place. The buffer of a carried array that is last used by the loop is reused by the
+loop.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from pullback.ir.ops.program import Alloc, branch, loop, loop_while
 
 
 @dataclass(frozen=True, eq=False)
-class Turns:
-    """The references that the body of a loop is given, the buffers they are at first, and what it yields for the next run."""
+class CarriedReferences:
+    """The references that are parameters of a loop's body, their initial buffers, and the references that the body yields for
+    the next iteration."""
 
-    given: list[Value]
+    parameters: list[Value]
     first: list[Value]
     yields: list[Value]
 
@@ -37,12 +39,12 @@ def lower_scan(outer: BlockLowering, b: Builder, i: Instruction) -> None:
     index = b.at(b.loc, "i").alloc(dtype=I64, shape=())
     homes = [_home(outer, b, i, k) for k in range(start, start + carried)]
     captures = _captures(outer, b, i.operands[start + carried + sliced :])
-    made = []
+    outputs = []
     for value in i.results[carried:]:
         at = b.at(b.loc, value.name)
         t = value.type
-        made.append(outer.buffer(b, value) if length else at.stack(*count, dtype=t.dtype, shape=t.shape))
-    refs, turns = _references(region.parameters[1 : 1 + carried], homes)
+        outputs.append(outer.buffer(b, value) if length else at.stack(*count, dtype=t.dtype, shape=t.shape))
+    refs, references = _references(region.parameters[1 : 1 + carried], homes)
     rows = region.parameters[1 + carried : 1 + carried + sliced]
     memory = dict(zip(region.parameters, (index, *refs, *(index for _ in rows), *captures), strict=True))
     fixed = frozenset(v for v in region.parameters if v not in region.parameters[1 : 1 + carried])
@@ -51,13 +53,13 @@ def lower_scan(outer: BlockLowering, b: Builder, i: Instruction) -> None:
         inner.memory[value] = inner.b.at(i.loc, value.name).row(sequence, index)
     inner.run()
     body = _Body(outer, inner, b, i)
-    body.rows(region.results[carried:], [("row", (sequence, index)) for sequence in made])
-    body.turn(refs, turns, region.results[:carried])
-    block = Block(tuple(turns.given), tuple(inner.b.instructions), tuple(turns.yields))
+    body.rows(region.results[carried:], [("row", (sequence, index)) for sequence in outputs])
+    body.prepare_next(refs, references, region.results[:carried])
+    block = Block(tuple(references.parameters), tuple(inner.b.instructions), tuple(references.yields))
     params = {"length": length, "reverse": i.params["reverse"]}
-    last = b.emit(loop, (index, *count, *turns.first), params, (block,))
-    body.leave(states, homes, refs, turns, last)
-    for value, ref in zip(i.results[carried:], made, strict=True):
+    last = b.emit(loop, (index, *count, *references.first), params, (block,))
+    body.restore(states, homes, refs, references, last)
+    for value, ref in zip(i.results[carried:], outputs, strict=True):
         outer.memory[value] = ref
     b.free(index)
 
@@ -69,34 +71,34 @@ def lower_while(outer: BlockLowering, b: Builder, i: Instruction) -> None:
     trips = outer.buffer(b, i.results[carried])
     homes = [_home(outer, b, i, k) for k in range(carried)]
     captures = _captures(outer, b, i.operands[carried:])
-    made = []
+    stacks = []
     for value in i.results[carried + 1 :]:
-        made.append(b.at(b.loc, value.name).stack(dtype=value.type.dtype, shape=value.type.shape))
-    refs, turns = _references(region.parameters[1 : 1 + carried], homes)
+        stacks.append(b.at(b.loc, value.name).stack(dtype=value.type.dtype, shape=value.type.shape))
+    refs, references = _references(region.parameters[1 : 1 + carried], homes)
     memory = dict(zip(region.parameters, (trips, *refs, *captures), strict=True))
     inner = outer.inside(region, memory, frozenset((region.parameters[0], *region.parameters[1 + carried :])))
     inner.run()
     body = _Body(outer, inner, b, i)
-    body.rows(region.results[carried:], [("push", (stack,)) for stack in made])
-    body.turn(refs, turns, region.results[:carried])
-    block = Block(tuple(turns.given), tuple(inner.b.instructions), tuple(turns.yields))
-    seen = {ref: Value(ref.type, ref.name) for ref in turns.given}
+    body.rows(region.results[carried:], [("push", (stack,)) for stack in stacks])
+    body.prepare_next(refs, references, region.results[:carried])
+    block = Block(tuple(references.parameters), tuple(inner.b.instructions), tuple(references.yields))
+    seen = {ref: Value(ref.type, ref.name) for ref in references.parameters}
     memory = dict(zip(condition.parameters, (trips, *(seen.get(r, r) for r in refs), *captures), strict=True))
     test = outer.inside(condition, memory, frozenset(condition.parameters))
     test.run()
     goes_on = test.dense(test.b, condition.results[0])
-    asked = Block(tuple(seen.values()), tuple(test.b.instructions), (goes_on,))
-    last = b.emit(loop_while, (trips, *turns.first), {}, (asked, block))
-    body.leave(states, homes, refs, turns, last)
-    for value, ref in zip(i.results[carried:], (trips, *made), strict=True):
+    test_block = Block(tuple(seen.values()), tuple(test.b.instructions), (goes_on,))
+    last = b.emit(loop_while, (trips, *references.first), {}, (test_block, block))
+    body.restore(states, homes, refs, references, last)
+    for value, ref in zip(i.results[carried:], (trips, *stacks), strict=True):
         outer.memory[value] = ref
 
 
 def lower_switch(outer: BlockLowering, b: Builder, i: Instruction) -> None:
     index = outer.plain(b, i.operands[0])
-    given = i.operands[1:]
-    memory = [outer.memory[v] for v in given]
-    dying = [outer.ends_here(v, [w for w in i.operands if w is not v]) and given.count(v) == 1 for v in given]
+    captures = i.operands[1:]
+    memory = [outer.memory[v] for v in captures]
+    dying = [outer.is_last_use(v, [w for w in i.operands if w is not v]) and captures.count(v) == 1 for v in captures]
     branches = []
     for region in i.regions:
         fixed = frozenset(v for v, dies in zip(region.parameters, dying, strict=True) if not dies)
@@ -112,8 +114,8 @@ def lower_switch(outer: BlockLowering, b: Builder, i: Instruction) -> None:
             targets.append(outer.memory[value])
             continue
         lent.append(kept)
-        outer.memory[value] = outer.memory[given[kept]]
-        outer.takes_over(value, given[kept])
+        outer.memory[value] = outer.memory[captures[kept]]
+        outer.share_buffer(value, captures[kept])
         targets.append(None)
     blocks = []
     for region, body in zip(i.regions, branches, strict=True):
@@ -126,7 +128,7 @@ def lower_switch(outer: BlockLowering, b: Builder, i: Instruction) -> None:
 def _kept_in(
     i: Instruction, branches: Sequence[_Body], position: int, captures: Sequence[int], memory: Sequence[Value]
 ) -> int | None:
-    """The capture in whose buffer every branch leaves a result."""
+    """Return the capture in whose buffer every branch leaves a result, or None."""
     wholes = {body.whole(body.inner.memory[region.results[position]]) for region, body in zip(i.regions, branches, strict=True)}
     for k in captures:
         ref = memory[k]
@@ -140,10 +142,10 @@ def _as_ref(value: Value) -> RefType:
 
 
 def _home(outer: BlockLowering, b: Builder, i: Instruction, position: int) -> Value:
-    """The buffer that a carried value has at first: its operand's own if that ends here, else a new one."""
+    """Return the initial buffer of a carried value: its operand's own if that is not used later, else a new one."""
     value = i.operands[position]
     others = [v for k, v in enumerate(i.operands) if k != position]
-    if outer.ends_here(value, others):
+    if outer.is_last_use(value, others):
         return outer.memory[value]
     ref = outer.buffer(b, value)
     b.copy(outer.plain(b, value), ref)
@@ -151,19 +153,21 @@ def _home(outer: BlockLowering, b: Builder, i: Instruction, position: int) -> Va
 
 
 def _captures(outer: BlockLowering, b: Builder, values: Sequence[Value]) -> list[Value]:
-    """The buffers of captures, row-major, for they are read in every run; scalars and stacks as they are."""
+    """Return the buffers of captures, row-major, since every iteration reads them; scalars and stacks unchanged."""
     return [outer.plain(b, v) if isinstance(v.type, ArrayType) else outer.memory[v] for v in values]
 
 
-def _references(parameters: Sequence[Value], homes: Sequence[Value]) -> tuple[list[Value], Turns]:
-    """What the body knows its carried values by: scalars by their buffers, arrays by references it is given."""
+def _references(parameters: Sequence[Value], homes: Sequence[Value]) -> tuple[list[Value], CarriedReferences]:
+    """Return the references of the carried values in the body: scalars by their buffers, arrays by parameters of the body."""
     refs = [Value(home.type, v.name) if v.type.shape else home for v, home in zip(parameters, homes, strict=True)]
-    given = [ref for ref in refs if ref not in homes]
-    return refs, Turns(given, [home for ref, home in zip(refs, homes, strict=True) if ref is not home], [])
+    parameters_of_body = [ref for ref in refs if ref not in homes]
+    return refs, CarriedReferences(
+        parameters_of_body, [home for ref, home in zip(refs, homes, strict=True) if ref is not home], []
+    )
 
 
 class _Body:
-    """The end of a lowered region: its results go where they belong."""
+    """The end of a lowered region: moves its results to their buffers."""
 
     def __init__(self, outer: BlockLowering, inner: BlockLowering, b: Builder, i: Instruction) -> None:
         self.outer = outer
@@ -175,63 +179,64 @@ class _Body:
         self.claimed: set[Value] = set()
 
     def whole(self, ref: Value) -> Value:
-        """The buffer that a reference shows."""
+        """Return the buffer that a reference shows a part of."""
         return self.inner.whole.get(ref, ref)
 
     def claim(self, ref: Value) -> int | None:
-        """Where the body makes the buffer behind a reference, if it does and nobody has it yet."""
-        whole = self.whole(ref)
-        if whole in self.claimed:
+        """Return the position of the allocation of the buffer behind a reference, if the body allocates it and it is not
+        claimed yet; claim it."""
+        buffer = self.whole(ref)
+        if buffer in self.claimed:
             return None
         for position, i in enumerate(self.inner.b.instructions):
-            if isinstance(i.op, Alloc) and i.result is whole:
-                self.claimed.add(whole)
+            if isinstance(i.op, Alloc) and i.result is buffer:
+                self.claimed.add(buffer)
                 return position
         return None
 
     def rows(self, values: Sequence[Value], places: Sequence[tuple[str, tuple[Value, ...]]]) -> None:
-        """Have values in memory that an op gives: a row of a sequence, one more on a stack, a buffer of the outside."""
+        """Store values in memory that an op returns: a row of a sequence, a new entry of a stack, a buffer outside the region."""
         for value, (name, operands) in zip(values, places, strict=True):
             source = self.inner.plain(self.end, value)
             at = self.claim(source) if value.type.shape else None
-            here = Builder(self.end.loc, hint=value.name)
-            target = operands[0] if name == "view" else getattr(here, name)(*operands)
+            builder = Builder(self.end.loc, hint=value.name)
+            target = operands[0] if name == "view" else getattr(builder, name)(*operands)
             if at is None:
-                self.inner.b.instructions.extend(here.instructions)
+                self.inner.b.instructions.extend(builder.instructions)
                 self.end.copy(source, target)
                 continue
-            whole = self.whole(source)
+            buffer = self.whole(source)
             alloc = self.inner.b.instructions[at]
-            seen = {"dtype": whole.type.dtype, "shape": whole.type.shape}
-            view = Builder(alloc.loc, here.instructions)
+            seen = {"dtype": buffer.type.dtype, "shape": buffer.type.shape}
+            view = Builder(alloc.loc, builder.instructions)
             view.view(target, **seen)
-            last = here.instructions[-1]
-            here.instructions[-1] = Instruction(last.op, last.operands, (whole,), last.params, (), last.loc)
-            self.inner.b.instructions[at : at + 1] = here.instructions
+            last = builder.instructions[-1]
+            builder.instructions[-1] = Instruction(last.op, last.operands, (buffer,), last.params, (), last.loc)
+            self.inner.b.instructions[at : at + 1] = builder.instructions
 
-    def turn(self, refs: Sequence[Value], turns: Turns, results: Sequence[Value]) -> None:
-        """Prepare the next run: scalars are filled anew; of two buffers, the other one has its turn."""
+    def prepare_next(self, refs: Sequence[Value], references: CarriedReferences, results: Sequence[Value]) -> None:
+        """Prepare the next iteration: scalars are overwritten; of two buffers, the other one becomes current."""
         sources = [self.inner.plain(self.end, v) for v in results]
         fills: list[tuple[Value, Value]] = []
         for ref, source, value in zip(refs, sources, results, strict=True):
-            if ref not in turns.given:
+            if ref not in references.parameters:
                 if self.whole(source) is not self.whole(ref):
                     fills.append((source, ref))
                 continue
             if self.whole(source) is ref:
-                turns.yields.append(source)
+                references.yields.append(source)
                 continue
             at = self.claim(source)
             if at is None:
                 spare = Value(RefType(value.type.dtype, value.type.shape), "spare")
                 self.end.copy(source, spare)
-                turns.yields.append(spare)
+                references.yields.append(spare)
             else:
                 spare = self.whole(source)
                 del self.inner.b.instructions[at]
-                turns.yields.append(source)
+                references.yields.append(source)
             self.spares[ref] = spare
-        cells = {self.whole(ref) for ref in refs if ref not in turns.given}
+        cells = {self.whole(ref) for ref in refs if ref not in references.parameters}
         ready = []
         for source, ref in fills:
             if self.whole(source) in cells:
@@ -243,20 +248,25 @@ class _Body:
             self.end.copy(source, ref)
         for ref, spare in self.spares.items():
             t = spare.type
-            turns.yields.append(ref if ref.type == t else self.inner.seen_as(self.end, ref, ArrayType(t.dtype, t.shape)))
-            turns.first.append(self.b.at(self.b.loc, "spare").alloc(dtype=t.dtype, shape=t.shape))
-            turns.given.append(spare)
+            references.yields.append(ref if ref.type == t else self.inner.view_as(self.end, ref, ArrayType(t.dtype, t.shape)))
+            references.first.append(self.b.at(self.b.loc, "spare").alloc(dtype=t.dtype, shape=t.shape))
+            references.parameters.append(spare)
 
-    def leave(
-        self, states: Sequence[Value], homes: Sequence[Value], refs: Sequence[Value], turns: Turns, last: Sequence[Value]
+    def restore(
+        self,
+        states: Sequence[Value],
+        homes: Sequence[Value],
+        refs: Sequence[Value],
+        references: CarriedReferences,
+        last: Sequence[Value],
     ) -> None:
-        """After the loop: each carried value is where it was at first."""
+        """Move each carried value back to its initial buffer, after the loop."""
         i = self.instruction
         for state, result, home, ref in zip(states, i.results, homes, refs, strict=False):
             if ref in self.spares:
-                self.b.copy(last[turns.given.index(ref)], home)
+                self.b.copy(last[references.parameters.index(ref)], home)
             self.outer.memory[result] = home
             if home is self.outer.memory.get(state):
-                self.outer.takes_over(result, state)
-        for spare in turns.first[len(turns.first) - len(self.spares) :]:
+                self.outer.share_buffer(result, state)
+        for spare in references.first[len(references.first) - len(self.spares) :]:
             self.b.free(spare)

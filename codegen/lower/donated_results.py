@@ -1,8 +1,8 @@
-"""sinking: results that are to be written over a parameter are computed after everything else that reads it.
+"""sinking: sink results that are to be written over a parameter below every other reader of the parameter.
 
-Requires: a fused function. Keeps: its meaning; what can fail or has effects keeps its place. An instruction whose result may take
-the memory of a parameter goes, with what needs it, behind the last other reader of that parameter and behind the last instruction
-that can fail, unless one of these needs it.
+Requires: a fused function. Keeps: its meaning; instructions that can fail or have effects keep their order. An instruction
+whose result may take the memory of a parameter is moved, with the instructions that use its result, behind the last other
+reader of that parameter and behind the last instruction that can fail, unless one of these uses it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pullback.ir.passes.editing.activity import is_pure
 
 
 def fails(instruction: Instruction) -> bool:
-    """Whether a run may end in an instruction, or others see its effects. Loops can be interrupted."""
+    """Return whether a run may end in an instruction, or its effects are visible outside. Loops can be interrupted."""
     return isinstance(instruction.op, Loop) or not is_pure(instruction)
 
 
 def sunk(function: Function, over: Sequence[tuple[int, int]]) -> Function:
-    """``over``: pairs of a result and the parameter whose memory it may take."""
+    """Return the function with such instructions sunk. ``over``: pairs of a result and the parameter whose memory it may take."""
     order = list(function.instructions)
     for result, parameter in over:
         order = _behind(order, function.results[result], function.parameters[parameter])

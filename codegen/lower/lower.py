@@ -1,8 +1,8 @@
-"""lower: from fused array IR to a program and its kernels.
+"""lower: the lowering of fused array IR to a program and its kernels.
 
-Requires: a fused function. Keeps: its meaning. The program allocates, launches, and frees; each group and each op with a kernel
-of its own becomes a kernel; which of the ways to write a group's is taken, ``schedules`` says. Control flow becomes loops and
-branches of the program, see ``lower_loops``. Loops say what they combine, not how they run.
+Requires: a fused function. Keeps: its meaning. The program allocates, launches, and frees; each group and each op with a
+kernel of its own becomes a kernel; the schedule of a group's kernel is selected by ``kernels.groups.registry``. Control flow
+becomes loops and branches of the program, see ``control_flow``. Loops say which values they combine, not how they run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pullback.codegen.cuda.schedule.loops_into_kernels import turns_inside
+from pullback.codegen.cuda.schedule.loops_into_kernels import loops_into_kernels
 from pullback.codegen.kernels.groups.registry import group_draft
 from pullback.codegen.kernels.groups.rows import read_in_step
 from pullback.codegen.kernels.ops.registry import op_kernel, takes_strided
@@ -30,10 +30,10 @@ from pullback.ir.ops.control.regions import Group
 def lower(
     function: Function, layouts: Sequence[str] = (), target: str = "cpu", over: Sequence[tuple[int, int]] = ()
 ) -> Module:  # fmt: skip
-    """The program of a fused function, then its kernels. ``layouts``: "c" or "strided" for each parameter, or "held"
-    for a scalar in memory; ``target``: "cpu" or
-    "cuda", whose schedules are chosen from. ``over``: pairs of a result and a parameter of its type, each in one pair, whose
-    memory the result may take. It does where nothing reads the parameter any more and nothing can fail from then on."""
+    """Return the program of a fused function and its kernels. ``layouts``: "c" or "strided" for each parameter, or "held" for
+    a scalar in memory; ``target``: "cpu" or "cuda", which restricts the schedules. ``over``: pairs of a result and a
+    parameter of its type, each in at most one pair, whose memory the result may take. It does so where nothing reads the
+    parameter any more and nothing can fail from then on."""
     function = sunk(function, over)
     memory = {}
     for value, layout in zip(function.parameters, layouts or ["c"] * len(function.parameters), strict=True):
@@ -47,7 +47,7 @@ def lower(
     results = [work.result(v) for v in function.results]
     program = work.b.function(function.name, [memory[v] for v in function.parameters], results, "program")
     module = Module((program, *kernels.values()))
-    return turns_inside(module) if target == "cuda" else module
+    return loops_into_kernels(module) if target == "cuda" else module
 
 
 class Lowering(BlockLowering):
@@ -62,7 +62,7 @@ class Lowering(BlockLowering):
                 (operand,) = instruction.operands
                 is_parts = isinstance(op, Reinterpret) and not op.to_complex
                 source = self.memory[operand] if is_parts else self.dense(b, operand)
-                self.memory[result] = self.seen_as(b.at(b.loc, result.name), source, result.type)
+                self.memory[result] = self.view_as(b.at(b.loc, result.name), source, result.type)
             case Group():
                 layouts = tuple(self.layout(v) for v in instruction.operands)
                 over = self.overwritten(instruction)
@@ -85,36 +85,36 @@ class Lowering(BlockLowering):
                 buffers = (*operands, *(self.memory[v] for v in instruction.results))
                 b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
             case _:
-                as_they_lie = takes_strided(instruction, self.target)
-                operands = [self.memory[v] if as_they_lie else self.dense(b, v) for v in instruction.operands]
-                layouts = tuple(self.layout(v) for v in instruction.operands) if as_they_lie else ()
+                in_strided_layout = takes_strided(instruction, self.target)
+                operands = [self.memory[v] if in_strided_layout else self.dense(b, v) for v in instruction.operands]
+                layouts = tuple(self.layout(v) for v in instruction.operands) if in_strided_layout else ()
                 draft = op_kernel(instruction, self.target, layouts)
                 base, *others = instruction.operands
-                alone = self.holder(base) not in map(self.holder, others)
-                ends = self.ends_here(base, others) or (alone and self.comes_home(instruction.results[0], base))
+                is_unshared = self.holder(base) not in map(self.holder, others)
+                ends = self.is_last_use(base, others) or (is_unshared and self.may_overwrite(instruction.results[0], base))
                 in_place = draft.updates_first and ends
                 self.launch(b, instruction, draft, instruction.operands, operands, {instruction.result: base} if in_place else {})
 
     def overwritten(self, instruction: Instruction) -> dict[Value, Value]:
-        """The results of a group that are written over operands: element by element, each read before it is written."""
+        """Return the results of a group that are written over operands: element by element, each read before it is written."""
         (region,) = instruction.regions
         held = Counter(self.holder(v) for v in instruction.operands)
         free: dict[Type, list[Value]] = {}
-        lent: dict[Value, Value] = {}
+        candidates: dict[Value, Value] = {}
         in_step = read_in_step(region, instruction.params["space"])
         for operand, parameter in zip(instruction.operands, region.parameters, strict=True):
             if held[self.holder(operand)] != 1 or not operand.type.shape or parameter not in in_step:
                 continue
-            if self.ends_here(operand, ()):
+            if self.is_last_use(operand, ()):
                 free.setdefault(operand.type, []).append(operand)
-            lent[self.holder(operand)] = operand
-        found: dict[Value, Value] = {}
-        for result, made in zip(instruction.results, region.results, strict=True):
-            if made in region.parameters:
+            candidates[self.holder(operand)] = operand
+        operand_of: dict[Value, Value] = {}
+        for result, inner in zip(instruction.results, region.results, strict=True):
+            if inner in region.parameters:
                 continue
-            operand = lent.get(self.homes.get(result, result), result)
-            if operand.type == result.type and self.comes_home(result, operand):
-                found[result] = operand
-            elif free.get(result.type) and not self.has_room(result):
-                found[result] = free[result.type].pop(0)
-        return found
+            operand = candidates.get(self.homes.get(result, result), result)
+            if operand.type == result.type and self.may_overwrite(result, operand):
+                operand_of[result] = operand
+            elif free.get(result.type) and not self.is_home_free(result):
+                operand_of[result] = free[result.type].pop(0)
+        return operand_of

@@ -1,1 +1,1 @@
-"""Elementary functions as kernel IR, and what a target lacks spelled out."""
+"""Elementary functions as kernel IR, and expansions of ops that a target lacks."""

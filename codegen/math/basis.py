@@ -1,9 +1,8 @@
-"""What the recipes of elementary functions share: float formats, constants, polynomials, scaling by powers
-of two.
+"""Float formats, constants, polynomials and scaling by powers of two, shared by the recipes of elementary functions.
 
-A recipe is a function of a builder and rank-0 float values that appends straight-line code and returns a value of the
-same type; the one branch there is leads to code for rare arguments (``rarely``). Equal subexpressions of two recipes
-are built alike, so that they merge.
+A recipe is a function of a builder and rank-0 float values that appends straight-line code and returns a value of the same
+type; its only branch leads to code for rare arguments (``rarely``). Equal subexpressions of two recipes are built alike, so
+that they merge.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Coefficients = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Numbers of a binary float format.
+    """Constants of a binary float format.
 
-    ``round`` is 1.5 * 2**digits: adding it rounds to an integer, which is then found in the low bits of the
-    sum. ``ln2`` and ``half_pi`` are split into parts that sum to the constant; the first part of ``ln2``
-    has trailing zeros enough for its product with an exponent to be exact.
+    ``round`` is 1.5 * 2**digits: adding it rounds to an integer, which is then in the low bits of the sum. ``ln2`` and
+    ``half_pi`` are split into parts that sum to the constant; the first part of ``ln2`` has enough trailing zeros for its
+    product with an exponent to be exact.
     """
 
     dtype: DType
@@ -72,19 +71,18 @@ def format_of(x: Value) -> Format:
     return FORMATS[x.type.dtype.name]
 
 
-def number(b: Builder, x: Value, value: float) -> Value:
-    """A constant of the type of ``x``."""
+def constant(b: Builder, x: Value, value: float) -> Value:
+    """Return a constant of the type of ``x``."""
     return b.const(value, x.type.dtype)
 
 
 def polynomial(b: Builder, x: Value, coefficients: Coefficients, steps: int = 0) -> Value:
-    """The sum of c[k] * x**k with the coefficients of the format of ``x``.
+    """Return the sum of c[k] * x**k with the coefficients of the format of ``x``.
 
-    Estrin's scheme (Muller, Elementary Functions, 2016, section 5.1): pairs, then pairs of pairs; n - 1
-    fused operations in a chain of log2(n). The first ``steps`` coefficients are added last by Horner's
-    rule, which rounds less.
+    Estrin's scheme (Muller, Elementary Functions, 2016, section 5.1): pairs, then pairs of pairs; n - 1 fused operations in a
+    chain of log2(n). The first ``steps`` coefficients are added last by Horner's rule, which rounds less.
     """
-    constants = [number(b, x, c) for c in coefficients[x.type.dtype.name]]
+    constants = [constant(b, x, c) for c in coefficients[x.type.dtype.name]]
     terms = constants[steps:]
     power = x
     while len(terms) > 1:
@@ -93,66 +91,66 @@ def polynomial(b: Builder, x: Value, coefficients: Coefficients, steps: int = 0)
         if len(terms) > 1:
             power = b.mul(power, power)
     total = terms[0]
-    for constant in reversed(constants[:steps]):
-        total = b.fma(x, total, constant)
+    for coefficient in reversed(constants[:steps]):
+        total = b.fma(x, total, coefficient)
     return total
 
 
 def halves(b: Builder, x: Value, square: Value, coefficients: Coefficients) -> Value:
-    """The sum of c[k] * x**k, even and odd powers apart, each by Horner's rule: n - 1 fused operations and no other."""
-    even, odd = ([number(b, x, c) for c in coefficients[x.type.dtype.name][k::2]] for k in (0, 1))
+    """Return the sum of c[k] * x**k, even and odd powers separately, each by Horner's rule, in n - 1 fused operations."""
+    even, odd = ([constant(b, x, c) for c in coefficients[x.type.dtype.name][k::2]] for k in (0, 1))
     sums = []
     for terms in (even, odd):
         total = terms[-1]
-        for constant in reversed(terms[:-1]):
-            total = b.fma(square, total, constant)
+        for coefficient in reversed(terms[:-1]):
+            total = b.fma(square, total, coefficient)
         sums.append(total)
     return b.fma(x, sums[1], sums[0])
 
 
 def clamp(b: Builder, x: Value, low: float | None, high: float | None) -> Value:
-    """``x`` held in [low, high]; NaN stays NaN."""
+    """Return ``x`` clamped to [low, high]; NaN stays NaN."""
     if high is not None:
-        bound = number(b, x, high)
+        bound = constant(b, x, high)
         x = b.select(b.gt(x, bound), bound, x)
     if low is not None:
-        bound = number(b, x, low)
+        bound = constant(b, x, low)
         x = b.select(b.lt(x, bound), bound, x)
     return x
 
 
 def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
-    """x + y rounded, and what that leaves out (Knuth)."""
+    """Return x + y rounded, and the rounding error (Knuth)."""
     total = b.add(x, y)
     part = b.sub(total, x)
     return total, b.add(b.sub(x, b.sub(total, part)), b.sub(y, part))
 
 
 def bits_of(b: Builder, x: Value) -> Value:
-    """The bits of ``x`` as an unsigned integer."""
+    """Return the bits of ``x`` as an unsigned integer."""
     return b.bitcast(x, dtype=format_of(x).unsigned)
 
 
 def power_of_two(b: Builder, biased: Value, like: Value) -> Value:
-    """2**k from an unsigned integer whose low bits hold k + bias; higher bits are shifted out."""
+    """Return 2**k from an unsigned integer whose low bits hold k + bias; higher bits are shifted out."""
     fmt = format_of(like)
     return b.bitcast(b.shl(biased, b.const(fmt.digits, fmt.unsigned)), dtype=fmt.dtype)
 
 
 def rarely(
-    b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[..., Sequence[Value]], *given: Value
+    b: Builder, condition: Value, usual: Sequence[Value], compute: Callable[..., Sequence[Value]], *arguments: Value
 ) -> tuple[Value, ...]:
-    """What ``compute(b, *given)`` gives where the condition holds, and ``usual`` elsewhere; it costs nothing where it never
-    holds. ``compute`` is known by its name and the dtypes of what it is given."""
-    key = compute, type(b), tuple(v.type for v in given)
+    """Return the results of ``compute(b, *arguments)`` where the condition holds, and ``usual`` elsewhere. It costs nothing
+    where the condition never holds. ``compute`` is identified by its name and the dtypes of its arguments."""
+    key = compute, type(b), tuple(v.type for v in arguments)
     if key not in _REGIONS:
         inside = b.region()
         inside.loc = NOWHERE
-        parameters = [Value(v.type, "x") for v in given]
+        parameters = [Value(v.type, "x") for v in arguments]
         _REGIONS[key] = inside.block(parameters, compute(inside, *parameters))
-    function = "_".join([compute.__name__.strip("_"), *(v.type.dtype.name for v in given)])
+    function = "_".join([compute.__name__.strip("_"), *(v.type.dtype.name for v in arguments)])
     b.emit(OPS["cold_function"], (), {"function": function}, [_REGIONS[key]])
-    return b.emit(OPS["cold_call"], (condition, *usual, *given), {"function": function, "defaults": len(usual)})
+    return b.emit(OPS["cold_call"], (condition, *usual, *arguments), {"function": function, "defaults": len(usual)})
 
 
 _REGIONS: dict[tuple[Any, ...], Block] = {}

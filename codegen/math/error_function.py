@@ -1,9 +1,9 @@
-"""The error function, its complement, the normal distribution function, and their derivatives: erf, erfc, ndtr, erfcx, ...
+"""The error function, its complement, the normal distribution function and their derivatives: erf, erfc, ndtr, erfcx, ...
 
-erf is piecewise a polynomial about a number where its value is one of the format, nearly. erfc(x) =
-exp(-x**2) t g(1 - 2 t) and ndtr(-x) = exp(-x**2 / 2) t g(1 - 2 t) with t = c / (c + x), in the manner of Shepherd and
-Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc(x), Math. Comp. 36 (1981); t g is held as a sum of two. The
-coefficients are our own fits.
+erf is a piecewise polynomial, each piece about a centre where erf is very nearly a number of the format. erfc(x) = exp(-x**2)
+t g(1 - 2 t) and ndtr(-x) = exp(-x**2 / 2) t g(1 - 2 t) with t = c / (c + x), in the manner of Shepherd and Laframboise,
+Chebyshev approximation of (1 + 2x) exp(x**2) erfc(x), Math. Comp. 36 (1981); t g is a sum of two floats. The coefficients are
+our own fits.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pullback.codegen.math.basis import Coefficients, clamp, number, polynomial, two_sum
-from pullback.codegen.math.exponential import exp_parts, some
+from pullback.codegen.math.basis import Coefficients, clamp, constant, polynomial, two_sum
+from pullback.codegen.math.exponential import exp_parts, or_zero
 from pullback.codegen.math.logarithm import join, log_tail, split_positive
 from pullback.codegen.math.piecewise import Pieces, looked_up, nearest_multiple, piecewise
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.value import Value
 
-# By pieces about c, each near a multiple of ERF_STEP and such that erf(c) and, in float64, erf'(c) are all but numbers of the
-# format: c, erf(c), erf'(c), then the coefficients of t**2, t**3, ... in erf(c + t), and in float32 before them what is missing
-# from erf'(c). Interpolated at Chebyshev's points; greatest error relative to erf 2**-56.0 and 2**-27.2.
+# Pieces about centres c, each near a multiple of ERF_STEP; erf(c) and, in float64, erf'(c) are very nearly numbers of the
+# format. Rows: c, erf(c), erf'(c), in float32 the rounding error of erf'(c), then the coefficients of t**2, ... in erf(c + t).
+# Interpolated at Chebyshev's points; greatest error relative to erf 2**-56.0 and 2**-27.2.
 ERF: Pieces = {
     "f64": (
         (0.0, 0.38388513028621674, 0.7678271979093552, 1.151791751384735, 1.5356596261262894, 1.9196224957704544,
@@ -112,9 +112,9 @@ ERF_HIGH = {"f64": 5.95, "f32": 3.96}
 class Tail(NamedTuple):
     """A function that falls like exp(-x**2) or exp(-x**2 / 2), for x >= 0.
 
-    What the exponential leaves over, f(x), is t g(1 - 2 t) with t = centre / (centre + x). ``slope``: f'(x) / f(x) / t in t, to a
-    few percent. The centre and the first coefficient of g have zeros enough at their ends for their differences from the sums
-    that they begin to be exact.
+    The function divided by its exponential, f(x), is t g(1 - 2 t) with t = centre / (centre + x). ``slope``: f'(x) / f(x) / t
+    as a polynomial in t, to a few percent. The centre and the first coefficient of g have enough trailing zeros that the
+    differences between the sums that start with them and them are exact.
     """
 
     centre: Mapping[str, float]
@@ -157,7 +157,7 @@ NDTR = Tail(
     {"f64": 5.5989990234375, "f32": 3.322265625}, _NDTR, {"f64": (-0.186, -0.036, -0.56), "f32": (-0.295, -0.386, -0.133)}
 )
 NDTR_HIGH = {"f64": 38.6, "f32": 14.4}
-# What an integral of erfc is over the one before, over t = INTEGRAL_CENTRE / (INTEGRAL_CENTRE + x), in 1 - 2 t: Chebyshev's
+# Quotient of an integral of erfc and the previous one, over t = INTEGRAL_CENTRE / (INTEGRAL_CENTRE + x), in 1 - 2 t: Chebyshev's
 # interpolation, greatest relative error 2**-56 and 2**-26.5 before the coefficients are rounded.
 INTEGRAL_CENTRE = 3.0
 FIRST_INTEGRAL: Coefficients = {
@@ -192,7 +192,7 @@ SECOND_INTEGRAL: Coefficients = {
         -1.6067275e-05,
     ),
 }  # fmt: skip
-# From here on an asymptotic series in 1 / x**2 is what the exponential leaves over of erfc, times sqrt(pi) x and less 1.
+# From here on exp(x**2) erfc(x) sqrt(pi) x - 1 is evaluated by an asymptotic series in 1 / x**2.
 ERFCX_HIGH = {"f64": 27.0, "f32": 10.0}
 ERFCX_SERIES: Coefficients = {
     "f64": (-1 / 2, 3 / 4, -15 / 8, 105 / 16, -945 / 32, 10395 / 64, -135135 / 128),
@@ -206,7 +206,7 @@ DENSITY_HIGH = {"f64": 38.6, "f32": 14.45}
 ROOT_2PI = {"f64": (0.3989422804014327, -2.49232720227773e-17), "f32": (0.3989422917366028, -1.1335170135851058e-08)}
 ROOT_PI = 0.5641895835477563
 """1 / sqrt(pi)."""
-# Beyond this the logarithm of f is nothing to half the square.
+# Beyond this the logarithm of f is negligible against half the square.
 LOG_HIGH = {"f64": 2.0**30, "f32": 2.0**16}
 
 
@@ -220,16 +220,16 @@ def erf(b: Builder, x: Value) -> Value:
     return b.copysign(b.add(b.fma(t, slope, tail), value), x)
 
 
-def left_over(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value, Value]:
-    """f of a finite ``size`` as a sum of two, and how far that is to grow, relative to it."""
+def tail_factor(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value, Value]:
+    """Return f of a finite ``size`` as a sum of two, and the relative correction that is still to be added to it."""
     name = size.type.dtype.name
-    centre = number(b, size, tail.centre[name])
+    centre = constant(b, size, tail.centre[name])
     total = b.add(centre, size)
     total_low = b.sub(size, b.sub(total, centre))
-    u = b.fma(number(b, size, -2.0), b.div(centre, total), number(b, size, 1.0))
-    t = b.fma(number(b, size, -0.5), u, number(b, size, 0.5))
+    u = b.fma(constant(b, size, -2.0), b.div(centre, total), constant(b, size, 1.0))
+    t = b.fma(constant(b, size, -0.5), u, constant(b, size, 0.5))
     f, f_low = _tail_value(b, t, u, tail)
-    # t belongs to an argument that differs from size by distance / t, for which the derivative makes up.
+    # t belongs to an argument that differs from size by distance / t; the derivative corrects for it.
     distance = b.fma(t, total_low, b.fma(t, total, b.neg(centre)))
     return f, f_low, b.mul(distance, polynomial(b, t, tail.slope))
 
@@ -238,182 +238,185 @@ def _tail_value(b: Builder, t: Value, u: Value, tail: Tail) -> tuple[Value, Valu
     """Return t times the polynomial of a tail in u, as a sum of two."""
     name = t.type.dtype.name
     first, *others = tail.polynomial[name]
-    constant = number(b, t, first)
+    leading = constant(b, t, first)
     rest = polynomial(b, u, {name: others}, steps=2)
-    g = b.fma(u, rest, constant)
-    g_low = b.fma(u, rest, b.sub(constant, g))
+    g = b.fma(u, rest, leading)
+    g_low = b.fma(u, rest, b.sub(leading, g))
     f = b.mul(t, g)
     return f, b.fma(t, g_low, b.fma(t, g, b.neg(f)))
 
 
 def square_of(b: Builder, x: Value, share: float) -> tuple[Value, Value]:
-    """share * x**2 as a sum of two; ``share`` is a power of two."""
-    part = b.mul(x, number(b, x, share)) if share != 1.0 else x
+    """Return share * x**2 as a sum of two; ``share`` is a power of two."""
+    part = b.mul(x, constant(b, x, share)) if share != 1.0 else x
     square = b.mul(x, part)
     return square, b.fma(x, part, b.neg(square))
 
 
-def fallen(b: Builder, size: Value, tail: Tail, share: float, high: Mapping[str, float]) -> Value:
-    """exp(-share * size**2) f(size), which is 0 from ``high`` on."""
+def scaled_tail(b: Builder, size: Value, tail: Tail, share: float, high: Mapping[str, float]) -> Value:
+    """Return exp(-share * size**2) f(size), which is 0 from ``high`` on."""
     most = high[size.type.dtype.name]
     size = clamp(b, size, None, most)
-    f, f_low, correction = left_over(b, size, tail)
+    f, f_low, correction = tail_factor(b, size, tail)
     square, missing = square_of(b, size, share)
     m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
-    return b.scalb(some(b, b.ne(size, number(b, size, most)), b.add(f, b.fma(m, f, f_low))), k)
+    return b.scalb(or_zero(b, b.ne(size, constant(b, size, most)), b.add(f, b.fma(m, f, f_low))), k)
 
 
 def erfc(b: Builder, x: Value) -> Value:
-    y = fallen(b, b.abs(x), ERFC, 1.0, ERFC_HIGH)
-    return b.select(b.lt(x, number(b, x, 0.0)), b.sub(number(b, x, 2.0), y), y)
+    y = scaled_tail(b, b.abs(x), ERFC, 1.0, ERFC_HIGH)
+    return b.select(b.lt(x, constant(b, x, 0.0)), b.sub(constant(b, x, 2.0), y), y)
 
 
 def ndtr(b: Builder, x: Value) -> Value:
-    y = fallen(b, b.abs(x), NDTR, 0.5, NDTR_HIGH)
-    return b.select(b.gt(x, number(b, x, 0.0)), b.sub(number(b, x, 1.0), y), y)
+    y = scaled_tail(b, b.abs(x), NDTR, 0.5, NDTR_HIGH)
+    return b.select(b.gt(x, constant(b, x, 0.0)), b.sub(constant(b, x, 1.0), y), y)
 
 
 def log_ndtr(b: Builder, x: Value) -> Value:
-    """log(f(abs(x))) - x**2 / 2 for x < 0, log(1 - y) with y = ndtr(-x) for others; one logarithm serves both."""
+    """Return log(f(abs(x))) - x**2 / 2 for x < 0, and log(1 - y) with y = ndtr(-x) for other x; one logarithm serves both."""
     name = x.type.dtype.name
-    zero, one, two = (number(b, x, c) for c in (0.0, 1.0, 2.0))
+    zero, one, two = (constant(b, x, c) for c in (0.0, 1.0, 2.0))
     is_below = b.lt(x, zero)
     size = b.abs(x)
     size = b.select(is_below, size, clamp(b, size, None, NDTR_HIGH[name]))
-    f, f_low, correction = left_over(b, clamp(b, size, None, LOG_HIGH[name]), NDTR)
+    f, f_low, correction = tail_factor(b, clamp(b, size, None, LOG_HIGH[name]), NDTR)
     square, missing = square_of(b, size, 0.5)
     m, k = exp_parts(b, b.neg(square), b.sub(correction, missing))
     rest = b.fma(m, f, f_low)
     total = b.add(f, rest)
-    is_gone = b.ge(size, number(b, x, NDTR_HIGH[name]))
+    is_gone = b.ge(size, constant(b, x, NDTR_HIGH[name]))
     kept, left, k = (b.select(is_gone, zero, v) for v in (total, b.sub(rest, b.sub(total, f)), k))
     y, y_low = b.scalb(kept, k), b.scalb(left, k)
     exponent, part = split_positive(b, f)
     part_low = b.fma(b.scalb(f_low, b.neg(exponent)), b.sub(one, part), correction)
-    is_half = b.gt(y, number(b, x, 0.25))
+    is_half = b.gt(y, constant(b, x, 0.25))
     part = b.select(is_below, part, b.select(is_half, b.fma(b.neg(two), y, one), b.neg(y)))
     exponent = b.select(is_below, exponent, b.select(is_half, b.neg(one), zero))
-    y_low = b.mul(y_low, b.select(is_half, number(b, x, -1.65), number(b, x, -1.1)))
+    y_low = b.mul(y_low, b.select(is_half, constant(b, x, -1.65), constant(b, x, -1.1)))
     low = b.add(log_tail(b, part), b.select(is_below, b.sub(part_low, missing), y_low))
     less, less_low = two_sum(b, part, b.select(is_below, b.neg(square), zero))
-    found = join(b, exponent, less, b.add(low, less_low))
-    found = b.select(b.lt(square, number(b, x, float("inf"))), found, b.neg(square))
-    return b.copysign(found, number(b, x, -1.0))
+    logarithm = join(b, exponent, less, b.add(low, less_low))
+    logarithm = b.select(b.lt(square, constant(b, x, float("inf"))), logarithm, b.neg(square))
+    return b.copysign(logarithm, constant(b, x, -1.0))
 
 
 def gauss(b: Builder, x: Value) -> Value:
-    """exp(-x**2) with the square as a sum of two."""
+    """Return exp(-x**2) with the square as a sum of two."""
     return _bell(b, x, 1.0, GAUSS_HIGH)
 
 
 def normal_pdf(b: Builder, x: Value) -> Value:
-    """exp(-x**2 / 2) / sqrt(2 pi) with the square and the factor as sums of two."""
+    """Return exp(-x**2 / 2) / sqrt(2 pi) with the square and the factor as sums of two."""
     return _bell(b, x, 0.5, DENSITY_HIGH, ROOT_2PI[x.type.dtype.name])
 
 
 def _bell(b: Builder, x: Value, share: float, high: Mapping[str, float], factor: tuple[float, float] = (1.0, 0.0)) -> Value:
-    """exp(-share * x**2) times a factor, which is a sum of two; 0 from ``high`` on."""
+    """Return exp(-share * x**2) times a factor, which is a sum of two; 0 from ``high`` on."""
     most = high[x.type.dtype.name]
     size = clamp(b, b.abs(x), None, most)
     square, missing = square_of(b, size, share)
     m, k = exp_parts(b, b.neg(square), b.neg(missing))
-    whole, rest = (number(b, x, part) for part in factor)
-    return b.scalb(some(b, b.ne(size, number(b, x, most)), b.add(whole, b.fma(m, whole, rest))), k)
+    whole, rest = (constant(b, x, part) for part in factor)
+    return b.scalb(or_zero(b, b.ne(size, constant(b, x, most)), b.add(whole, b.fma(m, whole, rest))), k)
 
 
 def inverse_mills(b: Builder, x: Value) -> Value:
-    """The density over ndtr: d / f(abs(x)) for x < 0 and d e / (1 - e f(x)) for others, d = 1 / sqrt(2 pi) and
-    e = exp(-x**2 / 2). Far below it is -x."""
+    """Return the normal density over ndtr: d / f(abs(x)) for x < 0 and d e / (1 - e f(x)) for other x, with d = 1 / sqrt(2 pi)
+    and e = exp(-x**2 / 2). Below -LOG_HIGH it is -x."""
     name = x.type.dtype.name
-    zero, one = number(b, x, 0.0), number(b, x, 1.0)
-    d, d_low = (number(b, x, part) for part in ROOT_2PI[name])
+    zero, one = constant(b, x, 0.0), constant(b, x, 1.0)
+    d, d_low = (constant(b, x, part) for part in ROOT_2PI[name])
     is_below = b.lt(x, zero)
     size = b.abs(x)
     size = b.select(is_below, size, clamp(b, size, None, DENSITY_HIGH[name]))
     held = clamp(b, size, None, DENSITY_HIGH[name])
-    f, f_low = far_left_over(b, clamp(b, size, None, LOG_HIGH[name]), NDTR)
+    f, f_low = tail_factor_by_quotient(b, clamp(b, size, None, LOG_HIGH[name]), NDTR)
     square, missing = square_of(b, held, 0.5)
     m, k = exp_parts(b, b.neg(square), b.neg(missing))
-    is_some = b.ne(held, number(b, x, DENSITY_HIGH[name]))
+    is_some = b.ne(held, constant(b, x, DENSITY_HIGH[name]))
     tail, density = (
-        b.scalb(some(b, is_some, b.add(part, b.fma(m, part, part_low))), k) for part, part_low in ((f, f_low), (d, d_low))
+        b.scalb(or_zero(b, is_some, b.add(part, b.fma(m, part, part_low))), k) for part, part_low in ((f, f_low), (d, d_low))
     )
     above = b.div(density, b.sub(one, tail))
     quotient = b.div(d, f)
     rest = b.fma(b.neg(quotient), f_low, b.add(b.fma(b.neg(quotient), f, d), d_low))
     below = b.add(quotient, b.div(rest, f))
-    below = b.select(b.lt(size, number(b, x, LOG_HIGH[name])), below, size)
+    below = b.select(b.lt(size, constant(b, x, LOG_HIGH[name])), below, size)
     return b.select(is_below, below, above)
 
 
-def far_left_over(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value]:
-    """f of a finite ``size`` as a sum of two, with t as a quotient, which is right however small it is."""
+def tail_factor_by_quotient(b: Builder, size: Value, tail: Tail) -> tuple[Value, Value]:
+    """Return f of a finite ``size`` as a sum of two, with t computed as a quotient, which stays accurate however small it is."""
     name = size.type.dtype.name
-    centre = number(b, size, tail.centre[name])
+    centre = constant(b, size, tail.centre[name])
     total = b.add(centre, size)
     t = b.div(centre, total)
     missing = b.fma(t, b.sub(size, b.sub(total, centre)), b.fma(t, total, b.neg(centre)))
-    u = b.fma(t, number(b, size, -2.0), number(b, size, 1.0))
+    u = b.fma(t, constant(b, size, -2.0), constant(b, size, 1.0))
     f, f_low = _tail_value(b, t, u, tail)
     return f, b.fma(f, b.mul(missing, polynomial(b, t, tail.slope)), f_low)
 
 
 def _scaled_erfc(b: Builder, size: Value) -> Value:
-    """exp(x**2) erfc(x) for a ``size`` x >= 0: f, and beyond its range the asymptotic series (DLMF 7.12.1)."""
+    """Return exp(x**2) erfc(x) for a ``size`` x >= 0: f, and beyond its range the asymptotic series (DLMF 7.12.1)."""
     high = ERFCX_HIGH[size.type.dtype.name]
-    f, f_low = far_left_over(b, clamp(b, size, None, high), ERFC)
-    inverse = b.div(number(b, size, 1.0), size)
+    f, f_low = tail_factor_by_quotient(b, clamp(b, size, None, high), ERFC)
+    inverse = b.div(constant(b, size, 1.0), size)
     square = b.mul(inverse, inverse)
-    root = b.mul(inverse, number(b, size, ROOT_PI))
-    far = b.fma(root, b.mul(square, polynomial(b, square, ERFCX_SERIES)), root)
-    return b.select(b.lt(size, number(b, size, high)), b.add(f, f_low), far)
+    root = b.mul(inverse, constant(b, size, ROOT_PI))
+    asymptotic = b.fma(root, b.mul(square, polynomial(b, square, ERFCX_SERIES)), root)
+    return b.select(b.lt(size, constant(b, size, high)), b.add(f, f_low), asymptotic)
 
 
 def _exp_square(b: Builder, size: Value) -> tuple[Value, Value]:
-    """m and k with exp(x**2) = 2**k (1 + m), for a ``size`` x >= 0."""
+    """Return m and k with exp(x**2) = 2**k (1 + m), for a ``size`` x >= 0."""
     square, missing = square_of(b, clamp(b, size, None, SQUARE_HIGH[size.type.dtype.name]), 1.0)
     return exp_parts(b, square, missing)
 
 
 def erfcx(b: Builder, x: Value) -> Value:
-    """exp(x**2) erfc(x): f for x >= 0, 2 exp(x**2) - f(abs(x)) for others."""
-    one = number(b, x, 1.0)
+    """Return exp(x**2) erfc(x): f for x >= 0, 2 exp(x**2) - f(abs(x)) for x < 0."""
+    one = constant(b, x, 1.0)
     f = _scaled_erfc(b, b.abs(x))
     m, k = _exp_square(b, b.abs(x))
     grown = b.scalb(b.add(m, one), b.add(k, one))
-    return b.select(b.lt(x, number(b, x, 0.0)), b.sub(grown, f), f)
+    return b.select(b.lt(x, constant(b, x, 0.0)), b.sub(grown, f), f)
 
 
 def _next_integral(b: Builder, size: Value, before: Value, rows: Coefficients) -> Value:
-    """The scaled integral of erfc of the next order, by its quotient with the one ``before``, of which it is a multiple."""
-    t = b.div(number(b, size, INTEGRAL_CENTRE), b.add(size, number(b, size, INTEGRAL_CENTRE)))
-    quotient = polynomial(b, b.fma(t, number(b, size, -2.0), number(b, size, 1.0)), rows, steps=2)
+    """Return the scaled integral of erfc of the next order, as the product of the previous one (``before``) and a polynomial
+    of their quotient."""
+    t = b.div(constant(b, size, INTEGRAL_CENTRE), b.add(size, constant(b, size, INTEGRAL_CENTRE)))
+    quotient = polynomial(b, b.fma(t, constant(b, size, -2.0), constant(b, size, 1.0)), rows, steps=2)
     return b.mul(b.mul(before, quotient), t)
 
 
 def mills_gap(b: Builder, x: Value) -> Value:
-    """x + inverse_mills(x), below 0 by the quotient of the integral of erfc and erfc at -x / sqrt(2)."""
-    root = number(b, x, 1.4142135623730951)
-    size = b.mul(b.abs(x), number(b, x, 0.7071067811865476))
+    """Return x + inverse_mills(x); for x < 0 from the quotient of the integral of erfc and erfc at -x / sqrt(2)."""
+    root = constant(b, x, 1.4142135623730951)
+    size = b.mul(b.abs(x), constant(b, x, 0.7071067811865476))
     below = _next_integral(b, size, root, FIRST_INTEGRAL)
-    return b.select(b.lt(x, number(b, x, 0.0)), below, b.add(x, inverse_mills(b, x)))
+    return b.select(b.lt(x, constant(b, x, 0.0)), below, b.add(x, inverse_mills(b, x)))
 
 
 def ierfcx(b: Builder, x: Value) -> Value:
-    """exp(x**2) times the integral of erfc from x on (DLMF 7.18.2), which is 2 abs(x) exp(x**2) more below 0 than above."""
+    """Return exp(x**2) times the integral of erfc from x to infinity (DLMF 7.18.2). For x < 0 it is 2 abs(x) exp(x**2) more
+    than at -x."""
     size = b.abs(x)
     first = _next_integral(b, size, _scaled_erfc(b, size), FIRST_INTEGRAL)
     m, k = _exp_square(b, size)
-    grown = b.mul(b.scalb(b.add(m, number(b, x, 1.0)), k), b.add(size, size))
-    return b.select(b.lt(x, number(b, x, 0.0)), b.add(grown, first), first)
+    grown = b.mul(b.scalb(b.add(m, constant(b, x, 1.0)), k), b.add(size, size))
+    return b.select(b.lt(x, constant(b, x, 0.0)), b.add(grown, first), first)
 
 
 def i2erfcx(b: Builder, x: Value) -> Value:
-    """exp(x**2) times the integral of that integral; below 0 it is (x**2 + 1/2) exp(x**2) less that above."""
+    """Return exp(x**2) times the integral from x to infinity of the integral in ``ierfcx``; for x < 0 it is (x**2 + 1/2)
+    exp(x**2) minus the value at -x."""
     size = b.abs(x)
     first = _next_integral(b, size, _scaled_erfc(b, size), FIRST_INTEGRAL)
     second = _next_integral(b, size, first, SECOND_INTEGRAL)
     m, k = _exp_square(b, size)
-    whole = b.add(b.mul(size, size), number(b, x, 0.5))
-    grown = b.mul(b.scalb(b.add(m, number(b, x, 1.0)), k), whole)
-    return b.select(b.lt(x, number(b, x, 0.0)), b.sub(grown, second), second)
+    whole = b.add(b.mul(size, size), constant(b, x, 0.5))
+    grown = b.mul(b.scalb(b.add(m, constant(b, x, 1.0)), k), whole)
+    return b.select(b.lt(x, constant(b, x, 0.0)), b.sub(grown, second), second)

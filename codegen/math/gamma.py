@@ -1,26 +1,26 @@
-"""The gamma function's logarithm and the derivatives of that: gammaln, digamma, trigamma.
+"""The logarithm of the gamma function and its derivatives: gammaln, digamma, trigamma.
 
-With u = x - 1, or u = abs(x) below 3/4 (negative arguments too), z = 1 + u lies above 3/4. Up to 12 the functions are
-polynomials by pieces, each half or a third of an octave long, in what has no zero there: gammaln(z) / ((z - 1) (z - 2)),
-digamma(z) / (z - z0) at the zero z0, and trigamma(z). From 12 on they are Stirling's series with the logarithm as a sum of two
-(Abramowitz and Stegun, Handbook of Mathematical Functions, 6.1.41, 6.3.18, 6.4.12). Below 3/4 follow gammaln(x) = gammaln(1 +
-x) - log(x) and its derivatives; for x = -u the reflection (6.1.17), with u less the nearest integer, which is exact:
-gammaln(-u) = -log(abs(sin(pi u)) / pi) - gammaln(1 + u) and its derivatives. The coefficients are interpolated at Chebyshev's
-points.
+With u = x - 1, or u = abs(x) for x < 3/4 (negative arguments too), z = 1 + u is above 3/4. Up to 12 the functions are
+piecewise polynomials, each piece half or a third of an octave long, of a quotient that has no zero there: gammaln(z) / ((z -
+1) (z - 2)), digamma(z) / (z - z0) at the zero z0, and trigamma(z). From 12 on they are Stirling's series with the logarithm as
+a sum of two (Abramowitz and Stegun, Handbook of Mathematical Functions, 6.1.41, 6.3.18, 6.4.12). Below 3/4, gammaln(x) =
+gammaln(1 + x) - log(x) and its derivatives are used; for x = -u the reflection (6.1.17), with the exact difference of u and
+the nearest integer: gammaln(-u) = -log(abs(sin(pi u)) / pi) - gammaln(1 + u) and its derivatives. The coefficients are
+interpolated at Chebyshev's points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.codegen.math.basis import Coefficients, bits_of, format_of, number, polynomial, rarely
+from pullback.codegen.math.basis import Coefficients, bits_of, constant, format_of, polynomial, rarely
 from pullback.codegen.math.logarithm import join, log1p_parts, log_pair
 from pullback.codegen.math.piecewise import Pieces, looked_up, piecewise
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.value import Value
 
-# About the middle of each piece, the constant term as a sum of two; a piece of 1 + u stands at the low bits of its exponent and
-# first digit. Greatest relative errors 2**-58 and 2**-28.
+# Polynomials about the middle of each piece, the constant coefficient as a sum of two; the low exponent bits of 1 + u and its
+# first digit are the index of the piece. Greatest relative errors 2**-58 and 2**-28.
 GAMMALN: Pieces = {
     "f64": (
         (0.37957716063055885, 0.32025962729255314, 0.2648378191956621, 0.21930837373367004, 0.17780315944557595,
@@ -188,7 +188,7 @@ TRIGAMMA: Pieces = {
         (-0.00048561, -1.1782742e-05, -2.6844168e-07, -7.09379e-09, -1.774851e-10, -46.218273, -0.9718107, -0.022718597),
     ),
 }  # fmt: skip
-# What their centres have over 1.
+# The centres of the pieces, minus 1.
 CENTRES = (1.5, 2.5, 4.0, 6.0, 9.0, -0.125, 0.25, 0.75)
 # sin(pi r) / (pi r), pi r cot(pi r) / (1 - 4 r**2) and (pi r / sin(pi r))**2 in r**2 on [0, 1/4].
 SINC: Coefficients = {
@@ -256,128 +256,130 @@ STEP_SERIES_1 = {
 }
 
 
-class Place:
-    """Where an argument lies: its ``size``, whether it ``is_negative`` or ``is_shifted``, u, and the piece of 1 + u."""
+class Argument:
+    """The argument of a piecewise function: its ``size``, whether it ``is_negative`` or ``is_shifted``, u, and the piece of 1
+    + u."""
 
     def __init__(self, b: Builder, x: Value) -> None:
-        one = number(b, x, 1.0)
+        one = constant(b, x, 1.0)
         self.size = b.abs(x)
-        self.is_negative = b.lt(x, number(b, x, 0.0))
-        self.is_shifted = b.lt(x, number(b, x, FIRST))
+        self.is_negative = b.lt(x, constant(b, x, 0.0))
+        self.is_shifted = b.lt(x, constant(b, x, FIRST))
         self.u = b.select(self.is_shifted, self.size, b.sub(self.size, one))
-        self.is_large = b.ge(self.u, number(b, x, LAST))
+        self.is_large = b.ge(self.u, constant(b, x, LAST))
         fmt = format_of(x)
         self.index = b.shr(bits_of(b, b.add(self.u, one)), b.const(fmt.digits - 1, fmt.unsigned))
         self.t = b.sub(self.u, looked_up(b, self.index, CENTRES, x))
 
     def piecewise(self, b: Builder, rows: Sequence[Sequence[float]], factor: Value | None = None) -> Value:
-        """A polynomial whose constant term is a sum of two, times ``factor``."""
+        """Return a polynomial whose constant coefficient is a sum of two, times ``factor``."""
         first, rest = looked_up(b, self.index, rows[0], self.t), piecewise(b, self.t, self.index, rows[1:])
         return b.add(first, rest) if factor is None else b.fma(factor, first, b.mul(factor, rest))
 
 
-def from_integer(b: Builder, place: Place) -> tuple[Value, Value]:
-    """How far the size is from the nearest integer, which is exact, and the square of that."""
-    r = b.sub(place.size, b.rint(place.size))
+def from_integer(b: Builder, argument: Argument) -> tuple[Value, Value]:
+    """Return the exact difference between the size and the nearest integer, and its square."""
+    r = b.sub(argument.size, b.rint(argument.size))
     return r, b.mul(r, r)
 
 
 def gammaln(b: Builder, x: Value) -> Value:
     name = x.type.dtype.name
-    one, zero, half = (number(b, x, c) for c in (1.0, 0.0, 0.5))
-    infinity = number(b, x, float("inf"))
-    place = Place(b, x)
-    product = place.piecewise(b, GAMMALN[name], b.fma(place.u, place.u, b.neg(place.u)))
-    log_high, log_low = log_pair(b, place.size)
+    one, zero, half = (constant(b, x, c) for c in (1.0, 0.0, 0.5))
+    infinity = constant(b, x, float("inf"))
+    argument = Argument(b, x)
+    product = argument.piecewise(b, GAMMALN[name], b.fma(argument.u, argument.u, b.neg(argument.u)))
+    log_high, log_low = log_pair(b, argument.size)
     # (size - 1/2) log(size) - size + log(2 pi) / 2, or with + 1/2 the same of 1 + size.
-    moved = b.select(place.is_negative, half, b.neg(half))
-    factor, less = b.add(place.size, moved), b.sub(log_high, one)
+    moved = b.select(argument.is_negative, half, b.neg(half))
+    factor, less = b.add(argument.size, moved), b.sub(log_high, one)
     main = b.mul(factor, less)
-    inverse = b.div(one, place.size)
+    inverse = b.div(one, argument.size)
     series = b.mul(inverse, polynomial(b, b.mul(inverse, inverse), STIRLING))
-    rest = b.add(series, b.add(number(b, x, HALF_LOG_2PI), moved))
+    rest = b.add(series, b.add(constant(b, x, HALF_LOG_2PI), moved))
     rest = b.add(rest, b.fma(factor, log_low, b.fma(factor, less, b.neg(main))))
-    y = b.select(place.is_large, b.add(main, rest), product)
-    r, square = from_integer(b, place)
+    y = b.select(argument.is_large, b.add(main, rest), product)
+    r, square = from_integer(b, argument)
     sine_high, sine_low = log_pair(b, b.mul(b.abs(r), polynomial(b, square, SINC, steps=1)))
-    away_high, away_low = (b.select(place.is_negative, *pair) for pair in ((sine_high, log_high), (sine_low, log_low)))
-    shifted = b.sub(b.sub(b.select(place.is_negative, b.neg(y), y), away_low), away_high)
-    y = b.select(place.is_shifted, shifted, y)
-    is_pole = b.bitor(b.eq(x, zero), b.bitand(place.is_negative, b.eq(r, zero)))
-    y = b.select(b.bitor(is_pole, b.ge(x, number(b, x, GAMMALN_HIGH[name]))), infinity, y)
+    away_high, away_low = (b.select(argument.is_negative, *pair) for pair in ((sine_high, log_high), (sine_low, log_low)))
+    shifted = b.sub(b.sub(b.select(argument.is_negative, b.neg(y), y), away_low), away_high)
+    y = b.select(argument.is_shifted, shifted, y)
+    is_pole = b.bitor(b.eq(x, zero), b.bitand(argument.is_negative, b.eq(r, zero)))
+    y = b.select(b.bitor(is_pole, b.ge(x, constant(b, x, GAMMALN_HIGH[name]))), infinity, y)
     return b.select(b.eq(x, b.neg(infinity)), x, y)
 
 
 def digamma(b: Builder, x: Value) -> Value:
     name = x.type.dtype.name
-    one, zero, infinity = (number(b, x, c) for c in (1.0, 0.0, float("inf")))
-    place = Place(b, x)
-    zero_high, zero_low = (number(b, x, part) for part in ZERO[name])
-    near = place.piecewise(b, DIGAMMA[name], b.sub(b.sub(place.u, zero_high), zero_low))
-    inverse = b.div(one, place.size)
-    half = b.mul(inverse, b.select(place.is_negative, number(b, x, 0.5), number(b, x, -0.5)))
+    one, zero, infinity = (constant(b, x, c) for c in (1.0, 0.0, float("inf")))
+    argument = Argument(b, x)
+    zero_high, zero_low = (constant(b, x, part) for part in ZERO[name])
+    small = argument.piecewise(b, DIGAMMA[name], b.sub(b.sub(argument.u, zero_high), zero_low))
+    inverse = b.div(one, argument.size)
+    half = b.mul(inverse, b.select(argument.is_negative, constant(b, x, 0.5), constant(b, x, -0.5)))
     square = b.mul(inverse, inverse)
-    log_high, log_low = log_pair(b, place.size)
+    log_high, log_low = log_pair(b, argument.size)
     large = b.add(log_high, b.add(log_low, b.fma(square, polynomial(b, square, STIRLING_1), half)))
-    y = b.select(place.is_large, large, near)
-    r, square = from_integer(b, place)
+    y = b.select(argument.is_large, large, small)
+    r, square = from_integer(b, argument)
     cotangent = polynomial(b, square, COTANGENT, steps=1)
-    cotangent = b.div(b.fma(b.mul(square, number(b, x, -4.0)), cotangent, cotangent), r)
-    shifted = b.select(place.is_negative, b.add(y, cotangent), b.sub(y, inverse))
-    y = b.select(place.is_shifted, shifted, y)
-    y = b.select(b.bitand(place.is_negative, b.eq(r, zero)), number(b, x, float("nan")), y)
+    cotangent = b.div(b.fma(b.mul(square, constant(b, x, -4.0)), cotangent, cotangent), r)
+    shifted = b.select(argument.is_negative, b.add(y, cotangent), b.sub(y, inverse))
+    y = b.select(argument.is_shifted, shifted, y)
+    y = b.select(b.bitand(argument.is_negative, b.eq(r, zero)), constant(b, x, float("nan")), y)
     y = b.select(b.eq(x, zero), b.copysign(infinity, b.neg(x)), y)
     return b.select(b.eq(x, infinity), x, y)
 
 
 def trigamma(b: Builder, x: Value) -> Value:
     name = x.type.dtype.name
-    one, zero, infinity = (number(b, x, c) for c in (1.0, 0.0, float("inf")))
-    place = Place(b, x)
-    near = place.piecewise(b, TRIGAMMA[name])
-    r, square = from_integer(b, place)
-    pole = b.select(place.is_negative, r, place.size)
+    one, zero, infinity = (constant(b, x, c) for c in (1.0, 0.0, float("inf")))
+    argument = Argument(b, x)
+    small = argument.piecewise(b, TRIGAMMA[name])
+    r, square = from_integer(b, argument)
+    pole = b.select(argument.is_negative, r, argument.size)
     inverse = b.div(one, pole)
     rest = b.mul(b.fma(b.neg(inverse), pole, one), b.add(inverse, inverse))
-    is_finite = b.lt(b.abs(inverse), number(b, x, 2.0 ** ((format_of(x).bias - 1) // 2)))
+    is_finite = b.lt(b.abs(inverse), constant(b, x, 2.0 ** ((format_of(x).bias - 1) // 2)))
     inverse_square = b.fma(inverse, inverse, b.select(is_finite, b.mul(rest, inverse), zero))
-    whole = b.div(one, place.size)
-    half = b.mul(whole, b.select(place.is_negative, number(b, x, -0.5), number(b, x, 0.5)))
+    whole = b.div(one, argument.size)
+    half = b.mul(whole, b.select(argument.is_negative, constant(b, x, -0.5), constant(b, x, 0.5)))
     power = b.mul(whole, whole)
     large = b.fma(whole, b.fma(power, polynomial(b, power, STIRLING_2), half), whole)
-    y = b.select(place.is_large, large, near)
+    y = b.select(argument.is_large, large, small)
     reflected = b.fma(polynomial(b, square, COSECANT, steps=1), inverse_square, b.neg(y))
-    y = b.select(place.is_shifted, b.select(place.is_negative, reflected, b.add(y, inverse_square)), y)
+    y = b.select(argument.is_shifted, b.select(argument.is_negative, reflected, b.add(y, inverse_square)), y)
     return b.select(b.eq(x, b.neg(infinity)), infinity, y)
 
 
 def digamma_step(b: Builder, x: Value, d: Value) -> Value:
-    """digamma(x + d) - digamma(x). Above 0 every term is a difference of reciprocals (Abramowitz and Stegun, 6.3.5), which is d
-    times both, or of such powers, and the logarithms are one; elsewhere it is the difference."""
+    """Return digamma(x + d) - digamma(x). For x > 0 every term is a difference of reciprocals (Abramowitz and Stegun, 6.3.5),
+    computed as d times their product, or a difference of powers of reciprocals, and the two logarithms are joined into one;
+    elsewhere the two functions are subtracted."""
     return _step(b, x, d, 0)
 
 
 def trigamma_step(b: Builder, x: Value, d: Value) -> Value:
-    """trigamma(x + d) - trigamma(x), likewise."""
+    """Return trigamma(x + d) - trigamma(x), computed as in ``digamma_step``."""
     return _step(b, x, d, 1)
 
 
 def _step(b: Builder, x: Value, d: Value, order: int) -> Value:
     name = x.type.dtype.name
-    zero, one = number(b, x, 0.0), number(b, x, 1.0)
+    zero, one = constant(b, x, 0.0), constant(b, x, 1.0)
     end = b.add(x, d)
-    infinity = number(b, x, float("inf"))
+    infinity = constant(b, x, float("inf"))
     is_down = b.lt(d, zero)
-    near, far, size = b.select(is_down, end, x), b.select(is_down, x, end), b.abs(d)
-    is_usual = b.bitand(b.ge(near, number(b, x, format_of(x).smallest_normal)), b.lt(far, infinity))
-    near, far = b.select(is_usual, near, one), b.select(is_usual, far, one)
+    low_end, high_end, size = b.select(is_down, end, x), b.select(is_down, x, end), b.abs(d)
+    is_usual = b.bitand(b.ge(low_end, constant(b, x, format_of(x).smallest_normal)), b.lt(high_end, infinity))
+    low_end, high_end = b.select(is_usual, low_end, one), b.select(is_usual, high_end, one)
     total = zero
     for k in range(STEPS[name]):
-        p, q = (b.div(one, b.add(v, number(b, x, float(k)))) for v in (near, far))
+        p, q = (b.div(one, b.add(v, constant(b, x, float(k)))) for v in (low_end, high_end))
         term = b.mul(b.mul(size, p), q)
         total = b.add(total, term if order == 0 else b.mul(term, b.add(p, q)))
-    near, far = (b.add(v, number(b, x, float(STEPS[name]))) for v in (near, far))
-    p, q = b.div(one, near), b.div(one, far)
+    low_end, high_end = (b.add(v, constant(b, x, float(STEPS[name]))) for v in (low_end, high_end))
+    p, q = b.div(one, low_end), b.div(one, high_end)
     step = b.mul(b.mul(size, p), q)
     # (q**m - p**m) / (q - p) for the powers of the series, from the highest on.
     square_p, square_q = b.mul(p, p), b.mul(q, q)
@@ -386,18 +388,18 @@ def _step(b: Builder, x: Value, d: Value, order: int) -> Value:
         ratio, power = b.add(square_p, b.mul(q, ratio)), q
     for coefficient in (STEP_SERIES, STEP_SERIES_1)[order][name]:
         # ratio belongs to the power m = 2 j + order
-        series = b.add(series, b.mul(ratio, number(b, x, coefficient)))
+        series = b.add(series, b.mul(ratio, constant(b, x, coefficient)))
         power = b.mul(power, square_q)
         ratio = b.add(b.mul(square_p, ratio), b.mul(power, b.add(p, q)))
     if order == 0:
         logarithm = join(b, *log1p_parts(b, b.mul(size, p)))
-        total = b.add(logarithm, b.add(total, b.mul(step, b.add(series, number(b, x, 0.5)))))
+        total = b.add(logarithm, b.add(total, b.mul(step, b.add(series, constant(b, x, 0.5)))))
     else:
-        half = b.mul(b.add(p, q), number(b, x, 0.5))
+        half = b.mul(b.add(p, q), constant(b, x, 0.5))
         total = b.neg(b.add(step, b.add(total, b.mul(step, b.add(series, half)))))
     plain = (_plain_digamma_step, _plain_trigamma_step)[order]
-    (found,) = rarely(b, b.bitnot(is_usual), (b.select(is_down, b.neg(total), total),), plain, x, end)
-    return b.select(b.eq(d, zero), b.mul(d, zero), found)
+    (result,) = rarely(b, b.bitnot(is_usual), (b.select(is_down, b.neg(total), total),), plain, x, end)
+    return b.select(b.eq(d, zero), b.mul(d, zero), result)
 
 
 def _plain_digamma_step(b: Builder, x: Value, end: Value) -> tuple[Value, ...]:

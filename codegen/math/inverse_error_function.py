@@ -8,7 +8,7 @@ sqrt(2) erfinv(2 p - 1) has the factor as a sum of two. The coefficients are our
 
 from __future__ import annotations
 
-from pullback.codegen.math.basis import bits_of, format_of, number, rarely
+from pullback.codegen.math.basis import bits_of, constant, format_of, rarely
 from pullback.codegen.math.logarithm import log_pair, log_tail, split_positive
 from pullback.codegen.math.piecewise import Pieces, looked_up, piecewise
 from pullback.ir.core.builder import Builder
@@ -59,9 +59,9 @@ NEAR: Pieces = {
          -2.3105272e-06),
     ),
 }  # fmt: skip
-# Where 1 - x**2 is below this, w is beyond the pieces.
+# If 1 - x**2 is below this, w is beyond the pieces.
 NEAR_END = 5.6e-4
-# d about the centres, which are of the octaves of r**2 from 512, 4, 8, ..., 256; greatest errors relative to v 2**-58.6 and
+# d about the centres of the octaves of r**2 from 512, 4, 8, ..., 256; greatest errors relative to v 2**-58.6 and
 # 2**-29.1.
 FAR: Pieces = {
     "f64": (
@@ -117,12 +117,12 @@ ROOT_2 = {"f64": (1.4142135623730951, -9.667293313452913e-17), "f32": (1.4142135
 
 
 def _near(b: Builder, u: Value, x: Value, x_low: Value | None = None) -> Value:
-    """(x + x_low) g(w) for u = exp(-w)."""
+    """Return (x + x_low) g(w) for u = exp(-w)."""
     name = x.type.dtype.name
     exponent, f = split_positive(b, u)
-    high, low = (number(b, x, part) for part in format_of(x).ln2)
+    high, low = (constant(b, x, part) for part in format_of(x).ln2)
     rest = b.add(f, b.fma(exponent, low, log_tail(b, f)))
-    shift = number(b, x, format_of(x).round)
+    shift = constant(b, x, format_of(x).round)
     shifted = b.sub(shift, b.fma(exponent, high, rest))
     t = b.neg(b.add(b.fma(exponent, high, b.sub(shifted, shift)), rest))
     index = bits_of(b, shifted)
@@ -132,7 +132,7 @@ def _near(b: Builder, u: Value, x: Value, x_low: Value | None = None) -> Value:
 
 
 def _far(b: Builder, z: Value) -> tuple[Value, Value]:
-    """v with erfc(v) = z as a sum of two, for small z > 0."""
+    """Return v with erfc(v) = z as a sum of two, for small z > 0."""
     fmt, name = format_of(z), z.type.dtype.name
     large, rest = log_pair(b, z)
     log = b.add(large, rest)
@@ -142,13 +142,13 @@ def _far(b: Builder, z: Value) -> tuple[Value, Value]:
     d = piecewise(b, b.sub(root, looked_up(b, index, FAR_CENTRES[name], z)), index, FAR[name][1:])
     d = b.add(d, looked_up(b, index, FAR[name][0], z))
     missing = b.add(b.fma(b.neg(root), root, power), power_low)
-    root_low = b.div(b.mul(missing, number(b, z, 0.5)), root)
+    root_low = b.div(b.mul(missing, constant(b, z, 0.5)), root)
     v = b.sub(root, d)
     return v, b.add(b.sub(b.sub(root, v), d), root_low)
 
 
 def _signed(b: Builder, size: Value, z: Value, sign: Value) -> Value:
-    return b.copysign(b.select(b.eq(z, number(b, z, 0.0)), number(b, z, float("inf")), size), sign)
+    return b.copysign(b.select(b.eq(z, constant(b, z, 0.0)), constant(b, z, float("inf")), size), sign)
 
 
 def _far_erf(b: Builder, z: Value, sign: Value) -> tuple[Value]:
@@ -157,39 +157,39 @@ def _far_erf(b: Builder, z: Value, sign: Value) -> tuple[Value]:
 
 def _far_normal(b: Builder, z: Value, sign: Value) -> tuple[Value]:
     v, v_low = _far(b, z)
-    high, low = (number(b, z, part) for part in ROOT_2[z.type.dtype.name])
+    high, low = (constant(b, z, part) for part in ROOT_2[z.type.dtype.name])
     return (_signed(b, b.fma(v, high, b.fma(v_low, high, b.mul(v, low))), z, sign),)
 
 
 def erfinv(b: Builder, x: Value) -> Value:
-    """As SciPy's, of -0 it is +0."""
-    one = number(b, x, 1.0)
+    """Return the inverse of erf. As in SciPy, erfinv(-0) is +0."""
+    one = constant(b, x, 1.0)
     u = b.fma(b.neg(x), x, one)
-    (y,) = rarely(b, b.le(u, number(b, x, NEAR_END)), (_near(b, u, x),), _far_erf, b.sub(one, b.abs(x)), x)
-    return b.add(y, number(b, x, 0.0))
+    (y,) = rarely(b, b.le(u, constant(b, x, NEAR_END)), (_near(b, u, x),), _far_erf, b.sub(one, b.abs(x)), x)
+    return b.add(y, constant(b, x, 0.0))
 
 
 def erfcinv(b: Builder, z: Value) -> Value:
-    one, two = number(b, z, 1.0), number(b, z, 2.0)
+    one, two = constant(b, z, 1.0), constant(b, z, 2.0)
     x = b.sub(z, one)
     x_low = b.sub(z, b.add(x, one))
     other = b.sub(two, z)
     u = b.mul(z, other)
     least = b.select(b.lt(z, one), z, other)
-    (y,) = rarely(b, b.le(u, number(b, z, NEAR_END)), (_near(b, u, x, x_low),), _far_erf, least, x)
+    (y,) = rarely(b, b.le(u, constant(b, z, NEAR_END)), (_near(b, u, x, x_low),), _far_erf, least, x)
     return b.neg(y)
 
 
 def ndtri(b: Builder, p: Value) -> Value:
-    half, one, two, four = (number(b, p, c) for c in (0.5, 1.0, 2.0, 4.0))
+    half, one, two, four = (constant(b, p, c) for c in (0.5, 1.0, 2.0, 4.0))
     h = b.sub(p, half)
     h_low = b.sub(p, b.add(h, half))
     # 2 sqrt(2) (h + h_low), a sum of two
-    high, low = (number(b, p, 2.0 * part) for part in ROOT_2[p.type.dtype.name])
+    high, low = (constant(b, p, 2.0 * part) for part in ROOT_2[p.type.dtype.name])
     x = b.mul(h, high)
     x_low = b.fma(h_low, high, b.fma(h, low, b.fma(h, high, b.neg(x))))
     other = b.sub(one, p)
     u = b.mul(b.mul(p, four), other)
     least = b.mul(b.select(b.lt(p, half), p, other), two)
-    (y,) = rarely(b, b.le(u, number(b, p, NEAR_END)), (_near(b, u, x, x_low),), _far_normal, least, h)
+    (y,) = rarely(b, b.le(u, constant(b, p, NEAR_END)), (_near(b, u, x, x_low),), _far_normal, least, h)
     return y

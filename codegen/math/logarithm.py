@@ -8,7 +8,7 @@ rounding: f = s x + (s - 1), s = 2**-e.
 
 from __future__ import annotations
 
-from pullback.codegen.math.basis import Coefficients, format_of, number, polynomial
+from pullback.codegen.math.basis import Coefficients, constant, format_of, polynomial
 from pullback.codegen.math.exponential import exp_minus_abs
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.value import Value
@@ -24,7 +24,7 @@ ATANH: Coefficients = {
         0.6666695, 0.39957657, 0.30364048,
     ),
 }  # fmt: skip
-# log(2) / log(base) with trailing zeros, what that leaves out, 1 / log(base), what that leaves out.
+# log(2) / log(base) with trailing zeros and its rounding error, 1 / log(base) and its rounding error.
 BASES = {
     "log2": {
         "f64": (1.0, 0.0, 1.4426950408889634, 2.0355273740931033e-17),
@@ -38,32 +38,32 @@ BASES = {
 
 
 def split_positive(b: Builder, x: Value) -> tuple[Value, Value]:
-    """e and f with x = 2**e (1 + f), f in [-1/4, 1/2), for positive ``x``.
+    """Return e and f with x = 2**e (1 + f), f in [-1/4, 1/2), for positive ``x``.
 
-    At 0 and inf f is 0 and e is -inf and inf, and below 0 f is NaN, so that logarithms come out right.
+    At 0 and inf f is 0 and e is -inf and inf, and below 0 f is NaN, so that logarithms of these are right.
     """
-    return b.exponent(x), b.sub(b.significand(x), number(b, x, 1.0))
+    return b.exponent(x), b.sub(b.significand(x), constant(b, x, 1.0))
 
 
 def log_tail(b: Builder, f: Value) -> Value:
-    """log(1 + f) - f for f in [-1/4, 1/2]: s (h + z p(z)) - h with h = f**2 / 2, z = s**2."""
-    s = b.div_in_range(f, b.add(f, number(b, f, 2.0)))
+    """Return log(1 + f) - f for f in [-1/4, 1/2]: s (h + z p(z)) - h with h = f**2 / 2, z = s**2."""
+    s = b.div_in_range(f, b.add(f, constant(b, f, 2.0)))
     z = b.mul(s, s)
-    h = b.mul(b.mul(f, f), number(b, f, 0.5))
+    h = b.mul(b.mul(f, f), constant(b, f, 0.5))
     return b.fma(s, b.fma(z, polynomial(b, z, ATANH), h), b.neg(h))
 
 
 def join(b: Builder, exponent: Value, f: Value, tail: Value) -> Value:
-    """exponent * ln2 + f + tail."""
+    """Return exponent * ln2 + f + tail."""
     high, low = format_of(f).ln2
-    rest = b.add(f, b.fma(exponent, number(b, f, low), tail))
-    return b.fma(exponent, number(b, f, high), rest)
+    rest = b.add(f, b.fma(exponent, constant(b, f, low), tail))
+    return b.fma(exponent, constant(b, f, high), rest)
 
 
 def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
-    """log(x) for positive finite ``x`` as a sum of two, to some five bits more than one."""
+    """Return log(x) for positive finite ``x`` as a sum of two, some five bits more precise than one float."""
     exponent, f = split_positive(b, x)
-    high, low = (number(b, x, part) for part in format_of(x).ln2)
+    high, low = (constant(b, x, part) for part in format_of(x).ln2)
     whole = b.mul(exponent, high)
     total = b.add(whole, f)
     rest = b.add(b.fma(exponent, low, log_tail(b, f)), b.sub(f, b.sub(total, whole)))
@@ -76,7 +76,7 @@ def log(b: Builder, x: Value) -> Value:
 
 
 def log_of_base(b: Builder, x: Value, name: str) -> Value:
-    scale_high, scale_low, inverse_high, inverse_low = (number(b, x, c) for c in BASES[name][x.type.dtype.name])
+    scale_high, scale_low, inverse_high, inverse_low = (constant(b, x, c) for c in BASES[name][x.type.dtype.name])
     exponent, f = split_positive(b, x)
     tail = log_tail(b, f)
     product = b.mul(f, inverse_high)
@@ -87,7 +87,7 @@ def log_of_base(b: Builder, x: Value, name: str) -> Value:
     whole = b.mul(exponent, scale_high)
     total = b.add(whole, product)
     low = b.add(low, b.sub(product, b.sub(total, whole)))
-    return b.select(b.lt(b.abs(total), number(b, x, float("inf"))), b.add(total, low), total)
+    return b.select(b.lt(b.abs(total), constant(b, x, float("inf"))), b.add(total, low), total)
 
 
 def log2(b: Builder, x: Value) -> Value:
@@ -99,11 +99,11 @@ def log10(b: Builder, x: Value) -> Value:
 
 
 def log1p_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Value, Value]:
-    """e, f and a tail with log(1 + x + low) = e log(2) + f + tail for x > -1; e is infinite for -1 and inf.
+    """Return e, f and a tail with log(1 + x + low) = e log(2) + f + tail for x > -1; e is infinite for -1 and inf.
 
     ``low`` is at most an ulp of ``x``.
     """
-    one = number(b, x, 1.0)
+    one = constant(b, x, 1.0)
     exponent, _ = split_positive(b, b.add(one, x))
     down = b.neg(exponent)
     f = b.add(b.scalb(x, down), b.sub(b.scalb(one, down), one))
@@ -113,15 +113,15 @@ def log1p_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, 
 
 def log1p(b: Builder, x: Value) -> Value:
     exponent, f, tail = log1p_parts(b, x)
-    is_whole = b.lt(b.abs(exponent), number(b, x, float("inf")))
+    is_whole = b.lt(b.abs(exponent), constant(b, x, float("inf")))
     y = b.select(is_whole, join(b, exponent, f, tail), exponent)
-    y = b.select(b.lt(x, number(b, x, -1.0)), number(b, x, float("nan")), y)
+    y = b.select(b.lt(x, constant(b, x, -1.0)), constant(b, x, float("nan")), y)
     return b.copysign(y, x)
 
 
 def logit(b: Builder, p: Value) -> Value:
-    """log(p / (1 - p)) with the quotient as a sum of two; NaN beyond 0 and 1, whose own values are infinite."""
-    one = number(b, p, 1.0)
+    """Return log(p / (1 - p)) with the quotient as a sum of two; infinite at 0 and 1, NaN outside [0, 1]."""
+    one = constant(b, p, 1.0)
     rest = b.sub(one, p)
     rest_low = b.sub(b.sub(one, rest), p)
     inverse = b.div(one, rest)
@@ -131,42 +131,41 @@ def logit(b: Builder, p: Value) -> Value:
     exponent, f = split_positive(b, q)
     # q_low / q, nearly: 1 / (1 + f) is about 1 - f + f**2.
     low = b.mul(b.scalb(q_low, b.neg(exponent)), b.fma(b.neg(f), b.sub(one, f), one))
-    is_whole = b.lt(b.abs(exponent), number(b, p, float("inf")))
+    is_whole = b.lt(b.abs(exponent), constant(b, p, float("inf")))
     return b.select(is_whole, join(b, exponent, f, b.add(log_tail(b, f), low)), exponent)
 
 
 def log1p_unit(b: Builder, e: Value) -> Value:
-    """log(1 + e) for e in [0, 1]."""
-    half, zero, one = (number(b, e, c) for c in (0.5, 0.0, 1.0))
-    upper = b.gt(e, number(b, e, 0.41421356))
-    f = b.select(upper, b.fma(e, half, number(b, e, -0.5)), e)
+    """Return log(1 + e) for e in [0, 1]."""
+    half, zero, one = (constant(b, e, c) for c in (0.5, 0.0, 1.0))
+    upper = b.gt(e, constant(b, e, 0.41421356))
+    f = b.select(upper, b.fma(e, half, constant(b, e, -0.5)), e)
     return join(b, b.select(upper, one, zero), f, log_tail(b, f))
 
 
 def logaddexp(b: Builder, x: Value, y: Value) -> Value:
-    """max + log1p(exp(-abs(x - y))); equal arguments give x + log(2), so that equal infinities stay.
+    """Return max + log1p(exp(-abs(x - y))); equal arguments give x + log(2), so that equal infinities stay.
 
-    Its error is below 2 ulp of the greatest of abs(result), abs(max) and log(2); where max lies in
-    (-log(2), 0) digits cancel.
+    Its error is below 2 ulp of the greatest of abs(result), abs(max) and log(2); where max is in (-log(2), 0) digits cancel.
     """
     e = exp_minus_abs(b, b.sub(x, y))
     greater = b.select(b.gt(x, y), x, y)
     joined = b.add(greater, log1p_unit(b, e))
-    return b.select(b.eq(x, y), b.add(x, number(b, x, 0.6931471805599453)), joined)
+    return b.select(b.eq(x, y), b.add(x, constant(b, x, 0.6931471805599453)), joined)
 
 
 def logistic_logpdf(b: Builder, x: Value) -> Value:
-    """The logarithm of expit(x) expit(-x)."""
+    """Return the logarithm of expit(x) expit(-x)."""
     e = exp_minus_abs(b, x)
-    return b.sub(b.mul(log1p_unit(b, e), number(b, x, -2.0)), b.abs(x))
+    return b.sub(b.mul(log1p_unit(b, e), constant(b, x, -2.0)), b.abs(x))
 
 
 def asinh(b: Builder, x: Value) -> Value:
-    """log1p(a + a**2 / (1 + sqrt(a**2 + 1))) for a = abs(x); log(2 a) where a**2 hides the 1."""
+    """Return log1p(a + a**2 / (1 + sqrt(a**2 + 1))) for a = abs(x); log(2 a) where 1 is negligible against a**2."""
     fmt = format_of(x)
     size = b.abs(x)
-    one = number(b, x, 1.0)
-    large = b.gt(size, number(b, x, 2.0 ** (fmt.digits + 2)))
+    one = constant(b, x, 1.0)
+    large = b.gt(size, constant(b, x, 2.0 ** (fmt.digits + 2)))
     held = b.select(large, one, size)
     square = b.mul(held, held)
     root = b.sqrt(b.add(square, one))
@@ -175,34 +174,34 @@ def asinh(b: Builder, x: Value) -> Value:
 
 
 def acosh(b: Builder, x: Value) -> Value:
-    """log1p(t + sqrt(2 t + t**2)) for t = x - 1; log(2 x) where x**2 hides the 1; NaN below 1."""
+    """Return log1p(t + sqrt(2 t + t**2)) for t = x - 1; log(2 x) where 1 is negligible against x**2; NaN below 1."""
     fmt = format_of(x)
-    one = number(b, x, 1.0)
-    large = b.gt(x, number(b, x, 2.0 ** (fmt.digits + 2)))
+    one = constant(b, x, 1.0)
+    large = b.gt(x, constant(b, x, 2.0 ** (fmt.digits + 2)))
     t = b.sub(b.select(large, one, x), one)
     root = b.sqrt(b.fma(t, t, b.add(t, t)))
     inner = b.add(root, t)
     low = b.sub(t, b.sub(inner, root))
     y = _log1p_or_twice(b, large, x, inner, low)
-    return b.select(b.lt(x, one), number(b, x, float("nan")), y)
+    return b.select(b.lt(x, one), constant(b, x, float("nan")), y)
 
 
 def _log1p_or_twice(b: Builder, large: Value, x: Value, inner: Value, low: Value | None = None) -> Value:
-    """log(1 + inner + low), or log(2 x) where ``x`` is ``large``."""
-    zero = number(b, x, 0.0)
+    """Return log(1 + inner + low), or log(2 x) where ``x`` is ``large``."""
+    zero = constant(b, x, 0.0)
     low = None if low is None else b.select(large, zero, low)
     exponent, f, tail = log1p_parts(b, b.select(large, x, inner), low)
-    exponent = b.add(exponent, b.select(large, number(b, x, 1.0), zero))
+    exponent = b.add(exponent, b.select(large, constant(b, x, 1.0), zero))
     y = join(b, exponent, f, tail)
-    return b.select(b.lt(x, number(b, x, float("inf"))), y, x)
+    return b.select(b.lt(x, constant(b, x, float("inf"))), y, x)
 
 
 def atanh(b: Builder, x: Value) -> Value:
-    """log1p(2 a / (1 - a)) / 2 for a = abs(x); NaN beyond 1."""
+    """Return log1p(2 a / (1 - a)) / 2 for a = abs(x); NaN for abs(x) > 1."""
     size = b.abs(x)
-    one = number(b, x, 1.0)
+    one = constant(b, x, 1.0)
     quotient = b.div(b.add(size, size), b.sub(one, size))
-    y = b.mul(number(b, x, 0.5), join(b, *log1p_parts(b, quotient)))
-    y = b.select(b.lt(size, number(b, x, 2.0 ** -(format_of(x).digits // 2 + 2))), size, y)
-    y = b.select(b.eq(size, one), number(b, x, float("inf")), y)
-    return b.copysign(b.select(b.le(size, one), y, number(b, x, float("nan"))), x)
+    y = b.mul(constant(b, x, 0.5), join(b, *log1p_parts(b, quotient)))
+    y = b.select(b.lt(size, constant(b, x, 2.0 ** -(format_of(x).digits // 2 + 2))), size, y)
+    y = b.select(b.eq(size, one), constant(b, x, float("inf")), y)
+    return b.copysign(b.select(b.le(size, one), y, constant(b, x, float("nan"))), x)

@@ -1,28 +1,28 @@
-"""Functions by pieces: polynomials whose coefficients depend on the interval of the argument.
+"""Piecewise functions: polynomials whose coefficients depend on the interval of the argument.
 
-Coefficients are looked up lane by lane in tables of 8 or 16 numbers, one table for each power. One or two registers of
-64 bytes hold such a table, and a look-up is one permutation of them.
+Coefficients are looked up in each lane in tables of 8 or 16 numbers, one table for each power. One or two registers of 64
+bytes hold such a table, and a look-up is one permutation of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pullback.codegen.math.basis import format_of, number
+from pullback.codegen.math.basis import constant, format_of
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.value import Value
 
 Pieces = Mapping[str, Sequence[Sequence[float]]]
-"""By the name of a format: rows of as many numbers as there are pieces, one row for each coefficient."""
+"""Coefficients by the name of a float format: one row for each power, with one number for each piece."""
 
 
 def looked_up(b: Builder, index: Value, row: Sequence[float], like: Value) -> Value:
-    """The number at the low bits of ``index``."""
+    """Return the number at the position in the low bits of ``index``."""
     return b.lookup(index, values=tuple(row), dtype=like.type.dtype)
 
 
 def piecewise(b: Builder, t: Value, index: Value, rows: Sequence[Sequence[float]]) -> Value:
-    """The sum of rows[k][index] * t**k: even and odd powers apart, each by Horner's rule."""
+    """Return the sum of rows[k][index] * t**k, even and odd powers separately, each by Horner's rule."""
     terms = [looked_up(b, index, row, t) for row in rows]
     if len(terms) < 4:
         return _horner(b, t, terms)
@@ -38,6 +38,6 @@ def _horner(b: Builder, t: Value, terms: Sequence[Value]) -> Value:
 
 
 def nearest_multiple(b: Builder, x: Value, step: float) -> Value:
-    """The number of the multiple of ``step`` next to a small x >= 0, as an index."""
-    shifted = b.fma(x, number(b, x, 1.0 / step), number(b, x, format_of(x).round))
+    """Return k, as an index, of the multiple k * step nearest to a small x >= 0."""
+    shifted = b.fma(x, constant(b, x, 1.0 / step), constant(b, x, format_of(x).round))
     return b.bitcast(shifted, dtype=format_of(x).unsigned)

@@ -7,7 +7,7 @@ a polynomial for the inverse cube root by one Halley and one Newton step.
 
 from __future__ import annotations
 
-from pullback.codegen.math.basis import Coefficients, bits_of, clamp, format_of, number, polynomial, power_of_two
+from pullback.codegen.math.basis import Coefficients, bits_of, clamp, constant, format_of, polynomial, power_of_two
 from pullback.codegen.math.exponential import EXP_RANGE, exp_of_sum
 from pullback.codegen.math.logarithm import split_positive
 from pullback.ir.core.builder import Builder
@@ -28,20 +28,20 @@ INVERSE_CBRT: Coefficients = {
     "f64": (1.6970656, -1.1886336, 0.6217526, -0.13028125),
     "f32": (1.6970656, -1.1886336, 0.6217526, -0.13028125),
 }
-# A greater value than the first is multiplied by the second before squaring, a smaller one than the third
+# A value above the first constant is multiplied by the second before squaring, a value below the third
 # by the fourth.
 HYPOT_SCALES = {
     "f64": (2.0**500, 2.0**-600, 2.0**-450, 2.0**600),
     "f32": (2.0**60, 2.0**-80, 2.0**-40, 2.0**100),
 }
-# Every x but 1 has a power of this exponent that overflows or is 0.
+# Every x except 1, raised to this power, overflows or is 0.
 POW_HIGH = 2.0**65
 
 
 def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
-    """log(x) as a sum of two, with a relative error about 2**-64 and 2**-33; at 0 and inf the first is infinite."""
+    """Return log(x) as a sum of two, with a relative error about 2**-64 and 2**-33; at 0 and inf the first is infinite."""
     exponent, f = split_positive(b, x)
-    one, two = number(b, x, 1.0), number(b, x, 2.0)
+    one, two = constant(b, x, 1.0), constant(b, x, 2.0)
     total = b.add(f, two)
     total_low = b.sub(f, b.sub(total, two))
     inverse = b.div(one, total)
@@ -49,7 +49,7 @@ def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
     s_low = b.mul(inverse, b.fma(b.neg(s), total_low, b.fma(b.neg(s), total, f)))
     z = b.mul(s, s)
     z_low = b.fma(b.add(s, s), s_low, b.fma(s, s, b.neg(z)))
-    third, third_low = (number(b, x, part) for part in THIRD[x.type.dtype.name])
+    third, third_low = (constant(b, x, part) for part in THIRD[x.type.dtype.name])
     factor = polynomial(b, z, ATANH_REST)
     rest = b.mul(z, factor)
     w = b.add(third, rest)
@@ -60,7 +60,7 @@ def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
     q_low = b.fma(s, p_low, b.fma(s_low, p, b.fma(s, p, b.neg(q))))
     half = b.add(s, q)
     half_low = b.add(b.add(b.sub(s, half), q), b.add(s_low, q_low))
-    ln2, ln2_low = (number(b, x, part) for part in format_of(x).ln2)
+    ln2, ln2_low = (constant(b, x, part) for part in format_of(x).ln2)
     whole = b.mul(exponent, ln2)
     high = b.fma(two, half, whole)
     low = b.fma(two, half, b.sub(whole, high))
@@ -68,67 +68,68 @@ def log_pair(b: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def power_of_size(b: Builder, size: Value, y: Value) -> Value:
-    """size**y for size >= 0 and finite y: exp(y * log(size)); 0 and inf take their logarithms' limits."""
+    """Return size**y for size >= 0 and finite y: exp(y * log(size)); 0 and inf take the limits of their logarithms."""
     high, low = log_pair(b, size)
     product = b.mul(y, high)
     product_low = b.fma(y, low, b.fma(y, high, b.neg(product)))
     held = clamp(b, product, *EXP_RANGE[size.type.dtype.name])
-    return exp_of_sum(b, held, b.select(b.eq(held, product), product_low, number(b, size, 0.0)))
+    return exp_of_sum(b, held, b.select(b.eq(held, product), product_low, constant(b, size, 0.0)))
 
 
 def pow(b: Builder, x: Value, y: Value, **params: bool) -> Value:
-    """x**y with the special cases of C99 (F.10.4.4); a negative x has integer powers only, others are NaN."""
-    one, zero = number(b, x, 1.0), number(b, x, 0.0)
+    """Return x**y with the special cases of C99 (F.10.4.4); a negative x has only integer powers, others are NaN."""
+    one, zero = constant(b, x, 1.0), constant(b, x, 0.0)
     size, held = b.abs(x), clamp(b, y, -POW_HIGH, POW_HIGH)
     result = power_of_size(b, size, held)
-    half = b.mul(held, number(b, x, 0.5))
-    whole = b.eq(b.rint(held), held)
-    odd = b.bitand(whole, b.ne(b.rint(half), half))
-    result = b.copysign(result, b.select(odd, x, one))
-    undefined = b.bitand(b.bitand(b.lt(x, zero), b.gt(x, number(b, x, float("-inf")))), b.bitnot(whole))
-    result = b.select(undefined, number(b, x, float("nan")), result)
+    half = b.mul(held, constant(b, x, 0.5))
+    is_integer = b.eq(b.rint(held), held)
+    is_odd = b.bitand(is_integer, b.ne(b.rint(half), half))
+    result = b.copysign(result, b.select(is_odd, x, one))
+    undefined = b.bitand(b.bitand(b.lt(x, zero), b.gt(x, constant(b, x, float("-inf")))), b.bitnot(is_integer))
+    result = b.select(undefined, constant(b, x, float("nan")), result)
     return b.select(b.bitor(b.eq(x, one), b.eq(y, zero)), one, result)
 
 
 def cbrt(b: Builder, x: Value, root: bool = False) -> Value:
-    """The real cube root; subnormal arguments are as exact as others."""
+    """Return the real cube root; subnormal arguments are as exact as others."""
     fmt = format_of(x)
     size = b.abs(x)
-    one, zero, third = (number(b, x, c) for c in (1.0, 0.0, 1.0 / 3.0))
+    one, zero, third = (constant(b, x, c) for c in (1.0, 0.0, 1.0 / 3.0))
     exponent, f = split_positive(b, size)
-    shift = number(b, x, fmt.round + fmt.bias)
+    shift = constant(b, x, fmt.round + fmt.bias)
     shifted = b.fma(exponent, third, shift)
-    remainder = b.fma(b.sub(shifted, shift), number(b, x, -3.0), exponent)
+    remainder = b.fma(b.sub(shifted, shift), constant(b, x, -3.0), exponent)
     above, below = b.gt(remainder, zero), b.lt(remainder, zero)
 
     def by_remainder(low: float, high: float) -> Value:
-        return b.select(above, number(b, x, high), b.select(below, number(b, x, low), one))
+        return b.select(above, constant(b, x, high), b.select(below, constant(b, x, low), one))
 
     mantissa = b.add(f, one)
     a = b.mul(mantissa, by_remainder(0.5, 2.0))
     v = b.mul(polynomial(b, mantissa, INVERSE_CBRT), by_remainder(2.0 ** (1 / 3), 2.0 ** (-1 / 3)))
     h = b.fma(b.mul(a, v), b.neg(b.mul(v, v)), one)
-    v = b.fma(b.mul(v, h), b.fma(h, number(b, x, 2.0 / 9.0), third), v)
+    v = b.fma(b.mul(v, h), b.fma(h, constant(b, x, 2.0 / 9.0), third), v)
     y = b.mul(b.mul(a, v), v)
     square = b.mul(y, y)
     square_low = b.fma(y, y, b.neg(square))
     residual = b.fma(b.neg(square_low), y, b.fma(b.neg(square), y, a))
     y = b.fma(b.mul(residual, third), b.mul(v, v), y)
     y = b.mul(y, power_of_two(b, bits_of(b, shifted), x))
-    usual = b.bitand(b.gt(size, zero), b.lt(size, number(b, x, float("inf"))))
+    usual = b.bitand(b.gt(size, zero), b.lt(size, constant(b, x, float("inf"))))
     return b.copysign(b.select(usual, y, size), x)
 
 
 def hypot(b: Builder, x: Value, y: Value) -> Value:
-    """sqrt(x**2 + y**2) without overflow or underflow between; inf where either is, even beside NaN."""
+    """Return sqrt(x**2 + y**2) without intermediate overflow or underflow; inf where either argument is infinite, even if the
+    other is NaN."""
     width, height = b.abs(x), b.abs(y)
-    one, infinity = number(b, x, 1.0), number(b, x, float("inf"))
+    one, infinity = constant(b, x, 1.0), constant(b, x, float("inf"))
     steep = b.gt(height, width)
     great, small = b.select(steep, height, width), b.select(steep, width, height)
     high, down, low, up = HYPOT_SCALES[x.type.dtype.name]
-    above, below = b.gt(great, number(b, x, high)), b.lt(great, number(b, x, low))
-    scale = b.select(above, number(b, x, down), b.select(below, number(b, x, up), one))
-    back = b.select(above, number(b, x, 1 / down), b.select(below, number(b, x, 1 / up), one))
+    above, below = b.gt(great, constant(b, x, high)), b.lt(great, constant(b, x, low))
+    scale = b.select(above, constant(b, x, down), b.select(below, constant(b, x, up), one))
+    back = b.select(above, constant(b, x, 1 / down), b.select(below, constant(b, x, 1 / up), one))
     great, small = b.mul(great, scale), b.mul(small, scale)
     length = b.mul(b.sqrt(b.fma(great, great, b.mul(small, small))), back)
     return b.select(b.bitor(b.eq(width, infinity), b.eq(height, infinity)), infinity, length)

@@ -1,7 +1,7 @@
-"""Scalar functions spelled ``recipe``: compositions of kernel ops, the same for every vector width.
+"""Scalar functions that are ``recipe`` on a target: compositions of kernel ops, the same for every vector width.
 
 ``RECIPES`` maps an op's name to ``recipe(b, *operands, **params)``. The elementary functions are in
-``pullback.codegen.math.table``; here are integers, choice and bits.
+``pullback.codegen.math.table``; this module has integers, selection and bits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pullback.ir.ops.elementwise.semantics import PHILOX, PHILOX_ROUNDS
 
 
 def _like(b: Any, value: Any, x: Value) -> Value:
-    found: Value = b.const(value, x.type.dtype)
-    return found
+    constant_like: Value = b.const(value, x.type.dtype)
+    return constant_like
 
 
 def _zero(b: Any, x: Value) -> Value:
@@ -34,7 +34,8 @@ def _is_float(x: Value) -> bool:
 
 
 def _safe_divisor(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
-    """Whether y is 0, and a divisor that never traps: 1 for 0, and for -1, by which MIN cannot be divided."""
+    """Return whether y is 0, and a divisor that never traps: 1 in place of 0, and of -1, by which the least integer cannot be
+    divided."""
     is_zero = b.eq(y, _zero(b, y))
     unsafe = is_zero
     if x.type.dtype.kind == "i":
@@ -43,7 +44,7 @@ def _safe_divisor(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 def _int_quotient(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
-    """x / y rounded to zero and its remainder; 0 and 0 if y is 0; -x and 0 if y is -1."""
+    """Return x / y rounded to zero and its remainder; 0 and 0 if y is 0; -x and 0 if y is -1."""
     is_zero, divisor = _safe_divisor(b, x, y)
     quotient = b.idiv(x, divisor)
     remainder = b.sub(x, b.mul(quotient, divisor))
@@ -52,26 +53,27 @@ def _int_quotient(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
     return b.select(is_zero, _zero(b, x), quotient), b.select(is_zero, _zero(b, x), remainder)
 
 
-def _goes_down(b: Any, remainder: Value, y: Value) -> Value:
-    """Whether a quotient rounded to zero is one above the floor: the remainder has not the divisor's sign."""
+def _rounds_down(b: Any, remainder: Value, y: Value) -> Value:
+    """Return whether a quotient rounded to zero is one above the floor: the remainder is nonzero and its sign differs from the
+    divisor's."""
     nonzero = b.ne(remainder, _zero(b, y))
-    found: Value = b.bitand(nonzero, b.bitxor(b.lt(remainder, _zero(b, y)), b.lt(y, _zero(b, y))))
-    return found
+    rounds_down: Value = b.bitand(nonzero, b.bitxor(b.lt(remainder, _zero(b, y)), b.lt(y, _zero(b, y))))
+    return rounds_down
 
 
 def floordiv(b: Any, x: Value, y: Value) -> Value:
     if not _is_float(x):
         quotient, remainder = _int_quotient(b, x, y)
-        down = b.cast(_goes_down(b, remainder, y), dtype=x.type.dtype)
-        found: Value = b.sub(quotient, down)
-        return found
+        down = b.cast(_rounds_down(b, remainder, y), dtype=x.type.dtype)
+        floored: Value = b.sub(quotient, down)
+        return floored
     remainder, adjusted, zero = b.fmod(x, y), None, _zero(b, x)
-    down = _goes_down(b, remainder, y)
+    down = _rounds_down(b, remainder, y)
     adjusted = b.div(b.sub(x, remainder), y)
     adjusted = b.select(down, b.sub(adjusted, _like(b, 1, x)), adjusted)
     below = b.floor(adjusted)
-    near = b.select(b.gt(b.sub(adjusted, below), _like(b, 0.5, x)), b.add(below, _like(b, 1, x)), below)
-    whole = b.select(b.eq(adjusted, zero), b.copysign(zero, b.div(x, y)), near)
+    nearest = b.select(b.gt(b.sub(adjusted, below), _like(b, 0.5, x)), b.add(below, _like(b, 1, x)), below)
+    whole = b.select(b.eq(adjusted, zero), b.copysign(zero, b.div(x, y)), nearest)
     result: Value = b.select(b.eq(y, zero), b.div(x, y), whole)
     return result
 
@@ -79,26 +81,26 @@ def floordiv(b: Any, x: Value, y: Value) -> Value:
 def mod(b: Any, x: Value, y: Value) -> Value:
     if not _is_float(x):
         _, remainder = _int_quotient(b, x, y)
-        found: Value = b.select(_goes_down(b, remainder, y), b.add(remainder, y), remainder)
-        return found
+        adjusted: Value = b.select(_rounds_down(b, remainder, y), b.add(remainder, y), remainder)
+        return adjusted
     remainder, zero = b.fmod(x, y), _zero(b, x)
-    moved = b.select(_goes_down(b, remainder, y), b.add(remainder, y), remainder)
+    moved = b.select(_rounds_down(b, remainder, y), b.add(remainder, y), remainder)
     signed = b.select(b.eq(remainder, zero), b.copysign(zero, y), moved)
     result: Value = b.select(b.eq(y, zero), remainder, signed)
     return result
 
 
 def nextafter(b: Any, x: Value, y: Value) -> Value:
-    """Numbers of one sign are in the order of their bits."""
+    """Return the next float after ``x`` towards ``y``. Floats of one sign are ordered as their bits."""
     dtype = x.type.dtype
     bits = b.bitcast(x, dtype=DTYPES[f"i{dtype.bits}"])
     one, zero = _like(b, 1, bits), _zero(b, x)
     grows = b.eq(b.lt(x, y), b.gt(x, zero))
     moved = b.bitcast(b.select(grows, b.add(bits, one), b.sub(bits, one)), dtype=dtype)
     least = b.copysign(b.bitcast(one, dtype=dtype), y)
-    found = b.select(b.eq(x, y), y, b.select(b.eq(x, zero), least, moved))
+    neighbour = b.select(b.eq(x, y), y, b.select(b.eq(x, zero), least, moved))
     is_nan = b.bitor(b.ne(x, x), b.ne(y, y))
-    result: Value = b.select(is_nan, b.add(x, y), found)
+    result: Value = b.select(is_nan, b.add(x, y), neighbour)
     return result
 
 
@@ -121,12 +123,12 @@ def sign(b: Any, x: Value) -> Value:
 
 def one_minus_square(b: Any, x: Value) -> Value:
     one = _like(b, 1, x)
-    found: Value = b.mul(b.sub(one, x), b.add(one, x))
-    return found
+    result: Value = b.mul(b.sub(one, x), b.add(one, x))
+    return result
 
 
 def lorentzian(b: Any, x: Value) -> Value:
-    """The square overflows before its inverse, which may be subnormal, is 0."""
+    """Return 1 / (1 + x**2). Where the square would overflow, the inverse is squared instead, which may be subnormal."""
     one = _like(b, 1, x)
     usual = b.div(one, b.add(b.mul(x, x), one))
     bound = _like(b, 2.0 ** (500 if x.type.dtype.bits == 64 else 60), x)
@@ -139,7 +141,7 @@ def _inverse_square(b: Any, x: Value) -> tuple[Value, ...]:
 
 
 def over_hypot(b: Any, x: Value, y: Value, h: Value) -> Value:
-    """A subnormal ``h`` has too few digits."""
+    """Return x / h, 0 where h is 0. A subnormal ``h`` has too few digits, so there x and y are scaled first."""
     is_origin = b.eq(h, _zero(b, h))
     usual = b.select(is_origin, _zero(b, x), b.div(x, h))
     least = _like(b, 2.0 ** (-1022 if x.type.dtype.bits == 64 else -126), h)
@@ -148,12 +150,12 @@ def over_hypot(b: Any, x: Value, y: Value, h: Value) -> Value:
 
 def _over_small_hypot(b: Any, x: Value, y: Value) -> tuple[Value, ...]:
     up = _like(b, 2.0 ** (60 if x.type.dtype.bits == 64 else 30), x)
-    near, far = b.mul(x, up), b.mul(y, up)
-    return (b.div(near, hypot(b, near, far)),)
+    scaled_x, scaled_y = b.mul(x, up), b.mul(y, up)
+    return (b.div(scaled_x, hypot(b, scaled_x, scaled_y)),)
 
 
 def integer_power(b: Any, x: Value, y: Value) -> Value:
-    """Square and multiply over the exponent's bits; 0 for a negative exponent."""
+    """Return x**y by squaring and multiplying over the bits of the exponent; 0 for a negative exponent."""
     dtype = x.type.dtype
     result, square = _like(b, 1, x), x
     for bit in range(dtype.bits if dtype.kind == "u" else dtype.bits - 1):
@@ -162,8 +164,8 @@ def integer_power(b: Any, x: Value, y: Value) -> Value:
         square = b.mul(square, square)
     if dtype.kind == "u":
         return result
-    found: Value = b.select(b.lt(y, _zero(b, y)), _zero(b, x), result)
-    return found
+    result_or_zero: Value = b.select(b.lt(y, _zero(b, y)), _zero(b, x), result)
+    return result_or_zero
 
 
 def power(b: Any, x: Value, y: Value, **params: bool) -> Value:
@@ -171,26 +173,26 @@ def power(b: Any, x: Value, y: Value, **params: bool) -> Value:
 
 
 def fmax(b: Any, x: Value, y: Value) -> Value:
-    found: Value = b.select(b.ne(x, x), y, b.select(b.ne(y, y), x, b.maximum(x, y)))
-    return found
+    result: Value = b.select(b.ne(x, x), y, b.select(b.ne(y, y), x, b.maximum(x, y)))
+    return result
 
 
 def fmin(b: Any, x: Value, y: Value) -> Value:
-    found: Value = b.select(b.ne(x, x), y, b.select(b.ne(y, y), x, b.minimum(x, y)))
-    return found
+    result: Value = b.select(b.ne(x, x), y, b.select(b.ne(y, y), x, b.minimum(x, y)))
+    return result
 
 
 def clip(b: Any, x: Value, lo: Value, hi: Value) -> Value:
-    found: Value = b.minimum(b.maximum(x, lo), hi)
-    return found
+    result: Value = b.minimum(b.maximum(x, lo), hi)
+    return result
 
 
 def bitnot(b: Any, x: Value) -> Value:
-    found: Value = b.bitxor(
+    result: Value = b.bitxor(
         x,
         b.const(True if x.type.dtype.is_bool else -1 if x.type.dtype.kind == "i" else (1 << x.type.dtype.bits) - 1, x.type.dtype),
     )
-    return found
+    return result
 
 
 def _shift(b: Any, x: Value, n: Value, raw: str, past: Value) -> Value:
@@ -199,8 +201,8 @@ def _shift(b: Any, x: Value, n: Value, raw: str, past: Value) -> Value:
     if n.type.dtype.kind == "i":
         inside = b.bitand(inside, b.ge(n, _zero(b, n)))
     safe = b.select(inside, n, _zero(b, n))
-    found: Value = b.select(inside, getattr(b, raw)(x, safe), past)
-    return found
+    result: Value = b.select(inside, getattr(b, raw)(x, safe), past)
+    return result
 
 
 def shl(b: Any, x: Value, n: Value) -> Value:
@@ -215,14 +217,14 @@ def shr(b: Any, x: Value, n: Value) -> Value:
 
 
 def mulhi(b: Any, x: Value, y: Value) -> Value:
-    """The high half of a product, by products of halves."""
+    """Return the high half of a product, by products of halves."""
     half = x.type.dtype.bits // 2
     low, shift = _like(b, (1 << half) - 1, x), _like(b, half, x)
     x0, x1, y0, y1 = b.bitand(x, low), b.raw_shr(x, shift), b.bitand(y, low), b.raw_shr(y, shift)
     first = b.add(b.mul(x1, y0), b.raw_shr(b.mul(x0, y0), shift))
     second = b.add(b.mul(x0, y1), b.bitand(first, low))
-    found: Value = b.add(b.mul(x1, y1), b.add(b.raw_shr(first, shift), b.raw_shr(second, shift)))
-    return found
+    result: Value = b.add(b.mul(x1, y1), b.add(b.raw_shr(first, shift), b.raw_shr(second, shift)))
+    return result
 
 
 def philox(b: Any, c0: Value, c1: Value, c2: Value, c3: Value, k0: Value, k1: Value, word: int) -> Value:
@@ -236,21 +238,21 @@ def philox(b: Any, c0: Value, c1: Value, c2: Value, c3: Value, k0: Value, k1: Va
 
 
 def polygamma(b: Any, x: Value, n: int) -> Value:
-    """(-1)^(n+1) n! zeta(n + 1, x), zeta being Hurwitz's."""
+    """Return (-1)^(n+1) n! zeta(n + 1, x) with Hurwitz's zeta."""
     if n == 1:
         return trigamma(b, x)
     sign_ = 1.0 if n % 2 else -1.0
-    found: Value = b.mul(b.zeta(_like(b, n + 1, x), x), _like(b, sign_ * math.factorial(n), x))
-    return found
+    result: Value = b.mul(b.zeta(_like(b, n + 1, x), x), _like(b, sign_ * math.factorial(n), x))
+    return result
 
 
 def expn(b: Any, x: Value, n: int) -> Value:
-    found: Value = b.expn_at(_like(b, n, x), x)
-    return found
+    result: Value = b.expn_at(_like(b, n, x), x)
+    return result
 
 
-KNOWN = ("pow_slope_at", "over_squares_at", "normal_pdf_at", "inverse_mills_at", "exp_square_at")
-"""Functions whose values are their first operands."""
+PRECOMPUTED = ("pow_slope_at", "over_squares_at", "normal_pdf_at", "inverse_mills_at", "exp_square_at")
+"""Functions whose first operand is their value."""
 RECIPES: Mapping[str, Callable[..., Value]] = {
     **MATH,
     "floordiv": floordiv,
@@ -274,10 +276,10 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "philox": philox,
     "ordered_after": lambda b, x, after: x,
     **dict.fromkeys(("log_gamma_draw", "inverse_gaussian_draw"), lambda b, parameter, x: x),
-    **dict.fromkeys(KNOWN, lambda b, value, *operands: value),
+    **dict.fromkeys(PRECOMPUTED, lambda b, value, *operands: value),
     "polygamma": polygamma,
     "expn": expn,
 }
 HALF = (DTYPES["f16"], DTYPES["bf16"])
-OF_BITS = frozenset({"nextafter"})
-"""Recipes that take 16-bit floats as they are; the others compute them in float32."""
+TAKES_16_BITS = frozenset({"nextafter"})
+"""Recipes that take 16-bit floats directly; the others compute them in float32."""

@@ -1,9 +1,9 @@
 """Trigonometric functions: sin, cos, tan, asin, acos, atan, atan2.
 
-Method: x = k pi/2 + r by three parts of pi/2 and fused operations (Cody and Waite, Software Manual for the
-Elementary Functions, 1980; Muller, Elementary Functions, 2016, section 11.2), minimax polynomials for sin
-and cos of r; the first step of the reduction is exact, and r comes with what its rounding left out. This
-holds to abs(x) <= LIMIT; the recipes must not be asked beyond it, which ``needs_slow`` tells.
+Method: x = k pi/2 + r by three parts of pi/2 and fused operations (Cody and Waite, Software Manual for the Elementary
+Functions, 1980; Muller, Elementary Functions, 2016, section 11.2), minimax polynomials for sin and cos of r; the first step of
+the reduction is exact, and r comes with its rounding error. This holds for abs(x) <= LIMIT; larger arguments are reduced by
+``_reduce_large``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from pullback.codegen.math.basis import Coefficients, bits_of, format_of, number, polynomial, rarely
+from pullback.codegen.math.basis import Coefficients, bits_of, constant, format_of, polynomial, rarely
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.value import Value
 
@@ -74,30 +74,31 @@ TWO_OVER_PI = int(
 
 
 def _words(bits: int, count: int) -> tuple[int, ...]:
-    """A word of zeros, then the bits of 2 / pi in words of ``bits``; ``count`` in all."""
+    """Return a word of zeros, then the bits of 2 / pi in words of ``bits``; ``count`` words in all."""
     total = TWO_OVER_PI << (bits * count) >> (1248 + bits)
     return tuple((total >> (bits * (count - 1 - k))) & ((1 << bits) - 1) for k in range(count))
 
 
-# As many as arguments of the format reach, and zeros up to a power of two.
+# All words that arguments of the format reach, padded with zeros to a power of two.
 TABLES = {64: _words(64, 20) + (0,) * 12, 32: _words(32, 8)}
 
 
 def reduce_half_pi(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """r, what r lacks, and an unsigned integer whose low bits hold k, for x = k pi/2 + r and finite ``x``; else r is NaN."""
+    """Return r, its rounding error, and an unsigned integer whose low bits hold k, for x = k pi/2 + r and finite ``x``; r is
+    NaN for other x."""
     fmt = format_of(x)
     size = b.abs(x)
-    large = b.gt(size, number(b, x, LIMIT[fmt.dtype.name]))
-    large = b.bitand(large, b.lt(size, number(b, x, float("inf"))))
+    large = b.gt(size, constant(b, x, LIMIT[fmt.dtype.name]))
+    large = b.bitand(large, b.lt(size, constant(b, x, float("inf"))))
     r, rest, k = rarely(b, large, _reduce_small(b, x), _reduce_large, x)
     return r, rest, k
 
 
 def _reduce_small(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """The reduction for abs(x) <= LIMIT."""
-    first, second, third = (number(b, x, part) for part in format_of(x).half_pi)
-    shift = number(b, x, format_of(x).round)
-    shifted = b.fma(x, number(b, x, 2.0 / math.pi), shift)
+    """Return the reduction for abs(x) <= LIMIT."""
+    first, second, third = (constant(b, x, part) for part in format_of(x).half_pi)
+    shift = constant(b, x, format_of(x).round)
+    shifted = b.fma(x, constant(b, x, 2.0 / math.pi), shift)
     minus_k = b.sub(shift, shifted)
     high = b.fma(minus_k, first, x)
     product = b.mul(minus_k, second)
@@ -108,21 +109,22 @@ def _reduce_small(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _reduce_large(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """The reduction for LIMIT < abs(x) < inf, by Payne and Hanek's method: abs(x) = m 2**e with a whole number m is multiplied
-    by those bits of 2/pi that matter modulo 4, three words of them, and the top words of the product are k and a fraction."""
+    """Return the reduction for LIMIT < abs(x) < inf, by Payne and Hanek's method: abs(x) = m 2**e with an integer m is
+    multiplied by the bits of 2/pi that matter modulo 4, three words of them, and the top words of the product are k and a
+    fraction."""
     fmt = format_of(x)
     word = fmt.unsigned.bits
 
     def const(value: int) -> Value:
         return b.const(value, fmt.unsigned)
 
-    # Lanes for which nothing is asked hold the limit, so that they read inside the table.
-    limit = number(b, x, LIMIT[fmt.dtype.name])
+    # Lanes with other arguments are clamped to the limit, so that they read inside the table.
+    limit = constant(b, x, LIMIT[fmt.dtype.name])
     bits = bits_of(b, b.select(b.gt(b.abs(x), limit), b.abs(x), limit))
     mantissa = b.bitor(b.bitand(bits, const((1 << fmt.digits) - 1)), const(1 << fmt.digits))
     # The table begins with a word of zeros. Bit p of it counts m 2**1.
-    place = b.sub(b.shr(bits, const(fmt.digits)), const(fmt.bias + fmt.digits + 2 - word))
-    top, middle = _product_modulo_4(b, mantissa, _bits_at(b, place))
+    bit_position = b.sub(b.shr(bits, const(fmt.digits)), const(fmt.bias + fmt.digits + 2 - word))
+    top, middle = _product_modulo_4(b, mantissa, _bits_at(b, bit_position))
     high = b.bitor(b.shl(top, const(2)), b.shr(middle, const(word - 2)))
     down = b.shr(high, const(word - 1))
     k = b.add(b.shr(top, const(word - 2)), down)
@@ -136,22 +138,22 @@ def _reduce_large(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     return r, rest, b.sub(b.bitxor(k, mask), mask)
 
 
-def _bits_at(b: Builder, place: Value) -> list[Value]:
-    """Three words of the table of 2/pi from a bit of it on."""
-    word = place.type.dtype.bits
+def _bits_at(b: Builder, bit_position: Value) -> list[Value]:
+    """Return three words of the table of 2/pi, starting at one of its bits."""
+    word = bit_position.type.dtype.bits
 
     def const(value: int) -> Value:
-        return b.const(value, place.type.dtype)
+        return b.const(value, bit_position.type.dtype)
 
-    index = b.shr(place, const(word.bit_length() - 1))
-    words = [b.lookup(b.add(index, const(k)), values=TABLES[word], dtype=place.type.dtype) for k in range(4)]
-    shift = b.bitand(place, const(word - 1))
+    index = b.shr(bit_position, const(word.bit_length() - 1))
+    words = [b.lookup(b.add(index, const(k)), values=TABLES[word], dtype=bit_position.type.dtype) for k in range(4)]
+    shift = b.bitand(bit_position, const(word - 1))
     back = b.sub(const(word - 1), shift)
     return [b.bitor(b.shl(a, shift), b.shr(b.shr(c, const(1)), back)) for a, c in itertools.pairwise(words)]
 
 
 def _product_modulo_4(b: Builder, mantissa: Value, words: list[Value]) -> tuple[Value, Value]:
-    """The upper two of the three low words of the product of a number and three words; the third is left out."""
+    """Return the upper two of the three low words of the product of a number and three words; the third is left out."""
     first, second, third = words
     part = b.mul(mantissa, second)
     middle = b.add(b.mulhi(mantissa, third), part)
@@ -160,14 +162,14 @@ def _product_modulo_4(b: Builder, mantissa: Value, words: list[Value]) -> tuple[
 
 
 def _times_half_pi(b: Builder, x: Value, high: Value, low: Value) -> tuple[Value, Value]:
-    """pi/2 times the fraction with these two words, at most 1/2, and what that lacks."""
+    """Return pi/2 times the fraction with these two words, at most 1/2, and its rounding error."""
     fmt = format_of(x)
-    parts = [_half_word(b, x, words, place, 2 * k + place) for k, words in enumerate((high, low)) for place in (0, 1)]
-    near = b.add(parts[0], parts[1])
-    missing = b.add(b.sub(parts[1], b.sub(near, parts[0])), b.add(parts[2], parts[3]))
-    fraction = b.add(near, missing)
-    fraction_low = b.sub(missing, b.sub(fraction, near))
-    first, second, _ = (number(b, x, part) for part in fmt.half_pi)
+    parts = [_half_word(b, x, words, half, 2 * k + half) for k, words in enumerate((high, low)) for half in (0, 1)]
+    rounded = b.add(parts[0], parts[1])
+    missing = b.add(b.sub(parts[1], b.sub(rounded, parts[0])), b.add(parts[2], parts[3]))
+    fraction = b.add(rounded, missing)
+    fraction_low = b.sub(missing, b.sub(fraction, rounded))
+    first, second, _ = (constant(b, x, part) for part in fmt.half_pi)
     product = b.mul(fraction, first)
     product_low = b.fma(fraction, first, b.neg(product))
     product_low = b.fma(fraction_low, first, b.fma(fraction, second, product_low))
@@ -176,27 +178,27 @@ def _times_half_pi(b: Builder, x: Value, high: Value, low: Value) -> tuple[Value
 
 
 def _half_word(b: Builder, x: Value, words: Value, is_lower: int, position: int) -> Value:
-    """The upper or lower half of a word as a float of the type of ``x``, in its place in a fraction."""
+    """Return the upper or lower half of a word as a float of the type of ``x``, scaled to its position in a fraction."""
     fmt = format_of(x)
     half = fmt.unsigned.bits // 2
     mask = b.const((1 << half) - 1, fmt.unsigned)
     piece = b.bitand(words, mask) if is_lower else b.shr(words, b.const(half, fmt.unsigned))
     # An integer below 2**digits is the low bits of 2**digits + integer.
     biased = b.bitor(piece, b.const((fmt.bias + fmt.digits) << fmt.digits, fmt.unsigned))
-    whole = b.sub(b.bitcast(biased, dtype=fmt.dtype), number(b, x, 2.0**fmt.digits))
-    return b.mul(whole, number(b, x, 2.0 ** -(half * (position + 1))))
+    whole = b.sub(b.bitcast(biased, dtype=fmt.dtype), constant(b, x, 2.0**fmt.digits))
+    return b.mul(whole, constant(b, x, 2.0 ** -(half * (position + 1))))
 
 
 def sin_parts(b: Builder, r: Value, rest: Value) -> tuple[Value, Value]:
-    """sin of r + rest as a sum of two, for abs(r) <= pi / 4."""
+    """Return sin of r + rest as a sum of two, for abs(r) <= pi / 4."""
     z = b.mul(r, r)
     return r, b.fma(b.mul(z, r), polynomial(b, z, SIN), rest)
 
 
 def cos_parts(b: Builder, r: Value, rest: Value) -> tuple[Value, Value]:
-    """cos of r + rest as a sum of two, for abs(r) <= pi / 4."""
+    """Return cos of r + rest as a sum of two, for abs(r) <= pi / 4."""
     z = b.mul(r, r)
-    one, minus_half = number(b, r, 1.0), number(b, r, -0.5)
+    one, minus_half = constant(b, r, 1.0), constant(b, r, -0.5)
     first = b.fma(z, minus_half, one)
     low = b.fma(z, minus_half, b.sub(one, first))
     return first, b.fma(b.mul(z, z), polynomial(b, z, COS), b.fma(b.neg(r), rest, low))
@@ -208,7 +210,7 @@ def is_odd(b: Builder, x: Value, k: Value) -> Value:
 
 
 def flip_by_second_bit(b: Builder, y: Value, k: Value) -> Value:
-    """``y``, its sign changed where bit 1 of ``k`` is set."""
+    """Return ``y`` with its sign changed where bit 1 of ``k`` is set."""
     fmt = format_of(y)
     top = fmt.bias.bit_length() + fmt.digits + 1
     sign = b.bitand(b.shl(k, b.const(top - 1, fmt.unsigned)), b.const(1 << top, fmt.unsigned))
@@ -219,18 +221,18 @@ def sin(b: Builder, x: Value) -> Value:
     r, rest, k = reduce_half_pi(b, x)
     sine, cosine = b.add(*sin_parts(b, r, rest)), b.add(*cos_parts(b, r, rest))
     y = flip_by_second_bit(b, b.select(is_odd(b, x, k), cosine, sine), k)
-    return b.select(b.eq(x, number(b, x, 0.0)), x, y)
+    return b.select(b.eq(x, constant(b, x, 0.0)), x, y)
 
 
 def cos(b: Builder, x: Value) -> Value:
     r, rest, k = reduce_half_pi(b, x)
     sine, cosine = b.add(*sin_parts(b, r, rest)), b.add(*cos_parts(b, r, rest))
-    turned = b.add(k, b.const(1, format_of(x).unsigned))
-    return flip_by_second_bit(b, b.select(is_odd(b, x, k), sine, cosine), turned)
+    quadrant = b.add(k, b.const(1, format_of(x).unsigned))
+    return flip_by_second_bit(b, b.select(is_odd(b, x, k), sine, cosine), quadrant)
 
 
 def tan(b: Builder, x: Value) -> Value:
-    """sin / cos, or -cos / sin in the odd quadrants, with one correction of the quotient."""
+    """Return sin / cos, or -cos / sin in the odd quadrants, with one correction of the quotient."""
     r, rest, k = reduce_half_pi(b, x)
     pairs = []
     for first, second in (sin_parts(b, r, rest), cos_parts(b, r, rest)):
@@ -240,27 +242,27 @@ def tan(b: Builder, x: Value) -> Value:
     odd = is_odd(b, x, k)
     top, top_low = b.select(odd, b.neg(cosine), sine), b.select(odd, b.neg(cosine_low), sine_low)
     bottom, bottom_low = b.select(odd, sine, cosine), b.select(odd, sine_low, cosine_low)
-    inverse = b.div(number(b, x, 1.0), bottom)
+    inverse = b.div(constant(b, x, 1.0), bottom)
     y = b.mul(top, inverse)
     residual = b.fma(b.neg(y), bottom_low, b.add(b.fma(b.neg(y), bottom, top), top_low))
-    return b.select(b.eq(x, number(b, x, 0.0)), x, b.fma(residual, inverse, y))
+    return b.select(b.eq(x, constant(b, x, 0.0)), x, b.fma(residual, inverse, y))
 
 
 def parts_of_pi(b: Builder, x: Value, multiple: float) -> tuple[Value, Value]:
-    """multiple * pi/2, a power of two times it, as a sum of two."""
+    """Return multiple * pi/2 as a sum of two; ``multiple`` is a power of two."""
     high, low, _ = format_of(x).half_pi
-    return number(b, x, high * multiple), number(b, x, low * multiple)
+    return constant(b, x, high * multiple), constant(b, x, low * multiple)
 
 
 def atan_unit(b: Builder, t: Value) -> Value:
-    """atan of ``t`` in [0, 1]."""
+    """Return atan of ``t`` in [0, 1]."""
     z = b.mul(t, t)
     return b.fma(b.mul(z, t), polynomial(b, z, ATAN), t)
 
 
 def atan(b: Builder, x: Value) -> Value:
     size = b.abs(x)
-    one = number(b, x, 1.0)
+    one = constant(b, x, 1.0)
     large = b.gt(size, one)
     y = atan_unit(b, b.select(large, b.div(one, size), size))
     high, low = parts_of_pi(b, x, 1.0)
@@ -268,43 +270,43 @@ def atan(b: Builder, x: Value) -> Value:
 
 
 def atan2(b: Builder, y: Value, x: Value) -> Value:
-    """The angle of the point (x, y), with C99's values at zeros and infinities of either sign."""
+    """Return the angle of the point (x, y), with C99's values at zeros and infinities of either sign."""
     fmt = format_of(x)
     width, height = b.abs(x), b.abs(y)
-    zero = number(b, x, 0.0)
+    zero = constant(b, x, 0.0)
     steep = b.gt(height, width)
     small, great = b.select(steep, width, height), b.select(steep, height, width)
-    same = b.select(b.eq(small, zero), zero, number(b, x, 1.0))
+    same = b.select(b.eq(small, zero), zero, constant(b, x, 1.0))
     angle = atan_unit(b, b.select(b.eq(small, great), same, b.div(small, great)))
     left = b.lt(b.bitcast(x, dtype=fmt.signed), b.const(0, fmt.signed))
     half_high, half_low = parts_of_pi(b, x, 1.0)
     full_high, full_low = parts_of_pi(b, x, 2.0)
     high = b.select(steep, half_high, b.select(left, full_high, zero))
     low = b.select(steep, half_low, b.select(left, full_low, zero))
-    turned = b.select(b.bitxor(steep, left), b.neg(angle), angle)
-    return b.copysign(b.add(high, b.add(turned, low)), y)
+    signed_angle = b.select(b.bitxor(steep, left), b.neg(angle), angle)
+    return b.copysign(b.add(high, b.add(signed_angle, low)), y)
 
 
 def asin_parts(b: Builder, x: Value) -> tuple[Value, Value, Value, Value]:
-    """large, s, c, d: asin(abs(x)) = s + c, or pi/2 - 2 (s + c + d) where abs(x) > 1/2 ("large").
+    """Return large, s, c, d: asin(abs(x)) = s + c, or pi/2 - 2 (s + c + d) where abs(x) > 1/2 ("large").
 
-    There s is sqrt((1 - abs(x)) / 2), and d what its rounding left out.
+    In the second case s is sqrt((1 - abs(x)) / 2), and d its rounding error.
     """
     size = b.abs(x)
-    half = number(b, x, 0.5)
+    half = constant(b, x, 0.5)
     large = b.gt(size, half)
     z = b.select(large, b.fma(b.neg(size), half, half), b.mul(size, size))
     root = b.sqrt(z)
     s = b.select(large, root, size)
-    missing = b.div(b.fma(b.neg(root), root, z), b.add(root, b.select(large, root, number(b, x, 1.0))))
-    missing = b.select(b.gt(root, number(b, x, 0.0)), missing, number(b, x, 0.0))
+    missing = b.div(b.fma(b.neg(root), root, z), b.add(root, b.select(large, root, constant(b, x, 1.0))))
+    missing = b.select(b.gt(root, constant(b, x, 0.0)), missing, constant(b, x, 0.0))
     return large, s, b.mul(b.mul(z, s), polynomial(b, z, ASIN)), missing
 
 
 def asin(b: Builder, x: Value) -> Value:
     large, s, c, missing = asin_parts(b, x)
     high, low = parts_of_pi(b, x, 1.0)
-    two = number(b, x, 2.0)
+    two = constant(b, x, 2.0)
     rest = b.fma(two, b.add(c, missing), b.neg(low))
     beyond = b.sub(b.fma(b.neg(two), s, high), rest)
     return b.copysign(b.select(large, beyond, b.add(s, c)), x)
@@ -314,9 +316,9 @@ def acos(b: Builder, x: Value) -> Value:
     large, s, c, missing = asin_parts(b, x)
     half_high, half_low = parts_of_pi(b, x, 1.0)
     full_high, full_low = parts_of_pi(b, x, 2.0)
-    two, zero = number(b, x, 2.0), number(b, x, 0.0)
+    two, zero = constant(b, x, 2.0), constant(b, x, 0.0)
     negative = b.lt(x, zero)
-    near = b.sub(half_high, b.sub(x, b.sub(half_low, b.copysign(c, x))))
+    small_result = b.sub(half_high, b.sub(x, b.sub(half_low, b.copysign(c, x))))
     twice = b.mul(two, b.add(s, b.add(c, missing)))
-    far = b.sub(full_high, b.fma(two, s, b.fma(two, b.add(c, missing), b.neg(full_low))))
-    return b.select(large, b.select(negative, far, twice), near)
+    negative_result = b.sub(full_high, b.fma(two, s, b.fma(two, b.add(c, missing), b.neg(full_low))))
+    return b.select(large, b.select(negative, negative_result, twice), small_result)

@@ -36,8 +36,8 @@ def kl(y, p):
 
 def stress(y, distances):
     i, j = np.triu_indices(len(y), 1)
-    found = np.linalg.norm(y[i] - y[j], axis=1)
-    return np.sqrt(np.sum((found - distances[i, j]) ** 2) / np.sum(distances[i, j] ** 2))
+    result = np.linalg.norm(y[i] - y[j], axis=1)
+    return np.sqrt(np.sum((result - distances[i, j]) ** 2) / np.sum(distances[i, j] ** 2))
 
 
 def clusters(n=90, seed=0):

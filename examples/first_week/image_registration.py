@@ -49,8 +49,8 @@ def main():
     fixed = warp(moving, *truth)
     objective = pb.value_and_grad(mismatch)
     fit = minimize(objective, np.array([0.0, 0.0, 0.0, 1.0]), args=(moving, fixed), jac=True, method="BFGS")
-    for name, found, true in zip(["dy", "dx", "angle", "zoom"], fit.x, truth):
-        print(f"{name:5s} {found:7.4f}  (true {true:5.2f})")
+    for name, result, true in zip(["dy", "dx", "angle", "zoom"], fit.x, truth):
+        print(f"{name:5s} {result:7.4f}  (true {true:5.2f})")
     print(f"mismatch {mismatch(np.array([0, 0, 0, 1.0]), moving, fixed):.2e} -> {fit.fun:.2e}")
 
 

@@ -56,8 +56,8 @@ def main():
     truth, lon, lat = observed()
     start = truth + [0.05, 0.01, 0.01, -0.02, 0.02, 0.02]
     fit = minimize(pb.value_and_grad(misfit), start, args=(DAY, lon, lat), jac=True, method="BFGS", options={"gtol": 1e-3})
-    for name, found, true in zip(["a", "e", "inclination", "node", "perihelion", "M0"], fit.x, truth):
-        print(f"{name:12s} {found:9.5f}  (true {true:.3f})")
+    for name, result, true in zip(["a", "e", "inclination", "node", "perihelion", "M0"], fit.x, truth):
+        print(f"{name:12s} {result:9.5f}  (true {true:.3f})")
     print(f"misfit {misfit(start, DAY, lon, lat):.1f} -> {fit.fun:.4f}")
 
 

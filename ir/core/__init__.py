@@ -1,1 +1,1 @@
-"""Structure of the IR, types, op record, builder, environment variables."""
+"""The structure of the IR: types, SSA values, op records, the builder, and the environment variables."""

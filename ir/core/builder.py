@@ -1,8 +1,7 @@
-"""Builds blocks and functions instruction by instruction, inferring result types.
+"""Build blocks and functions instruction by instruction, inferring the result types.
 
-A builder is a view: ``at(loc)`` gives one that appends to the same block with another location, so that no location is
-ambient state. Ops are methods: ``b.mul(x, y)``, ``b.sum(x, axes=(0,))``. An op of one result returns that value, others a
-tuple.
+A builder is a view of a block: ``at(loc)`` returns another builder that appends to the same block with another location. Ops
+are methods: ``b.mul(x, y)``, ``b.sum(x, axes=(0,))``. An op with one result returns that value; other ops return a tuple.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from pullback.ir.core.types import ArrayType, DType, Type, dtype_of
 from pullback.ir.core.value import Value
 
 
-class _Makers:
-    """Who defines what among instructions that grow in number."""
+class _Definitions:
+    """A map from values to their defining instructions, over a list of instructions that grows."""
 
     def __init__(self, instructions: list[Instruction]) -> None:
         self.instructions, self.read = instructions, 0
-        self.found: dict[Value, Instruction] = {}
+        self.definitions: dict[Value, Instruction] = {}
 
     def find(self, value: Value) -> Instruction | None:
         for i in self.instructions[self.read :]:
-            self.found.update(dict.fromkeys(i.results, i))
+            self.definitions.update(dict.fromkeys(i.results, i))
         self.read = len(self.instructions)
-        return self.found.get(value)
+        return self.definitions.get(value)
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """What makes an op a method of builders."""
+    """Return the method of builders that emits the op ``name``."""
 
     def method(self: Builder, *operands: Value, **params: Any) -> Any:
         op = OPS.get(name)
@@ -45,42 +44,45 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 class Builder:
+    """Appends instructions to one block. ``loc``: location of new instructions; ``hint``: name of their results."""
+
     is_linear = False
-    """Whether what rules emit is transposed, so that it must be linear in cotangents, whose numbers are not known."""
+    """Whether the emitted code is going to be transposed, so that it must be linear in the cotangents, which are symbolic
+    then."""
 
     def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
         self.loc = loc
         self.hint = hint
         self.instructions: list[Instruction] = [] if instructions is None else instructions
-        self.makers = _Makers(self.instructions)
+        self.makers = _Definitions(self.instructions)
 
     def at(self, loc: Loc, hint: str | None = None) -> Builder:
-        """A builder of the same block whose instructions carry ``loc`` and whose values are named ``hint``."""
-        found = type(self)(loc, self.instructions, self.hint if hint is None else hint)
-        found.makers = self.makers
-        found.is_linear = self.is_linear
-        return found
+        """Return a builder of the same block whose instructions have location ``loc`` and whose values are named ``hint``."""
+        builder = type(self)(loc, self.instructions, self.hint if hint is None else hint)
+        builder.makers = self.makers
+        builder.is_linear = self.is_linear
+        return builder
 
     def maker(self, value: Value) -> Instruction | None:
-        """The instruction of this block that defines a value."""
+        """Return the instruction of this block that defines ``value``; None if another block does."""
         return self.makers.find(value)
 
     def emit(
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
         """Append an instruction and return its results. Raises TypeError on operands the op does not take."""
-        given = [v.type for v in operands]
+        operand_types = [v.type for v in operands]
         try:
-            params = op.settle(given, params or {})
-            types = op.infer(given, params, regions, must_match)
+            params = op.settle(operand_types, params or {})
+            types = op.infer(operand_types, params, regions, must_match)
         except TypeError as error:
-            raise TypeError(f"{op.name}({', '.join(map(str, given))}): {error}") from None
+            raise TypeError(f"{op.name}({', '.join(map(str, operand_types))}): {error}") from None
         results = tuple(Value(t, self.hint) for t in types)
         self.instructions.append(Instruction(op, tuple(operands), results, params, tuple(regions), self.loc))
         return results
 
     def region(self) -> Builder:
-        """A builder of a region of an instruction to come, which may read what is defined by then."""
+        """Return a builder for a region of an instruction that is emitted later. The region may read values defined so far."""
         return type(self)(self.loc, [], self.hint)
 
     def append(self, instruction: Instruction) -> None:
@@ -89,12 +91,12 @@ class Builder:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in OPS:
             raise AttributeError(f"no op is called {name}")
-        setattr(Builder, name, _method(name))  # found without this function from now on
-        found: Callable[..., Any] = getattr(self, name)
-        return found
+        setattr(Builder, name, _method(name))  # later look-ups find the class attribute
+        method: Callable[..., Any] = getattr(self, name)
+        return method
 
     def const(self, value: Any, dtype: DType | str) -> Value:
-        """A rank-0 constant."""
+        """Emit a rank-0 constant."""
         element = dtype_of(dtype)
         plain = bool(value) if element.is_bool else as_int(value) if element.is_integer else value
         if element.is_float:
@@ -104,12 +106,12 @@ class Builder:
         return self.emit(OPS["const"], (), {"value": plain, "dtype": element})[0]
 
     def full(self, value: Any, type: Type) -> Value:
-        """An array of one constant: a rank-0 constant, broadcast."""
+        """Emit an array filled with one constant: a rank-0 constant, broadcast."""
         assert isinstance(type, ArrayType)
         return self.spread(self.const(value, type.dtype), type.shape)
 
     def spread(self, x: Value, shape: tuple[Any, ...]) -> Value:
-        """A rank-0 value broadcast to ``shape``."""
+        """Broadcast a rank-0 value to ``shape``."""
         if not shape:
             return x
         return self.emit(OPS["broadcast"], (x,), {"axes": tuple(range(len(shape))), "shape": shape})[0]

@@ -1,4 +1,4 @@
-"""Arrays whose elements lie on a device: what a trace and a program know of one."""
+"""The interface of arrays on a device, as a trace and a compiled program see them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 class Remote:
-    """An array on a device. Its elements do not change, and no Python code reads them without a copy.
+    """An array on a device. It is immutable, and Python code reads its elements only by a copy to the host.
 
-    ``device``: where it is, as "cuda:0". ``layout``: "c" (row-major, dense), "strided", or, of rank 0, "held": in memory of the
-    device, where a scalar of the host is a number.
+    ``device``: its device, as "cuda:0". ``layout``: "c" (row-major, dense), "strided", or, for rank 0, "held": the scalar is
+    in device memory, whereas a scalar of the host is passed by value.
     """
 
     __slots__ = ()
@@ -25,30 +25,30 @@ class Remote:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What a program depends on in it."""
+        """The properties that a compiled program is specialised to."""
         return self.dtype, self.shape, self.layout, self.device
 
     def copy_to_host(self) -> Any:
-        """A NumPy array of the elements."""
+        """Return a NumPy array with the elements."""
         raise NotImplementedError
 
     def copy(self) -> Remote:
-        """An array of the same elements in memory of its own."""
+        """Return an array with the same elements in new memory."""
         raise NotImplementedError
 
     def bounds(self) -> tuple[int, int]:
-        """Its first address, and the one after its last."""
+        """Return the address of its first byte and the address after its last."""
         raise NotImplementedError
 
     def refusal(self) -> str:
-        """Why its memory cannot be given up for the result of a call; empty if it can."""
+        """Return why its memory cannot be reused for the result of a call; the empty string if it can."""
         raise NotImplementedError
 
     def given_up(self, value: Any) -> Remote:
-        """An array of the same memory, which has the elements of ``value``, an array of the same type, on the device or not;
-        this one is not to be used any more."""
+        """Return an array in the same memory with the elements of ``value``, an array of the same type on the device or the
+        host. This array must not be used afterwards."""
         raise NotImplementedError
 
 
 COMPUTE: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
-"""What calls a function of NumPy's, or the method of that name, on arrays of a device. Filled by the face."""
+"""The function that applies a NumPy function, or the method of that name, to device arrays. Filled by the public package."""

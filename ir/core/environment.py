@@ -1,7 +1,7 @@
-"""The environment variables that pullback reads, each with what is allowed in it; anything else there is an error.
+"""The environment variables that pullback reads, each with the values that it allows; any other value is an error.
 
-Whatever reads one calls ``read``. ``import pullback`` calls ``check``, and so does the first compile of a process, which may
-have set them since: a word that is not known is nowhere taken for the default.
+Every reader calls ``read``. ``import pullback`` calls ``check``, and so does the first compile of a process, since the program
+may have set variables after the import. An unknown value never means the default.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_THREADS = 256
+"""Largest number of worker threads that may be set."""
 MOST_BYTES = (1 << 62) - 1
+"""Largest byte count that may be set."""
 CPU_LEVELS = ("native", "baseline", "avx2", "avx512")
 CALL_PATHS = ("native", "fused", "plain", "auto")
 CHOSEN = ("ours", "library", "static")
+"""Words of PULLBACK_CHOICES: the own kernel, the vendor library, or the static choice without timing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One variable. ``expected`` says what it may hold, for messages; ``allows`` whether a text is that."""
+    """One variable. ``expected`` describes the allowed values in error messages; ``allows`` returns whether a text is one."""
 
     name: str
     expected: str
     allows: Callable[[str], bool]
 
     def read(self, environ: Mapping[str, str] | None = None) -> str:
-        """The text that the variable holds; empty where it is not set. Raises ValueError for another than is allowed."""
+        """Return the text of the variable; empty if it is unset. Raises ValueError for a value that is not allowed."""
         text = (os.environ if environ is None else environ).get(self.name, "").strip()
         if text and not self.allows(text):
             raise ValueError(f"{self.name}={text}: {self.expected} is expected")
@@ -36,16 +39,17 @@ class Setting:
 
 
 def one_of(name: str, *words: str) -> Setting:
-    """A variable that holds one of some words."""
+    """Return a setting that allows the given words."""
     return Setting(name=name, expected=f"{', '.join(words[:-1])} or {words[-1]}", allows=words.__contains__)
 
 
-def number(name: str, what: str, least: int, most: int) -> Setting:
-    """A variable that holds a whole number."""
+def integer_setting(name: str, unit: str, least: int, most: int) -> Setting:
+    """Return a setting that allows an integer from ``least`` to ``most``, a count of ``unit``."""
+
     def allows(text: str) -> bool:
         return re.fullmatch("[0-9]{1,30}", text) is not None and least <= int(text) <= most
 
-    return Setting(name=name, expected=f"a number of {what}, {least} to {most},", allows=allows)
+    return Setting(name=name, expected=f"a number of {unit}, {least} to {most},", allows=allows)
 
 
 def _is_choice(text: str) -> bool:
@@ -56,7 +60,7 @@ def _is_choice(text: str) -> bool:
 def _are_folders(text: str) -> bool:
     try:
         return all(word.strip().lower() == "off" or Path(word.strip()).expanduser() for word in text.split(os.pathsep))
-    except RuntimeError:  # a home folder that is not known
+    except RuntimeError:  # the home folder is unknown
         return False
 
 
@@ -65,8 +69,8 @@ CACHE_DIR = Setting(
     expected=f"off, or folders with {os.pathsep} between them, where ~ is the home of a user that there is,",
     allows=_are_folders,
 )
-NUM_THREADS = number("PULLBACK_NUM_THREADS", "threads", 1, MOST_THREADS)
-POOL_BYTES = number("PULLBACK_POOL_BYTES", "bytes", 0, MOST_BYTES)
+NUM_THREADS = integer_setting("PULLBACK_NUM_THREADS", "threads", 1, MOST_THREADS)
+POOL_BYTES = integer_setting("PULLBACK_POOL_BYTES", "bytes", 0, MOST_BYTES)
 CALL_PATH = one_of("PULLBACK_CALL_PATH", *CALL_PATHS)
 CPU = one_of("PULLBACK_CPU", *CPU_LEVELS)
 CHOICES = Setting(
@@ -81,11 +85,11 @@ SETTINGS = (CACHE_DIR, NUM_THREADS, POOL_BYTES, CALL_PATH, CPU, CHOICES, TRACEBA
 
 
 def check() -> None:
-    """Raises ValueError for the first variable that holds what is not allowed in it."""
+    """Raise ValueError for the first variable that holds a value that is not allowed."""
     for setting in SETTINGS:
         setting.read()
 
 
 def is_verified() -> bool:
-    """Whether the IR is verified after each pass."""
+    """Return whether the IR is verified after each pass."""
     return VERIFY.read() == "1"

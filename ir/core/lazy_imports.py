@@ -1,7 +1,8 @@
-"""What is imported when it is first asked for: whole modules, and names of a package.
+"""Lazy imports: modules and package attributes that are imported at their first use.
 
-A program that is on disk needs no pass and no code generation, and most programs need no report and no check: nobody waits for
-those to be imported. Each use stands beside an import for type checkers, from which the way of the imports is tested.
+A program loaded from the disk cache needs no passes and no codegen, and most programs need no reports or checks, so these
+modules are not imported with the package. Each lazy import stands next to an import for type checkers, from which a test
+derives the import graph.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from types import ModuleType
 from typing import Any
 
 lock = threading.RLock()
-"""Held while such a module is imported; a fork waits for it."""
+"""Held while a lazy module is imported. A fork acquires it first."""
 
 
-class Later:
-    """A module that is imported when something of it is first asked for."""
+class LazyModule:
+    """A stand-in for a module, which is imported at the first attribute access."""
 
     __slots__ = ("_name",)
 
@@ -33,32 +34,32 @@ class Later:
 
 
 def later(name: str) -> Any:
-    """The module of that name, imported at its first use."""
-    return Later(name)
+    """Return a stand-in for the module called ``name``, which is imported at its first use."""
+    return LazyModule(name)
 
 
 def names_later(package: dict[str, Any], homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package with these globals: names by the modules that they come from. A module listed with no
-    names is one itself."""
+    """Return the ``__getattr__`` of a package whose globals are ``package``. ``homes``: attribute names by defining module; a
+    module listed without names is itself an attribute."""
     home = {name: module for module, names in homes.items() for name in names}
     modules = {module.rpartition(".")[2]: module for module, names in homes.items() if not names}
 
     def find(name: str) -> Any:
         if name in home:
-            found = getattr(_imported(home[name]), name)
+            attribute = getattr(_imported(home[name]), name)
         elif name in modules:
-            found = _imported(modules[name])
+            attribute = _imported(modules[name])
         else:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        package[name] = found
-        return found
+        package[name] = attribute
+        return attribute
 
     return find
 
 
 def _imported(name: str) -> ModuleType:
-    found = sys.modules.get(name)
-    if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
-        return found
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        return module
     with lock:
         return importlib.import_module(name)

@@ -1,8 +1,9 @@
 """The op record and the op table.
 
-An op is one record: its name, its NumPy reference (meaning, interpreter, oracle of the tests, and the name the tracer
-listens for), its gradient rule, its scalar spelling for each target, its effect. What ops share sits on their family, a
-subclass in ``pullback.ir.ops``. Creating a record registers it; nothing else is needed to add an op.
+An op is one record: its name, its NumPy reference (its semantics, the interpreter's implementation, the oracle of the tests,
+and the function that the tracer intercepts), its gradient rule, its scalar lowering for each target, and its effect. Behaviour
+shared by similar ops is defined by their family, a subclass in ``pullback.ir.ops``. Constructing a record registers it;
+nothing else is needed to add an op.
 
 The gradient rule is called as ``rule(builder, op, inputs, outputs, cotangents, params, wants)`` once per instruction, at
 compile time, and returns one contribution per input: a value of exactly the input's type, ``ZERO``, or an ``Into``. It may
@@ -22,7 +23,7 @@ from pullback.ir.core.value import Value
 
 
 class Zero:
-    """The cotangent of a value that the differentiated results do not depend on. A compile-time object, never an array."""
+    """The cotangent of a value that no differentiated result depends on. A compile-time object, never an array."""
 
     def __repr__(self) -> str:
         return "ZERO"
@@ -44,7 +45,7 @@ class Into:
 
 
 class Operation(Protocol):
-    """What an op's type rule reads of an instruction in a region of its own."""
+    """The interface of an instruction in a region, as the type rules of ops read it."""
 
     @property
     def op(self) -> Op:
@@ -52,7 +53,7 @@ class Operation(Protocol):
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """The values that the instruction reads, but for what its regions read."""
+        """The values that the instruction reads, not including the ones that its regions read."""
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -64,11 +65,11 @@ class Operation(Protocol):
 
 
 class Region(Protocol):
-    """What an op's type rule reads of a region of its instruction."""
+    """The interface of a region, as the type rules of ops read it."""
 
     @property
     def parameters(self) -> tuple[Value, ...]:
-        """The values that the region starts with."""
+        """The parameters of the region."""
 
     @property
     def instructions(self) -> Sequence[Operation]:
@@ -80,9 +81,10 @@ class Region(Protocol):
 
 
 class RuleBuilder(Protocol):
-    """What gradient and batching rules emit instructions with. Ops are methods: ``b.mul(x, y)``.
+    """The interface of a builder as gradient and batching rules use it. Ops are methods: ``b.mul(x, y)``.
 
-    ``is_linear``: whether what rules emit is transposed, so that it must be linear in cotangents, whose numbers are not known.
+    ``is_linear``: whether the emitted code is going to be transposed, so that it must be linear in the cotangents, which are
+    symbolic then.
     """
 
     is_linear: bool
@@ -94,7 +96,7 @@ class RuleBuilder(Protocol):
         """Return a rank-0 constant."""
 
     def full(self, value: Any, type: Type) -> Value:
-        """Return an array of one constant."""
+        """Return an array filled with one constant."""
 
     def zeros_like(self, x: Value) -> Value:
         """Return an array of zeros of the type of ``x``."""
@@ -104,7 +106,7 @@ class RuleBuilder(Protocol):
 
 
 class NoDerivative(Exception):
-    """Raised by a rule where there is no derivative; the message says why."""
+    """Raised by a gradient rule where no derivative exists; the message gives the reason."""
 
 
 Contribution = Value | Zero | Into
@@ -123,16 +125,21 @@ OPS: dict[str, Op] = {}
 class Op:
     """One op.
 
-    ``reference``: dotted name of a NumPy or SciPy function, or a callable, over arrays and the params as keywords.
-    ``also``: further dotted names the tracer listens for. ``effect``: "pure", "fails" (never removed as dead) or
-    "effect". ``nondifferentiable``: why inputs get no cotangent, or empty. ``missing``: positions of inputs by which there is no
-    derivative, and why: asking for one is an error. ``extents``: the params that hold extents or
-    offsets. ``literal(types, params)``: by param, whether each of these numbers stays in a template, given the operand types, in
-    which known extents are ints. ``typed``: of the params, those that the result type shows (``shape``, ``dtype``); the text
-    omits them. ``implied``: those that operand types and other params settle, under whatever names of extents. ``linear``: in its
-    inexact operands together; so its results' tangents are the op on the tangents, and a cotangent of zero gives contributions of
-    zero whatever the operands, NaN and infinities included. ``finite``: values and derivatives are finite where the operands are,
-    unless they grow out of the dtype's range. ``commutative``: its two operands may change places."""
+    - ``reference``: dotted name of a NumPy or SciPy function, or a callable; it takes arrays, and the params as keywords.
+    - ``also``: further dotted names that the tracer maps to the op.
+    - ``effect``: "pure", "fails" (never removed as dead code) or "effect".
+    - ``nondifferentiable``: why inputs get no cotangent, or empty.
+    - ``missing``: by input position, why there is no derivative with respect to it; requesting one is an error.
+    - ``extents``: the params that hold extents or offsets.
+    - ``literal(types, params)``: by param, whether each of its numbers stays literal in a program template, for operand ``types``
+      in which known extents are ints.
+    - ``typed``: the params that the result type shows (``shape``, ``dtype``); the text format omits them.
+    - ``implied``: the params that operand types and the other params determine, up to the names of extents.
+    - ``linear``: whether the op is jointly linear in its inexact operands. Tangents of its results are then the op applied to
+      the tangents, and a cotangent of zero gives contributions of zero for any operands, NaN and infinities included.
+    - ``finite``: whether values and derivatives are finite for finite operands, unless they overflow the dtype.
+    - ``commutative``: whether its two operands may be swapped.
+    """
 
     name: str
     reference: str | Callable[..., Any] | None = None
@@ -160,70 +167,72 @@ class Op:
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The reference, resolved."""
+        """The reference as a callable."""
         return resolve(self.reference)
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
-        """Result types. Raises TypeError on operands the op has no meaning for; ``same`` is told extents that must agree."""
+        """Return the result types. Raises TypeError on operands that the op does not accept; ``same`` is called with each pair
+        of extents that must agree."""
         raise NotImplementedError(self.name)
 
     def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
-        """The types of the parameters of one of the op's regions, given those of the operands and the regions before it."""
+        """Return the parameter types of a region, from the operand types and the regions ``before`` it."""
         return tuple(types)
 
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
-        """The params in their one canonical form, given operand types; the builder calls it."""
+        """Return the params in canonical form for the operand types. Called by the builder."""
         return params
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
-        """The op's meaning on NumPy arrays; ``types`` are the result types."""
+        """Evaluate the op on NumPy arrays; ``types`` are the result types."""
         result = self.function(*operands, **params)
         return result if isinstance(result, tuple) else (result,)
 
     def batch(
         self, b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
     ) -> tuple[Value, ...]:
-        """Emit the op for each index of a leading axis of extent ``size``, which the operands marked in ``batched`` have (at
-        least one) and all results get. Here: the op takes any axes in front, and names its own in the params."""
-        return b.emit(self, leading(b, operands, batched, size), shifted(params, size))
+        """Emit the op for each index of a leading axis of extent ``size``. The operands marked in ``batched`` (at least one)
+        have that axis, and all results get it. The default is for ops that accept any leading axes and name their axes in
+        the params."""
+        return b.emit(self, with_leading_axis(b, operands, batched, size), shifted_params(params, size))
 
 
-def leading(b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
-    """The operands, all with a leading axis of extent ``size``: those not ``batched`` repeat."""
+def with_leading_axis(b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
+    """Return the operands, all with a leading axis of extent ``size``; operands that are not ``batched`` are broadcast."""
     return [
         x if is_batched else b.emit(OPS["broadcast"], (x,), {"axes": (0,), "shape": (size, *x.type.shape)})[0]
         for x, is_batched in zip(operands, batched, strict=True)
     ]
 
 
-def shifted(params: Mapping[str, Any], size: Extent) -> dict[str, Any]:
-    """Params that name axes and extents, for arrays with one axis more in front."""
-    found = dict(params)
+def shifted_params(params: Mapping[str, Any], size: Extent) -> dict[str, Any]:
+    """Return params that name axes and extents, for arrays with one more leading axis."""
+    result = dict(params)
     if "axis" in params:
-        found["axis"] = params["axis"] + 1
+        result["axis"] = params["axis"] + 1
     if "axes" in params:
-        found["axes"] = tuple(a + 1 for a in params["axes"])
+        result["axes"] = tuple(a + 1 for a in params["axes"])
     if "perm" in params:
-        found["perm"] = (0, *(a + 1 for a in params["perm"]))
+        result["perm"] = (0, *(a + 1 for a in params["perm"]))
     if "shape" in params:
-        found["shape"] = (size, *params["shape"])
+        result["shape"] = (size, *params["shape"])
     if "step" in params:
-        found["start"], found["step"] = (None, *params["start"]), (1, *params["step"])
-    return found
+        result["start"], result["step"] = (None, *params["start"]), (1, *params["step"])
+    return result
 
 
 def resolve(reference: str | Callable[..., Any] | None) -> Callable[..., Any]:
-    """The object a dotted name stands for; a callable stands for itself."""
+    """Return the object that a dotted name refers to; a callable is returned unchanged."""
     if reference is None:
         raise LookupError("the op has no reference")
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.rpartition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def must_match(a: Extent, b: Extent) -> None:
-    """The strict ``same``: extents that must agree are equal."""
+    """Raise TypeError unless two extents are equal. The strict ``same`` of ``Op.infer``."""
     if a != b:
         raise TypeError(f"extents {a} and {b} must be equal")

@@ -1,8 +1,8 @@
-"""The IR's structure: values, instructions, blocks, functions, modules. One structure serves all vocabularies.
+"""The structure of the IR: values, instructions, blocks, functions, modules. Array functions, kernels and programs share it.
 
 Everything is frozen; a pass builds a new function. Values and instructions compare by identity. A block is a list of
-instructions with parameters and results; a region of an instruction is a block. Within a function each value is defined
-once, before its uses.
+instructions with parameters and results; a region of an instruction is a block. Within a function each value is defined once,
+before its uses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pullback.ir.core.value import Value
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A place in the user's source. ``note`` says how the instruction came about, as in ``pullback(mul)``."""
+    """A location in the user's source. ``note`` describes the origin of a derived instruction, as in ``pullback(mul)``."""
 
     file: str = ""
     line: int = 0
@@ -28,15 +28,15 @@ class Loc:
         return bool(self.file)
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.file else ""
-        return " ".join(part for part in (place, self.note) if part)
+        position = f"{self.file}:{self.line}" if self.file else ""
+        return " ".join(part for part in (position, self.note) if part)
 
     def noted(self, note: str) -> Loc:
-        """The same place with a note."""
+        """Return the same location with a note."""
         return replace(self, note=note)
 
     def pullback_of(self, op: Op) -> Loc:
-        """The location of a gradient instruction made by the rule of ``op`` at this place."""
+        """Return the location of an instruction emitted here by the gradient rule of ``op``."""
         return self.noted(f"pullback({op.name})")
 
 
@@ -61,15 +61,16 @@ class Instruction:
 
     @property
     def result(self) -> Value:
-        """The one result."""
+        """The only result."""
         (value,) = self.results
         return value
 
 
 def key_of(op: Op, operands: Sequence[Any], params: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells instructions without regions apart that compute different things, by what stands for their operands."""
-    given = ((name, value if isinstance(value, DType) else repr(value)) for name, value in params.items())
-    return op, tuple(operands), tuple(sorted(given, key=lambda pair: pair[0])) if params else ()
+    """Return a key that is equal for instructions without regions that compute the same; ``operands`` stand for their
+    operands."""
+    items = ((name, value if isinstance(value, DType) else repr(value)) for name, value in params.items())
+    return op, tuple(operands), tuple(sorted(items, key=lambda pair: pair[0])) if params else ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,7 +96,7 @@ class Function:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Module:
-    """The functions of one text; a program and its kernels, or a single function."""
+    """The functions of one file: a program and its kernels, or a single function."""
 
     functions: tuple[Function, ...]
 
@@ -107,7 +108,7 @@ class Module:
 
 
 def walk(block: Block) -> Iterator[Instruction]:
-    """All instructions of a block in program order, those of regions after the instruction that holds them."""
+    """Iterate over all instructions of a block in program order; those of regions follow the instruction that holds them."""
     stack = [iter(block.instructions)]
     while stack:
         for instruction in stack[-1]:
@@ -119,10 +120,10 @@ def walk(block: Block) -> Iterator[Instruction]:
             stack.pop()
 
 
-def copied(block: Block, given: Sequence[Value] = ()) -> Block:
-    """The same block of new values, regions included; with ``given`` ones for its parameters, which it then does not have. What
-    it reads from outside stays."""
-    env: dict[Value, Value] = dict(zip(block.parameters, given, strict=True)) if given else {}
+def copy_block(block: Block, arguments: Sequence[Value] = ()) -> Block:
+    """Return a copy of a block with new values, regions included. ``arguments``: values to substitute for its parameters,
+    which the copy then does not have. Values from outside the block stay."""
+    env: dict[Value, Value] = dict(zip(block.parameters, arguments, strict=True)) if arguments else {}
 
     def define(values: tuple[Value, ...]) -> tuple[Value, ...]:
         env.update((v, Value(v.type, v.name)) for v in values)
@@ -132,18 +133,18 @@ def copied(block: Block, given: Sequence[Value] = ()) -> Block:
         return tuple(env.get(v, v) for v in values)
 
     def copy(old: Block) -> Block:
-        parameters = () if given and old is block else define(old.parameters)
-        made = []
+        parameters = () if arguments and old is block else define(old.parameters)
+        instructions = []
         for i in old.instructions:
             regions = tuple(copy(region) for region in i.regions)
-            made.append(Instruction(i.op, read(i.operands), define(i.results), i.params, regions, i.loc))
-        return Block(parameters, tuple(made), read(old.results))
+            instructions.append(Instruction(i.op, read(i.operands), define(i.results), i.params, regions, i.loc))
+        return Block(parameters, tuple(instructions), read(old.results))
 
     return copy(block)
 
 
-def rewired(block: Block, env: Mapping[Value, Value]) -> Block:
-    """The same block, regions included, that reads other values in place of some of its surroundings'."""
+def substitute_values(block: Block, env: Mapping[Value, Value]) -> Block:
+    """Return the block, regions included, with the outer values that are keys of ``env`` replaced."""
     if not env:
         return block
 
@@ -151,17 +152,17 @@ def rewired(block: Block, env: Mapping[Value, Value]) -> Block:
         return tuple(env.get(v, v) for v in values)
 
     def rewire(old: Block) -> Block:
-        made = []
+        instructions = []
         for i in old.instructions:
             regions = tuple(map(rewire, i.regions))
-            made.append(Instruction(i.op, read(i.operands), i.results, i.params, regions, i.loc))
-        return Block(old.parameters, tuple(made), read(old.results))
+            instructions.append(Instruction(i.op, read(i.operands), i.results, i.params, regions, i.loc))
+        return Block(old.parameters, tuple(instructions), read(old.results))
 
     return rewire(block)
 
 
 def use_counts(block: Block) -> dict[Value, int]:
-    """How often each value is read inside a block, its regions and results included."""
+    """Count the uses of each value inside a block, in its regions and its results included."""
     counts: dict[Value, int] = {}
     for instruction in walk(block):
         for value in instruction.operands:

@@ -1,7 +1,7 @@
 """Types of IR values: element types, arrays, stacks, and references to memory.
 
-An extent (one entry of a shape) is an int or the name of a size. Two extents are equal only if they are the same int or
-the same name. Types are immutable, hashable and compare by content.
+An extent (one entry of a shape) is an int or the name of a symbolic size. Two extents are equal only if they are the same int
+or the same name. Types are immutable, hashable and compare by content.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Shape = tuple[Extent, ...]
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. ``kind`` is NumPy's letter: b (bool), i, u, f, c."""
+    """An element type. ``kind`` is its NumPy letter: b (bool), i, u, f, c."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class DType:
 
     @functools.cached_property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype (bfloat16 is the one of ml_dtypes)."""
+        """The NumPy dtype; for bf16 the one of ml_dtypes."""
         if self.name == "bf16":
             return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
         return np.dtype("bool" if self.kind == "b" else f"{self.kind}{self.bytes}")
@@ -61,7 +61,7 @@ class DType:
 
     @property
     def part(self) -> DType:
-        """The type of the real and of the imaginary part; of a real type, itself."""
+        """The type of the real and the imaginary part; a real type itself."""
         return DTYPES[f"f{self.bits // 2}"] if self.is_complex else self
 
 
@@ -85,15 +85,15 @@ _BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name != "bf16"}
 
 
 def dtype_of(dtype: Any) -> DType:
-    """The DType of a NumPy dtype, DType or name. Raises TypeError where there is none (object, str, datetime, ...)."""
+    """Return the DType of a NumPy dtype, DType or name. Raises TypeError for an unsupported one (object, str, datetime, ...)."""
     if isinstance(dtype, DType):
         return dtype
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     numpy_dtype = np.dtype(dtype)
-    found = _BY_NUMPY.get(numpy_dtype) or _BY_NUMPY.get(numpy_dtype.newbyteorder("="))
-    if found is not None:
-        return found
+    dtype_record = _BY_NUMPY.get(numpy_dtype) or _BY_NUMPY.get(numpy_dtype.newbyteorder("="))
+    if dtype_record is not None:
+        return dtype_record
     if numpy_dtype.name == "bfloat16":
         return DTYPES["bf16"]
     raise TypeError(f"arrays of dtype {numpy_dtype} cannot be compiled")
@@ -101,7 +101,7 @@ def dtype_of(dtype: Any) -> DType:
 
 @dataclass(frozen=True)
 class ArrayType:
-    """The type of an array value; of rank 0 also the type of a kernel scalar."""
+    """The type of an array value; at rank 0 also the type of a scalar in a kernel."""
 
     dtype: DType
     shape: Shape = ()
@@ -145,7 +145,7 @@ class RefType:
 
 @dataclass(frozen=True)
 class StackType:
-    """A sequence of values of one array type, as long as the run makes it: what loops of unknown length write and read."""
+    """A sequence of values of one array type, whose length is known at run time. Loops of unknown length write and read it."""
 
     dtype: DType
     shape: Shape = ()
@@ -162,11 +162,12 @@ Type = ArrayType | RefType | StackType
 
 
 def interleaved(t: ArrayType) -> ArrayType:
-    """The real array that a complex one is in memory: parts side by side, along a last axis of two."""
+    """Return the real array type that a complex array has in memory: the two parts are adjacent, along a last axis of extent
+    2."""
     return ArrayType(t.dtype.part, (*t.shape, 2))
 
 
 @functools.cache
 def scalar(dtype: DType | str) -> ArrayType:
-    """The type of a rank-0 array."""
+    """Return the type of a rank-0 array."""
     return ArrayType(dtype_of(dtype), ())

@@ -9,7 +9,7 @@ from pullback.ir.core.types import Type
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
-    """An SSA value, compared by identity. ``name`` is a hint for the printer; empty for a number."""
+    """An SSA value, compared by identity. ``name``: a hint for the printer; the printer numbers values without one."""
 
     type: Type
     name: str = ""

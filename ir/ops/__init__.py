@@ -1,4 +1,4 @@
-"""The op table: every op, one record each, grouped by family. Importing it registers all."""
+"""The op table: one record for each op, grouped by family. Importing this package registers all ops."""
 
 from pullback.ir.ops import array, control, elementwise, kernel, library, linalg, program
 

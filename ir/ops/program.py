@@ -1,11 +1,11 @@
-"""Program ops: what one signature compiles to. Buffers are references; launches run kernels on them in order.
+"""Program ops: the instructions of a compiled program. Buffers are references; launches run kernels on them in order.
 
-``launch``: operands are the kernel's arguments; ``sizes`` gives the kernel's sizes s0, s1, ... as extents or lists of extents to
-multiply; ``failures`` lists what each status code above 0 means, as (error, message, place).
+``launch``: operands are the kernel's arguments; ``sizes`` gives the kernel's sizes s0, s1, ... as extents or lists of extents
+to multiply; ``failures`` lists the meaning of each status code above 0, as (error, message, place).
 
-Control flow is in regions, which read the buffers of the blocks around them: ``loop`` (counted), ``loop_while`` and ``branch``.
-What goes from one run of a loop to the next is in buffers that stay, or in references that the region is given and yields, so
-that two buffers can take turns.
+Control flow is in regions, which read the buffers of the enclosing blocks: ``loop`` (counted), ``loop_while`` and ``branch``.
+State passes from one iteration of a loop to the next in buffers that persist, or in references that the region takes and
+yields, which allows double buffering.
 
     %h1: &f64[n], %spare1: &f64[n] = loop %i, %h, %spare {length=[k], reverse=false} (%h0: &f64[n], %spare0: &f64[n]) {
       %x: &f64[n] = row %xs, %i
@@ -35,8 +35,8 @@ class Alloc(Op):
 
 
 class View(Op):
-    """The memory of a dense buffer under another shape of as many elements; or of complex numbers as their parts, along a last
-    axis of two, and back, in any layout."""
+    """The memory of a dense buffer under another shape with the same number of elements; or a complex buffer seen as its real
+    and imaginary parts along a last axis of two, and the reverse, in any layout."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (ref,) = types
@@ -58,7 +58,7 @@ class Launch(Op):
 
 
 class Free(Op):
-    """Ends the life of a buffer made by ``alloc``, or of a stack."""
+    """Ends the life of a buffer allocated by ``alloc``, or of a stack."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(types) != 1 or not isinstance(types[0], RefType | StackType):
@@ -67,7 +67,7 @@ class Free(Op):
 
 
 class Copy(Op):
-    """Fills the second buffer, dense, with the first, or with a scalar. Nothing happens if they are the same memory."""
+    """Fills the second buffer, which is dense, with the first buffer or a scalar. Does nothing if they are the same memory."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         source, target = types
@@ -79,11 +79,12 @@ class Copy(Op):
 
 
 class Row(Op):
-    """The part of a dense buffer at one index of its first axis, or that value of a stack. Operands: it, the index."""
+    """The part of a dense buffer at one index of its first axis, or one value of a stack. Operands: the buffer or stack, the
+    index."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         sequence, index = types
-        _count(index)
+        _check_i64(index)
         if isinstance(sequence, StackType):
             return (RefType(sequence.dtype, sequence.shape),)
         if not isinstance(sequence, RefType) or not sequence.rank or sequence.layout != "c":
@@ -92,16 +93,16 @@ class Row(Op):
 
 
 class Stack(Op):
-    """A stack: empty, or of as many values, contents undefined, as the operand says."""
+    """A new stack: empty, or with as many values of undefined contents as its operand gives."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         for t in types:
-            _count(t)
+            _check_i64(t)
         return (StackType(params["dtype"], tuple(params["shape"])),)
 
 
 class Push(Op):
-    """One more value at the end of a stack, contents undefined: its buffer, good until the next push."""
+    """Appends one value of undefined contents to a stack and returns its buffer, which is valid until the next push."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (stack,) = types
@@ -121,52 +122,54 @@ class StoreStackLength(Op):
 
 
 class Repeat(Op):
-    """Runs its region for each position, which it writes into the buffer that is its first operand. With ``length=[n]`` there are
-    n positions, with ``length=[]`` as many as the second operand says. The region takes and yields the references that
-    follow; the results are the last ones. ``reverse``: from the last position to the first."""
+    """A counted loop: runs its region for each position, which it writes into the buffer that is its first operand. With
+    ``length=[n]`` there are n positions, with ``length=[]`` the second operand is the count. The region takes and yields
+    the references that follow; the results are those of the last iteration. ``reverse``: from the last position to the
+    first."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
         counted = not params["length"]
         for t in types[: 1 + counted]:
-            _count(t)
-        return _carried(types[1 + counted :], region)
+            _check_i64(t)
+        return _check_carried(types[1 + counted :], region)
 
 
 class RepeatWhile(Op):
-    """Runs its second region as long as the first one yields a buffer that holds true. The first operand is a buffer for the
-    number of the run, at the end the count of runs. Both regions take the references that follow, the second one yields them."""
+    """Runs its second region as long as the first one yields a buffer that holds true. The first operand is a buffer that
+    holds the index of the iteration, and at the end the trip count. Both regions take the references that follow; the
+    second yields them."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         condition, body = regions
-        _count(types[0])
-        if [v.type for v in condition.results] != [RefType(BOOL)] or _taken(condition) != tuple(types[1:]):
+        _check_i64(types[0])
+        if [v.type for v in condition.results] != [RefType(BOOL)] or _parameter_types(condition) != tuple(types[1:]):
             raise TypeError("the first region takes the references and yields a bool")
-        return _carried(types[1:], body)
+        return _check_carried(types[1:], body)
 
 
 class Branch(Op):
-    """Runs the region at the position that its operand, an i64, says. Regions take and yield nothing."""
+    """Runs the region whose position is its operand, an i64. Regions take and yield nothing."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (index,) = types
-        _count(index)
+        _check_i64(index)
         if not regions or any(region.parameters or region.results for region in regions):
             raise TypeError("regions take and yield nothing")
         return ()
 
 
-def _count(t: Type) -> None:
+def _check_i64(t: Type) -> None:
     if t not in (RefType(I64), scalar(I64)):
         raise TypeError(f"takes an i64, found {t}")
 
 
-def _taken(region: Region) -> tuple[Type, ...]:
+def _parameter_types(region: Region) -> tuple[Type, ...]:
     return tuple(v.type for v in region.parameters)
 
 
-def _carried(types: Sequence[Type], region: Region) -> tuple[Type, ...]:
-    if _taken(region) != tuple(types) or tuple(v.type for v in region.results) != tuple(types):
+def _check_carried(types: Sequence[Type], region: Region) -> tuple[Type, ...]:
+    if _parameter_types(region) != tuple(types) or tuple(v.type for v in region.results) != tuple(types):
         raise TypeError("the region takes and yields the references")
     return tuple(types)
 

@@ -1,1 +1,1 @@
-"""Passes over the array IR, from traced functions to optimised ones; the pipeline says their order."""
+"""Passes over the array IR, from traced to optimised functions; ``pipeline`` lists them in order."""

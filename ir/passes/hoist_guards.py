@@ -1,4 +1,5 @@
-"""Guards: checks that a program is one for its arguments. A program that fails one has done nothing."""
+"""Hoist guards: checks that a program is valid for its arguments. They run first, so that a program that fails one has no
+effects."""
 
 from __future__ import annotations
 
@@ -10,32 +11,32 @@ from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import Check
 
 GUARD = "Guard"
-"""The ``error`` of a check that is a guard; its message is the guard's number."""
+"""The ``error`` of a check that is a guard; its message is the guard's index."""
 BEYOND = "Beyond"
-"""The ``error`` of a check that an int has 64 bits: a call for which it fails is traced anew, with the int static."""
+"""The ``error`` of a check that an int fits into 64 bits. A call for which it fails is retraced with the int static."""
 
 
 def is_guard(instruction: Instruction) -> bool:
-    """Whether an instruction is a guard."""
+    """Return whether an instruction is a guard."""
     return isinstance(instruction.op, Check) and instruction.params["error"] in (GUARD, BEYOND)
 
 
 def guards_first(function: Function) -> Function:
-    """Move guards, with what they read, before the first step in Python.
+    """Move guards, with the instructions that they depend on, before the first host callback.
 
-    Requires: a func without transforms and without functions of custom derivatives.
-    Keeps: the order of what moves, and of what stays.
+    Requires: a func without transform instructions and without functions of custom derivatives. Keeps: the order among the
+    moved instructions, and among the others.
     """
     instructions = function.instructions
     if not any(isinstance(i.op, Host) for i in instructions) or not any(map(is_guard, instructions)):
         return function
     wanted: set[Value] = set()
     first: list[Instruction] = []
-    rest: list[Instruction] = []
+    others: list[Instruction] = []
     for i in reversed(instructions):
         if is_guard(i) or not wanted.isdisjoint(i.results):
             wanted.update(i.operands)
             first.append(i)
         else:
-            rest.append(i)
-    return replace(function, body=replace(function.body, instructions=(*reversed(first), *reversed(rest))))
+            others.append(i)
+    return replace(function, body=replace(function.body, instructions=(*reversed(first), *reversed(others))))

@@ -1,4 +1,4 @@
-"""Puts functions with custom derivatives in the place of their instructions."""
+"""Replace instructions with custom derivatives by the functions that they hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pullback.ir.passes.editing.replay import inline, replay
 def uncustom(function: Function) -> Function:
     """Replace each ``custom`` instruction by the instructions of its first region.
 
-    Requires: a func without instructions of transforms, where no derivative will be taken any more; other kinds are returned
-    as they are.
+    Requires: a func without transform instructions, of which no further derivative is taken; other kinds are returned
+    unchanged.
     """
     if not any(isinstance(i.op, Custom) for i in walk(function.body)):
         return function
@@ -28,8 +28,8 @@ def _inlined(block: Block) -> Block:
     for instruction in block.instructions:
         operands = [env[v] for v in instruction.operands]
         if isinstance(instruction.op, Custom):
-            made = inline(builder, _inlined(instruction.regions[0]), operands)
+            results = inline(builder, _inlined(instruction.regions[0]), operands)
         else:
-            made = replay(builder, replace(instruction, regions=tuple(map(_inlined, instruction.regions))), operands)
-        env.update(zip(instruction.results, made, strict=True))
+            results = replay(builder, replace(instruction, regions=tuple(map(_inlined, instruction.regions))), operands)
+        env.update(zip(instruction.results, results, strict=True))
     return builder.block(block.parameters, [env[v] for v in block.results])

@@ -1,4 +1,4 @@
-"""The lists of passes, and ``run``."""
+"""The pass pipelines, and ``run``, which executes them."""
 
 from __future__ import annotations
 
@@ -61,20 +61,22 @@ PASSES: dict[str, Pass] = {
         unbarrier,
     )
 }
-"""Every pass by its name, as files and the command line call it."""
+"""Every pass by its name, as used in files and on the command line."""
 
 BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
+"""The passes that a function runs through before transforms are expanded."""
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
     *(beforehand, fission, simplify, recomputed, tails, dce, unbarrier),
 ]
+"""The passes that a function runs through after transforms are expanded."""
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:
-    """The function after the passes, in order.
+    """Return the function after the passes, in order.
 
-    ``observe(name, function)`` is told each pass and its result. With ``PULLBACK_VERIFY=1`` in the environment each result
-    is verified, but for a pass that gave back what it was given; raises VerifyError.
+    ``observe(name, function)`` is called with the name and result of each pass. With ``PULLBACK_VERIFY=1`` in the environment
+    each result is verified, unless the pass returned its input; raises VerifyError.
     """
     checked = is_verified()
     for step in passes:

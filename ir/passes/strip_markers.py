@@ -1,4 +1,4 @@
-"""Removes what passes leave of ``cotangent_tap``, ``stop_gradient``, ``saved`` and ``barrier``."""
+"""Remove the markers ``cotangent_tap``, ``stop_gradient``, ``saved`` and ``barrier`` after the passes that read them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from pullback.ir.ops.control.markers import Barrier, CotangentTap, Saved, Stop
 def untap(function: Function) -> Function:
     """Replace each ``cotangent_tap`` and ``stop_gradient`` by its operand, and each ``saved`` by the saved value.
 
-    Requires: a func without gradient instructions, where no cotangent will arrive any more; other kinds are returned as they are.
+    Requires: a func without gradient instructions, of which no further derivative is taken; other kinds are returned
+    unchanged.
     """
     return without(function, CotangentTap | Stop | Saved)
 
 
 def unbarrier(function: Function) -> Function:
-    """Read the first operand of each ``barrier`` in its place: the last of the passes that merge what is equal is done."""
+    """Replace each ``barrier`` by its first operand. Runs after the last pass that merges equal instructions."""
     return without(function, Barrier)
 
 
 def without(function: Function, kinds: Any) -> Function:
-    """The function without the ops of these classes, each the same as an operand; regions too."""
+    """Return the function, its regions included, with each op of these classes replaced by the operand that it forwards."""
     if not any(isinstance(i.op, kinds) for i in walk(function.body)):
         return function
     return replace(function, body=_block(function.body, kinds))

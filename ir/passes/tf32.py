@@ -1,7 +1,7 @@
-"""rounding: products whose elements may be rounded.
+"""Mark products whose operands may be rounded.
 
-Requires: a func. Keeps: its meaning, but for that. With ``tf32`` every contraction of float32 says that its elements may be
-rounded to 11 bits before they are multiplied, as tensor cores do. Gradients of it say so, too.
+Requires: a func. Keeps: its meaning up to that rounding. The param ``tf32`` of a contraction of float32 allows its operands to
+be rounded to 11 bits before they are multiplied, as tensor cores do. Its gradients are marked too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pullback.ir.ops.array.contract import Contract
 
 
 def with_tf32(function: Function) -> Function:
-    """The function with ``tf32`` at each contraction of float32."""
+    """Return the function with ``tf32`` set on each contraction of float32."""
     return replace(function, body=_block(function.body))
 
 

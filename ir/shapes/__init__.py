@@ -1,1 +1,1 @@
-"""Symbolic sizes, the guards on them, extents by name, formulas for other sizes."""
+"""Symbolic sizes, the guards on them, named extents, and formulas that relate sizes."""

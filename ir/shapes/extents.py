@@ -1,9 +1,9 @@
-"""Extents: from a function of concrete shapes to one that serves all shapes, and back.
+"""Extents: turn a function of concrete shapes into one that serves all shapes, and instantiate it again.
 
-``abstract`` gives every extent and offset of a function a name; two share one only where a type rule forces it, never because
-numbers agree. Numbers that the program itself fixes stay (an op's ``literal``): the count of scalars put into an array, the place
-of one of them. Constants whose value no rewrite needs become parameters. The canonical text of the result is the key of a program
-template; the sizes and constants it returns instantiate that template.
+``abstract`` gives every extent and offset of a function a name; two share a name only where a type rule forces them to be
+equal, never because their values agree. Numbers fixed by the program stay literal (an op's ``literal``): the count of scalars
+put into an array, the position of one of them. Constants whose value no rewrite reads become parameters. The canonical text of
+the result is the key of a program template; the returned sizes and constants instantiate that template.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from pullback.ir.ops.array.create import Constant
 from pullback.ir.shapes.symbolic import is_size, lifted
 
 NOMINAL = 256
+"""Value assumed for a named extent when byte counts are compared."""
 LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)
+"""Constants that stay literal, since rewrites match on them. So do bools, NaN and infinities."""
 
 
 @dataclass(frozen=True, eq=False)
 class Abstract:
-    """``function`` with named extents; its last parameters are the constants. ``sizes`` and ``constants`` are their values."""
+    """``function`` has named extents; its last parameters are the constants. ``sizes`` and ``constants`` hold the values for
+    one call."""
 
     function: Function
     sizes: Mapping[str, int]
@@ -37,15 +40,15 @@ class Abstract:
 def abstract(function: Function, *, loose: bool = False) -> Abstract:
     """Name the extents of a function of concrete shapes. Raises TypeError on ill-typed instructions.
 
-    ``loose``: offsets of 0 are named too, and each constant is a parameter of its own, in order: what is left is which
-    instructions there are, whatever the numbers in them.
+    ``loose``: offsets of 0 are named too, and each constant becomes a parameter of its own, in order. The result then
+    describes only which instructions there are, whatever their numbers.
     """
     work = _Loose() if loose else _Abstraction()
     parameters = tuple(work.parameter(v) for v in function.parameters)
     body = work.block(function.body, parameters)
-    whole = Block((*parameters, *work.constants), body.instructions, body.results)
-    names, sizes = work.naming()
-    renamed = rename(Function(function.name, whole, function.kind), names)
+    block = Block((*parameters, *work.constants), body.instructions, body.results)
+    names, sizes = work.final_names()
+    renamed = rename(Function(function.name, block, function.kind), names)
     used = extents_of(renamed)
     return Abstract(renamed, {k: v for k, v in sizes.items() if k in used}, tuple(work.values))
 
@@ -54,6 +57,8 @@ Key = tuple[DType, Any]
 
 
 class _Abstraction:
+    """The state of one ``abstract``: a union-find over provisional names ``$0``, ``$1``, ... and the constants by scope."""
+
     def __init__(self) -> None:
         self.parent: dict[str, Extent] = {}
         self.count: dict[str, int] = {}
@@ -98,8 +103,8 @@ class _Abstraction:
 
     def block(self, block: Block, parameters: Sequence[Value]) -> Block:
         self.env.update(zip(block.parameters, parameters, strict=True))
-        made = [new for old in block.instructions if (new := self.instruction(old)) is not None]
-        return Block(tuple(parameters), tuple(made), tuple(self.env[v] for v in block.results))
+        instructions = [new for old in block.instructions if (new := self.instruction(old)) is not None]
+        return Block(tuple(parameters), tuple(instructions), tuple(self.env[v] for v in block.results))
 
     def instruction(self, old: Instruction) -> Instruction | None:
         op = old.op
@@ -118,32 +123,32 @@ class _Abstraction:
     def regions(
         self, old: Instruction, operands: tuple[Value, ...], params: dict[str, Any]
     ) -> tuple[tuple[Value, ...], tuple[Block, ...]]:
-        """The operands and the closed regions of an instruction; the regions' constants are further operands."""
+        """Return the operands and the closed regions of an instruction; the regions' constants become further operands."""
         types = [v.type for v in operands]
-        found: list[Block] = []
+        blocks: list[Block] = []
         scopes: list[dict[Any, tuple[Key, Value]]] = []
         for region in old.regions:
-            inside = old.op.inside(types, params, found)
+            inside = old.op.inside(types, params, blocks)
             parameters = [Value(t, v.name) for t, v in zip(inside, region.parameters, strict=True)]
             self.scopes.append({})
-            found.append(self.block(region, parameters))
+            blocks.append(self.block(region, parameters))
             scopes.append(self.scopes.pop())
         keys = {same: key for scope in scopes for same, (key, _) in scope.items()}
-        whole = []
-        for block, scope in zip(found, scopes, strict=True):
+        regions = []
+        for block, scope in zip(blocks, scopes, strict=True):
             constants = [scope[same][1] if same in scope else Value(ArrayType(keys[same][0])) for same in keys]
-            whole.append(Block((*block.parameters, *constants), block.instructions, block.results))
-        return (*operands, *map(self.constant, keys.values())), tuple(whole)
+            regions.append(Block((*block.parameters, *constants), block.instructions, block.results))
+        return (*operands, *map(self.constant, keys.values())), tuple(regions)
 
     def offsets(self, name: str, values: Sequence[Any], kept: Sequence[bool] | None) -> tuple[Any, ...]:
-        """Named extents but for those ``kept``; an offset of 0 stays literal."""
+        """Name the extents except those in ``kept``; an offset of 0 stays literal."""
         literal = [self.is_zero(v) and name != "shape" for v in values]
         return tuple(v if zero or keep else self.fresh(v) for v, zero, keep in zip(values, literal, kept or literal))
 
     def constant(self, key: Key) -> Value:
-        """The value of a constant in the current scope: a parameter of the function or of the region."""
+        """Return the value of a constant in the current scope: a parameter of the function or of the region."""
         scope = self.scopes[-1]
-        same = self.sameness(key)
+        same = self.constant_key(key)
         if same not in scope:
             scope[same] = key, Value(ArrayType(key[0]), f"c{len(scope)}")
             if len(self.scopes) == 1:
@@ -152,19 +157,19 @@ class _Abstraction:
         return scope[same][1]
 
     def is_literal(self, value: Any) -> bool:
-        """Whether a constant stays what it is."""
+        """Return whether a constant stays literal."""
         return bool(lifted(is_literal, value))
 
     def is_zero(self, offset: Any) -> bool:
-        """Whether an offset stays, because it is 0."""
+        """Return whether an offset stays literal because it is 0."""
         return bool(offset == 0)
 
-    def sameness(self, key: Key) -> tuple[DType, str]:
-        """What constants share that are one parameter."""
+    def constant_key(self, key: Key) -> tuple[DType, str]:
+        """Return the key under which equal constants share a parameter."""
         return key[0], f"a size {key[1].key}" if is_size(key[1]) else repr(key[1])
 
-    def naming(self) -> tuple[dict[str, Extent], dict[str, int]]:
-        """The final name of each raw one, in order of appearance, and the sizes' values."""
+    def final_names(self) -> tuple[dict[str, Extent], dict[str, int]]:
+        """Return the final name of each provisional one, numbered in order of appearance, and the values of the sizes."""
         final: dict[Extent, Extent] = {}
         names: dict[str, Extent] = {}
         sizes: dict[str, int] = {}
@@ -178,9 +183,11 @@ class _Abstraction:
 
 
 class _Loose(_Abstraction):
+    """The ``loose`` variant: nothing is literal, and no two constants share a parameter."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.number = 0
+        self.constant_count = 0
 
     def is_literal(self, value: Any) -> bool:
         return False
@@ -188,66 +195,66 @@ class _Loose(_Abstraction):
     def is_zero(self, offset: Any) -> bool:
         return False
 
-    def sameness(self, key: Key) -> tuple[DType, str]:
-        self.number += 1
-        return key[0], f"{self.number}"
+    def constant_key(self, key: Key) -> tuple[DType, str]:
+        self.constant_count += 1
+        return key[0], f"{self.constant_count}"
 
 
 def is_literal(value: Any) -> bool:
-    """Whether a rewrite may look for the value of a constant."""
+    """Return whether rewrites may match on the value of a constant."""
     if isinstance(value, complex):
         return is_literal(value.real) and is_literal(value.imag)
     return isinstance(value, bool) or value in LITERALS or (isinstance(value, float) and not math.isfinite(value))
 
 
 def quotient(extent: Extent, divisor: int) -> Extent:
-    """An extent divided by a number and rounded up: an int, or a factor ``n0.n1/64`` of products."""
+    """Divide an extent by an int, rounding up. Returns an int, or a factor ``n0.n1/64`` of products."""
     if isinstance(extent, int):
         return -(-extent // divisor)
     return f"{extent.replace('*', '.')}/{divisor}"
 
 
 def factor_names(extent: str) -> list[str]:
-    """The names in an extent that is no int."""
+    """Return the names in a symbolic extent."""
     names = [n for f in extent.split("*") for n in f.partition("/")[0].split(".")]
     return [n for n in names if not n.isdigit()]
 
 
 def _factor(factor: str, names: Callable[[str], Extent]) -> Extent:
-    """A factor of a product with other names, or their numbers, in it."""
-    whole, _, divisor = factor.partition("/")
-    found = product([int(n) if n.isdigit() else names(n) for n in whole.split(".")])
-    return quotient(found, int(divisor)) if divisor else found
+    """Return a factor of a product with its names substituted by names or ints."""
+    dividend, _, divisor = factor.partition("/")
+    total = product([int(n) if n.isdigit() else names(n) for n in dividend.split(".")])
+    return quotient(total, int(divisor)) if divisor else total
 
 
 def product(extents: Sequence[Extent]) -> Extent:
-    """The product of extents: an int, a name, or names and quotients joined by ``*``."""
+    """Return the product of extents: an int, a name, or names and quotients joined by ``*``."""
     factors = [f for e in extents for f in (e.split("*") if isinstance(e, str) else [e])]
-    number = math.prod(as_int(f) for f in factors if isinstance(f, int) or f.isdigit())
+    coefficient = math.prod(as_int(f) for f in factors if isinstance(f, int) or f.isdigit())
     names = [f for f in factors if isinstance(f, str) and not f.isdigit()]
-    if not names or number == 0:
-        return number
-    return "*".join(names if number == 1 else [*names, str(number)])
+    if not names or coefficient == 0:
+        return coefficient
+    return "*".join(names if coefficient == 1 else [*names, str(coefficient)])
 
 
-def nominal_bytes(t: Type, known: Mapping[str, int] = MappingProxyType({})) -> int:
-    """The bytes of a type, for comparing: every named extent counts as ``NOMINAL``, or as what is ``known`` of it."""
-    return int(product([_named(e, lambda name: known.get(name, NOMINAL)) for e in t.shape])) * t.dtype.bytes
+def nominal_bytes(t: Type, sizes: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Return the bytes of a type, for comparisons: a named extent counts as its value in ``known``, or else ``NOMINAL``."""
+    return int(product([_named(e, lambda name: sizes.get(name, NOMINAL)) for e in t.shape])) * t.dtype.bytes
 
 
 def value_of(extent: Extent, sizes: Mapping[str, int]) -> int:
-    """The int that an extent, or a product of extents, stands for."""
-    found = extent if isinstance(extent, int) else sizes.get(extent)
-    return int(_named(extent, lambda name: sizes[name])) if found is None else found
+    """Return the value of an extent, or of a product of extents."""
+    value = extent if isinstance(extent, int) else sizes.get(extent)
+    return int(_named(extent, lambda name: sizes[name])) if value is None else value
 
 
 def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:
-    """An extent with other names, or their numbers, in it."""
+    """Return an extent with its names substituted by names or ints."""
     return extent if isinstance(extent, int) else product([_factor(f, names) for f in extent.split("*")])
 
 
 def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
-    """A type with other extents."""
+    """Return a type with each extent mapped by ``names``."""
     shape = tuple(names(e) for e in t.shape)
     if isinstance(t, StackType):
         return StackType(t.dtype, shape)
@@ -255,7 +262,7 @@ def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
 
 
 def rename(function: Function, names: Mapping[str, Extent]) -> Function:
-    """The function with extents renamed, or replaced by ints; names that are not in the mapping stay."""
+    """Return the function with extents renamed, or replaced by ints; names that are not in the mapping stay."""
 
     def one(extent: Any) -> Any:
         if isinstance(extent, tuple):
@@ -270,23 +277,23 @@ def rename(function: Function, names: Mapping[str, Extent]) -> Function:
 
     def block(old: Block) -> Block:
         parameters = tuple(define(v) for v in old.parameters)
-        made = []
+        instructions = []
         for i in old.instructions:
             operands = tuple(env[v] for v in i.operands)
             params = {k: one(tuple(v)) if k in i.op.extents else v for k, v in i.params.items()}
             regions = tuple(block(r) for r in i.regions)
-            made.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params, regions, i.loc))
-        return Block(parameters, tuple(made), tuple(env[v] for v in old.results))
+            instructions.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params, regions, i.loc))
+        return Block(parameters, tuple(instructions), tuple(env[v] for v in old.results))
 
     return Function(function.name, block(function.body), function.kind)
 
 
 def extents_of(function: Function) -> dict[str, None]:
-    """The named extents of a function, in order of appearance."""
-    found: dict[str, None] = {}
+    """Return the named extents of a function, in order of appearance."""
+    names: dict[str, None] = {}
 
     def note(extents: Sequence[Any]) -> None:
-        found.update((name, None) for e in extents if isinstance(e, str) for name in factor_names(e))
+        names.update((name, None) for e in extents if isinstance(e, str) for name in factor_names(e))
 
     def visit(block: Block) -> None:
         for value in block.parameters:
@@ -300,4 +307,4 @@ def extents_of(function: Function) -> dict[str, None]:
                 visit(region)
 
     visit(function.body)
-    return found
+    return names

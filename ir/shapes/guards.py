@@ -1,4 +1,4 @@
-"""What the trace of a function asked of sizes: the recorder behind the numbers of ``sizes``, and what it says of them."""
+"""The recorder of a symbolic trace: it computes on symbolic sizes and records the guards under which the trace is valid."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ from pullback.ir.shapes.symbolic import (
     plain,
     terms_of,
 )
-from pullback.ir.shapes.symbolic_arrays import is_static, made
+from pullback.ir.shapes.symbolic_arrays import is_static, symbolic_value
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
 }  # fmt: skip
+"""Comparison functions by their Python operators."""
 LARGEST = 2**63 - 1
-"""No extent is larger."""
+"""An upper bound of every extent."""
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+"""The negation of each relation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Asked:
-    """A guard: ``left relation right`` was asked at ``loc``, and held."""
+class Guard:
+    """A guard: ``left relation right`` was tested at ``loc`` and held."""
 
     left: Any
     relation: str
@@ -46,42 +48,43 @@ class Asked:
 
     def __str__(self) -> str:
         if self.relation == "is":
-            return f"{'' if self.right else 'not '}{said(self.left)}"
-        return f"{said(self.left)} {self.relation} {said(self.right)}"
+            return f"{'' if self.right else 'not '}{formula_text(self.left)}"
+        return f"{formula_text(self.left)} {self.relation} {formula_text(self.right)}"
 
 
 class Sizes:
-    """The sizes of one trace. ``steps`` are its atoms and guards in the order in which they came about; ``place`` says where the
-    user's function is. Closed, it notes nothing: sizes are numbers from then on. ``refused``: why the trace serves no other
-    call. ``is_caught``: the function may have caught an error, as one of a library that takes nothing but ints."""
+    """The sizes of one trace. ``steps``: its atoms and guards in the order of their creation. ``location``: returns the
+    current location in the user's function. ``is_open``: once it is False, nothing is recorded and sizes are plain numbers.
+    ``refused``: why the trace serves no other call. ``is_caught``: the user's function may have caught an error, for
+    instance of a library that accepts only ints."""
 
-    def __init__(self, place: Callable[[], Loc] = lambda: NOWHERE) -> None:
-        self.place = place
+    def __init__(self, location: Callable[[], Loc] = lambda: NOWHERE) -> None:
+        self.location = location
         self.atoms: list[Atom] = []
-        self.steps: list[Atom | Asked] = []
+        self.steps: list[Atom | Guard] = []
         self.is_open = True
         self.refused = ""
         self.is_caught = False
         self._known: dict[Any, Number] = {}
-        self._asked: set[Any] = set()
+        self._recorded: set[Any] = set()
         self._low: dict[int, int] = {}
         self._solved: dict[int, Polynomial] = {}
 
     def extent(self, name: str, value: int) -> Size:
-        """A new extent of an argument."""
+        """Create the size of a new extent of an argument."""
         atom = Atom(index=len(self.atoms), name=name, value=value)
         self.atoms.append(atom)
         self._low[atom.index] = 0
         return Size(self, (((atom.index,), 1),), value)
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a function without effects gives for numbers of which some are these."""
+        """Apply a function without effects to numbers, at least one of them symbolic, and return a symbolic result."""
         value = function(*map(plain, args))
         if not self.is_open:
             return value
         args = frozen(args)
         if isinstance(value, bool | np.bool_):
-            self._ask((function, tuple(map(key_of, args))), Call(function, args), "is", value)
+            self._record((function, tuple(map(key_of, args))), Predicate(function, args), "is", value)
             return value
         is_array = type(value) is np.ndarray and value.dtype.kind in "biufc"
         is_several = type(value) in (tuple, list) and value and all(map(is_static, value))
@@ -91,43 +94,43 @@ class Sizes:
         if is_array:
             return self._atom(function, args, value)
         if is_several:
-            whole = self._atom(function, args, value)
-            return type(value)(self.apply(operator.getitem, (whole, k)) for k in range(len(value)))
+            sequence = self._atom(function, args, value)
+            return type(value)(self.apply(operator.getitem, (sequence, k)) for k in range(len(value)))
         key = function, tuple(map(key_of, args))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._atom(function, args, value)
-        return found
+        symbol = self._known.get(key)
+        if symbol is None:
+            symbol = self._known[key] = self._atom(function, args, value)
+        return symbol
 
     def _atom(self, function: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
-        """What stands for a new atom."""
+        """Create an atom and return the symbolic value for it."""
         atom = Atom(index=len(self.atoms), name="", value=value, function=function, args=args)
         self.atoms.append(atom)
         self.steps.append(atom)
         if type(value) is not int:
-            return made(self, atom.index, value)
+            return symbolic_value(self, atom.index, value)
         low = _least(self, function, args)
         if low is not None:
             self._low[atom.index] = low
         return Size(self, (((atom.index,), 1),), value)
 
     def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
-        """Whether a relation of two integers holds; a guard, unless it holds for all sizes, or for none."""
+        """Return whether a relation of two integers holds. Records a guard, unless the relation is decided for all sizes."""
         holds = bool(RELATIONS[relation](plain(a), plain(b)))
         if not self.is_open:
             return holds
         difference = self.reduced(added(terms_of(a), terms_of(b), -1))
         decided = self._decided(relation, difference)
         if decided is not None:
-            assert decided == holds, (relation, said(a), said(b))
+            assert decided == holds, (relation, formula_text(a), formula_text(b))
             return holds
         kept = relation if holds else OPPOSITE[relation]
-        if self._ask((kept, difference), a, kept, b):
+        if self._record((kept, difference), a, kept, b):
             self._learn(kept, difference)
         return holds
 
     def pin(self, values: Iterable[Any]) -> None:
-        """Note that these values themselves were asked for."""
+        """Record guards that fix these values, because they were read."""
         for x in values:
             if type(x) is Size:
                 self.compare("==", x, x.value)
@@ -139,24 +142,24 @@ class Sizes:
                 self.pin((x.start, x.stop, x.step))
 
     def reduced(self, terms: Polynomial) -> Polynomial:
-        """The same polynomial, by what is known of its atoms."""
+        """Return an equal polynomial, with the solved atoms substituted."""
         for _ in range(len(self._solved) + 1):
-            found = next((a for m, _ in terms for a in m if a in self._solved), None)
-            if found is None:
+            atom = next((a for m, _ in terms for a in m if a in self._solved), None)
+            if atom is None:
                 break
-            terms = substituted(terms, found, self._solved[found])
+            terms = substituted(terms, atom, self._solved[atom])
         return terms
 
-    def _ask(self, key: Any, left: Any, relation: str, right: Any) -> bool:
-        """Note a guard; whether it is new."""
-        if key in self._asked:
+    def _record(self, key: Any, left: Any, relation: str, right: Any) -> bool:
+        """Record a guard; returns whether it is new."""
+        if key in self._recorded:
             return False
-        self._asked.add(key)
-        self.steps.append(Asked(left=left, relation=relation, right=right, loc=self.place()))
+        self._recorded.add(key)
+        self.steps.append(Guard(left=left, relation=relation, right=right, loc=self.location()))
         return True
 
     def _decided(self, relation: str, difference: Polynomial) -> bool | None:
-        """Whether a relation of a difference to 0 is the same for all sizes."""
+        """Decide a relation of a difference to 0 for all sizes; None if it depends on the sizes."""
         low = self.least(difference)
         high = self.least(scaled(difference, -1))
         high = None if high is None else -high
@@ -165,17 +168,17 @@ class Sizes:
             case "==" | "!=":
                 if always or never:
                     return always if relation == "==" else never
-                if relation == "!=" and ("!=", difference) in self._asked:
+                if relation == "!=" and ("!=", difference) in self._recorded:
                     return True
-                return False if relation == "==" and ("!=", difference) in self._asked else None
+                return False if relation == "==" and ("!=", difference) in self._recorded else None
             case "<" | ">=":
-                found = True if high is not None and high < 0 else False if low is not None and low >= 0 else None
-                return found if relation == "<" or found is None else not found
-        found = True if low is not None and low > 0 else False if high is not None and high <= 0 else None
-        return found if relation == ">" or found is None else not found
+                decided = True if high is not None and high < 0 else False if low is not None and low >= 0 else None
+                return decided if relation == "<" or decided is None else not decided
+        decided = True if low is not None and low > 0 else False if high is not None and high <= 0 else None
+        return decided if relation == ">" or decided is None else not decided
 
     def least(self, terms: Polynomial) -> int | None:
-        """A number that a polynomial is not less than, if that is known."""
+        """Return a lower bound of a polynomial; None if none is known."""
         total = 0
         for atoms, factor in terms:
             lows = [self._low[a] for a in atoms if self._low.get(a, -1) >= 0]
@@ -189,29 +192,29 @@ class Sizes:
         return total
 
     def _learn(self, relation: str, difference: Polynomial) -> None:
-        """Draw from a guard what it says of one atom."""
+        """Derive the solution or a lower bound of one atom from a guard."""
         single = [(m[0], factor) for m, factor in difference if len(m) == 1 and abs(factor) == 1]
         if relation == "==":
             for atom, factor in reversed(single):
-                rest = scaled(added(difference, (((atom,), factor),), -1), -factor)
-                if all(atom not in m for m, _ in rest):
-                    self._solved[atom] = rest
+                solution = scaled(added(difference, (((atom,), factor),), -1), -factor)
+                if all(atom not in m for m, _ in solution):
+                    self._solved[atom] = solution
                     return
             return
         if len(single) != 1 or any(m for m, _ in difference if m != (single[0][0],)):
             return
         atom, factor = single[0]
-        number = sum(f for m, f in difference if not m)
-        at = -number * factor  # where the atom makes the difference 0
+        constant = sum(f for m, f in difference if not m)
+        at = -constant * factor  # the value of the atom for which the difference is 0
         low = self._low.get(atom)
         relation = relation if factor > 0 else {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(relation, relation)
-        found = {">=": at, ">": at + 1}.get(relation, at + 1 if relation == "!=" and low == at else None)
-        if found is not None and (low is None or found > low):
-            self._low[atom] = found
+        bound = {">=": at, ">": at + 1}.get(relation, at + 1 if relation == "!=" and low == at else None)
+        if bound is not None and (low is None or bound > low):
+            self._low[atom] = bound
 
 
-class Call:
-    """A function of numbers whose answer, a truth, was asked for."""
+class Predicate:
+    """A predicate: a function of symbolic numbers whose result, a bool, was tested."""
 
     __slots__ = ("args", "function")
 
@@ -221,7 +224,7 @@ class Call:
 
 
 def _least(sizes: Sizes, function: Callable[..., Any], args: tuple[Any, ...]) -> int | None:
-    """What a function of integers is known not to be less than."""
+    """Return a lower bound of a function of integers; None if none is known."""
     if function in (operator.floordiv, operator.mod) and all(map(is_integer, args)):
         low, divisor = (sizes.least(terms_of(a)) for a in args)
         if divisor is None or divisor < 1 or (function is operator.floordiv and (low is None or low < 0)):
@@ -230,7 +233,7 @@ def _least(sizes: Sizes, function: Callable[..., Any], args: tuple[Any, ...]) ->
     return 0 if function is math.isqrt else None
 
 
-# what is asked, in words and as code
+# guards as text
 
 
 _SIGNS: dict[Any, str] = {
@@ -240,48 +243,48 @@ _SIGNS: dict[Any, str] = {
 }  # fmt: skip
 
 
-def said(x: Any) -> str:
-    """A number, or what was asked of some, as a formula of the arguments' extents."""
-    if type(x) is Call:
-        return _called(x.function, [said(a) for a in x.args])
+def formula_text(x: Any) -> str:
+    """Write a symbolic number or a predicate as a formula of the arguments' extents."""
+    if type(x) is Predicate:
+        return _call_text(x.function, [formula_text(a) for a in x.args])
     if type(x) not in KINDS:
         return repr(x)
     if type(x) is not Size:
-        return _said_atom(x.sizes, x.atom)
+        return _atom_text(x.sizes, x.atom)
     text = ""
     for m, f in sorted(x.terms, key=lambda term: (not term[0], term[1] < 0)):
-        names = [_said_atom(x.sizes, a) for a in m]
+        names = [_atom_text(x.sizes, a) for a in m]
         factors = " * ".join([*([str(abs(f))] if abs(f) != 1 or not names else []), *names])
         text += (" - " if f < 0 else " + ") + factors if text else ("-" if f < 0 else "") + factors
     return text or "0"
 
 
 def extents_in(x: Any) -> dict[int, str]:
-    """The extents of arguments that a number or a guard comes from: their atoms' numbers and names."""
-    found: dict[int, str] = {}
-    if isinstance(x, Asked):
+    """Return the extents of arguments on which a number or a guard depends: their atoms' indices and names."""
+    extents: dict[int, str] = {}
+    if isinstance(x, Guard):
         return extents_in(x.left) | extents_in(x.right)
-    if isinstance(x, Call | tuple | list):
-        for a in x.args if isinstance(x, Call) else x:
-            found |= extents_in(a)
+    if isinstance(x, Predicate | tuple | list):
+        for a in x.args if isinstance(x, Predicate) else x:
+            extents |= extents_in(a)
     elif isinstance(x, slice):
-        found |= extents_in((x.start, x.stop, x.step))
+        extents |= extents_in((x.start, x.stop, x.step))
     elif type(x) in KINDS:
         for index in (x.atom,) if type(x) is not Size else dict.fromkeys(a for m, _ in x.terms for a in m):
             atom = x.sizes.atoms[index]
-            found |= extents_in(atom.args) if atom.function is not None else {index: atom.name}
-    return found
+            extents |= extents_in(atom.args) if atom.function is not None else {index: atom.name}
+    return extents
 
 
-def _said_atom(sizes: Recorder, index: int) -> str:
+def _atom_text(sizes: Recorder, index: int) -> str:
     atom = sizes.atoms[index]
     if atom.function is None:
         return atom.name
-    text = _called(atom.function, [said(a) for a in atom.args])
+    text = _call_text(atom.function, [formula_text(a) for a in atom.args])
     return f"({text})" if atom.function in _SIGNS else text
 
 
-def _called(function: Any, args: Sequence[str]) -> str:
+def _call_text(function: Any, args: Sequence[str]) -> str:
     if function in CONVERSIONS:
         return args[0]
     if function in _SIGNS and len(args) == 2:

@@ -1,4 +1,4 @@
-"""Functions whose extents and numbers come from sizes: whether a trace serves other sizes, and what it is there."""
+"""Evaluate a symbolic trace for other extents: check whether its guards hold there, and compute its sizes and constants."""
 
 from __future__ import annotations
 
@@ -12,51 +12,53 @@ from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.shapes.extents import Abstract, substitute
-from pullback.ir.shapes.guards import RELATIONS, Asked, Call, Sizes
+from pullback.ir.shapes.guards import RELATIONS, Guard, Predicate, Sizes
 from pullback.ir.shapes.symbolic import KINDS, Atom, Size, is_size, plain, sizes_in
 
 Values = Sequence[Any]
-"""Of each atom of some sizes the value at a point."""
+"""The values of all atoms at one point, by index."""
 
 
 class Fails(Exception):
-    """A trace does not serve a point: ``asked`` has another answer there, or, without one, what it computes raises ``reason``."""
+    """A trace does not serve a point: a guard has another outcome there, or, with ``guard`` None, ``reason`` was raised."""
 
-    def __init__(self, asked: Asked | None, reason: str = "") -> None:
-        super().__init__(str(asked) if asked is not None else reason)
-        self.asked = asked
+    def __init__(self, guard: Guard | None, reason: str = "") -> None:
+        super().__init__(str(guard) if guard is not None else reason)
+        self.guard = guard
 
 
 def values_at(sizes: Sizes, extents: Sequence[int]) -> list[Any]:
-    """The values of all atoms for these extents of the arguments. Raises Fails."""
+    """Return the values of all atoms for these extents of the arguments. Raises Fails."""
     values: list[Any] = list(extents)
     with np.errstate(all="ignore"):
         for step in sizes.steps:
             try:
                 if isinstance(step, Atom):
                     assert step.function is not None
-                    found = step.function(*[value_at(a, values) for a in step.args])
-                    if type(found) is not type(step.value):
-                        raise Fails(None, f"{step.function} gives a {type(found).__name__}")
-                    values.append(found)
+                    value = step.function(*[value_at(a, values) for a in step.args])
+                    if type(value) is not type(step.value):
+                        raise Fails(None, f"{step.function} gives a {type(value).__name__}")
+                    values.append(value)
                     continue
                 holds = _holds(step, values)
             except (ArithmeticError, ValueError, TypeError, IndexError) as error:
-                raise Fails(step if isinstance(step, Asked) else None, str(error)) from None
+                raise Fails(step if isinstance(step, Guard) else None, str(error)) from None
             if not holds:
                 raise Fails(step)
     return values
 
 
-def _holds(asked: Asked, values: Values) -> bool:
-    left = value_at(asked.left, values)
-    if asked.relation == "is":
-        return bool(left) == bool(asked.right)
-    return bool(RELATIONS[asked.relation](left, value_at(asked.right, values)))
+def _holds(guard: Guard, values: Values) -> bool:
+    """Return whether a guard holds at a point."""
+    left = value_at(guard.left, values)
+    if guard.relation == "is":
+        return bool(left) == bool(guard.right)
+    return bool(RELATIONS[guard.relation](left, value_at(guard.right, values)))
 
 
 def value_at(x: Any, values: Values) -> Any:
-    """The value at a point of a number, of what is inside a tuple or list, or of what was asked; any other as it is."""
+    """Evaluate a symbolic number, a predicate, or a tuple, list or slice with such values at a point; others are returned
+    unchanged."""
     kind = type(x)
     if kind is Size:
         total = 0
@@ -67,7 +69,7 @@ def value_at(x: Any, values: Values) -> Any:
         return total
     if kind in KINDS:
         return values[x.atom]
-    if kind is Call:
+    if kind is Predicate:
         return x.function(*[value_at(a, values) for a in x.args])
     if kind is tuple or kind is list:
         return kind([value_at(a, values) for a in x])
@@ -75,30 +77,30 @@ def value_at(x: Any, values: Values) -> Any:
 
 
 def function_at(function: Function, values: Values) -> Function:
-    """A function at a point."""
+    """Return a function evaluated at a point."""
     return _mapped(function, lambda x: value_at(x, values), lambda i: i.params)
 
 
-def abstract_at(found: Abstract, values: Values) -> Abstract:
-    """The sizes and constants of a function with named extents, at a point."""
-    sizes = {name: value_at(n, values) for name, n in found.sizes.items()}
-    return replace(found, sizes=sizes, constants=tuple(value_at(c, values) for c in found.constants))
+def abstract_at(template: Abstract, values: Values) -> Abstract:
+    """Return an abstract function with its sizes and constants evaluated at a point."""
+    sizes = {name: value_at(n, values) for name, n in template.sizes.items()}
+    return replace(template, sizes=sizes, constants=tuple(value_at(c, values) for c in template.constants))
 
 
 def pinned(function: Function, *, whole: bool = False) -> Function:
-    """A function whose params that are no extents hold no numbers that come from sizes: such were asked for. ``whole``: and no
-    other part of it does."""
+    """Return a function with its symbolic params pinned to their values in this call, except params that are extents.
+    ``whole``: extents are pinned too."""
 
-    def number(x: Any) -> Any:
-        found = sizes_in((x,))
-        if found is not None:
-            found.pin((x,))
+    def concrete(x: Any) -> Any:
+        recorder = sizes_in((x,))
+        if recorder is not None:
+            recorder.pin((x,))
         return plain(x)
 
     def kept(i: Instruction) -> Sequence[str]:
         return () if whole else (*i.op.extents, "value") if isinstance(i.op, Constant) else i.op.extents
 
-    return _mapped(function, number if whole else lambda x: x, lambda i: [k for k in i.params if k not in kept(i)], number)
+    return _mapped(function, concrete if whole else lambda x: x, lambda i: [k for k in i.params if k not in kept(i)], concrete)
 
 
 def _mapped(
@@ -107,7 +109,7 @@ def _mapped(
     names: Callable[[Instruction], Any],
     param: Callable[[Any], Any] | None = None,
 ) -> Function:
-    """A function with other extents, and other params where they have these names."""
+    """Map the extents of a function by ``extent``, and the params listed by ``names`` by ``param``."""
     env: dict[Value, Value] = {}
 
     def define(value: Value) -> Value:
@@ -121,11 +123,11 @@ def _mapped(
 
     def block(old: Block) -> Block:
         parameters = tuple(define(v) for v in old.parameters)
-        made = []
+        instructions = []
         for i in old.instructions:
             operands = tuple(env.get(v, v) for v in i.operands)
             regions = tuple(block(r) for r in i.regions)
-            made.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params(i), regions, i.loc))
-        return Block(parameters, tuple(made), tuple(env.get(v, v) for v in old.results))
+            instructions.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params(i), regions, i.loc))
+        return Block(parameters, tuple(instructions), tuple(env.get(v, v) for v in old.results))
 
     return Function(function.name, block(function.body), function.kind)

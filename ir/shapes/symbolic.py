@@ -1,12 +1,12 @@
-"""Sizes that a trace does not know as numbers: integers and numbers computed from the extents of arguments.
+"""Symbolic sizes: integers and other numbers that are computed from the extents of arguments.
 
-While a function with symbolic sizes is traced, an extent of an argument is a ``Size``: it has the value of the call at hand,
-and it knows how that comes from the extents. What is computed from it is computed on both. Whoever asks for more than that, for
-the value, a truth or an order, gets the answer of this call, and the ``Recorder`` (``guards.Sizes``) notes what was asked: the
-trace serves every call for which the answers are the same. So nothing that reads a size can depend on it in silence.
+While a function is traced with symbolic sizes, an extent of an argument is a ``Size``: it holds its value in the current call,
+and its formula in terms of the extents. Arithmetic is done on both. An operation that needs more, such as the value, a truth
+value or an order, gets the result of the current call, and the ``Recorder`` (``guards.Sizes``) records it as a guard: the
+trace serves every call in which all guards have the same result. So no use of a size goes unrecorded.
 
-A Size is a polynomial over *atoms*, with integer coefficients, so that equal ones are known to be equal. Atoms are extents of
-arguments, and results of functions that are no polynomials. Other numbers (``1 / n``) are atoms alone.
+A Size is a polynomial over *atoms*, with integer coefficients, in canonical form, so that equal polynomials compare equal.
+Atoms are extents of arguments, and results of functions that are not polynomials. Other numbers (``1 / n``) are single atoms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pullback.ir.shapes.polynomials import Polynomial, added, multiplied, scaled
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Atom:
-    """An extent of an argument, called ``name``, or what ``function`` gives for ``args``, which may hold sizes."""
+    """An extent of an argument, called ``name``, or the result of ``function`` for ``args``, which may hold sizes."""
 
     index: int
     name: str
@@ -36,9 +36,10 @@ class Atom:
 
 
 class Recorder(Protocol):
-    """What numbers need of the trace that they belong to: it computes on them, and records what was asked of them.
+    """The interface of a symbolic trace as its numbers use it: it computes on them, and records guards.
 
-    ``is_open``: whether it still records; closed, results are plain numbers. ``refused``: why the trace serves no other call.
+    ``is_open``: whether it still records; once closed, results are plain numbers. ``refused``: why the trace serves no other
+    call.
     """
 
     is_open: bool
@@ -49,20 +50,20 @@ class Recorder(Protocol):
         """The atoms so far, each at its ``index``."""
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Return what a function without effects gives for numbers of which some are the trace's."""
+        """Return the result of a function without effects for numbers, at least one of them symbolic in this trace."""
 
     def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
         """Return whether a relation of two integers holds, and record a guard unless it holds for all sizes or for none."""
 
     def pin(self, values: Iterable[Any]) -> None:
-        """Record that these values themselves were asked for."""
+        """Record guards that fix these values, because they were read."""
 
     def reduced(self, terms: Polynomial) -> Polynomial:
-        """Return an equal polynomial, by what is known of its atoms."""
+        """Return an equal polynomial, with the solved atoms substituted."""
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """A binary operator and its reflected form."""
+    """Return a binary operator and its reflected form."""
 
     def forward(self: Number, other: Any) -> Any:
         return self.sizes.apply(function, (self, other)) if is_number(other) else NotImplemented
@@ -78,7 +79,7 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Number(SymbolicScalar):
-    """A number that comes from sizes: ``value`` in this call. For ``isinstance`` it is of the class of its value."""
+    """A symbolic number, which has ``value`` in this call. ``isinstance`` sees the class of its value."""
 
     __slots__ = ("atom", "sizes", "value")
     __array_priority__ = 900.0
@@ -94,11 +95,11 @@ class Number(SymbolicScalar):
 
     @property
     def key(self) -> Any:
-        """What numbers have in common that are equal for all sizes."""
+        """A key that numbers share if they are equal for all sizes."""
         return self.atom
 
     def pinned(self) -> Any:
-        """The value, which was asked for."""
+        """Return the value, and record a guard that fixes it."""
         self.sizes.pin((self,))
         return self.value
 
@@ -110,17 +111,17 @@ class Number(SymbolicScalar):
         return getattr(self.pinned(), name)
 
     def converted(self, kind: type) -> Any:
-        """Return the number as an int, a float or a complex that comes from the same sizes."""
+        """Return the number as an int, a float or a complex number of the same trace."""
         is_float = isinstance(self.value, float) and not isinstance(self.value, np.generic)
         return self if kind is float and is_float else self.sizes.apply(kind, (self,))
 
     def item(self) -> Any:
-        """The same as a number of Python's."""
+        """Return the number as a Python number."""
         return self.sizes.apply(operator.methodcaller("item"), (self,))
 
     def __bool__(self) -> bool:
-        found = self.sizes.apply(bool, (self,))
-        return bool(found)
+        truth = self.sizes.apply(bool, (self,))
+        return bool(truth)
 
     def __index__(self) -> int:
         return operator.index(self.pinned())
@@ -218,8 +219,8 @@ class Size(Number):
     def converted(self, kind: type) -> Any:
         return self if kind is int else super().converted(kind)
 
-    def _made(self, terms: Polynomial, value: int) -> Any:
-        """A size, or the number that it is for all sizes."""
+    def _create(self, terms: Polynomial, value: int) -> Any:
+        """Return the size with these terms, or its value if it is the same for all sizes."""
         if not self.sizes.is_open or not any(m for m, _ in terms):
             return value
         return Size(self.sizes, terms, value)
@@ -230,14 +231,14 @@ class Size(Number):
     def __add__(self, other: Any) -> Any:
         if type(other) is not Size and type(other) is not int:
             return super().__add__(other)
-        return self._made(added(self.terms, terms_of(other)), self.value + plain(other))
+        return self._create(added(self.terms, terms_of(other)), self.value + plain(other))
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
         if type(other) is not Size and type(other) is not int:
             return super().__sub__(other)
-        return self._made(added(self.terms, terms_of(other), -1), self.value - plain(other))
+        return self._create(added(self.terms, terms_of(other), -1), self.value - plain(other))
 
     def __rsub__(self, other: Any) -> Any:
         return super().__rsub__(other) if type(other) is not int else (-self) + other
@@ -245,12 +246,12 @@ class Size(Number):
     def __mul__(self, other: Any) -> Any:
         if type(other) is not Size and type(other) is not int:
             return super().__mul__(other)
-        return self._made(multiplied(self.terms, terms_of(other)), self.value * plain(other))
+        return self._create(multiplied(self.terms, terms_of(other)), self.value * plain(other))
 
     __rmul__ = __mul__
 
     def __neg__(self) -> Any:
-        return self._made(scaled(self.terms, -1), -self.value)
+        return self._create(scaled(self.terms, -1), -self.value)
 
     def __pos__(self) -> Any:
         return self
@@ -267,12 +268,12 @@ class Size(Number):
         return math.prod([self] * other) if type(other) is int and 0 < other <= 4 else super().__pow__(other)
 
     def __floordiv__(self, other: Any) -> Any:
-        found = _quotient(self, other)
-        return super().__floordiv__(other) if found is None else found
+        quotient = _quotient(self, other)
+        return super().__floordiv__(other) if quotient is None else quotient
 
     def __mod__(self, other: Any) -> Any:
-        found = _quotient(self, other, exact=True)
-        return super().__mod__(other) if found is None else 0
+        quotient = _quotient(self, other, exact=True)
+        return super().__mod__(other) if quotient is None else 0
 
     def __lt__(self, other: Any) -> Any:
         return self.sizes.compare("<", self, other) if is_integer(other) else super().__lt__(other)
@@ -297,25 +298,27 @@ class Size(Number):
 
 
 def conversion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: of a number that the function makes of another, its first argument, that one is shown."""
+    """Decorator: mark a function that converts its first argument to another kind of number; guards show the argument alone."""
     CONVERSIONS.add(function)
     return function
 
 
 CONVERSIONS: set[Any] = {float, int, complex, operator.index}
+"""Functions that guards do not show: they convert a number."""
 
 
 KINDS: set[type] = {Size, Number}
-"""The classes of what comes from sizes; ``symbolic_arrays.py`` adds another."""
+"""The classes of symbolic values; ``symbolic_arrays.py`` adds one."""
 
 
 def is_size(x: Any) -> bool:
-    """Whether a value is a number that comes from sizes."""
+    """Return whether a value is a symbolic number."""
     return type(x) is Size or type(x) is Number
 
 
 def plain(x: Any) -> Any:
-    """The value of a number in this call; any other value, and what is inside tuples and lists, as it is."""
+    """Return the value of a symbolic number in this call, also inside tuples, lists and slices; other values are returned
+    unchanged."""
     kind = type(x)
     if kind in KINDS:
         return x.value
@@ -325,7 +328,7 @@ def plain(x: Any) -> Any:
 
 
 def lifted(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function without effects gives for numbers and arrays; one that comes from sizes if one of ``args`` does."""
+    """Apply a function without effects to numbers and arrays. The result is symbolic if one of ``args`` is."""
     sizes = sizes_in(args)
     if sizes is None or sizes_in(kwargs.values()) is not None or not all(map(is_data, (*args, *kwargs.values()))):
         return function(*args, **kwargs)
@@ -333,12 +336,12 @@ def lifted(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def bound(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function with these keywords."""
+    """Return a function with these keyword arguments bound."""
     return partial(function, **{k: frozen(v) for k, v in kwargs.items()}) if kwargs else function
 
 
 def is_data(x: Any) -> bool:
-    """Whether a value may be an argument of a call that is made again for other sizes: it holds no function and no state."""
+    """Return whether a value may be an argument of a call that is repeated for other sizes: it holds no function and no state."""
     if isinstance(x, tuple | list):
         return type(x) in (tuple, list) and all(map(is_data, x))
     if type(x) is slice:
@@ -347,7 +350,7 @@ def is_data(x: Any) -> bool:
 
 
 def is_type(x: Any) -> bool:
-    """Whether a value says what numbers are: a dtype, or a class of Python's or NumPy's."""
+    """Return whether a value is a dtype, or a number class of Python or NumPy."""
     return isinstance(x, np.dtype) or (isinstance(x, type) and (x in (bool, int, float, complex) or issubclass(x, np.generic)))
 
 
@@ -355,7 +358,7 @@ _DATA = (np.ndarray, str)
 
 
 def frozen(x: Any) -> Any:
-    """The same data, which nobody else may change."""
+    """Return the same data with arrays copied, so that later writes do not change it."""
     kind = type(x)
     if kind is tuple or kind is list:
         return kind(map(frozen, x))
@@ -363,12 +366,12 @@ def frozen(x: Any) -> Any:
 
 
 def sizes_in(values: Any) -> Recorder | None:
-    """The sizes that a number among some values, or in a tuple or list of them, comes from."""
+    """Return the recorder of a symbolic number in ``values``, or in a tuple, list or slice of them; None if there is none."""
     for x in values:
         kind = type(x)
         if kind in KINDS:
-            found: Recorder = x.sizes
-            return found
+            recorder: Recorder = x.sizes
+            return recorder
         if kind is tuple or kind is list or kind is slice:
             inside = sizes_in((x.start, x.stop, x.step) if kind is slice else x)
             if inside is not None:
@@ -377,13 +380,13 @@ def sizes_in(values: Any) -> Recorder | None:
 
 
 def extent_of(x: Any) -> int:
-    """An integer as an extent: a size stays one. Raises TypeError."""
-    found: Any = lifted(operator.index, x) if type(x) is Number else x
-    return found if type(x) is Number or type(x) is Size else operator.index(x)
+    """Return an integer as an extent: a size stays symbolic. Raises TypeError."""
+    extent: Any = lifted(operator.index, x) if type(x) is Number else x
+    return extent if type(x) is Number or type(x) is Size else operator.index(x)
 
 
 def is_number(x: Any) -> bool:
-    """Whether a value is a number of Python's or NumPy's, or one that comes from sizes."""
+    """Return whether a value is a number of Python or NumPy, or a symbolic one."""
     return is_size(x) or isinstance(x, int | float | complex | np.generic)
 
 
@@ -408,27 +411,25 @@ def terms_of(x: Any) -> Polynomial:
 
 
 def _quotient(x: Size, divisor: Any, exact: bool = False) -> Any:
-    """The rounded quotient of a size, if it is one of polynomials; None if it is not. ``exact``: only if nothing remains."""
+    """Divide a size, rounding down; None if the quotient is no polynomial. ``exact``: None also if there is a remainder."""
     if not is_integer(divisor):
         return None
     sizes = x.sizes
     terms, by = sizes.reduced(x.terms), sizes.reduced(terms_of(divisor))
     if len(by) != 1 or not divisor:
         return None
-    (atoms, factor), = by
-    whole, rest = [], []
+    ((atoms, factor),) = by
+    divided, remaining = [], []
     for m, f in terms:
-        left = without(m, atoms)
-        if left is not None and f % factor == 0:
-            whole.append((left, f // factor))
+        monomial = without(m, atoms)
+        if monomial is not None and f % factor == 0:
+            divided.append((monomial, f // factor))
         else:
-            rest.append((m, f))
-    if rest and (exact or atoms or not whole):
+            remaining.append((m, f))
+    if remaining and (exact or atoms or not divided):
         return None
-    found = x._made(tuple(whole), sum(f * math.prod(sizes.atoms[a].value for a in m) for m, f in whole))
-    if not rest:
-        return found
-    left_over = x._made(tuple(rest), x.value - plain(found) * factor)
-    return found + (left_over // factor)
-
-
+    quotient = x._create(tuple(divided), sum(f * math.prod(sizes.atoms[a].value for a in m) for m, f in divided))
+    if not remaining:
+        return quotient
+    remainder = x._create(tuple(remaining), x.value - plain(quotient) * factor)
+    return quotient + (remainder // factor)

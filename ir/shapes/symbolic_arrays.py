@@ -1,4 +1,4 @@
-"""Arrays that NumPy makes of sizes alone, as by ``np.arange(len(x))``: made again for other sizes, by the same calls."""
+"""Arrays computed from sizes alone, as by ``np.arange(len(x))``: the same NumPy calls recompute them for other sizes."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ import numpy as np
 
 from pullback.ir.shapes.symbolic import KINDS, Number, Recorder, bound, is_data, is_number, sizes_in
 
-CHANGING = ("sort", "fill", "put", "resize", "partition", "setflags", "setfield", "byteswap", "itemset", "tofile")
+MUTATING_METHODS = ("sort", "fill", "put", "resize", "partition", "setflags", "setfield", "byteswap", "itemset", "tofile")
+"""Methods of arrays that write into them."""
 
 
 Operator = Callable[[Any, Any], Any]
 
 
 def _operator(ufunc: np.ufunc, function: Operator) -> tuple[Operator, Operator]:
-    """The operator of a ufunc and its reflected form."""
+    """Return the operator of a ufunc and its reflected form."""
 
-    def forward(self: Made, other: Any) -> Any:
+    def forward(self: SymbolicArray, other: Any) -> Any:
         if is_static(other):
             return self.sizes.apply(function, (self, other))
         return ufunc(self, other) if hasattr(type(other), "__array_ufunc__") else NotImplemented
 
-    def reflected(self: Made, other: Any) -> Any:
+    def reflected(self: SymbolicArray, other: Any) -> Any:
         return self.sizes.apply(function, (other, self)) if is_static(other) else NotImplemented
 
     return forward, reflected
 
 
 def is_static(x: Any) -> bool:
-    """Whether a value is a number or an array of NumPy's, or a list of them."""
+    """Return whether a value is a number, a NumPy array or a list of these."""
     return is_number(x) or isinstance(x, np.ndarray) or (isinstance(x, list | tuple) and all(map(is_static, x)))
 
 
-class Made(Number):
-    """An array that comes from sizes: what NumPy makes of it and of other such values comes from sizes too. It is not written:
-    a function that does so is traced with numbers."""
+class SymbolicArray(Number):
+    """An array computed from sizes. NumPy's results from it and other symbolic values are symbolic too. A function that writes
+    into one is traced again with concrete sizes."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Sizes too."""
+        """The shape, as symbolic sizes."""
         return tuple(self.sizes.apply(_extent, (self, k)) for k in range(self.value.ndim))
 
     @property
     def size(self) -> Any:
-        """A size too."""
+        """The number of elements, as a symbolic size."""
         return self.sizes.apply(np.size, (self,))
 
     @property
@@ -62,14 +63,15 @@ class Made(Number):
     def __getattr__(self, name: str) -> Any:
         if name in ("dtype", "ndim", "itemsize"):
             return getattr(self.value, name)
-        if name in CHANGING:
+        if name in MUTATING_METHODS:
             self.refuse()
-        found = getattr(np.ndarray, name, None)
-        if callable(found) and not name.startswith("__"):
+        attribute = getattr(np.ndarray, name, None)
+        if callable(attribute) and not name.startswith("__"):
             return partial(self._called, name)
         return getattr(self.pinned(), name)
 
     def _called(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of NumPy arrays."""
         function = getattr(np.ndarray, name)
         if kwargs.get("out") is not None:
             self.refuse()
@@ -92,7 +94,7 @@ class Made(Number):
         return self.pinned()[key]
 
     def refuse(self, *args: Any) -> NoReturn:
-        """Raises TypeError, and the trace serves no other call."""
+        """Raise TypeError, and mark the trace as serving no other call."""
         self.sizes.refused = "the function writes into an array that NumPy made of sizes"
         raise TypeError(self.sizes.refused)
 
@@ -104,7 +106,7 @@ class Made(Number):
         if not all(map(is_static, inputs)):
             return NotImplemented
         if sizes_in(kwargs.values()) is not None or not all(map(is_data, (*inputs, *kwargs.values()))):
-            return getattr(ufunc, method)(*map(_given, inputs), **{k: _given(v) for k, v in kwargs.items()})
+            return getattr(ufunc, method)(*map(_pinned, inputs), **{k: _pinned(v) for k, v in kwargs.items()})
         function = getattr(ufunc, method)
         with np.errstate(all="ignore"):
             return self.sizes.apply(bound(function, kwargs), inputs)
@@ -115,7 +117,7 @@ class Made(Number):
         if any(not issubclass(t, np.ndarray | Number) for t in types):
             return NotImplemented
         if sizes_in(kwargs.values()) is not None or not all(map(is_data, (*args, *kwargs.values()))):
-            return function(*map(_given, args), **{k: _given(v) for k, v in kwargs.items()})
+            return function(*map(_pinned, args), **{k: _pinned(v) for k, v in kwargs.items()})
         return self.sizes.apply(bound(function, kwargs), tuple(args))
 
     __add__, __radd__ = _operator(np.add, operator.add)
@@ -138,24 +140,24 @@ class Made(Number):
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = refuse
 
 
-def _given(x: Any) -> Any:
-    """An argument of a call that is not made again."""
-    return x.pinned() if type(x) in KINDS else type(x)(map(_given, x)) if type(x) in (tuple, list) else x
+def _pinned(x: Any) -> Any:
+    """Return an argument of a call that is not recorded, with its values pinned."""
+    return x.pinned() if type(x) in KINDS else type(x)(map(_pinned, x)) if type(x) in (tuple, list) else x
 
 
 def _extent(x: Any, axis: int) -> int:
     return int(x.shape[axis])
 
 
-KINDS.add(Made)
+KINDS.add(SymbolicArray)
 
 
-def made(sizes: Recorder, atom: int, value: Any) -> Any:
-    """The number or the array of an atom."""
-    return (Made if isinstance(value, np.ndarray) else Number)(sizes, atom, value)
+def symbolic_value(sizes: Recorder, atom: int, value: Any) -> Any:
+    """Return the symbolic number or array of an atom."""
+    return (SymbolicArray if isinstance(value, np.ndarray) else Number)(sizes, atom, value)
 
 
 def is_masked(x: object) -> bool:
-    """Whether an object is a masked array. None is before somebody has imported NumPy's module for them, which we do not do for
-    the question: it takes long, and a fork meanwhile would leave the child waiting."""
+    """Return whether an object is a masked array. If ``numpy.ma`` has not been imported, there is none; it is not imported for
+    the test, since the import is slow, and a fork meanwhile would leave the child waiting for the import lock."""
     return isinstance(x, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))

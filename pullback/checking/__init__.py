@@ -1,1 +1,1 @@
-"""Modes that check a call: check=True, debug=True, verify=n."""
+"""Modes that check each call: ``check=True``, ``debug=True`` and ``verify=n``."""

@@ -1,4 +1,5 @@
-"""``pb.jit(check=True)``: each call is traced anew and compared with the program that is about to serve it."""
+"""Implement ``pb.jit(check=True)``: trace each call again and compare the trace with that of the program about to serve the
+call."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ R = TypeVar("R", covariant=True)
 
 
 class Checked(Jitted[P, R]):
-    """A transformed function that fails where its program is not what the function would do now.
+    """A transformed function that raises if its program no longer does what the Python function would do now.
 
-    A program serves a call if its guards hold. What no guard sees (state deep inside a library, a file) then shows as a
-    difference between the program's trace and one made for this call. A call costs a trace.
+    A program serves a call if its guards hold. A change that no guard covers (state deep inside a library, a file) appears as
+    a difference between the program's trace and a new trace of this call. Cost: one trace per call.
     """
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,7 +35,7 @@ class Checked(Jitted[P, R]):
 
     @with_users_frames
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As ``into`` of any other."""
+        """Check the call, then run it as ``Jitted.into`` does."""
         if current() is None:
             self._compare(*args, **kwargs)
         return super().into(out, *args, **kwargs)
@@ -43,30 +44,30 @@ class Checked(Jitted[P, R]):
         return "Python, since check=True compares each call with a new trace"
 
     def _compare(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Raises TraceError if the trace of this call differs from that of the program that would serve it."""
+        """Raise TraceError if the trace of this call differs from that of the program that would serve it."""
         call = self.examine(args, kwargs)
         served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
         if served is None:
             return
-        found = difference(served, self._trace(call.signature, args, kwargs, frozenset(_outside(served))))
-        if found is not None:
-            what, loc = found
+        change = difference(served, self._trace(call.signature, args, kwargs, frozenset(_outside(served))))
+        if change is not None:
+            description, loc = change
             raise TraceError(
-                f"check: {call.title} does something else now than when it was compiled: {what}; "
+                f"check: {call.title} does something else now than when it was compiled: {description}; "
                 "what changed is outside and not guarded: pass it as an argument",
                 loc,
             )
 
 
 def difference(before: Trace, after: Trace) -> tuple[str, Loc] | None:
-    """The first difference of two traces of one signature, and its place."""
+    """Return the first difference between two traces of one signature and its source location; None if there is none."""
     was, now = _outside(before), _outside(after)
     if was != now:
         loc = _first_read(after, set(now) - set(was)) or _first_read(before, set(was) - set(now))
         return f"it read {', '.join(was) or 'nothing'} from outside, and reads {', '.join(now) or 'nothing'}", loc
-    found = _instructions(before.function, after.function)
-    if found is not None:
-        return found
+    change = _instructions(before.function, after.function)
+    if change is not None:
+        return change
     loc = next((i.loc for i in reversed(after.function.instructions) if i.loc), NOWHERE)
     if _digests(before) != _digests(after):
         return "an array that was made without traced values has other contents", loc
@@ -80,22 +81,22 @@ def difference(before: Trace, after: Trace) -> tuple[str, Loc] | None:
 
 
 def _results(trace: Trace) -> Any:
-    return trace.weak, trace.returned, trace.writes, [given.describe for given in trace.outside_writes]
+    return trace.weak, trace.returned, trace.writes, [write.describe for write in trace.outside_writes]
 
 
 def _instructions(before: Function, after: Function) -> tuple[str, Loc] | None:
     pairs = zip_longest(walk(before.body), walk(after.body))
     lines = zip_longest(_lines(before), _lines(after))
-    for number, ((old, new), (was, now)) in enumerate(zip(pairs, lines, strict=True), 1):
+    for ordinal, ((old, new), (was, now)) in enumerate(zip(pairs, lines, strict=True), 1):
         if was != now:
             instruction = new or old
             assert instruction is not None
-            return f"instruction {number} was {_quoted(was)}, and is {_quoted(now)}", instruction.loc
+            return f"instruction {ordinal} was {_quoted(was)}, and is {_quoted(now)}", instruction.loc
     return None
 
 
 def _lines(function: Function) -> list[str]:
-    """The canonical line of each instruction, in order."""
+    """Return the canonical line of each instruction, in order."""
     lines = (line.strip() for line in canonical(function).splitlines()[1:])
     return [line for line in lines if not line.startswith(("return", "yield", "}"))]
 
@@ -105,15 +106,16 @@ def _quoted(line: str | None) -> str:
 
 
 def _outside(trace: Trace) -> list[str]:
-    return [given.describe for given in trace.inputs if isinstance(given, Captured)]
+    """Return the descriptions of the values that a trace captured from outside."""
+    return [source.describe for source in trace.inputs if isinstance(source, Captured)]
 
 
 def _first_read(trace: Trace, names: set[str]) -> Loc:
-    """The place that first reads one of the values from outside with these names."""
+    """Return the location of the first instruction that reads one of the captured values with these names."""
     pairs = zip(trace.function.parameters, trace.inputs, strict=True)
-    values = {v for v, given in pairs if isinstance(given, Captured) and given.describe in names}
+    values = {v for v, source in pairs if isinstance(source, Captured) and source.describe in names}
     return next((i.loc for i in trace.function.instructions if not values.isdisjoint(i.operands)), NOWHERE)
 
 
 def _digests(trace: Trace) -> list[bytes]:
-    return [given.digest for given in trace.inputs if isinstance(given, Constant)]
+    return [source.digest for source in trace.inputs if isinstance(source, Constant)]

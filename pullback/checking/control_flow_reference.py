@@ -1,4 +1,4 @@
-"""Control flow in plain Python, on NumPy arrays: what the compiled branches and loops are checked against."""
+"""Control flow in plain Python on NumPy arrays: the reference that compiled branches and loops are checked against."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _silent: ContextVar[bool] = ContextVar("pullback_silent", default=False)
 
 @contextmanager
 def in_python(*, prints: bool = True) -> Iterator[None]:
-    """Branches and loops that are called outside of a trace run in plain Python in this context; ``pb.print`` prints nothing
-    there unless ``prints``."""
+    """Run branches and loops called outside a trace in plain Python within this context; ``prints=False`` silences
+    ``pb.print``."""
     plain, silent = _plain.set(True), _silent.set(not prints)
     try:
         yield
@@ -32,17 +32,17 @@ def in_python(*, prints: bool = True) -> Iterator[None]:
 
 
 def is_silent() -> bool:
-    """Whether ``pb.print`` is to print nothing outside of a trace."""
+    """Whether ``pb.print`` prints nothing outside a trace."""
     return _silent.get()
 
 
 def is_plain() -> bool:
-    """Whether branches and loops are to run in plain Python."""
+    """Whether branches and loops run in plain Python."""
     return _plain.get()
 
 
 def _call(function: Function, *args: Any) -> Any:
-    """A call on copies of the arrays."""
+    """Call a function on copies of the arrays."""
     with running():
         return function(*tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, args))
 
@@ -56,17 +56,17 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
 
 
 def while_loop(cond_fun: Function, body_fun: Function, init_val: Any, checkpoint: Any = None) -> Any:
-    found = init_val
-    while _call(cond_fun, found):
-        found = _call(body_fun, found)
-    return found
+    state = init_val
+    while _call(cond_fun, state):
+        state = _call(body_fun, state)
+    return state
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, checkpoint: Any = None) -> Any:
-    found = init_val
+    state = init_val
     for i in range(lower, upper):
-        found = _call(body_fun, i, found)
-    return found
+        state = _call(body_fun, i, state)
+    return state
 
 
 def scan(
@@ -84,7 +84,7 @@ def scan(
 
 
 def _stacked(*parts: Any) -> Any:
-    """Rows as an array, of which Python numbers take the dtype of the others."""
+    """Stack rows into an array; Python numbers take the dtype of the other rows."""
     return np.stack([np.asarray(part, np.result_type(*parts)) for part in parts])
 
 
@@ -97,10 +97,10 @@ def associative_scan(fn: Function, elems: Any, reverse: bool = False, axis: int 
     if not size:
         return tree.map(np.copy, elems)
     parts = [tree.map(lambda x, k=k: np.take(x, [k], axis), elems) for k in range(size)]
-    found: list[Any] = []
+    prefixes: list[Any] = []
     for part in reversed(parts) if reverse else parts:
-        found.append(_call(fn, found[-1], part) if found else part)
-    return tree.map(lambda *xs: np.concatenate(xs, axis), *(reversed(found) if reverse else found))
+        prefixes.append(_call(fn, prefixes[-1], part) if prefixes else part)
+    return tree.map(lambda *xs: np.concatenate(xs, axis), *(reversed(prefixes) if reverse else prefixes))
 
 
 PLAIN: Mapping[str, Function] = {f.__name__: f for f in (cond, switch, while_loop, fori_loop, scan, map, associative_scan)}

@@ -1,4 +1,4 @@
-"""``pb.jit(debug=True)``: each call is checked step by step before it is made."""
+"""Implement ``pb.jit(debug=True)``: interpret each call step by step before the compiled code runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ R = TypeVar("R", covariant=True)
 
 
 class Debugged(Jitted[P, R]):
-    """A transformed function that fails at the first step that makes a NaN, an infinity or a number out of range.
+    """A transformed function that raises at the first step that produces a NaN, an infinity or a number out of range.
 
-    What is made of it by a further transform is one too. A call runs on the interpreter first, then compiled.
+    Further transforms of it are debugged too. Each call runs on the interpreter first, then compiled.
     """
 
     is_inherited = True
@@ -36,7 +36,7 @@ class Debugged(Jitted[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is None:
             try:
-                self._look(*args, **kwargs)
+                self._interpret(*args, **kwargs)
             except Exception as error:
                 keep_users_frames(error)
                 raise
@@ -45,30 +45,31 @@ class Debugged(Jitted[P, R]):
     def _path(self, call: Signature, entry: Entry) -> str:
         return "Python, since debug=True looks at each step first"
 
-    def _look(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Raises FloatingPointError for the first wrong step of a call."""
+    def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Raise FloatingPointError for the first wrong step of a call."""
         call = self.examine(args, kwargs)
         served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
         if served is not None:
             trace = served
             call = replace(call, retrace=lambda: trace)
-        found = steps.first_wrong(call)
-        if found is not None:
-            raise _error(call, found)
+        wrong = steps.first_wrong(call)
+        if wrong is not None:
+            raise _error(call, wrong)
 
 
 class DebuggedAndChecked(Debugged[P, R], Checked[P, R]):
-    """Both."""
+    """A transformed function with both ``debug=True`` and ``check=True``."""
 
 
-def _error(call: Call, found: NonFinite) -> FloatingPointError:
-    first, *rest = found.lines()
-    part = ""
+def _error(call: Call, wrong: NonFinite) -> FloatingPointError:
+    """Build the FloatingPointError for a wrong step, with the user's source line in its traceback."""
+    headline, *details = wrong.lines()
+    phase = ""
     if any(isinstance(i.op, Transform) for i in walk(call.trace.function.body)):
-        part = ", in the backward part" if found.note.startswith("pullback") else ", in the forward part"
-    further = f"  nothing was run; pb.find_nan({call.title}) with the same arguments follows what led there and what came of it"
-    lines = [f"debug: {call.title}: {first}{part}", *rest, further]
+        phase = ", in the backward part" if wrong.note.startswith("pullback") else ", in the forward part"
+    hint = f"  nothing was run; pb.find_nan({call.title}) with the same arguments follows what led there and what came of it"
+    lines = [f"debug: {call.title}: {headline}{phase}", *details, hint]
     error = FloatingPointError("\n".join(lines))
-    if found.file:
-        error.__traceback__ = traceback_at(found.file, found.line)
+    if wrong.file:
+        error.__traceback__ = traceback_at(wrong.file, wrong.line)
     return error

@@ -1,7 +1,7 @@
-"""What ``pb.jit(debug=True)`` looks for in a call: the first step that makes something no number stands for.
+"""Find the first step of a call that produces a NaN, an infinity or a number out of range, for ``pb.jit(debug=True)``.
 
-A call runs on the interpreter and each instruction's results are looked at. Only if one has made a NaN, an infinity or a number
-out of range is the run kept whole, to see whether what it made matters.
+A call runs on the interpreter, which checks each instruction's results. Only if one of them is bad is the call run again with
+all values kept, to determine whether the bad value reaches a result.
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.programs.call import Call
 
 CHOOSING = frozenset({"max", "min", "fmax", "fmin", "maximum", "minimum", "clip"})
-"""Ops that pass one of their operands on: the others are passed over."""
+"""Ops that return one of their operands unchanged; the other operands do not matter."""
 
 
 def first_wrong(call: Call) -> NonFinite | None:
-    """The first step of a call that makes a NaN or an infinity of numbers, or a number out of range, if what it makes matters.
+    """Return the first step that produces a NaN or an infinity from finite numbers, or a number out of range, if its value
+    matters.
 
-    It does not where all that reads it is a ``where``, a minimum or a maximum that takes another value, or a comparison. Nothing
-    is printed; Python functions are called back. Raises as ``run_call``.
+    The value does not matter if it is read only by a ``where``, a minimum or a maximum that takes another value, or by a
+    comparison. Nothing is printed; Python functions are called back. Raises as ``run_call``.
     """
-    met: list[Instruction] = []
+    wrong: list[Instruction] = []
 
     def observe(i: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        if not met and not isinstance(i.op, Constant | Loop | Switch):
+        if not wrong and not isinstance(i.op, Constant | Loop | Switch):
             is_bad = any(not _is_finite(r) for r in results)
             if is_bad or bool(np.any(out_of_range(i, operands))):
-                met.append(i)
+                wrong.append(i)
 
     observed(call, observe, effects=False)
-    return next(_wrong(run_straight(call, effects=False)), None) if met else None
+    return next(_wrong(run_straight(call, effects=False)), None) if wrong else None
 
 
 def _wrong(run: Run) -> Iterator[NonFinite]:
+    """Yield the steps that first produce a bad value that matters, in program order."""
     search = Search(run, inf=True)
-    matter = mattering(run)
+    matter = relevant_elements(run)
     for i in run.function.instructions:
         if isinstance(i.op, Constant):
             continue
@@ -59,16 +61,17 @@ def _wrong(run: Run) -> Iterator[NonFinite]:
             for kind, mask in masks.items():
                 seen = mask & matter[value]
                 if seen.any() and (kind == "range" or not search.causes(i, value, kind)):
-                    yield replace(search.event(value, kind, seen), turn=run.turns.get(i, ()))
+                    yield replace(search.event(value, kind, seen), turn=run.iterations.get(i, ()))
 
 
 def _is_finite(x: Any) -> bool:
-    found = np.asarray(x)
-    return found.dtype.kind in "biu" or bool(np.isfinite(found).all())
+    array = np.asarray(x)
+    return array.dtype.kind in "biu" or bool(np.isfinite(array).all())
 
 
 def out_of_range(i: Instruction, operands: Sequence[Any]) -> Any:
-    """Where an instruction on integers, or one that makes integers, has no result in NumPy's sense of arithmetic."""
+    """Return a mask of the elements for which an instruction on integers, or one that returns integers, has no result in
+    NumPy's arithmetic."""
     name = i.op.name
     if not isinstance(i.op, Elementwise) or name not in ("cast", "floordiv", "mod", "shl", "shr"):
         return False
@@ -80,27 +83,28 @@ def out_of_range(i: Instruction, operands: Sequence[Any]) -> Any:
     if name == "cast":
         if x.dtype.kind not in "fV":
             return False
-        whole = np.trunc(x.astype(np.float64))
-        return ~((whole >= float(limits.min)) & (whole < float(limits.max) + 1))
+        truncated = np.trunc(x.astype(np.float64))
+        return ~((truncated >= float(limits.min)) & (truncated < float(limits.max) + 1))
     y = np.asarray(operands[1])
     if name in ("shl", "shr"):
         return (y < 0) | (y >= limits.bits)
     return (y == 0) | ((x == limits.min) & (y == -1) if limits.min else False)
 
 
-def mattering(run: Run) -> dict[Value, Array]:
-    """For each value, which elements reach a result or an effect by more than a choice of another value or a comparison."""
-    found: dict[Value, Array] = {v: np.zeros(np.shape(x), bool) for v, x in run.values.items()}
+def relevant_elements(run: Run) -> dict[Value, Array]:
+    """Return, for each value, a mask of the elements that reach a result or an effect other than by a comparison or a choice
+    of another value."""
+    matter: dict[Value, Array] = {v: np.zeros(np.shape(x), bool) for v, x in run.values.items()}
     for value in run.function.results:
-        found[value][...] = True
+        matter[value][...] = True
     for i in reversed(run.function.instructions):
-        for value, mask in zip(i.operands, _read(i, [found[v] for v in i.results], run), strict=True):
-            found[value] |= mask
-    return found
+        for value, mask in zip(i.operands, _read(i, [matter[v] for v in i.results], run), strict=True):
+            matter[value] |= mask
+    return matter
 
 
 def _read(i: Instruction, results: Sequence[Array], run: Run) -> Sequence[Any]:
-    """For each operand, which elements matter, as the results' elements do."""
+    """Return, for each operand, a mask of the elements that matter, from the masks of the results."""
     op = i.op
     values = [run.values[v] for v in i.operands]
     if isinstance(op, Elementwise):
@@ -125,11 +129,11 @@ def _read(i: Instruction, results: Sequence[Array], run: Run) -> Sequence[Any]:
 
 
 def _moved(i: Instruction, matter: Array, values: Sequence[Array], count: int) -> list[Array]:
-    """Of ops that move elements of the first ``count`` operands: they are run on the elements' numbers."""
+    """Return the masks of the first ``count`` operands of an op that moves elements, by running the op on element indices."""
     moved = values[:count]
     starts = np.cumsum([0, *(x.size for x in moved)])
-    numbers = [np.arange(start, start + x.size).reshape(x.shape) for start, x in zip(starts, moved)]
-    (found,) = i.op.evaluate([*numbers, *values[count:]], i.params, [replace(v.type, dtype=I64) for v in i.results])
+    indices = [np.arange(start, start + x.size).reshape(x.shape) for start, x in zip(starts, moved)]
+    (sources,) = i.op.evaluate([*indices, *values[count:]], i.params, [replace(v.type, dtype=I64) for v in i.results])
     reached = np.zeros(starts[-1], bool)
-    reached[np.asarray(found)[matter]] = True
+    reached[np.asarray(sources)[matter]] = True
     return [reached[start : start + x.size].reshape(x.shape) for start, x in zip(starts, moved)]

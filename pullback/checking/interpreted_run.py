@@ -1,4 +1,4 @@
-"""A call on the interpreter: each instruction of the program, before it is optimised, with its values."""
+"""Run a call on the interpreter: each instruction of the unoptimised program, with its values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.checking.instruction_log import straight
+from pullback.checking.instruction_log import straight_line
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.interpret import Observer, interpret
@@ -18,7 +18,7 @@ from pullback.ir.passes.pipeline import BEFORE_GRAD, run
 from pullback.ir.passes.transforms.expand import GradientError, grad
 from pullback.programs.call import Call
 from pullback.programs.entry import failure
-from pullback.programs.report import place
+from pullback.programs.report import location
 from pullback.tracer import Argument, Captured, TraceError
 
 Array = np.ndarray[Any, Any]
@@ -26,39 +26,43 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """``values`` has the value of each parameter and result of an instruction; ``labels`` says what the parameters are;
-    ``turns``, of instructions that ran in loops, in which turns, the outermost first, counted from 0."""
+    """An interpreted call.
+
+    ``values`` holds the value of each parameter and result of an instruction, ``producer`` the instruction that computed it;
+    ``labels`` describes the parameters. ``iterations`` gives the loop iterations of instructions that ran in loops, outermost
+    first, from 0.
+    """
 
     function: Function
     values: dict[Value, Array]
-    maker: dict[Value, Instruction]
+    producer: dict[Value, Instruction]
     labels: dict[Value, str]
-    turns: Mapping[Instruction, tuple[int, ...]] = field(default_factory=dict)
+    iterations: Mapping[Instruction, tuple[int, ...]] = field(default_factory=dict)
 
     def title(self, value: Value) -> str:
-        """What a value is: an argument, or what made it."""
-        made = self.maker.get(value)
-        if made is None:
+        """Return a description of a value: its argument, or the instruction that computed it."""
+        instruction = self.producer.get(value)
+        if instruction is None:
             return self.labels[value]
-        name = f"{made.loc.note}, {made.op.name}" if made.loc.note else made.op.name
-        return f"{name} at {place(made.loc)}" if made.loc else name
+        name = f"{instruction.loc.note}, {instruction.op.name}" if instruction.loc.note else instruction.op.name
+        return f"{name} at {location(instruction.loc)}" if instruction.loc else name
 
 
 def run_straight(call: Call, *, effects: bool = True) -> Run:
-    """Run a call whose instructions are those that ran, turns of loops and branches taken among them. Raises as ``run_call``."""
+    """Run a call and record the instructions that ran, loop iterations and branches taken included. Raises as ``run_call``."""
     function, arguments = _prepared(call)
     values = _typed(function, arguments)
-    turns: dict[Instruction, tuple[int, ...]] = {}
+    iterations: dict[Instruction, tuple[int, ...]] = {}
     try:
-        found = straight(function, values, turns, effects=effects)
+        executed = straight_line(function, values, iterations, effects=effects)
     except CheckFailed as failed:
         raise failure(call.trace.function, failed, arguments) from None
-    maker = {v: i for i in found.instructions for v in i.results}
-    return Run(found, values, maker, dict(zip(found.parameters, parameter_labels(call), strict=True)), turns)
+    maker = {v: i for i in executed.instructions for v in i.results}
+    return Run(executed, values, maker, dict(zip(executed.parameters, parameter_labels(call), strict=True)), iterations)
 
 
 def run_call(call: Call) -> Run:
-    """Run a call. Raises TraceError where a gradient cannot be had, and what a failed check says."""
+    """Run a call. Raises TraceError if a gradient cannot be computed, and the error of a failed check."""
     values: dict[Value, Array] = {}
     maker: dict[Value, Instruction] = {}
 
@@ -66,36 +70,40 @@ def run_call(call: Call) -> Run:
         values.update(zip(instruction.results, map(np.asarray, results), strict=True))
         maker.update(dict.fromkeys(instruction.results, instruction))
 
-    function, given = observed(call, observe)
-    return Run(function, values | given, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
+    function, arguments = observed(call, observe)
+    return Run(function, values | arguments, maker, dict(zip(function.parameters, parameter_labels(call), strict=True)))
 
 
 def observed(call: Call, observe: Observer, *, effects: bool = True) -> tuple[Function, dict[Value, Array]]:
-    """Run a call and tell ``observe`` each instruction that ran, those of regions too. The function that ran, and its arguments.
-    Raises as ``run_call``."""
+    """Run a call and pass each instruction that ran, those of regions included, to ``observe``.
+
+    Returns the function that ran and the values of its parameters. Raises as ``run_call``.
+    """
     function, arguments = _prepared(call)
-    given = _typed(function, arguments)
+    values = _typed(function, arguments)
     try:
-        interpret(function, *(given[p] for p in function.parameters), observe=observe, effects=effects)
+        interpret(function, *(values[p] for p in function.parameters), observe=observe, effects=effects)
     except CheckFailed as failed:
         raise failure(call.trace.function, failed, arguments) from None
-    return function, given
+    return function, values
 
 
 def interpreted_results(call: Call, observe: Observer | None) -> Sequence[Any]:
-    """The results of a call's program on the interpreter: those of the function, then what it writes. Nothing is printed. Raises
-    as ``run_call``."""
+    """Return the results of a call's program on the interpreter: those of the function, then what it writes.
+
+    Nothing is printed. Raises as ``run_call``.
+    """
     function, arguments = _prepared(call)
-    given = _typed(function, arguments)
+    values = _typed(function, arguments)
     try:
-        found: Sequence[Any] = interpret(function, *(given[p] for p in function.parameters), observe=observe, effects=False)
+        results: Sequence[Any] = interpret(function, *(values[p] for p in function.parameters), observe=observe, effects=False)
     except CheckFailed as failed:
         raise failure(call.trace.function, failed, arguments) from None
-    return found
+    return results
 
 
 def _prepared(call: Call) -> tuple[Function, Sequence[Any]]:
-    """The function of a call before it is optimised, and its arguments."""
+    """Return the unoptimised function of a call with its gradients expanded, and its arguments."""
     arguments = call.trace.arguments(call.leaves)
     if arguments is None:
         raise TraceError("a value from outside changed its type while the function was traced")
@@ -106,16 +114,16 @@ def _prepared(call: Call) -> tuple[Function, Sequence[Any]]:
 
 
 def run_stepwise(function: Function, arguments: Sequence[Any]) -> dict[Value, Array]:
-    """The values of a function's own instructions, gradients among them, up to one that fails."""
+    """Return the values of a function's top-level instructions, gradients included, up to the first one that fails."""
     values = _typed(function, arguments)
     for instruction in function.instructions:
         operands = tuple(dict.fromkeys(instruction.operands))
         single = Function("step", Block(operands, (instruction,), instruction.results))
         try:
-            found = interpret(grad(single), *(values[v] for v in operands), effects=False)
+            results = interpret(grad(single), *(values[v] for v in operands), effects=False)
         except CheckFailed:
             break
-        values.update(zip(instruction.results, found, strict=True))
+        values.update(zip(instruction.results, results, strict=True))
     return values
 
 
@@ -124,15 +132,15 @@ def _typed(function: Function, arguments: Sequence[Any]) -> dict[Value, Array]:
 
 
 def parameter_labels(call: Call) -> list[str]:
-    """What each parameter of a call's trace is."""
+    """Return a description of each parameter of a call's trace."""
     names = [a.name for a in call.arguments if not a.is_static]
-    found = []
-    for given in call.trace.inputs:
-        match given:
+    labels = []
+    for source in call.trace.inputs:
+        match source:
             case Argument(index=index):
-                found.append(f"argument {names[index]}")
+                labels.append(f"argument {names[index]}")
             case Captured(describe=describe):
-                found.append(f"{describe}, from outside")
+                labels.append(f"{describe}, from outside")
             case _:
-                found.append("an array met in the function")
-    return found
+                labels.append("an array met in the function")
+    return labels

@@ -1,4 +1,4 @@
-"""Where values that are not finite come from, in a run whose values are all known."""
+"""Trace values that are not finite back to their origins, in a run whose values are all available."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.programs.report import counted, place
+from pullback.programs.report import counted, location
 from pullback.tracer.user_code.source import line_text
 
 Kind = Literal["nan", "inf", "range"]
 
-# What stands for a value that is not finite when an instruction is run again without it: no op is special there.
+# Replaces non-finite values when an instruction is run again without them: no op has a special case at it.
 ORDINARY = 0.640625
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """What an instruction read. ``value`` is the element behind the first bad one, None where there is no single one;
-    ``smallest`` and ``largest`` are over the finite elements, None if there are none."""
+    """An operand of an instruction that gave a bad value.
+
+    ``value`` is the element at the index of the first bad one, None if there is no single one; ``smallest`` and ``largest``
+    are over the finite elements, None if there are none; ``non_finite`` counts the other elements.
+    """
 
     name: str
     type: str
@@ -46,12 +49,12 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite:
-    """A place where a value that is not finite first appears.
+    """The location where a value that is not finite first appears.
 
-    ``op``: the op that made it of operands without one, empty where an argument or a value from outside has it already, which
-    ``name`` says. ``note``: "pullback(op)" where the gradient of an op made it. ``index``: of the first bad element, of ``count``
-    among ``size``. ``source``: the user's line ``line`` of ``file``. ``turn``: in which turns of loops, the outermost first,
-    counted from 0; empty outside of loops. A ``kind`` of "range" is a number that arithmetic on integers has no value for.
+    ``op``: the op that computed it from finite operands; empty if an argument or a captured value (``name``) already contains
+    it. ``note``: "pullback(op)" if the gradient of an op computed it. ``index``: the first bad element; ``count`` of ``size``
+    elements are bad. ``source``: the user's line ``line`` of ``file``. ``turn``: the iterations of the enclosing loops,
+    outermost first, from 0; empty outside loops. A ``kind`` of "range" is a value for which integer arithmetic is undefined.
     """
 
     kind: Kind
@@ -70,13 +73,13 @@ class NonFinite:
 
     @property
     def where(self) -> str:
-        """The op with its place, or the argument."""
-        made = f"{self.note}, {self.op}" if self.note else self.op
-        at = place(Loc(self.file, self.line))
-        return f"{made} at {at}" if made and at else made or self.name
+        """Return the op with its source location, or the argument."""
+        origin = f"{self.note}, {self.op}" if self.note else self.op
+        at = location(Loc(self.file, self.line))
+        return f"{origin} at {at}" if origin and at else origin or self.name
 
     def lines(self) -> list[str]:
-        """The text: what, the source line, the operands."""
+        """Return the lines of the report: the value, the source line, the operands."""
         text = f"{self.where} {'gives' if self.op else 'has'} {self.value!s}"
         if self.size > 1:
             at = ", ".join(map(str, self.index))
@@ -87,7 +90,7 @@ class NonFinite:
 
 
 class Search:
-    """``inf``: whether infinities are looked for too."""
+    """A search for the origins of NaNs and, if ``inf`` is set, of infinities in a run."""
 
     def __init__(self, run: Run, inf: bool) -> None:
         self.run = run
@@ -98,26 +101,28 @@ class Search:
         return bool(is_kind(self.run.values[value], kind).any())
 
     def events(self, results: Iterable[Value]) -> list[NonFinite]:
-        """Where bad results come from, in program order."""
+        """Return the origins of the bad values in the results, in program order."""
         origins: dict[tuple[Value, Kind], None] = {}
         for value in results:
             for kind in self.kinds:
                 if self.is_bad(value, kind):
                     origins.update(dict.fromkeys(self.origins(value, kind)))
-        ordered = sorted(origins, key=lambda found: self.place(found[0]))
+        ordered = sorted(origins, key=lambda item: self.position_of(item[0]))
         return [self.event(value, kind) for value, kind in ordered]
 
-    def place(self, value: Value) -> int:
-        made = self.run.maker.get(value)
-        return -1 if made is None else self.position[made]
+    def position_of(self, value: Value) -> int:
+        """Return the position of the instruction that computed a value; -1 for a parameter."""
+        instruction = self.run.producer.get(value)
+        return -1 if instruction is None else self.position[instruction]
 
     def origins(self, value: Value, kind: Kind) -> list[tuple[Value, Kind]]:
-        """The values that first were NaN or infinite on the way to one, and the infinities that a NaN was made of.
+        """Return the values that first became NaN or infinite on the way to ``value``, and the infinities that a NaN was
+        computed from.
 
-        Where they are constants alone, the values that took them from there.
+        If all of these are constants, returns the values that read the constants instead.
         """
-        found: list[tuple[Value, Kind]] = []
-        taken: list[tuple[Value, Kind]] = []
+        sources: list[tuple[Value, Kind]] = []
+        readers: list[tuple[Value, Kind]] = []
         seen: set[tuple[Value, Kind]] = set()
         stack: list[tuple[Value, Kind, Value]] = [(value, kind, value)]
         while stack:
@@ -125,51 +130,52 @@ class Search:
             if (value, kind) in seen:
                 continue
             seen.add((value, kind))
-            made = self.run.maker.get(value)
-            if made is not None and isinstance(made.op, Constant):
-                taken.append((reader, kind))
+            instruction = self.run.producer.get(value)
+            if instruction is not None and isinstance(instruction.op, Constant):
+                readers.append((reader, kind))
                 continue
-            causes = [] if made is None else self.causes(made, value, kind)
+            causes = [] if instruction is None else self.causes(instruction, value, kind)
             if causes:
-                is_view = made is not None and isinstance(made.op, Reindex)
+                is_view = instruction is not None and isinstance(instruction.op, Reindex)
                 stack += [(v, kind, reader if is_view else value) for v in causes]
                 continue
-            found.append((value, kind))
-            if kind == "nan" and "inf" in self.kinds and made is not None:
-                stack += [(v, "inf", value) for v in made.operands if self.is_bad(v, "inf")]
-        return found or taken
+            sources.append((value, kind))
+            if kind == "nan" and "inf" in self.kinds and instruction is not None:
+                stack += [(v, "inf", value) for v in instruction.operands if self.is_bad(v, "inf")]
+        return sources or readers
 
-    def causes(self, made: Instruction, result: Value, kind: Kind) -> list[Value]:
-        """The operands that made a result bad; none if the instruction made it of ordinary ones."""
-        bad = [v for v in dict.fromkeys(made.operands) if self.is_bad(v, kind)]
-        if not bad or self.again(made, result, kind, bad):
+    def causes(self, instruction: Instruction, result: Value, kind: Kind) -> list[Value]:
+        """Return the operands that made a result bad; none if the instruction is bad on ordinary operands."""
+        bad = [v for v in dict.fromkeys(instruction.operands) if self.is_bad(v, kind)]
+        if not bad or self.is_bad_without(instruction, result, kind, bad):
             return []
-        alone = [v for v in bad if self.again(made, result, kind, [other for other in bad if other is not v])]
-        return alone or bad
+        needed = [v for v in bad if self.is_bad_without(instruction, result, kind, [other for other in bad if other is not v])]
+        return needed or bad
 
-    def again(self, made: Instruction, result: Value, kind: Kind, without: Sequence[Value]) -> bool:
-        """Whether a result is bad when an instruction reads ordinary numbers in place of the bad ones of some operands."""
-        parameters = tuple(dict.fromkeys(made.operands))
+    def is_bad_without(self, instruction: Instruction, result: Value, kind: Kind, without: Sequence[Value]) -> bool:
+        """Return whether a result is still bad when the bad elements of the operands ``without`` are replaced by an ordinary
+        number."""
+        parameters = tuple(dict.fromkeys(instruction.operands))
         values = [self.run.values[v] for v in parameters]
         cleaned = [
             np.where(is_kind(x, kind), np.asarray(ORDINARY, x.dtype), x) if v in without else x
             for v, x in zip(parameters, values, strict=True)
         ]
-        single = Function("again", Block(parameters, (made,), made.results))
-        found = interpret(single, *cleaned, effects=False)[made.results.index(result)]
-        return bool(is_kind(found, kind).any())
+        single = Function("again", Block(parameters, (instruction,), instruction.results))
+        repeated = interpret(single, *cleaned, effects=False)[instruction.results.index(result)]
+        return bool(is_kind(repeated, kind).any())
 
     def event(self, value: Value, kind: Kind, mask: Array | None = None) -> NonFinite:
-        """What there is to say of a value. ``mask``: of its elements that are meant, if not all of the kind."""
+        """Return the report on a value. ``mask``: the elements that are reported; all of the kind by default."""
         array = self.run.values[value]
-        made = self.run.maker.get(value)
-        loc = NOWHERE if made is None else made.loc
+        instruction = self.run.producer.get(value)
+        loc = NOWHERE if instruction is None else instruction.loc
         mask = is_kind(array, kind) if mask is None else mask
         index = tuple(int(k) for k in np.argwhere(mask)[0])
-        operands = () if made is None else tuple(self.operand(v, array, index) for v in made.operands)
+        operands = () if instruction is None else tuple(self.operand(v, array, index) for v in instruction.operands)
         return NonFinite(
             kind=kind,
-            op="" if made is None else made.op.name,
+            op="" if instruction is None else instruction.op.name,
             note=loc.note,
             name=self.run.labels.get(value, ""),
             file=loc.file,
@@ -184,12 +190,12 @@ class Search:
 
     def operand(self, value: Value, result: Array, index: tuple[int, ...]) -> Operand:
         array = self.run.values[value]
-        there = array[index] if array.shape == result.shape else array.flat[0] if array.size == 1 else None
+        element = array[index] if array.shape == result.shape else array.flat[0] if array.size == 1 else None
         finite = array[~(is_kind(array, "nan") | is_kind(array, "inf"))]
         return Operand(
             name=self.run.title(value),
             type=str(value.type),
-            value=there,
+            value=element,
             smallest=finite.min() if finite.size else None,
             largest=finite.max() if finite.size else None,
             non_finite=array.size - finite.size,
@@ -197,8 +203,8 @@ class Search:
 
 
 def is_kind(array: Any, kind: Kind) -> Any:
-    """Which elements are NaN, or infinite."""
-    found = np.asarray(array)
-    if found.dtype.kind in "biu":
-        return np.zeros(found.shape, bool)
-    return np.isnan(found) if kind == "nan" else np.isinf(found)
+    """Return a mask of the elements that are NaN, or that are infinite."""
+    values = np.asarray(array)
+    if values.dtype.kind in "biu":
+        return np.zeros(values.shape, bool)
+    return np.isnan(values) if kind == "nan" else np.isinf(values)

@@ -1,9 +1,8 @@
-"""What rounding may change in the results of a call: its program is interpreted several times, with the last bits of what rounds
-drawn at random.
+"""Estimate how much rounding can change the results of a call: interpret its program several times with random last bits.
 
-The spread of the results is an estimate of their uncertainty, as in the CESTAC method (Vignes, A stochastic arithmetic for
-reliable scientific computation, 1993). So programs that cancel, or that branch on a number that rounding decides, are told from
-wrong ones.
+The spread of the results estimates their uncertainty, as in the CESTAC method (Vignes, A stochastic arithmetic for reliable
+scientific computation, 1993). It distinguishes wrong programs from programs that cancel or that branch on a value that
+rounding decides.
 """
 
 from __future__ import annotations
@@ -25,17 +24,18 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.programs.call import Call
 
 RUNS = 8
+"""Number of runs with noise."""
 NOISE_ULPS = 8.0
-"""What rounds is off by up to so many units in the last place."""
+"""Noise added to each rounded value, in units in the last place."""
 SPREADS = 16.0
-"""So many times the spread of the runs may results differ: eight runs see a part of what is possible."""
+"""Allowed difference of results, as a multiple of the spread of the runs: eight runs cover only part of the possible range."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Interpreted:
-    """The results of a program's runs; the first has no noise. ``exact`` are its results."""
+    """The results of a program's interpreted runs; the first run, ``exact``, has no noise."""
 
     runs: Sequence[Sequence[Array]]
 
@@ -43,25 +43,25 @@ class Interpreted:
     def exact(self) -> Sequence[Array]:
         return self.runs[0]
 
-    def explains(self, number: int, found: Array, expected: Array) -> Any:
-        """Where rounding explains that two values of a result differ."""
-        exact, *noisy = [np.asarray(run[number]) for run in self.runs]
-        if exact.shape != found.shape:
-            return np.zeros(found.shape, bool)
-        moved = np.zeros(found.shape, bool)
+    def explains(self, index: int, actual: Array, expected: Array) -> Any:
+        """Return a mask of the elements whose difference in the result ``index`` is explained by rounding."""
+        exact, *noisy = [np.asarray(run[index]) for run in self.runs]
+        if exact.shape != actual.shape:
+            return np.zeros(actual.shape, bool)
+        moved = np.zeros(actual.shape, bool)
         for run in noisy:
             moved |= ~((run == exact) | ((run != run) & (exact != exact)))
         if exact.dtype.kind not in "fc":
             return moved
         with np.errstate(all="ignore"):
-            off = [np.abs(run - exact) for run in noisy]
-            spread = np.max([np.zeros(exact.shape), *(np.where(np.isfinite(x), x, 0.0) for x in off)], axis=0)
+            deviations = [np.abs(run - exact) for run in noisy]
+            spread = np.max([np.zeros(exact.shape), *(np.where(np.isfinite(x), x, 0.0) for x in deviations)], axis=0)
             is_wild = np.any([np.zeros(exact.shape, bool), *(np.isfinite(run) != np.isfinite(exact) for run in noisy)], axis=0)
-            return (np.abs(found - expected) <= SPREADS * spread) | (moved & is_wild)
+            return (np.abs(actual - expected) <= SPREADS * spread) | (moved & is_wild)
 
 
 def interpreted(call: Call) -> Interpreted:
-    """Interpret a call several times. Nothing is printed; Python functions are called back each time."""
+    """Interpret a call several times with noise. Nothing is printed; Python functions are called back each time."""
     rng = np.random.default_rng(0)
 
     def disturb(i: Instruction, operands: Sequence[Any], results: Sequence[Any]) -> Sequence[Any] | None:
@@ -80,7 +80,7 @@ def interpreted(call: Call) -> Interpreted:
 
 
 def rounds(i: Instruction) -> bool:
-    """Whether the results of an instruction may have other last bits than NumPy's."""
+    """Return whether the last bits of an instruction's results may differ from NumPy's."""
     if isinstance(i.op, Constant | Reindex | Gather) or i.regions or not any(v.type.dtype.is_inexact for v in i.results):
         return False
     if isinstance(i.op, Reduce) and i.op.name in ("max", "min"):
@@ -90,7 +90,7 @@ def rounds(i: Instruction) -> bool:
 
 
 def _noisy(x: Any, rng: np.random.Generator) -> Any:
-    """An array of floats with other last bits; another one as it is."""
+    """Return an array of floats with random last bits; other arrays unchanged."""
     array = np.asarray(x)
     if array.dtype.kind not in "fc":
         return x

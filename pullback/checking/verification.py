@@ -1,8 +1,8 @@
-"""A compiled call beside plain Python, for ``pb.jit(verify=n)``.
+"""Compare a compiled call with plain Python, for ``pb.jit(verify=n)``.
 
-The function runs in plain Python on copies of the arguments, which share memory where those do. What both give is compared:
-structure, dtypes, shapes, values, what they wrote, exceptions. Where there is no plain Python, as for gradients, the interpreter
-stands in its place.
+The function runs in plain Python on copies of the arguments, which share memory where the arguments do. Structure, dtypes,
+shapes, values, writes and exceptions are compared. Where no plain Python function exists, as for gradients, the interpreter is
+the reference.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.programs.call import Call
 from pullback.programs.entry import MISS
-from pullback.programs.report import place
+from pullback.programs.report import location
 from pullback.tracer import TraceError, flatten
 from pullback.tracer.user_code.source import line_text
 from pullback.tracer.user_code.tracebacks import traceback_at
-from pullback.tree import places
+from pullback.tree import leaf_paths
 
 if TYPE_CHECKING:
     from pullback.compiled.function import Jitted
@@ -39,23 +39,23 @@ Run = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 Array = np.ndarray[Any, Any]
 
 ULPS = 4
-"""By so many units in the last place elements may differ, whatever was computed: formulas are not always NumPy's own."""
+"""Tolerance of every element in units in the last place: compiled formulas are not always NumPy's own."""
 
 
 class VerificationError(AssertionError):
-    """A compiled call did something else than plain Python.
+    """Raised when a compiled call differs from plain Python.
 
-    ``function`` is the function with its transforms; ``what`` what differs first (``result[1]``, ``x afterwards``, ``exception``)
-    and ``index`` the element's, None if it is not one; ``found`` is the compiled function's and ``expected`` plain Python's, as
-    text with dtype. ``file``, ``line`` and ``source`` are the user's line after which both first differ, else the one that made
-    what differs; empty if unknown. ``reason`` says what is known of that line.
+    ``function`` is the function with its transforms; ``what`` is the first difference (``result[1]``, ``x afterwards``,
+    ``exception``) and ``index`` its element, None if it has none; ``found`` is the compiled function's value and ``expected``
+    plain Python's, as text with dtype. ``file``, ``line`` and ``source`` are the user's line after which the two first differ,
+    or else the line that computes the differing value; empty if unknown. ``reason`` says what is known about that line.
     """
 
     __module__ = "pullback"
 
     def __init__(self, function: str, wrong: _Wrong, loc: Loc, reason: str) -> None:
-        self.function, self.what, self.index = function, wrong.what, wrong.index
-        self.found, self.expected = wrong.found, wrong.expected
+        self.function, self.what, self.index = function, wrong.label, wrong.index
+        self.found, self.expected = wrong.actual, wrong.expected
         self.file, self.line = loc.file, loc.line
         self.source = line_text(loc.file, loc.line).strip() if loc.file else ""
         self.reason = reason
@@ -65,89 +65,89 @@ class VerificationError(AssertionError):
         at = "" if self.index is None or not self.index else f" at {list(self.index)}"
         lines = [f"verify: {self.function}: {self.what} differs{at}: compiled {self.found}, plain Python {self.expected}"]
         if self.file:
-            lines += [f"  {place(Loc(self.file, self.line))}{': ' if self.reason else ''}{self.reason}", f"    {self.source}"]
+            lines += [f"  {location(Loc(self.file, self.line))}{': ' if self.reason else ''}{self.reason}", f"    {self.source}"]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Wrong:
-    """A difference. ``number``: of the program's result that differs, if it is one."""
+    """A difference. ``ordinal``: the position of the differing value among the program's results, None if it is not a result."""
 
-    what: str
-    found: str
+    label: str
+    actual: str
     expected: str
     index: tuple[int, ...] | None = None
-    number: int | None = None
+    ordinal: int | None = None
 
 
-def compare(function: Jitted[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], run: Run, *, given: bool = False) -> Any:
-    """The result of a compiled call, ``run(args, kwargs)``, if plain Python does the same on copies of the arguments. Without
-    ``given`` the call is made on copies too.
+def compare(function: Jitted[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], run: Run, *, reuse: bool = False) -> Any:
+    """Return the result of the compiled call ``run(args, kwargs)`` if plain Python does the same on copies of the arguments.
 
-    Raises VerificationError where it does not, after which arguments and arrays from outside are as they were; what the call
-    raises if plain Python raises the same; TypeError if an argument cannot be copied.
+    Without ``reuse`` the compiled call is made on copies too. Raises VerificationError if the two differ, after restoring the
+    arguments and outside arrays; the call's own error if plain Python raises the same; TypeError if an argument cannot be
+    copied.
     """
     leaves = function.examine(args, kwargs).leaves
     before, plain = _Copies(args, kwargs, leaves), _Copies(args, kwargs, leaves)
-    mine = _Given(args, kwargs, leaves) if given else _Copies(args, kwargs, leaves)
+    mine = _Arguments(args, kwargs, leaves) if reuse else _Copies(args, kwargs, leaves)
     call = function.examine(before.args, before.kwargs)
     traced = _outcome(lambda: call.trace)
     if isinstance(traced, TraceError):
         raise traced
     written = [] if isinstance(traced, Exception) else [w.read() for w in traced.outside_writes]
     kept = [np.array(x) for x in written]
-    found = _outcome(run, mine.args, mine.kwargs)
-    if isinstance(found, TraceError):
-        raise found
-    made = [np.array(x) for x in written]
+    result = _outcome(run, mine.args, mine.kwargs)
+    if isinstance(result, TraceError):
+        raise result
+    after = [np.array(x) for x in written]
     _write(written, kept)
     check = _Check(function, call, before, mine, plain)
-    wrong = check.first(found, written, made)
+    wrong = check.first(result, written, after)
     if wrong is not None:
         _write(written, kept)
-        error = check.error(wrong, found)
+        error = check.error(wrong, result)
         mine.restore(before)
         _write(written, kept)
         raise error
-    _write(written, made if given else kept)
-    if isinstance(found, Exception):
-        raise found
-    return found
+    _write(written, after if reuse else kept)
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
-    """A call's own arguments; ``leaves`` are the arrays and numbers in them."""
+class _Arguments:
+    """The arguments of a call; ``leaves`` are the arrays and numbers in them."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     leaves: Sequence[Any]
 
-    def restore(self, before: _Given) -> None:
-        """Writes into the arrays what they held before."""
+    def restore(self, before: _Arguments) -> None:
+        """Write the earlier contents back into the arrays."""
         for x, old in zip(self.leaves, before.leaves, strict=True):
             if isinstance(x, np.ndarray) and x.flags.writeable and x.tobytes() != old.tobytes():
                 x[...] = old
 
 
-class _Copies(_Given):
-    """Copies of them: arrays lie in memory as theirs do."""
+class _Copies(_Arguments):
+    """Copies of a call's arguments, whose arrays overlap in memory where the originals do."""
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[Any]) -> None:
         memo: dict[int, Any] = {id(a): a for a in (*args, *kwargs.values()) if type(a) is object}
-        made = copied_arrays([x for x in leaves if isinstance(x, np.ndarray)])
-        memo.update(made)
+        arrays = copied_arrays([x for x in leaves if isinstance(x, np.ndarray)])
+        memo.update(arrays)
         memo.update({id(x): np.asarray(x) for x in leaves if isinstance(x, Remote)})
         try:
-            found, words = copy.deepcopy((tuple(args), dict(kwargs)), memo)
+            copied_args, copied_kwargs = copy.deepcopy((tuple(args), dict(kwargs)), memo)
         except Exception as error:
             raise TypeError(f"verify: an argument cannot be copied for plain Python ({error}); compile without verify") from error
-        super().__init__(found, words, [memo.get(id(x), x) for x in leaves])
+        super().__init__(copied_args, copied_kwargs, [memo.get(id(x), x) for x in leaves])
 
 
 def copied_arrays(arrays: Sequence[Array]) -> dict[int, Array]:
-    """Copies of arrays by the ids of these, with the same strides and flags; they overlap where the arrays do."""
-    found: dict[int, Array] = {}
+    """Return copies of arrays, keyed by their ids, with the same strides, flags and overlaps."""
+    copies: dict[int, Array] = {}
     spans = sorted((*np.lib.array_utils.byte_bounds(x), k) for k, x in enumerate(arrays) if x.size)
     groups: list[tuple[int, int, list[int]]] = []
     for low, high, k in spans:
@@ -161,23 +161,23 @@ def copied_arrays(arrays: Sequence[Array]) -> dict[int, Array]:
         for k in members:
             x = arrays[k]
             offset = x.__array_interface__["data"][0] - low
-            made: Array = np.ndarray(x.shape, x.dtype, memory, offset, x.strides)
-            found[id(x)] = made
+            duplicate: Array = np.ndarray(x.shape, x.dtype, memory, offset, x.strides)
+            copies[id(x)] = duplicate
         for k in members:
-            twin = found[id(arrays[k])]
+            twin = copies[id(arrays[k])]
             if not any(s == 0 for s in twin.strides):
                 twin[...] = arrays[k]
             else:
-                np.copyto(_once(twin), _once(arrays[k]))
+                np.copyto(_without_repeats(twin), _without_repeats(arrays[k]))
             twin.flags.writeable = arrays[k].flags.writeable
     for x in arrays:
         if not x.size:
-            found[id(x)] = x.copy()
-    return found
+            copies[id(x)] = x.copy()
+    return copies
 
 
-def _once(x: Array) -> Array:
-    """An array without the repetitions of a broadcast."""
+def _without_repeats(x: Array) -> Array:
+    """Return a view of an array without the repetitions of a broadcast."""
     return x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
 
 
@@ -187,6 +187,7 @@ def _write(arrays: Sequence[Array], values: Sequence[Array]) -> None:
 
 
 def _outcome(run: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns, or the exception that it raises."""
     try:
         return run(*arguments)
     except Exception as error:
@@ -195,113 +196,120 @@ def _outcome(run: Callable[..., Any], *arguments: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Check:
-    """A compiled call and what it is compared with: ``call`` is on copies from before it, ``mine`` were its arguments, ``plain``
-    are those of plain Python."""
+    """A compiled call and its reference.
+
+    ``call`` is on copies of the arguments from before the call, ``mine`` holds the arguments that it used and ``plain`` those
+    of plain Python.
+    """
 
     function: Jitted[..., Any]
     call: Call
-    before: _Given
-    mine: _Given
-    plain: _Given
+    before: _Arguments
+    mine: _Arguments
+    plain: _Arguments
 
     @property
     def reference(self) -> tuple[Callable[..., Any] | None, bool]:
-        """The plain function, if there is one, and whether it gives the whole result or the value beside a gradient."""
-        found: Any = self.function
+        """Return the plain function, None if there is none, and whether it returns the entire result or only the value of a
+        value_and_grad."""
+        function: Any = self.function
         is_whole = True
-        while hasattr(found, "is_plain"):
-            if not found.is_plain:
-                is_value = isinstance(found._transform, Gradient) and found._transform.name == "value_and_grad"
+        while hasattr(function, "is_plain"):
+            if not function.is_plain:
+                is_value = isinstance(function._transform, Gradient) and function._transform.name == "value_and_grad"
                 if not is_value or not is_whole:
                     return None, False
                 is_whole = False
-            found = found.__wrapped__
-        return found, is_whole
+            function = function.__wrapped__
+        return function, is_whole
 
-    def first(self, found: Any, written: Sequence[Array], made: Sequence[Array]) -> _Wrong | None:
-        """The first difference; ``written`` are arrays from outside, which hold what they did before the call, and ``made`` what
-        the call left in them."""
+    def first(self, result: Any, written: Sequence[Array], after: Sequence[Array]) -> _Wrong | None:
+        """Return the first difference.
+
+        ``written`` are the arrays from outside that the call writes, restored to their earlier contents; ``after`` is what the
+        call left in them.
+        """
         function, is_whole = self.reference
         if function is None:
-            return None if isinstance(found, Exception) else self.interpreted(found)
+            return None if isinstance(result, Exception) else self.interpreted(result)
         with in_python(prints=False), np.errstate(all="ignore"):
             expected = _outcome(lambda: function(*self.plain.args, **self.plain.kwargs))
-        wrong = _unlike_errors(found, expected)
-        if wrong is not None or isinstance(found, Exception):
+        wrong = _unlike_errors(result, expected)
+        if wrong is not None or isinstance(result, Exception):
             return wrong
-        wrong = self.values("result", found if is_whole else found[0], expected, 0)
+        wrong = self.values("result", result if is_whole else result[0], expected, 0)
         if wrong is None and not is_whole:
-            return self.interpreted(found)
-        return wrong or self.writes(written, made)
+            return self.interpreted(result)
+        return wrong or self.writes(written, after)
 
-    def values(self, name: str, found: Any, expected: Any, number: int) -> _Wrong | None:
-        """The first leaf that differs, of results the first of which is one of the program."""
+    def values(self, name: str, result: Any, expected: Any, first_index: int) -> _Wrong | None:
+        """Return the first leaf that differs; ``first_index`` is the index of the first leaf among the program's results."""
         if hasattr(expected, "__array__") and not isinstance(expected, np.ndarray | np.generic):
             expected = np.asarray(expected)
-        leaves, tree = flatten(found)
-        wanted, other = flatten(expected)
+        leaves, tree = flatten(result)
+        expected_leaves, other = flatten(expected)
         if tree != other:
-            return _Wrong(what="the structure of the result", found=str(tree), expected=str(other))
-        for k, (at, a, b) in enumerate(zip(places(tree, name), leaves, wanted, strict=True)):
-            wrong = self.unlike(at, a, b, number + k)
+            return _Wrong(label="the structure of the result", actual=str(tree), expected=str(other))
+        for k, (at, a, b) in enumerate(zip(leaf_paths(tree, name), leaves, expected_leaves, strict=True)):
+            wrong = self.leaf_difference(at, a, b, first_index + k)
             if wrong is not None:
                 return wrong
         return None
 
-    def writes(self, written: Sequence[Array], made: Sequence[Array]) -> _Wrong | None:
-        """The first array of the arguments, or from outside, that holds something else afterwards."""
+    def writes(self, written: Sequence[Array], after: Sequence[Array]) -> _Wrong | None:
+        """Return the first array, of the arguments or from outside, whose contents differ afterwards."""
         start = len(self.call.trace.returned)
         numbers = {k: start + j for j, k in enumerate(self.call.trace.writes)}
         donated = {k for tree, first in self.call.donated for k in range(first, first + tree.count)}
         names = [a.name for a in self.call.arguments if not a.is_static]
         for k, (name, a, b) in enumerate(zip(names, self.mine.leaves, self.plain.leaves, strict=True)):
             if isinstance(a, np.ndarray) and k not in donated:
-                wrong = self.unlike(f"argument {name} afterwards", a, b, numbers.get(k))
+                wrong = self.leaf_difference(f"argument {name} afterwards", a, b, numbers.get(k))
                 if wrong is not None:
                     return wrong
         start += len(self.call.trace.writes)
-        for k, (w, a, b) in enumerate(zip(self.call.trace.outside_writes, made, written, strict=True)):
-            wrong = self.unlike(f"{w.describe} afterwards", a, b, start + k)
+        for k, (w, a, b) in enumerate(zip(self.call.trace.outside_writes, after, written, strict=True)):
+            wrong = self.leaf_difference(f"{w.describe} afterwards", a, b, start + k)
             if wrong is not None:
                 return wrong
         return None
 
-    def interpreted(self, found: Any) -> _Wrong | None:
-        """The first leaf that the interpreter finds to be another."""
-        leaves, tree = flatten(found)
+    def interpreted(self, result: Any) -> _Wrong | None:
+        """Return the first leaf that differs from the interpreter's result."""
+        leaves, tree = flatten(result)
         exact = self.rounding.exact
-        for k, (at, a) in enumerate(zip(places(tree, "result"), leaves, strict=True)):
-            wrong = self.unlike(at, a, exact[k], k)
+        for k, (at, a) in enumerate(zip(leaf_paths(tree, "result"), leaves, strict=True)):
+            wrong = self.leaf_difference(at, a, exact[k], k)
             if wrong is not None:
                 return wrong
         return None
 
-    def unlike(self, what: str, found: Any, expected: Any, number: int | None) -> _Wrong | None:
-        """Where two leaves differ by more than rounding."""
-        a, b = np.asarray(found), np.asarray(expected)
+    def leaf_difference(self, label: str, got: Any, expected: Any, ordinal: int | None) -> _Wrong | None:
+        """Return the difference of two leaves beyond rounding; None if there is none."""
+        a, b = np.asarray(got), np.asarray(expected)
         if a.shape != b.shape or a.dtype != b.dtype:
-            return _Wrong(what=what, found=_typed(a), expected=_typed(b), number=number)
+            return _Wrong(label=label, actual=_typed(a), expected=_typed(b), ordinal=ordinal)
         wrong = beyond(a, b, 0.0)
-        if wrong.any() and number is not None:
-            wrong &= ~self.rounding.explains(number, a, b)
+        if wrong.any() and ordinal is not None:
+            wrong &= ~self.rounding.explains(ordinal, a, b)
         if not wrong.any():
             return None
         index = tuple(int(k) for k in np.argwhere(wrong)[0])
-        return _Wrong(what=what, found=f"{a[index]!s} ({_typed(a)})", expected=f"{b[index]!s}", index=index, number=number)
+        return _Wrong(label=label, actual=f"{a[index]!s} ({_typed(a)})", expected=f"{b[index]!s}", index=index, ordinal=ordinal)
 
     @cached_property
     def rounding(self) -> Interpreted:
-        """What rounding may change in the program's results."""
+        """The interpreted runs that show how much rounding can change the program's results."""
         return interpreted(self.call)
 
-    def error(self, wrong: _Wrong, found: Any) -> VerificationError:
-        """The error that says where both first differ."""
-        line = None if isinstance(found, Exception) else _outcome(self.line)
+    def error(self, wrong: _Wrong, outcome: Any) -> VerificationError:
+        """Build the error that names the line where the two first differ."""
+        line = None if isinstance(outcome, Exception) else _outcome(self.line)
         if isinstance(line, Difference) and line.file:
             loc, reason = Loc(line.file, line.line), f"{line.what} is {line.found}, plain Python has {line.expected}"
         else:
-            loc, reason = self.producer(wrong.number), "makes it" if wrong.number is not None else ""
-            traceback = found.__traceback__ if isinstance(found, Exception) else None
+            loc, reason = self.producer(wrong.ordinal), "makes it" if wrong.ordinal is not None else ""
+            traceback = outcome.__traceback__ if isinstance(outcome, Exception) else None
             while traceback is not None and traceback.tb_next is not None:
                 traceback = traceback.tb_next
             if traceback is not None:
@@ -312,11 +320,11 @@ class _Check:
         return error
 
     def line(self) -> Difference | None:
-        """The user's line after which the plain run and the trace first differ, or that of the first instruction whose compiled
-        result is not the interpreter's."""
+        """Return the first difference between the plain run and the trace, or else between a compiled instruction and the
+        interpreter."""
         function, _ = self.reference
 
-        def again() -> Any:
+        def run_plain() -> Any:
             fresh = _Copies(self.before.args, self.before.kwargs, self.before.leaves)
             with in_python(prints=False), np.errstate(all="ignore"):
                 assert function is not None
@@ -324,63 +332,66 @@ class _Check:
 
         fresh = _Copies(self.before.args, self.before.kwargs, self.before.leaves)
         call = self.function.examine(fresh.args, fresh.kwargs)
-        return diverging_line(call, (lambda: None) if function is None else again)
+        return diverging_line(call, (lambda: None) if function is None else run_plain)
 
-    def producer(self, number: int | None) -> Loc:
-        """The line of the instruction that makes a result of the program."""
+    def producer(self, index: int | None) -> Loc:
+        """Return the location of the instruction that computes a result of the program."""
         function = self.call.trace.function
         results = function.results
-        if number is None or number >= len(results):
+        if index is None or index >= len(results):
             return NOWHERE
-        made = next((i for i in reversed(function.instructions) if results[number] in i.results), None)
-        return NOWHERE if made is None else _inner(made, results[number])
+        instruction = next((i for i in reversed(function.instructions) if results[index] in i.results), None)
+        return NOWHERE if instruction is None else _inner(instruction, results[index])
 
 
-def _inner(made: Any, value: Any) -> Loc:
-    """The line of an instruction, or of what its region gives, if that has none."""
-    if made.loc or not made.regions:
-        found: Loc = made.loc
-        return found
-    locs = (i.loc for region in made.regions for i in reversed(region.instructions) if i.loc)
+def _inner(instruction: Any, value: Any) -> Loc:
+    """Return the location of an instruction or, if it has none, of the last located instruction in its regions."""
+    if instruction.loc or not instruction.regions:
+        loc: Loc = instruction.loc
+        return loc
+    locs = (i.loc for region in instruction.regions for i in reversed(region.instructions) if i.loc)
     return next(locs, NOWHERE)
 
 
-def beyond(found: Array, expected: Array, allowed: Any) -> Any:
-    """Which elements differ by more than some units in the last place and what is allowed besides. NaN is NaN, of whatever bits,
-    and zeros are equal."""
+def beyond(actual: Array, expected: Array, allowed: Any) -> Any:
+    """Return a mask of the elements that differ by more than ULPS units in the last place plus ``allowed``. NaNs are equal,
+    zeros too."""
     if expected.dtype.kind not in "fc":
-        return np.asarray(found != expected)
+        return np.asarray(actual != expected)
     with np.errstate(all="ignore"):
-        close = np.abs(found - expected) <= ULPS * np.finfo(expected.dtype).eps * np.abs(expected) + allowed
-        same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+        close = np.abs(actual - expected) <= ULPS * np.finfo(expected.dtype).eps * np.abs(expected) + allowed
+        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     return np.asarray(~(close | same))
 
 
-def _unlike_errors(found: Any, expected: Any) -> _Wrong | None:
-    if not isinstance(found, Exception) and not isinstance(expected, Exception):
+def _unlike_errors(actual: Any, expected: Any) -> _Wrong | None:
+    """Return the difference between two outcomes if one is an exception that the other does not match."""
+    if not isinstance(actual, Exception) and not isinstance(expected, Exception):
         return None
-    if isinstance(found, Exception) and isinstance(expected, Exception):
+    if isinstance(actual, Exception) and isinstance(expected, Exception):
         public = next(k for k in type(expected).__mro__ if "._" not in k.__module__)
-        if isinstance(found, public) and _say_the_same(_words(found), _words(expected)):
+        if isinstance(actual, public) and _same_message(_message(actual), _message(expected)):
             return None
-    return _Wrong(what="exception", found=_said(found), expected=_said(expected))
+    return _Wrong(label="exception", actual=_outcome_text(actual), expected=_outcome_text(expected))
 
 
 _WITH_COUNTS = ("operands could not be broadcast together", "NumPy boolean array indexing assignment cannot assign")
-"""Beginnings of NumPy's errors that go on with how many elements a mask chooses, which compiled code does not say."""
+"""Beginnings of NumPy errors that go on with the number of elements a mask selects, which compiled code does not report."""
 
 
-def _say_the_same(found: str, expected: str) -> bool:
-    return found == expected or any(found.startswith(s) and expected.startswith(s) and ": a mask" in found for s in _WITH_COUNTS)
+def _same_message(text: str, expected: str) -> bool:
+    """Return whether two messages agree, except for the counts of selected elements."""
+    return text == expected or any(text.startswith(s) and expected.startswith(s) and ": a mask" in text for s in _WITH_COUNTS)
 
 
-def _words(error: Exception) -> str:
-    """What an exception says; of matrices that are singular without the numbers in it, which are not NumPy's."""
+def _message(error: Exception) -> str:
+    """Return the message of an exception, without digits for a singular matrix: they differ from NumPy's."""
     text = " ".join(str(error).split())
     return re.sub(r"\d+(-th)?", "", text) if isinstance(error, np.linalg.LinAlgError) else text
 
 
-def _said(outcome: Any) -> str:
+def _outcome_text(outcome: Any) -> str:
+    """Return the text of an outcome."""
     return f"raises {type(outcome).__name__}: {outcome}" if isinstance(outcome, Exception) else "gives a result"
 
 

@@ -1,8 +1,8 @@
-"""``pb.jit(verify=n)``: the first n calls of each program are compared with plain Python.
+"""Implement ``pb.jit(verify=n)``: compare the first n calls of each program with plain Python.
 
-A function with unseen programs is ``Verifying``, whose calls come through Python. When all of its programs have had their n calls
-it becomes ``Verified``, which differs from ``Jitted`` only in what the first call of a further program does: warm calls are those
-of any compiled function.
+A function with programs still to be verified is ``Verifying``; its calls go through Python. When all of its programs have had
+their n calls it becomes ``Verified``, which differs from ``Jitted`` only in the first call of a further program: warm calls
+are those of any compiled function.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ R = TypeVar("R", covariant=True)
 
 
 class Verified(Jitted[P, R]):
-    """A transformed function whose programs have been compared with plain Python, as those are that further calls need.
+    """A transformed function whose programs have been compared with plain Python; programs of further signatures will be too.
 
-    What is made of it by a further transform is one too.
+    Further transforms of it are verified too.
     """
 
     is_inherited = True
@@ -53,19 +53,19 @@ class Verified(Jitted[P, R]):
         self.__class__ = Verifying
         if serve is None:
             return self._compared(call, args, kwargs)
-        verification.compare(self, args, kwargs, self._apart)
+        verification.compare(self, args, kwargs, self._run_compiled)
         self._count(call)
         return super()._first_call(call, args, kwargs, serve, out)
 
     def _compared(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The result of a call that is compared. Raises VerificationError, and what the call raises."""
+        """Return the result of a call that is compared. Raises VerificationError, and what the call raises."""
         try:
-            return verification.compare(self, args, kwargs, self._apart, given=True)
+            return verification.compare(self, args, kwargs, self._run_compiled, reuse=True)
         finally:
             self._count(call)
 
-    def _apart(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The result of a call, of which no further one is made native."""
+    def _run_compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of a call without making further calls native."""
         call = signature(self._parameters, args, kwargs)
         for entry in self._entries.of(call):
             result = entry(call.leaves)
@@ -74,6 +74,7 @@ class Verified(Jitted[P, R]):
         return Jitted._first_call(self, call, args, kwargs)
 
     def _count(self, call: Signature) -> None:
+        """Record one compared call; after the last one the function becomes ``Verified``."""
         key = hash(call.key)
         left = self._left.get(key, 0) - 1
         if left > 0:
@@ -85,7 +86,7 @@ class Verified(Jitted[P, R]):
 
 
 class Verifying(Verified[P, R]):
-    """A transformed function some of whose next calls are compared with plain Python."""
+    """A transformed function with calls still to be compared with plain Python."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None or self._is_method_of(args):
@@ -93,19 +94,19 @@ class Verifying(Verified[P, R]):
         try:
             call = signature(self._parameters, args, kwargs)
             if hash(call.key) in self._left:
-                found: R = self._compared(call, args, kwargs)
-                return found
+                result: R = self._compared(call, args, kwargs)
+                return result
         except Exception as error:
             keep_users_frames(error)
             raise
         return super().__call__(*args, **kwargs)
 
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As ``into`` of any other."""
+        """Compare the call if it is still to be compared, then run it as ``Jitted.into`` does."""
         if current() is None:
             call = signature(self._parameters, args, kwargs)
             if hash(call.key) in self._left:
-                verification.compare(self, args, kwargs, self._apart)
+                verification.compare(self, args, kwargs, self._run_compiled)
                 self._count(call)
         return super().into(out, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""`pullback cache`: show, check, empty and move the kernel cache."""
+"""`pullback cache`: show, check, clear, export and import the kernel cache."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from pullback.runtime.cache.cache import KernelCache, default_cache
 from pullback.runtime.cache.entry_format import Entry
 from pullback.runtime.cache.usage import uses_of
 from pullback.runtime.cuda.compile.cubin import resources
-from pullback.runtime.program import serialize as stored
+from pullback.runtime.program import program_bytes
 
 LEAST_KEY = 4
+"""Minimum number of key digits that identify an entry."""
 UNITS = (("d", 86400), ("h", 3600), ("min", 60))
+"""Units of an age and their lengths in seconds, longest first."""
 FOREIGN = (
     "an archive holds machine code, which runs in every process that finds it in its cache; it is checked to be whole, not to be "
     "harmless. Say --trust if you trust who made {path}"
 )
+"""The error of an import without ``--trust``."""
 
 Command = Callable[[argparse.Namespace], int]
 
 
 def add_to(commands: Any) -> None:
-    """The grammar of the command."""
+    """Add the command and its actions to the parser."""
     cache = commands.add_parser("cache", help="look after the kernel cache", description="look after the kernel cache")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
     _action(actions, "info", info, "where it is, what it holds, how often processes found what they needed")
@@ -46,35 +49,37 @@ def add_to(commands: Any) -> None:
 
 
 def _action(actions: Any, name: str, run: Command, text: str) -> argparse.ArgumentParser:
-    found: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    found.set_defaults(command=run)
-    return found
+    """Add one action and return its parser."""
+    action_parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    action_parser.set_defaults(command=run)
+    return action_parser
 
 
 def info(arguments: argparse.Namespace) -> int:
-    """Print the folder, what it holds and how it was used."""
+    """Print the folder of the cache, its contents and its use."""
     cache = default_cache()
-    found = cache.info()
-    print(f"folder     {found['path'] or 'none: the cache is in memory alone'}")
-    print(f"entries    {found['entries']:,} of at most {found['max_entries']:,}")
-    print(f"bytes      {found['bytes']:,} of at most {found['max_bytes']:,}")
-    for path, count, size in found["others"]:
+    details = cache.info()
+    print(f"folder     {details['path'] or 'none: the cache is in memory alone'}")
+    print(f"entries    {details['entries']:,} of at most {details['max_entries']:,}")
+    print(f"bytes      {details['bytes']:,} of at most {details['max_bytes']:,}")
+    for path, count, size in details["others"]:
         print(f"read too   {path}: {count:,} entries, {size:,} bytes")
-    if found["problem"]:
-        print(f"problem    {found['problem']}")
+    if details["problem"]:
+        print(f"problem    {details['problem']}")
     if cache.path is not None:
         _print_uses(cache.path)
     return 0
 
 
 def _print_uses(folder: Path) -> None:
+    """Print how often the processes that used the folder found programs and kernels in it."""
     uses = uses_of(folder)
     if not uses.processes:
         return
     n, loading, compiling = uses.counts, f"{uses.seconds['load program']:.3f} s", f"{uses.seconds['compile']:.3f} s"
-    known, loaded = n["templates_instantiated"], n["templates_loaded"]
+    instantiated, loaded = n["templates_instantiated"], n["templates_loaded"]
     print(f"processes  {uses.processes:,} in {_age(uses.since)} that needed programs or kernels")
-    print(f"programs   {known:,} in memory, {loaded:,} on disk ({loading}), {n['templates_built']:,} built")
+    print(f"programs   {instantiated:,} in memory, {loaded:,} on disk ({loading}), {n['templates_built']:,} built")
     print(f"kernels    {n['hits']:,} in memory, {n['disk_hits']:,} on disk, {n['compiles']:,} compiled ({compiling})")
 
 
@@ -96,23 +101,23 @@ def _names(entry: Entry) -> str:
 
 
 def _age(moment: float) -> str:
-    """How long ago a Unix time was, in one unit."""
+    """Return how long ago a Unix time was, in one unit."""
     seconds = max(0, int(time.time() - moment))
     return next((f"{seconds // length} {unit}" for unit, length in UNITS if seconds >= length), f"{seconds} s")
 
 
 def show_entry(arguments: argparse.Namespace) -> int:
-    """Print what is known of one entry."""
+    """Print the metadata of one entry, the resources of a cubin, the IR of a program."""
     cache = default_cache()
     entry = _chosen(cache, arguments.key)
     used = f"{_age(entry.modified)} ago"
-    about = {"key": entry.key, "kind": entry.kind, "bytes": f"{entry.size:,}", "used": used, **entry.meta}
-    for name, value in about.items():
+    fields = {"key": entry.key, "kind": entry.kind, "bytes": f"{entry.size:,}", "used": used, **entry.meta}
+    for name, value in fields.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         print(f"{name:<9}  {text}")
     if entry.kind == "cubin":
-        for name, taken in resources(cache.get(entry.key) or b"").items():
-            print(f"{name:<9}  {taken}")
+        for name, usage in resources(cache.get(entry.key) or b"").items():
+            print(f"{name:<9}  {usage}")
     if entry.kind == "program":
         print("\n" + _program_text(cache, entry.key))
     return 0
@@ -123,22 +128,24 @@ def _program_text(cache: KernelCache, key: str) -> str:
     if payload is None:
         raise UserError(f"{key}: damaged; `pullback cache verify` removes it")
     try:
-        return stored.text_of(payload)
-    except stored.Unreadable as error:
+        return program_bytes.program_text(payload)
+    except program_bytes.Unreadable as error:
         raise UserError(f"{key} holds no program: {error}") from None
 
 
 def _chosen(cache: KernelCache, key: str) -> Entry:
+    """Return the entry whose key starts with ``key``. Raises UsageError for too short a key, UserError if not exactly one
+    matches."""
     if len(key) < LEAST_KEY:
         raise UsageError(f"{key}: at least {LEAST_KEY} digits of a key")
-    found = [entry for entry in cache.entries() if entry.key.startswith(key.lower())]
-    if len(found) != 1:
-        raise UserError(f"{len(found) or 'no'} entries have a key that starts with {key}")
-    return found[0]
+    matches = [entry for entry in cache.entries() if entry.key.startswith(key.lower())]
+    if len(matches) != 1:
+        raise UserError(f"{len(matches) or 'no'} entries have a key that starts with {key}")
+    return matches[0]
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Check every entry; 1 if some were damaged or of an older format."""
+    """Check every entry; return 1 if some are damaged or of an older format."""
     damaged, folders = 0, default_cache().folders
     if not folders:
         print("there is no folder: the cache is in memory alone")
@@ -151,7 +158,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def clear(arguments: argparse.Namespace) -> int:
-    """Remove every entry of the folder that is written."""
+    """Remove every entry of the folder that the cache writes to."""
     print(f"{default_cache().clear()} entries removed")
     return 0
 
@@ -163,7 +170,7 @@ def export_entries(arguments: argparse.Namespace) -> int:
 
 
 def import_entries(arguments: argparse.Namespace) -> int:
-    """Take the entries of an archive, if the user trusts it."""
+    """Import the entries of an archive that the user trusts."""
     if not arguments.trust:
         raise UsageError(FOREIGN.format(path=arguments.file))
     cache = default_cache()

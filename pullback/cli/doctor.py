@@ -1,4 +1,4 @@
-"""doctor: what this installation has to work with, for a person and for a bug report."""
+"""`pullback doctor`: report on this installation, for users and for bug reports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from pullback.runtime.cuda import discovery as cuda_found
 from pullback.runtime.libraries.symbols import blas_name
 from pullback.runtime.memory import result_arrays as memory
 from pullback.runtime.threads.threads import get_num_threads
-from pullback.tracer.user_code.ownership import supported
+from pullback.tracer.user_code.ownership import has_dict_globals
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "pycuda")
+"""Packages whose versions are shown; all but pycuda are required."""
 VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl")
+"""Vector features of the processor that are shown."""
 
 
 def version(package: str) -> str:
-    """The version of an installed package, or "not installed"."""
+    """Return the version of an installed package, or "not installed"."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -33,7 +35,7 @@ def version(package: str) -> str:
 
 
 def report(*, check: bool = False) -> int:
-    """Print the report; 1 if something that compiling needs is missing. ``check``: compile and check kernels too."""
+    """Print the report; return 1 if something that compiling needs is missing. ``check``: compile and check kernels too."""
     print(f"pullback   {version('pullback')}")
     print(f"python     {platform.python_version()} ({platform.python_implementation()}): {_python()}")
     print(f"system     {platform.system()} {platform.release()}, {platform.machine()}: {support()}")
@@ -60,8 +62,8 @@ def report(*, check: bool = False) -> int:
 
 
 def _python() -> str:
-    """What is promised for this Python, and whether a traced function's names can be seen in it."""
-    names = "" if supported() else "; names are not seen by the tracer, so that only NumPy's protocols serve"
+    """Return the level of support for this Python, and whether names in traced functions can be replaced in it."""
+    names = "" if has_dict_globals() else "; names are not seen by the tracer, so that only NumPy's protocols serve"
     return python_support() + names
 
 
@@ -85,17 +87,18 @@ def _cache() -> str:
 
 
 def _products() -> str:
-    """Who does plain matrix products: what was measured or pinned, class by class, else that nothing was."""
+    """Return which implementation computes plain matrix products, by size class, and whether it was measured, pinned or
+    tabulated."""
     if not has_choice(find_host().target):
         return f"{NO_CHOICE} ({blas_name()})"
     settled = {dtype: product_choices.settled(dtype) for dtype in product_choices.DTYPES}
-    by_class = [f"{dtype} {CLASSES[k].name} {each.chosen}" for dtype, found in settled.items() for k, each in enumerate(found)]
-    hows = {each.how for found in settled.values() for each in found}
+    by_class = [f"{dtype} {CLASSES[k].name} {each.chosen}" for dtype, named in settled.items() for k, each in enumerate(named)]
+    hows = {each.how for named in settled.values() for each in named}
     why = "as measured by `pullback tune`" if "remembered" in hows else "pinned" if "pinned" in hows else "by the written table"
     return f"{why} ({blas_name()}): {', '.join(by_class)}"
 
 
 def _cuda() -> str:
-    """The CUDA devices, or that there is none; the parts that are printed below say why."""
-    found = cuda_found.devices()
-    return ", ".join(map(str, found)) if found else "no device can be used"
+    """Return the CUDA devices, or that none can be used; the parts printed below it give the reason."""
+    devices = cuda_found.devices()
+    return ", ".join(map(str, devices)) if devices else "no device can be used"

@@ -1,7 +1,7 @@
-"""The command line: dump the stages of a function, run and rewrite IR files, look after the kernel cache, say what is here.
+"""The command line: dump the stages of a function, run and rewrite IR files, manage the kernel cache, report on the
+installation.
 
-Exit codes: 0, 1 where what was asked for failed, 2 where the question itself was wrong. A user's error is one message,
-never a traceback.
+Exit codes: 0, 1 if the action failed, 2 if the command line was wrong. A user's error is one message, never a traceback.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ from pullback.tracer import TraceError
 from pullback.transforms import api
 
 INPUTS = "inputs.npz"
+"""File to which the arguments of a dumped call are written and from which ``run`` reads them."""
 ARCH = re.compile(r"sm_\d+[af]?")
 IMPORTS = (
     "The file or module is imported, so what stands at its top level runs. Arrays are random, the same at each run; quote what "
     "your shell would read itself: \"{'w': float64[64,32]}\" \"mode='full'\"."
 )
+"""Note in the help of commands that import the user's file."""
 REPORTS = {
     "explain": "print whether a call is traced and compiled, and why",
     "residuals": "print what the backward part of a gradient reads of the forward part",
@@ -52,10 +54,11 @@ REPORTS = {
     "cost": "print the operations and bytes of each kernel of a call",
     "profile": "run a call some times and print what each step takes",
 }
+"""The commands that print a report on a call, with their help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     grammar = parser()
     arguments, rest = grammar.parse_known_args(argv)
     if rest and (not hasattr(arguments, "arguments") or any(word.startswith("-") for word in rest)):
@@ -85,7 +88,7 @@ def _failed(error: object, code: int) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The grammar of the command line."""
+    """Build the parser of the command line."""
     top = argparse.ArgumentParser(prog="pullback", description="compile NumPy functions and their gradients")
     top.add_argument("--version", action="version", version=f"pullback {doctor.version('pullback')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
@@ -135,13 +138,14 @@ def parser() -> argparse.ArgumentParser:
 def _command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
 ) -> argparse.ArgumentParser:
-    found: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=more)
-    found.set_defaults(command=run, name=name)
-    return found
+    """Add one command and return its parser."""
+    command_parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=more)
+    command_parser.set_defaults(command=run, name=name)
+    return command_parser
 
 
 def _call_options(parser: argparse.ArgumentParser) -> None:
-    """A function, the arguments of a call, and what is done to the function first."""
+    """Add the arguments that name a function, the arguments of its call and the transform applied first."""
     parser.add_argument("target", metavar="FILE.py:NAME", help="a function; also MODULE:NAME, and Class.method for the name")
     parser.add_argument(
         "arguments", nargs="*", metavar="ARG",
@@ -162,16 +166,17 @@ def _numbers(text: str) -> tuple[int, ...]:
 # dump and the reports
 
 
-def examined(arguments: argparse.Namespace) -> reports.Call:
-    """The call that a command line names. A function that is transformed already is taken as it is."""
-    target, function, args, kwargs = called(arguments, arguments.seed)
+def examine_call(arguments: argparse.Namespace) -> reports.Call:
+    """Return the call that a command line describes. A function that is already transformed is used as it is."""
+    target, function, args, kwargs = resolve_call(arguments, arguments.seed)
     with targets.users_errors(f"calling {target.name}"):
-        found: reports.Call = function.examine(args, kwargs)
-    return found
+        call: reports.Call = function.examine(args, kwargs)
+    return call
 
 
-def called(arguments: argparse.Namespace, make: int | specs.Maker) -> tuple[targets.Target, Any, list[Any], dict[str, Any]]:
-    """The transformed function that a command line names, and its arguments; arrays as ``specs.parsed`` makes them."""
+def resolve_call(arguments: argparse.Namespace, make: int | specs.Maker) -> tuple[targets.Target, Any, list[Any], dict[str, Any]]:
+    """Return the target, its transformed function, and its positional and keyword arguments, with arrays as ``specs.parsed``
+    makes them."""
     target = targets.load(arguments.target)
     if arguments.example is not None and arguments.arguments:
         raise UsageError("give either arguments or --example")
@@ -194,36 +199,36 @@ def called(arguments: argparse.Namespace, make: int | specs.Maker) -> tuple[targ
 
 
 def export_command(arguments: argparse.Namespace) -> int:
-    """Write a function for callers in C."""
+    """Export a function for callers in C."""
 
     def text(dtype: DType, extents: Sequence[int | str], name: str) -> str:
         return f"{dtype.name}[{','.join(map(str, extents))}]"
 
-    target, function, args, kwargs = called(arguments, text)
+    target, function, args, kwargs = resolve_call(arguments, text)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    with targets.users_errors(f"exporting {target.name}"), warnings.catch_warnings(record=True) as met:
+    with targets.users_errors(f"exporting {target.name}"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", exporting.ExportWarning)
         try:
-            made = exporting.export(function, *args, path=arguments.out, cpu=arguments.cpu, kwargs=kwargs)
+            exported = exporting.export(function, *args, path=arguments.out, cpu=arguments.cpu, kwargs=kwargs)
         except (ExportError, ValueError) as error:
             raise targets.UserError(str(error)) from None
-    for warning in met:
+    for warning in caught:
         print(f"pullback: {warning.message}", file=sys.stderr)
-    print(made)
+    print(exported)
     return 0
 
 
 def report_command(arguments: argparse.Namespace) -> int:
     """Print a report on a call."""
-    call = examined(arguments)
+    call = examine_call(arguments)
     with targets.users_errors(f"tracing {arguments.target}"):
         print(getattr(reports, arguments.name)(call))
     return 0
 
 
 def dump_command(arguments: argparse.Namespace) -> int:
-    """Print or write the stages of a function for given arguments."""
-    call = examined(arguments)
+    """Print or write the stages of a function for the call's arguments."""
+    call = examine_call(arguments)
     if arguments.arch is not None and (call.device == "cpu" or not ARCH.fullmatch(arguments.arch)):
         raise UsageError(f"--arch {arguments.arch}: as sm_90, and with --device cuda")
     with targets.users_errors(f"tracing {arguments.target}"):
@@ -238,9 +243,9 @@ def dump_command(arguments: argparse.Namespace) -> int:
             print((f"# stage: {name}\n" if arguments.stage == "all" else "") + texts[name], end="")
         return 0
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate(texts):
+    for ordinal, name in enumerate(texts):
         if name in chosen:
-            path = arguments.out / f"{number:02}-{name}{_suffix(name)}"
+            path = arguments.out / f"{ordinal:02}-{name}{_suffix(name)}"
             path.write_text(texts[name], encoding="utf-8")
             print(path)
     np.savez(arguments.out / INPUTS, **texts.inputs)
@@ -256,7 +261,7 @@ def _suffix(stage: str) -> str:
 
 
 def read_module(path: Path) -> Module:
-    """The verified module of a file. Raises ParseError, VerifyError, UserError, OSError."""
+    """Return the verified module of a file. Raises ParseError, VerifyError, UserError, OSError."""
     try:
         return verify_module(parse_module(path.read_text(encoding="utf-8")))
     except ParseError as error:
@@ -285,12 +290,13 @@ def run_command(arguments: argparse.Namespace) -> int:
         pairs = [(v, a) for v, a in zip(function.parameters, values) if isinstance(v.type, RefType)]
     else:
         pairs = list(zip(function.results, results))
-    for number, (value, result) in enumerate(pairs):
-        print(f"{value.name or number}: {value.type} = {np.array2string(np.asarray(result), precision=17, separator=', ')}")
+    for position, (value, result) in enumerate(pairs):
+        print(f"{value.name or position}: {value.type} = {np.array2string(np.asarray(result), precision=17, separator=', ')}")
     return 0
 
 
 def _chosen(module: Module, name: str | None) -> Function:
+    """Return the function of that name, the first one by default. Raises UsageError if there is none."""
     names = [f.name for f in module.functions]
     if not names:
         raise UsageError("the file holds no function")
@@ -300,6 +306,7 @@ def _chosen(module: Module, name: str | None) -> Function:
 
 
 def _sizes(words: Sequence[str]) -> dict[str, int]:
+    """Parse NAME=N options. Raises UsageError."""
     sizes = {}
     for word in words:
         name, _, value = word.partition("=")
@@ -310,28 +317,28 @@ def _sizes(words: Sequence[str]) -> dict[str, int]:
 
 
 def _inputs(function: Function, arguments: argparse.Namespace, sizes: dict[str, int]) -> list[Any]:
-    """The arguments of a function: from a file by name, or random."""
+    """Return the arguments of a function: from a file by name, or random."""
     path = arguments.inputs
-    beside = arguments.file.parent / INPUTS
-    if path is None and beside.exists():
-        path = beside
-    given: dict[str, Any] = {}
+    default_path = arguments.file.parent / INPUTS
+    if path is None and default_path.exists():
+        path = default_path
+    arrays: dict[str, Any] = {}
     if path is not None:
-        given = targets.read_inputs(path)
+        arrays = targets.read_inputs(path)
         print(f"inputs from {path}", file=sys.stderr)
     values = []
     for parameter in function.parameters:
         if path is not None:
-            if parameter.name not in given:
-                raise UsageError(f"{path} has no array {parameter.name}; it has {', '.join(given)}")
-            values.append(given[parameter.name])
+            if parameter.name not in arrays:
+                raise UsageError(f"{path} has no array {parameter.name}; it has {', '.join(arrays)}")
+            values.append(arrays[parameter.name])
         else:
             values.append(random_array(parameter.type, parameter.name, arguments.seed, sizes))
     return values
 
 
 def opt_command(arguments: argparse.Namespace) -> int:
-    """Run passes on the funcs of a file and print the module."""
+    """Run passes on the functions of kind ``func`` in a file and print the module."""
     names = [name for name in arguments.passes.split(",") if name]
     unknown = [name for name in names if name not in PASSES]
     if unknown:

@@ -1,6 +1,6 @@
-"""doctor --selftest: ten kernels, compiled anew, called four times and compared with NumPy, in a process of their own.
+"""`pullback doctor --selftest`: compile ten kernels in a separate process, call each four times and compare it with NumPy.
 
-The process keeps its kernels in memory, so that nothing on disk is believed, and a crash in compiled code is an answer too.
+The process keeps its kernels in memory, so that it tests nothing stored on disk, and a crash in compiled code is reported too.
 ``python -m pullback.cli.selftest`` is that process; it prints a line for each kernel.
 """
 
@@ -19,13 +19,14 @@ import numpy as np
 from pullback.fastcall import describe as direct
 from pullback.transforms import api
 
-LONGEST = 120
+TIMEOUT = 120
+"""Timeout of the process in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A check: ``compiled`` is called with arguments of ``make`` and compared with ``expected``, within ``ulps`` units in the
-    last place of the largest element."""
+    """A check: ``compiled`` is called with the arguments of ``make`` and compared with ``expected``, within ``ulps`` units in
+    the last place of the largest element."""
 
     compiled: Callable[..., Any]
     expected: Callable[..., Any]
@@ -41,7 +42,7 @@ def _floats(*shape: int, dtype: Any = np.float64) -> Callable[[np.random.Generat
     return lambda rng: rng.uniform(0.2, 2.0, shape).astype(dtype)
 
 
-def _several(*makers: Callable[[np.random.Generator], Any]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
+def _arguments(*makers: Callable[[np.random.Generator], Any]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
     return lambda rng: tuple(make(rng) for make in makers)
 
 
@@ -71,53 +72,53 @@ def _picked(x: Any, index: Any) -> Any:
 
 
 def _picked_slope(x: Any, index: Any) -> Any:
-    found = np.zeros_like(x)
-    np.add.at(found, index, 2.0 * x[index])
-    return found
+    slope = np.zeros_like(x)
+    np.add.at(slope, index, 2.0 * x[index])
+    return slope
 
 
-def _whole(low: int, high: int, count: int, dtype: Any = np.int64) -> Callable[[np.random.Generator], Any]:
+def _random_integers(low: int, high: int, count: int, dtype: Any = np.int64) -> Callable[[np.random.Generator], Any]:
     return lambda rng: rng.integers(low, high, count).astype(dtype)
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "float32": _plain(lambda x: np.sqrt(x) * np.float32(3) - x, _several(_floats(517, dtype=np.float32))),
-    "integers": _plain(_integers, _several(_whole(-50, 50, 301, np.int32), _whole(-50, 50, 301, np.int32))),
-    "bools": _plain(_flags, _several(_floats(131), _floats(131))),
-    "reduction": _plain(lambda x: (np.sum(x), np.max(x), np.argmin(x)), _several(_floats(10_007)), ulps=64),
-    "rows": _plain(_softmax, _several(_floats(33, 65)), ulps=32),
-    "matrix product": _plain(lambda x, y: x @ y, _several(_floats(31, 17), _floats(17, 23)), ulps=64),
-    "running sum": _plain(lambda x: np.cumsum(x * 0.5), _several(_floats(259)), ulps=64),
-    "functions": _plain(lambda x: np.sin(x) + np.log1p(x) * np.exp(-x) + np.arctan(x), _several(_floats(401)), ulps=32),
+    "float32": _plain(lambda x: np.sqrt(x) * np.float32(3) - x, _arguments(_floats(517, dtype=np.float32))),
+    "integers": _plain(_integers, _arguments(_random_integers(-50, 50, 301, np.int32), _random_integers(-50, 50, 301, np.int32))),
+    "bools": _plain(_flags, _arguments(_floats(131), _floats(131))),
+    "reduction": _plain(lambda x: (np.sum(x), np.max(x), np.argmin(x)), _arguments(_floats(10_007)), ulps=64),
+    "rows": _plain(_softmax, _arguments(_floats(33, 65)), ulps=32),
+    "matrix product": _plain(lambda x, y: x @ y, _arguments(_floats(31, 17), _floats(17, 23)), ulps=64),
+    "running sum": _plain(lambda x: np.cumsum(x * 0.5), _arguments(_floats(259)), ulps=64),
+    "functions": _plain(lambda x: np.sin(x) + np.log1p(x) * np.exp(-x) + np.arctan(x), _arguments(_floats(401)), ulps=32),
     "gradient": Kernel(
         compiled=api.value_and_grad(_value), expected=lambda x, y: (_value(x, y), _slope(x, y)),
-        make=_several(_floats(211), _floats(211)), ulps=64,
+        make=_arguments(_floats(211), _floats(211)), ulps=64,
     ),
     "gradient by index": Kernel(
-        compiled=api.grad(_picked), expected=_picked_slope, make=_several(_floats(40), _whole(0, 40, 90)), ulps=16
+        compiled=api.grad(_picked), expected=_picked_slope, make=_arguments(_floats(40), _random_integers(0, 40, 90)), ulps=16
     ),
 }  # fmt: skip
 
 
 def problem(kernel: Kernel) -> str:
-    """What is wrong with a kernel; empty if nothing is."""
+    """Return a description of what is wrong with a kernel; empty if nothing is."""
     args = kernel.make(np.random.default_rng(0))
     try:
-        # The first call traces, the next go through Python, the fourth is a native call where there are any.
+        # The first call traces, the next go through Python; the fourth is native where native calls are supported.
         kernel.compiled(*args), kernel.compiled(*args)
         while direct.is_underway():
             time.sleep(0.01)
-        found = [kernel.compiled(*args) for _ in range(2)][-1]
+        results = [kernel.compiled(*args) for _ in range(2)][-1]
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     expected = kernel.expected(*args)
-    pairs = list(zip(found, expected)) if isinstance(expected, tuple) else [(found, expected)]
-    for got, wanted in pairs:
-        a, b = np.asarray(got), np.asarray(wanted)
+    pairs = list(zip(results, expected)) if isinstance(expected, tuple) else [(results, expected)]
+    for got, reference in pairs:
+        a, b = np.asarray(got), np.asarray(reference)
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return f"{a.dtype}{list(a.shape)} where NumPy gives {b.dtype}{list(b.shape)}"
-        room = kernel.ulps * np.spacing(np.max(np.abs(b))) if b.dtype.kind == "f" else 0
-        wrong = ~(np.abs(a - b) <= room) if b.dtype.kind == "f" else a != b
+        tolerance = kernel.ulps * np.spacing(np.max(np.abs(b))) if b.dtype.kind == "f" else 0
+        wrong = ~(np.abs(a - b) <= tolerance) if b.dtype.kind == "f" else a != b
         if np.any(wrong):
             count, at = np.count_nonzero(wrong), int(np.argmax(np.ravel(wrong)))
             return f"{count} of {a.size} elements differ, the first: {a.flat[at]} where NumPy gives {b.flat[at]}"
@@ -125,27 +126,27 @@ def problem(kernel: Kernel) -> str:
 
 
 def run() -> int:
-    """Check every kernel in this process; 1 if one is wrong."""
+    """Check every kernel in this process; return 1 if one is wrong."""
     wrong = 0
     for name, kernel in KERNELS.items():
         start = time.perf_counter()
-        found = problem(kernel)
-        wrong += bool(found)
-        print(f"  {name:<18} {f'wrong: {found}' if found else f'ok  {time.perf_counter() - start:.2f} s'}", flush=True)
+        message = problem(kernel)
+        wrong += bool(message)
+        print(f"  {name:<18} {f'wrong: {message}' if message else f'ok  {time.perf_counter() - start:.2f} s'}", flush=True)
     print(f"calls      {direct.status()}", flush=True)
     return 1 if wrong else 0
 
 
 def report() -> int:
-    """Check every kernel in a process of its own and print what it says; 1 if one is wrong, or it crashed."""
+    """Check every kernel in a separate process and print its output; return 1 if one is wrong or the process crashed."""
     environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
     start = time.perf_counter()
     print(f"selftest   {len(KERNELS)} kernels, compiled anew:", flush=True)
     try:
-        done = subprocess.run([sys.executable, "-m", "pullback.cli.selftest"], env=environment, timeout=LONGEST, check=False)
+        done = subprocess.run([sys.executable, "-m", "pullback.cli.selftest"], env=environment, timeout=TIMEOUT, check=False)
         code = done.returncode
     except subprocess.TimeoutExpired:
-        print(f"  the process was stopped after {LONGEST} s")
+        print(f"  the process was stopped after {TIMEOUT} s")
         return 1
     if code < 0 or code > 1:
         how = f"signal {-code}" if code < 0 else f"code {code:#x}"

@@ -1,4 +1,4 @@
-"""What the command line works on: functions in Python files and modules, and files of arrays."""
+"""Load the targets of the command line: functions in Python files and modules, and files of arrays."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from pullback.tracer import TraceError
 from pullback.tracer.user_code.errors import error_loc
 
 FORMS = "FILE.py:NAME or MODULE:NAME was expected, as model.py:loss or package.module:Class.method"
+"""The accepted forms of a target, for errors."""
 
 
 class UserError(Exception):
-    """Something of the user's that failed: a file, a function, an array."""
+    """A failure of something that the user supplied: a file, a function, an array."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,28 +43,29 @@ class Target:
 
 @contextmanager
 def users_errors(doing: str) -> Iterator[None]:
-    """Turns what the user's code raises into a UserError that names the place; TraceErrors pass."""
+    """Turn exceptions of the user's code into a UserError that names the source location; TraceErrors pass unchanged."""
     try:
         yield
     except (TraceError, UsageError, UserError, GradientError):
         raise
     except Exception as error:
         loc = error_loc(error)
-        place = f"{loc.file}:{loc.line}: " if loc else ""
-        raise UserError(f"{doing}: {place}{type(error).__name__}: {error}") from error
+        location = f"{loc.file}:{loc.line}: " if loc else ""
+        raise UserError(f"{doing}: {location}{type(error).__name__}: {error}") from error
     except SystemExit as error:
         raise UserError(f"{doing}: it called exit ({error.code})") from error
 
 
 def load(text: str) -> Target:
-    """The callable that FILE.py:NAME or MODULE:NAME says. Raises UsageError, and UserError where the file cannot be run."""
-    place, colon, name = text.rpartition(":")
-    if not colon or not name or not place:
+    """Return the callable that FILE.py:NAME or MODULE:NAME refers to. Raises UsageError, and UserError if the file cannot be
+    run."""
+    source, colon, name = text.rpartition(":")
+    if not colon or not name or not source:
         raise UsageError(f"{text!r}: {FORMS}")
-    if place.endswith(".py"):
-        module = _file(place)
-    elif re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", place):
-        module = _module(place)
+    if source.endswith(".py"):
+        module = _file(source)
+    elif re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", source):
+        module = _module(source)
     else:
         raise UsageError(f"{text!r}: {FORMS}")
     return Target(module=module, name=name, function=_member(module, name))
@@ -73,7 +75,7 @@ def _file(name: str) -> ModuleType:
     path = Path(name)
     if not path.is_file():
         others = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        raise UsageError(f"there is no file {name}{_close(name, others)}")
+        raise UsageError(f"there is no file {name}{_suggestion(name, others)}")
     spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -101,38 +103,39 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def _close(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {found[0]}?" if found else ""
+def _suggestion(name: str, candidates: Iterable[str]) -> str:
+    """Return a suggestion of the candidate closest to a name; empty if none is close."""
+    matches = difflib.get_close_matches(name, list(candidates), 1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def _member(module: ModuleType, name: str) -> Callable[..., Any]:
-    """The callable of that name; a method comes bound to an instance, which its class must make without arguments."""
-    found: Any = module
+    """Return the callable of that name; a method is bound to an instance, which its class must create without arguments."""
+    member: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise UsageError(_unknown(module, found, name, part))
-        owner, found = found, getattr(found, part)
+        if not hasattr(member, part):
+            raise UsageError(_unknown(module, member, name, part))
+        owner, member = member, getattr(member, part)
         if isinstance(owner, type) and _takes_self(inspect.getattr_static(owner, part)):
-            found = getattr(_instance(owner, name), part)
-    if not callable(found):
-        raise UsageError(f"{name} is a {type(found).__name__}, not a function")
-    return found
+            member = getattr(_instance(owner, name), part)
+    if not callable(member):
+        raise UsageError(f"{name} is a {type(member).__name__}, not a function")
+    return member
 
 
 def _unknown(module: ModuleType, owner: Any, name: str, part: str) -> str:
-    """What is said of a name that is not there."""
+    """Return the error text for a name that does not exist, with a suggestion."""
     if owner is module:
-        where, what = f"{module.__file__} has no {name}", "functions"
-        known = [k for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
+        where, kind = f"{module.__file__} has no {name}", "functions"
+        candidates = [k for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
     else:
-        where, what = f"{getattr(owner, '__name__', name)} has no {part}", "methods"
-        known = [k for k in dir(owner) if not k.startswith("_") and callable(getattr(owner, k, None))]
-    return where + (_close(part, known) or f"; it has {', '.join(known) or f'no {what}'}")
+        where, kind = f"{getattr(owner, '__name__', name)} has no {part}", "methods"
+        candidates = [k for k in dir(owner) if not k.startswith("_") and callable(getattr(owner, k, None))]
+    return where + (_suggestion(part, candidates) or f"; it has {', '.join(candidates) or f'no {kind}'}")
 
 
 def _takes_self(raw: Any) -> bool:
-    """Whether a member of a class is a method of its instances."""
+    """Return whether a member of a class is a method of its instances."""
     function = raw
     while isinstance(function, Jitted):
         function = function.__wrapped__
@@ -142,6 +145,7 @@ def _takes_self(raw: Any) -> bool:
 
 
 def _instance(kind: type, name: str) -> Any:
+    """Create an instance without arguments. Raises UsageError if the class needs arguments."""
     try:
         inspect.signature(kind).bind()
     except TypeError as error:
@@ -156,17 +160,17 @@ def _instance(kind: type, name: str) -> Any:
 
 
 def example(target: Target, name: str) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments that a callable of the target's file returns: one value, a tuple, or (args, kwargs)."""
+    """Return the arguments that a callable of the target's file returns: one value, a tuple, or (args, kwargs)."""
     make = _member(target.module, name)
     with users_errors(f"calling {name}"):
-        found = make()
-    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tuple) and isinstance(found[1], dict):
-        return list(found[0]), found[1]
-    return (list(found) if type(found) is tuple else [found]), {}
+        value = make()
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], tuple) and isinstance(value[1], dict):
+        return list(value[0]), value[1]
+    return (list(value) if type(value) is tuple else [value]), {}
 
 
 def read_inputs(path: Path) -> dict[str, Any]:
-    """The arrays of an .npz file. Raises UserError."""
+    """Return the arrays of an .npz file. Raises UserError."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -1,4 +1,4 @@
-"""`pullback tune`: choices between candidates that a person has measured on this machine."""
+"""`pullback tune`: measure the candidates for plain matrix products on this machine and store the choices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.runtime.threads.threads import get_num_threads
 
 
 def load() -> float:
-    """How many processes have been running in the last minute; 0 where that is not known."""
+    """Return the average number of running processes over the last minute; 0 if unknown."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -22,7 +22,7 @@ def load() -> float:
 
 
 def tune() -> int:
-    """Measure plain matrix products, print what was chosen and have it remembered; 1 where that cannot be."""
+    """Measure plain matrix products, then print and store the choices; return 1 if they cannot be stored."""
     if default_cache().path is None:
         print("pullback: nothing can be remembered: the kernel cache is in memory alone (see `pullback doctor`)")
         return 1
@@ -31,9 +31,9 @@ def tune() -> int:
         print(f"other processes are at work (load {busy:.1f}): measured in peace, near ties may fall the other way")
     count = 0
     for dtype in DTYPES:
-        for position, found in enumerate(product_timing.tuned(dtype)):
-            about = f"{SUBJECT} of {dtype}, {CLASSES[position].name} ({CLASSES[position]})"
-            print(f"{about}: {found.chosen} ({found.why})", flush=True)
+        for position, choice in enumerate(product_timing.tuned(dtype)):
+            subject = f"{SUBJECT} of {dtype}, {CLASSES[position].name} ({CLASSES[position]})"
+            print(f"{subject}: {choice.chosen} ({choice.why})", flush=True)
             count += 1
     if not count:
         print(f"here {NO_CHOICE}")

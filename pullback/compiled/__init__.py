@@ -1,1 +1,1 @@
-"""The callable object that jit and the transforms return."""
+"""Compiled functions: the callables that transforms return."""

@@ -18,6 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 if TYPE_CHECKING:
+
     class Called:
         pass
 else:
@@ -25,7 +26,7 @@ else:
 
 
 class CompiledFunction(Protocol[R]):
-    """A compiled function, as a method bound to an instance uses it."""
+    """The interface of a compiled function that a bound method uses."""
 
     __name__: str
 
@@ -33,17 +34,17 @@ class CompiledFunction(Protocol[R]):
         """Return the function's result."""
 
     def into(self, out: Any, /, *args: Any, **kwargs: Any) -> R:
-        """Return the function's result in arrays of the caller's."""
+        """Write the function's result into the caller's arrays and return it."""
 
     def cache_info(self) -> CacheInfo:
         """Return the counts of the function's programs."""
 
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Return the call with these arguments, as the reports take it."""
+        """Return the call with these arguments, as used by the reports."""
 
 
 class Method(Called, Inspected[P], Generic[P, R]):
-    """A compiled function bound to an instance of the class that it is a method of."""
+    """A compiled function bound to an instance of the class whose method it is."""
 
     __slots__ = ("__func__", "__self__", "__weakref__")
 
@@ -61,7 +62,7 @@ class Method(Called, Inspected[P], Generic[P, R]):
             raise
 
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As ``into`` of the function."""
+        """Call ``into`` of the function with the instance as first argument."""
         return self.__func__.into(out, self.__self__, *args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Method[P, R]:
@@ -72,13 +73,13 @@ class Method(Called, Inspected[P], Generic[P, R]):
         return self.__func__.__doc__
 
     def cache_info(self) -> CacheInfo:
-        """The counts of the method's programs, those of all instances together."""
+        """Return the counts of the method's programs, over all instances."""
         return self.__func__.cache_info()
 
     def __getattr__(self, name: str) -> Any:
         if name == "__signature__":
-            whole = inspect.signature(self.__func__)
-            return whole.replace(parameters=list(whole.parameters.values())[1:])
+            signature = inspect.signature(self.__func__)
+            return signature.replace(parameters=list(signature.parameters.values())[1:])
         return getattr(self.__func__, name)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""A process that has no file descriptors left: what a first call says then.
+"""Report that the process has run out of file descriptors during the first call of a function.
 
-A first call imports modules, loads libraries and looks into the cache folder. The error that the system gives for a file of ours,
-or of Python's, says nothing to a person whose program holds too many files.
+A first call imports modules, loads libraries and reads the cache folder. The operating system's error names a file of the
+package or of Python, which does not tell the user that the program holds too many files open.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pullback.tracer.user_code.ownership import is_hidden_file, is_library_file
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 
-class NamesExhaustion:
-    """A context in which an error of an import or a file of ours, for want of file descriptors, becomes one that says so."""
+class ReportsExhaustion:
+    """A context that replaces an error caused by missing file descriptors, in an import or a file of the package, by one that
+    says so."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if isinstance(error, OSError | ImportError) and _is_for_want(error) and not _is_of_users(traceback):
+        if isinstance(error, OSError | ImportError) and _is_exhaustion(error) and not _is_of_users(traceback):
             text = (
                 "the process has no file descriptors left, and the first call of a function needs some: close files, or allow "
                 f"more (ulimit -n); met by {getattr(error, 'filename', None) or error}"
@@ -30,10 +31,11 @@ class NamesExhaustion:
             raise OSError(errno.EMFILE, text) from error
 
 
-def _is_for_want(error: OSError | ImportError) -> bool:
+def _is_exhaustion(error: OSError | ImportError) -> bool:
+    """Return whether an error was caused by a lack of file descriptors."""
     if isinstance(error, OSError):
         return error.errno in _NONE_LEFT
-    try:  # the loader of libraries gives a text
+    try:  # the dynamic loader gives only a message
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as another:
         return another.errno in _NONE_LEFT
@@ -41,7 +43,7 @@ def _is_for_want(error: OSError | ImportError) -> bool:
 
 
 def _is_of_users(traceback: TracebackType | None) -> bool:
-    """Whether the user's own code opened the file: the innermost function that is not Python's."""
+    """Return whether the user's own code opened the file: whether the innermost frame that is not Python's own is the user's."""
     files = []
     while traceback is not None:
         files.append(traceback.tb_frame.f_code.co_filename)

@@ -1,6 +1,6 @@
-"""The callable that every transform makes: traced at the first call of a signature, compiled from then on.
+"""The callable that every transform returns: it traces the first call of each signature and runs compiled code from then on.
 
-Inside a trace a transformed function is part of the program being traced, so that transforms compose in any order.
+Inside a trace, a transformed function becomes part of the program being traced, so that transforms compose in any order.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pullback.compiled.bound_method import Method
-from pullback.compiled.file_descriptors import NamesExhaustion
+from pullback.compiled.file_descriptors import ReportsExhaustion
 from pullback.compiled.function_attributes import FunctionLike
 from pullback.compiled.function_identity import Owned, owned_by
-from pullback.compiled.pickling import shown
+from pullback.compiled.pickling import module_member
 from pullback.compiled.reports import Inspected
 from pullback.compiled.transform import Function, Transform
-from pullback.fastcall.describe import Callables, NotNative, entrance, is_underway, path_of, record_of
+from pullback.fastcall.describe import Callables, NotNative, is_underway, native_path, path_of, record_of
 from pullback.ir.passes.tf32 import with_tf32
 from pullback.programs.argument_types import arguments_of
 from pullback.programs.argument_writes import entry_of
@@ -31,7 +31,7 @@ from pullback.programs.cache_info import CacheInfo
 from pullback.programs.call import Call
 from pullback.programs.compile_record import Recorder
 from pullback.programs.donation import Donated, over_of
-from pullback.programs.dynamic_shapes import ON_DEVICE, Variants, keep, reason_of, served
+from pullback.programs.dynamic_shapes import ON_DEVICE, Variants, add_variant, find_variant, reason_of
 from pullback.programs.entry import MISS, Entry, GuardFailed
 from pullback.programs.out import out_of
 from pullback.programs.pipeline import Program, program
@@ -41,7 +41,7 @@ from pullback.runtime.fastcall import abi
 from pullback.runtime.process import counters
 from pullback.runtime.process.fork import work
 from pullback.runtime.process.locks import KeyedLocks
-from pullback.runtime.process.stack_room import with_room
+from pullback.runtime.process.stack_room import with_reserved_stack
 from pullback.tracer import (
     OWNED,
     Parameters,
@@ -58,6 +58,7 @@ from pullback.tracer.arrays.tree import EQUAL, real_class
 from pullback.tracer.user_code.tracebacks import keep_users_frames, with_users_frames
 
 MOST_TRACES = 64
+"""Largest number of traces for one call; beyond it TraceError is raised, since a value from outside differs at each read."""
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -65,31 +66,32 @@ R = TypeVar("R", covariant=True)
 
 
 class Programs:
-    """What was compiled of one transformed function. Every ``Jitted`` of it shares this; nothing in it holds the function.
+    """The compiled programs of one transformed function, shared by every ``Jitted`` of it. It holds no reference to the
+    function.
 
-    ``changed`` names the numbers from outside that were met with several values: they are inputs in the traces that follow.
-    ``taken``: what its compiles took. ``variants``: its traces with symbolic sizes.
+    ``changed`` names the numbers from outside that have had several values: they are inputs in the traces that follow.
+    ``counts``: the compile statistics. ``variants``: the traces with symbolic sizes.
     """
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self.entries = Entries()
         self.variants = Variants()
-        self.first = KeyedLocks()
+        self.locks = KeyedLocks()
         self.owned = Owned()
         self.changed: set[str] = set()
-        self.taken = counters.Recorder()
+        self.counts = counters.Recorder()
         self._typed: dict[str, Any] = {}
 
-    def without_result_type(self, made: Jitted[..., Any]) -> dict[str, Any]:
-        """The signature and the annotations without the type of the result, which is not that of the function."""
+    def without_result_type(self, outer: Jitted[..., Any]) -> dict[str, Any]:
+        """Return the signature and annotations without the result type, which is not that of the original function."""
         if not self._typed:
-            found: dict[str, Any] = {}
+            typed: dict[str, Any] = {}
             with contextlib.suppress(TypeError, ValueError):
-                found["__signature__"] = inspect.signature(made.__wrapped__).replace(return_annotation=inspect.Signature.empty)
-            annotations = getattr(made, "__annotations__", {})
-            found["__annotations__"] = {k: v for k, v in annotations.items() if k != "return"}
-            self._typed = found
+                typed["__signature__"] = inspect.signature(outer.__wrapped__).replace(return_annotation=inspect.Signature.empty)
+            annotations = getattr(outer, "__annotations__", {})
+            typed["__annotations__"] = {k: v for k, v in annotations.items() if k != "return"}
+            self._typed = typed
         return self._typed
 
 
@@ -104,7 +106,7 @@ else:
 class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     """A function that is traced and compiled once for each signature of its calls.
 
-    It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. Calls may come
+    It has the name, the documentation and the signature of the function it was made from, ``__wrapped__``. It may be called
     from any thread. Inside a trace it becomes part of the traced program.
     """
 
@@ -115,7 +117,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     __wrapped__: Callable[..., Any]
 
     is_inherited = False
-    """Whether what a transform makes of such a function is of the same kind."""
+    """Whether transforms of such a function return a function of the same class."""
 
     def __init__(
         self, function: Function, transform: Transform, static: frozenset[str], device: str | None, programs: Programs
@@ -133,7 +135,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         self._entries = programs.entries
         self._method: Jitted[..., Any] | None = None
         self._after_self: Jitted[..., Any] | None = None
-        self._is_slow = abi.is_known()
+        self._is_slow = abi.is_supported()
 
     def __init_subclass__(cls) -> None:
         EQUAL.add(cls)
@@ -151,14 +153,14 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
                 result = entry(call.leaves)
                 if result is not MISS:
                     if entry.tries or (self._is_slow and len(self._entries.dispatch)):
-                        self._quicken(call, entry.last)
+                        self._add_native(call, entry.last)
                     return result
             if call.key in self._entries.pins:
                 for entry in self._entries.of(call):
                     result = entry(call.leaves)
                     if result is not MISS:
                         if entry.tries or (self._is_slow and len(self._entries.dispatch)):
-                            self._quicken(call, entry.last)
+                            self._add_native(call, entry.last)
                         return result
             return self._first_call(call, args, kwargs)
         except Exception as error:
@@ -166,16 +168,18 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             raise
 
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function with its result in arrays of the caller's.
+        """Call the function and write its result into arrays of the caller.
 
-        ``out`` is a tree like the result, of arrays of exactly the shapes and dtypes of its arrays (of rank 0 for scalars), in
-        which None stands for any part that gets arrays of its own. Returns the result, whose arrays are those of ``out``. They
-        may share memory with arguments, which are read first; then, and where an array is not row-major, the result is computed
-        beside and copied. If the call raises, such arrays are as they were; what others hold is undefined. Arrays on a device are
-        given up: the result has others in their memory, and with them is on the device.
+        ``out`` is a tree like the result, of arrays with exactly the shapes and dtypes of the result's arrays (of rank 0 for
+        scalars), in which None stands for any part that gets new arrays. Returns the result, whose arrays are those of
+        ``out``. They may share memory with arguments, which are read first; then, and if an array is not row-major, the result
+        is computed elsewhere and copied. If the call raises, such arrays are unchanged; the contents of the others are
+        undefined. Arrays on a device are consumed: the result consists of new arrays in their memory, and hence is on the
+        device.
 
-        Raises TypeError for another structure, ValueError for arrays that do not fit, are read-only, share memory with each other
-        or, on a device, with any other array, or are on another device than the call; TraceError within a traced function.
+        Raises TypeError for a different structure, ValueError for arrays that do not fit, are read-only, share memory with
+        each other or, on a device, with any other array, or are on another device than the call; TraceError within a traced
+        function.
         """
         result = self._entries.into(out, *args, **kwargs)
         return self._into(out, args, kwargs) if result is MISS else result
@@ -193,7 +197,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             result = serve(entry)
             if result is not MISS:
                 if entry.last.tries_into and type(self).__call__ is Jitted.__call__:
-                    self._quicken_into(call, entry.last, out)
+                    self._add_native_into(call, entry.last, out)
                 return result
         if self._is_method_of(args):
             return self._for_methods().into(out, *args, **kwargs)
@@ -218,7 +222,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
 
     @property
     def _kind(self) -> type[Jitted[..., Any]]:
-        """The class that transforms of it have, and copies."""
+        """The class of copies of the function and of its transforms."""
         return type(self)
 
     def __eq__(self, other: Any) -> bool:
@@ -229,7 +233,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         how = (self._transform, self._static, self._device, self._kind)
-        name = shown(self)
+        name = module_member(self)
         if name is self:
             return self.__qualname__
         if isinstance(name, Jitted):
@@ -240,7 +244,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             depth = _depth(name, self._function)
             if depth is not None:
                 return _transformed_inside, (name, depth, *how)
-        if name is self._function or shown(self._function) is self._function:
+        if name is self._function or module_member(self._function) is self._function:
             return _transformed, (self._function, *how)
         return _blank, (self._kind,), (self._function, *how)
 
@@ -259,51 +263,56 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         )
 
     def cache_info(self) -> CacheInfo:
-        """The counts of what this function's programs took in this process: kernels, templates, the seconds of each stage.
-        A function transformed in another way has its own."""
-        return CacheInfo.of(self._programs.taken.snapshot())
+        """Return the counts of what this function's programs cost in this process: kernels, templates, the seconds of each
+        stage.
+
+        Each transform of a function has its own counts.
+        """
+        return CacheInfo.of(self._programs.counts.snapshot())
 
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         call = signature(self._parameters, args, kwargs)
         return Call(
             title=self._described(),
-            asked=self._device,
+            requested_device=self._device,
             parameters=self._parameters,
             signature=call,
             retrace=lambda: self._trace(call, args, kwargs),
             make=lambda: self(*args, **kwargs),
             entries=self._entries.by_key,
-            variants=[e for found in self._entries.of(call) for e in (found.entries if isinstance(found, Paths) else (found,))],
+            variants=[e for item in self._entries.of(call) for e in (item.entries if isinstance(item, Paths) else (item,))],
             path=lambda entry: self._path(call, entry),
             donated=self._donated(call),
             kind=self._programs.variants.find(call) if self._transform.dynamic else None,
         )
 
     def _path(self, call: Signature, entry: Entry) -> str:
-        """What calls like one of an entry's take."""
+        """Return the path that calls like one of an entry's take."""
         return path_of(entry, call)
 
     def _donated(self, call: Signature) -> Donated:
-        """The donated arguments of a call."""
+        """Return the donated arguments of a call."""
         donate = self._transform.donate
         return () if donate is None else donate.of(self._parameters, call)
 
     def _described(self) -> str:
-        """The function with its transforms, as in "value_and_grad(loss)"; that every transform compiles is not said."""
+        """Return the function with its transforms, as in "value_and_grad(loss)"; ``jit`` is left out, since every transform
+        compiles."""
         inner = self._function._described() if isinstance(self._function, Jitted) else _title(self._function)
         return inner if self._transform.name == "jit" else f"{self._transform.name}({inner})"
 
     @property
     def is_plain(self) -> bool:
-        """Whether it computes what ``__wrapped__`` does, and not a gradient of it."""
+        """Whether it computes the same as ``__wrapped__``, and not a gradient of it."""
         return self._transform.name == "jit"
 
     def _is_method_of(self, args: Sequence[Any]) -> bool:
-        """Whether this is a class method and its class the first argument: from Python 3.13 on such calls come past __get__."""
+        """Return whether this is a class method and the first argument its class: from Python 3.13 on, such calls bypass
+        ``__get__``."""
         if not args or not isinstance(args[0], type):
             return False
-        found = inspect.getattr_static(real_class(args[0]), self.__name__, None)
-        return isinstance(found, classmethod) and found.__func__ is self
+        member = inspect.getattr_static(real_class(args[0]), self.__name__, None)
+        return isinstance(member, classmethod) and member.__func__ is self
 
     def _inlined(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self._is_method_of(args):
@@ -318,37 +327,39 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         symbolic: bool = False,
     ) -> Trace:  # fmt: skip
         with counters.timed("trace"):
-            found = trace(
+            traced = trace(
                 self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
                 symbolic=symbolic,
             )  # fmt: skip
-            return replace(found, function=with_tf32(found.function)) if self._transform.tf32 else found
+            return replace(traced, function=with_tf32(traced.function)) if self._transform.tf32 else traced
 
     def _first_call(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any],
         serve: Callable[[Entry | Paths], Any] | None = None, out: Any = None,
     ) -> Any:  # fmt: skip
-        """Trace, compile and run. Threads that ask for one signature at once do it once. ``serve``: how an entry runs, and
-        ``out`` where to, if not by a call."""
+        """Trace, compile and run a call. Threads that call with one signature at the same time compile it once.
+
+        ``serve``: how an entry runs, and ``out`` the arrays for its result, if not by a plain call.
+        """
         if self._is_method_of(args):
             return self._for_methods()(*args, **kwargs)
         tried: list[Entry | Paths] | None = None
         changing: list[str] = []
         for _ in range(MOST_TRACES):
-            with work.underway(), self._programs.first.hold(call.key), NamesExhaustion():
+            with work.underway(), self._programs.locks.hold(call.key), ReportsExhaustion():
                 variants = self._entries.of(call)
-                made = with_room(functools.partial(self._compile, call, args, kwargs)) if variants == tried else None
-            if made is not None:
-                variants = [made]
+                fresh = with_reserved_stack(functools.partial(self._compile, call, args, kwargs)) if variants == tried else None
+            if fresh is not None:
+                variants = [fresh]
             for entry in variants:
                 try:
                     result = entry(call.leaves) if serve is None else serve(entry)
                 except GuardFailed:
-                    assert made is not None
-                    result = made.interpreted(call.leaves, None if serve is None else out_of(made.trace, out))
+                    assert fresh is not None
+                    result = fresh.interpreted(call.leaves, None if serve is None else out_of(fresh.trace, out))
                 if result is not MISS:
                     if serve is None and abi.wanted() in abi.NATIVE:
-                        self._quicken(call, entry.last)
+                        self._add_native(call, entry.last)
                     return result
             if tried is not None and variants and (changing := variants[0].unstable()):
                 break
@@ -359,79 +370,82 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         )
 
     def _compile(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
-        """A new program for a call, kept for the next ones."""
+        """Return a new program for a call, stored for the following calls."""
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
-        with Recorder(self._programs.taken) as recorder:
-            found = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
-            if isinstance(found, tuple):
-                traced, made = found
+        with Recorder(self._programs.counts) as recorder:
+            instantiated = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
+            if isinstance(instantiated, tuple):
+                traced, compiled = instantiated
             else:
                 traced = self._trace(call, args, kwargs, frozenset(self._programs.changed))
                 device = device_of(self._device, [*call.leaves, *(traced.outside() or ())])
-                made = program(traced, call.leaves, device, over_of(traced, self._donated(call)))
-                if found is not None:
-                    self._programs.variants.kind(call).reason = reason_of(found)
-        entry = entry_of(traced, made, call.leaves, recorder.record(arguments_of(self._parameters, call)))
+                compiled = program(traced, call.leaves, device, over_of(traced, self._donated(call)))
+                if instantiated is not None:
+                    self._programs.variants.kind(call).reason = reason_of(instantiated)
+        entry = entry_of(traced, compiled, call.leaves, recorder.record(arguments_of(self._parameters, call)))
         self._entries.store(call, entry, _title(self))
         return entry
 
     def _instantiated(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Trace, Program] | Exception | None:
-        """The trace and the program of a call from a trace with symbolic sizes, made if none serves it. None if none can, and
-        what is raised if none can be made: then the call is traced with numbers, and raises what it does."""
+        """Return the trace and program of a call from a trace with symbolic sizes, which is made if none serves the call.
+
+        Returns None if none can serve it, and the exception if making one failed: the call is then traced with concrete sizes
+        and raises its own error.
+        """
         kind = self._programs.variants.kind(call)
         if not kind.reason and device_of(self._device, call.leaves) != "cpu":
             kind.reason = ON_DEVICE
-        found = served(kind, call)
-        if found is None and not kind.reason:
+        match = find_variant(kind, call)
+        if match is None and not kind.reason:
             changed = frozenset(self._programs.changed)
             try:
-                made = self._trace(call, args, kwargs, changed, symbolic=True)
-                keep(kind, made, call, lambda: self._trace(call, args, kwargs, changed))
+                symbolic = self._trace(call, args, kwargs, changed, symbolic=True)
+                add_variant(kind, symbolic, call, lambda: self._trace(call, args, kwargs, changed))
             except Exception as error:
                 return error
-            found = served(kind, call)
-        if found is None:
+            match = find_variant(kind, call)
+        if match is None:
             return None
-        variant, values = found
+        variant, values = match
         traced = variant.at(values)
         return traced, variant.program(traced, values, call.leaves, self._donated(call))
 
-    def _quicken(self, call: Signature, entry: Entry) -> None:
-        """Have the next calls like one of an entry's served natively, if they can be."""
+    def _add_native(self, call: Signature, entry: Entry) -> None:
+        """Register the call, so that later calls like it are served natively, if they can be."""
         if is_underway():
             return
-        found = entrance(CALLABLES)
-        if found is None:
+        native = native_path(CALLABLES)
+        if native is None:
             self._is_slow = False
             entry.tries = 0
             return
         if entry.tries:
             entry.tries -= 1
             with contextlib.suppress(NotNative):
-                self._entries.serve(record_of(entry, call, found))
+                self._entries.serve(record_of(entry, call, native))
         dispatch = self._entries.dispatch
         if self._is_slow and len(dispatch):
             self._is_slow = False
             self._held = dispatch
-            abi.set_vectorcall(self, found.address)
+            abi.set_vectorcall(self, native.address)
 
-    def _quicken_into(self, call: Signature, entry: Entry, out: Any) -> None:
-        """The same for calls with arrays for the result."""
+    def _add_native_into(self, call: Signature, entry: Entry, out: Any) -> None:
+        """Register the call with arrays for its result, so that later calls like it are served natively."""
         if is_underway():
             return
-        found = entrance(CALLABLES)
-        entry.tries_into = 0 if found is None else entry.tries_into - 1
-        if found is None or out is None:
+        native = native_path(CALLABLES)
+        entry.tries_into = 0 if native is None else entry.tries_into - 1
+        if native is None or out is None:
             return
         with contextlib.suppress(NotNative):
-            self._entries.serve_into(record_of(entry, call, found, out))
-            abi.set_vectorcall(self._entries.into, found.address)
+            self._entries.serve_into(record_of(entry, call, native, out))
+            abi.set_vectorcall(self._entries.into, native.address)
 
     def _for_methods(self) -> Jitted[..., Any]:
-        """The same function with ``self`` as first argument, which argnums does not count."""
+        """Return the same function with ``self`` as first argument, which argnums does not count."""
         if self._after_self is None:
             inner = self._function._for_methods() if isinstance(self._function, Jitted) else self._function
             self._after_self = _transformed(inner, self._transform.after_self(), self._static, self._device, self._kind)
@@ -442,10 +456,10 @@ def transformed(
     function: Function, transform: Transform, static_argnames: Sequence[str] = (), device: str | None = None,
     kind: type[Jitted[..., Any]] = Jitted,
 ) -> Any:  # fmt: skip
-    """A function transformed: an object of ``kind``; for a bound method a ``Method`` of one, for a class or static method such
-    a method.
+    """Return a function transformed: an object of class ``kind``; a ``Method`` for a bound method; a class or static method of
+    one.
 
-    What is compiled belongs to the function: transforming it again, with equal options, compiles nothing again.
+    Compiled programs belong to the function: transforming it again with equal options compiles nothing again.
     """
     if isinstance(function, classmethod | staticmethod):
         return type(function)(transformed(function.__func__, transform, static_argnames, device, kind))
@@ -471,11 +485,11 @@ def _transformed(
         )  # fmt: skip
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
-    made = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).made
-    programs = made.get((transform, static, device))
+    programs_by_transform = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).programs
+    programs = programs_by_transform.get((transform, static, device))
     if programs is None:
         adopt(function)
-        programs = made.setdefault((transform, static, device), Programs(transform.parameters(function, static)))
+        programs = programs_by_transform.setdefault((transform, static, device), Programs(transform.parameters(function, static)))
     return kind(function, transform, static, device, programs)
 
 
@@ -484,19 +498,19 @@ def _same(function: Jitted[..., Any]) -> Jitted[..., Any]:
 
 
 def _blank(kind: type[Jitted[..., Any]]) -> Jitted[..., Any]:
-    """What a pickle fills: the function may refer to what is made of it."""
+    """Return an empty instance that unpickling fills: the function may refer to its own transforms."""
     return object.__new__(kind)
 
 
 def _depth(outer: Jitted[..., Any], function: Function) -> int | None:
-    """How many transforms lie around a function in another; None if it is not inside."""
-    found: Any = outer
+    """Return the number of transforms around ``function`` in ``outer``; None if it is not inside."""
+    function_at_depth: Any = outer
     for depth in itertools.count():
-        if found is function:
+        if function_at_depth is function:
             return depth
-        if not isinstance(found, Jitted):
+        if not isinstance(function_at_depth, Jitted):
             return None
-        found = found._function
+        function_at_depth = function_at_depth._function
     return None
 
 
@@ -517,7 +531,7 @@ abi.enable_vectorcall(Jitted)
 
 
 def _title(function: Any) -> str:
-    """The name of a function, of what a partial holds, or of an object's class."""
+    """Return the name of a function, of the function in a partial, or of an object's class."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", None) or type(function).__name__

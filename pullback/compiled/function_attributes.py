@@ -1,4 +1,4 @@
-"""What tools that look at functions ask of one, from the function inside."""
+"""Expose the attributes of a Python function that inspection tools read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 
 class FunctionLike:
-    """Has the read-only attributes of the Python function ``__wrapped__``; none of them where that is another callable."""
+    """Has the read-only attributes of the Python function ``__wrapped__``; reading them raises AttributeError for other
+    callables."""
 
     __slots__ = ()
 
@@ -39,5 +40,5 @@ class FunctionLike:
         return _inside(self, "__builtins__")
 
 
-def _inside(made: FunctionLike, name: str) -> Any:
-    return getattr(made.__wrapped__, name)
+def _inside(function: FunctionLike, name: str) -> Any:
+    return getattr(function.__wrapped__, name)

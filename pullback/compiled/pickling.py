@@ -1,7 +1,7 @@
-"""How transformed functions are pickled: by name, like Python's functions, where a module shows them by their name; else by the
-function and what is done to it.
+"""Decide how transformed functions are pickled: by name, like Python functions, if a module has them under their name;
+otherwise by the function and its transform.
 
-Pickling by value is up to the pickler: cloudpickle takes lambdas, closures and the code of ``__main__`` along.
+Pickling by value is up to the pickler: cloudpickle includes lambdas, closures and the code of ``__main__``.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import sys
 from typing import Any
 
 
-def shown(value: Any) -> Any:
-    """What the module of a function or class shows under its dotted name, to the pickler at work; None if nothing."""
+def module_member(value: Any) -> Any:
+    """Return the object that a function's or class's module has under its qualified name, for the active pickler; None if
+    there is none."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or _is_by_value(module):
         return None
-    found: Any = sys.modules.get(module)
+    member: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        member = getattr(member, part, None)
+    return member
 
 
 def _is_by_value(module: str) -> bool:
-    """Whether the pickler that asks takes along what is written in a module.
+    """Return whether the active pickler stores the contents of a module by value.
 
-    The protocol does not tell which pickler asks; the nearest frame on the stack that is not ours or ``pickle``'s is its.
+    The protocol does not identify the pickler; it is the nearest frame on the stack that is neither of these modules nor
+    ``pickle``'s.
     """
     frame = sys._getframe(1)
-    ours = (__name__, "pullback.compiled.function", pickle.__name__)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in ours:
+    skipped = (__name__, "pullback.compiled.function", pickle.__name__)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in skipped:
         frame = frame.f_back
     if "cloudpickle" not in frame.f_globals.get("__name__", "").split("."):
         return False

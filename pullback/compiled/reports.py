@@ -1,4 +1,4 @@
-"""The methods by which every transformed function reports on a call of it."""
+"""The methods by which every transformed function reports on a call."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ P = ParamSpec("P")
 
 
 class Inspected(Generic[P]):
-    """Each method takes the arguments of a call and returns a report, whose str is what the command line prints.
+    """The reporting methods. Each takes the arguments of a call and returns a report whose str is what the command line
+    prints.
 
-    They trace the call anew, which runs the Python function once. All but ``profile`` run nothing compiled and store nothing.
+    They trace the call again, which runs the Python function once. All but ``profile`` run no compiled code and store nothing.
     Each raises TraceError where the call would.
     """
 
     __slots__ = ()
 
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """The call with these arguments, as the reports take it."""
+        """Return the call with these arguments, as used by the reports."""
         raise NotImplementedError
 
     @with_users_frames
     def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> Stages:
-        """The text of each stage that a call with these arguments goes through: a mapping by the stage's name.
+        """Return the text of each stage that a call with these arguments goes through: a mapping by the stage's name.
 
         The stages: trace, grad, simplify, fuse, lower, schedule, then program, llvm, asm on the CPU; cuda, ptx, sass on a GPU.
         """
@@ -40,29 +41,29 @@ class Inspected(Generic[P]):
 
     @with_users_frames
     def explain(self, /, *args: P.args, **kwargs: P.kwargs) -> Explanation:
-        """Whether a call with these arguments runs a program that is there or is traced first, and why."""
+        """Return whether a call with these arguments runs an existing program or is traced first, and why."""
         return reports.explain(self.examine(args, kwargs))
 
     @with_users_frames
     def residuals(self, /, *args: P.args, **kwargs: P.kwargs) -> Residuals:
-        """The values that the backward part of a gradient reads of the forward part, with their lines and bytes."""
+        """Return the values that the backward part of a gradient reads from the forward part, with their lines and bytes."""
         return reports.residuals(self.examine(args, kwargs))
 
     @with_users_frames
     def memory(self, /, *args: P.args, **kwargs: P.kwargs) -> Memory:
-        """The inputs, results and temporaries of a call with these arguments, and its peak of memory."""
+        """Return the inputs, results and temporaries of a call with these arguments, and its peak memory."""
         return reports.memory(self.examine(args, kwargs))
 
     @with_users_frames
     def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
-        """The operations, bytes and launches of a call with these arguments, kernel by kernel."""
+        """Return the operations, bytes and launches of a call with these arguments, kernel by kernel."""
         return reports.cost(self.examine(args, kwargs))
 
     @with_users_frames
     def profile(self, /, *args: P.args, **kwargs: P.kwargs) -> Profile:
-        """What each step of a call with these arguments takes, forward and backward, against the machine's limits.
+        """Return the time of each step of a call with these arguments, forward and backward, against the machine's limits.
 
-        The call is made some times, for about half a second; what it writes into arguments is not written, but what it prints and
-        the Python functions that it calls back have their effect each time. Raises what the call raises.
+        The call is repeated for about half a second; writes into arguments are discarded, but prints and Python callbacks take
+        effect each time. Raises what the call raises.
         """
         return reports.profile(self.examine(args, kwargs))

@@ -1,4 +1,4 @@
-"""Transforms: what is done to a function before it is compiled."""
+"""Transforms: what is applied to a function before it is compiled."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Argnames = str | tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """What is done to a function: here nothing, as by "jit". ``argnums`` and ``argnames`` choose arguments, if it has a
-    choice. ``donate``: the arguments of the transformed function whose memory its results may take. ``dynamic``: sizes are
-    symbolic in its traces. ``tf32``: products of float32 may round what they multiply. ``verify``: so many
-    calls of each program are compared with plain Python."""
+    """A transform of a function; this class is "jit", which changes nothing.
+
+    ``argnums`` and ``argnames`` select arguments, for transforms that have them. ``donate``: the arguments of the transformed
+    function whose memory its results may reuse. ``dynamic``: its traces have symbolic sizes. ``tf32``: products of float32 may
+    round their operands. ``verify``: the number of calls of each program that are compared with plain Python.
+    """
 
     name: str = "jit"
     argnums: Argnums | None = None
@@ -37,14 +39,14 @@ class Transform:
         return follow(function)(*args, **kwargs)
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
-        """The parameters of the transformed function."""
-        found = parameters_of(function, static)
+        """Return the parameters of the transformed function. Raises what ``Donation.check`` raises."""
+        result = parameters_of(function, static)
         if self.donate is not None:
-            self.donate.check(function, found)
-        return found
+            self.donate.check(function, result)
+        return result
 
     def after_self(self) -> Transform:
-        """The transform of a function whose first argument is ``self``, which positions do not count."""
+        """Return the transform for a function whose first argument is ``self``, which positions do not count."""
         return self if self.donate is None else replace(self, donate=self.donate.after_self())
 
 
@@ -64,7 +66,7 @@ class Derivative(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Gradient(Derivative):
-    """ "grad" or "value_and_grad"."""
+    """The transforms "grad" and "value_and_grad"."""
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         value, aux, gradients = gradient_call(
@@ -76,16 +78,16 @@ class Gradient(Derivative):
 
 
 def checked_argnums(argnums: Any) -> Argnums | None:
-    """Positions as a transform has them. Raises TypeError for anything else."""
-    several = isinstance(argnums, tuple | list)
-    for k in argnums if several else [argnums]:
-        if (k is not None or several) and (isinstance(k, bool) or not isinstance(k, int | np.integer)):
+    """Return positions as an int, a tuple of ints or None. Raises TypeError for anything else."""
+    is_sequence = isinstance(argnums, tuple | list)
+    for k in argnums if is_sequence else [argnums]:
+        if (k is not None or is_sequence) and (isinstance(k, bool) or not isinstance(k, int | np.integer)):
             raise TypeError(f"argnums is an int or a tuple of ints, not {argnums!r}")
-    return tuple(map(int, argnums)) if several else None if argnums is None else int(argnums)
+    return tuple(map(int, argnums)) if is_sequence else None if argnums is None else int(argnums)
 
 
 def checked_argnames(argnames: Any) -> Argnames | None:
-    """Names as a transform has them. Raises TypeError for anything else."""
+    """Return names as a str, a tuple of strs or None. Raises TypeError for anything else."""
     if argnames is None or isinstance(argnames, str):
         return argnames
     words = tuple(argnames) if isinstance(argnames, Iterable) else (None,)

@@ -1,1 +1,1 @@
-"""Checks of gradients, searches for values that are not finite, printing from programs."""
+"""Debugging aids: gradient checks, searches for values that are not finite, and printing from compiled programs."""

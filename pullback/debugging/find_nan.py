@@ -1,4 +1,4 @@
-"""Finds where the first value that is not finite comes from: ``pb.find_nan``."""
+"""Implement ``pb.find_nan``: locate the origin of the first value that is not finite."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pullback.compiled.reports import Inspected
 from pullback.programs.call import Call
 from pullback.programs.report import Report
 from pullback.transforms.api import jit
-from pullback.tree import places
+from pullback.tree import leaf_paths
 
 
 def examine(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Call:
-    """The call of a function, transformed or not."""
+    """Return the call of a function, transformed or not."""
     return (function if isinstance(function, Inspected) else jit(function)).examine(args, kwargs)
 
 
@@ -25,10 +25,10 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NonFiniteReport(Report):
-    """What ``find_nan`` found; false if every result is finite.
+    """The result of ``find_nan``; false if every result is finite.
 
-    ``first`` is the earliest place in program order, ``others`` are further ones: independent, or a NaN that the first led to.
-    ``results`` names the results that are not finite.
+    ``first`` is the earliest origin in program order, ``others`` are further ones: independent, or a NaN that the first led
+    to. ``results`` names the results that are not finite.
     """
 
     function: str
@@ -49,37 +49,37 @@ class NonFiniteReport(Report):
 
 
 def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteReport]:
-    """A function that runs a call of ``f`` and reports where the first value that is not finite comes from.
+    """Return a function that runs a call of ``f`` and reports the origin of the first value that is not finite.
 
         print(pb.find_nan(pb.grad(loss))(w, x, y))
 
     ``f`` is any function or transformed function. The call is traced and run by the interpreter, one instruction at a time,
-    forward and backward and through each turn of a loop, as it is before it is optimised; all its intermediate values are in
-    memory at once. From each result that is NaN or infinite the report follows the values that made it so, to an instruction
-    that made it of ordinary operands: its op, or "pullback(op)" for a gradient, the line of the source, and the operands there;
-    or to the argument that had it already. What no result depends on is not reported, as in a branch of ``where`` that is not
-    taken, nor are infinities that the program writes itself where a NaN is made of them. ``inf``: False leaves infinite results
-    out, which NumPy gives too.
+    forward and backward and through each iteration of a loop, before any optimisation; all its intermediate values are in
+    memory at once. From each result that is NaN or infinite the report follows the values that made it so: to an instruction
+    that computed it from finite operands, with its op, or "pullback(op)" for a gradient, the source line and the operands
+    there; or to the argument that contained it already. Values that no result depends on are not reported, as in a branch of
+    ``where`` that is not taken, nor are infinities that are constants of the program, where a NaN is computed from them.
+    ``inf``: False leaves infinite results out, which NumPy returns too.
 
-    The report's ``str`` is its text, its fields say the same; it is false if all results are finite. Raises what the call
-    raises.
+    The report's ``str`` is its text, its fields have the same content; it is false if all results are finite. Raises what the
+    call raises.
     """
 
-    def look(*args: P.args, **kwargs: P.kwargs) -> NonFiniteReport:
+    def report(*args: P.args, **kwargs: P.kwargs) -> NonFiniteReport:
         call = examine(f, args, kwargs)
         run = run_straight(call)
         search = Search(run, inf)
         bad = [v for v in run.function.results if search.is_bad(v, "nan") or (inf and search.is_bad(v, "inf"))]
-        found = search.events(dict.fromkeys(bad))
-        names = [f"result{at}" for at in places(call.trace.out_tree, "")]
+        events = search.events(dict.fromkeys(bad))
+        names = [f"result{at}" for at in leaf_paths(call.trace.out_tree, "")]
         names += [f"argument {call.trace.labels[k]} after the call" for k in call.trace.writes]
-        names += [f"{given.describe} after the call" for given in call.trace.outside_writes]
+        names += [f"{write.describe} after the call" for write in call.trace.outside_writes]
         is_bad = set(bad)
         return NonFiniteReport(
             function=call.title,
-            first=found[0] if found else None,
-            others=tuple(found[1:]),
+            first=events[0] if events else None,
+            others=tuple(events[1:]),
             results=tuple(n for n, v in zip(names, run.function.results, strict=True) if v in is_bad),
         )
 
-    return look
+    return report

@@ -1,7 +1,7 @@
-"""Derivatives beside central differences.
+"""Compare derivatives with central differences.
 
-Two step sizes are extrapolated (Richardson, 1911) and say how much the result can be trusted; where a function has a corner,
-every slope between those of its two sides is right.
+Differences of two step sizes are extrapolated (Richardson, 1911) and also give the uncertainty of the result; at a corner of
+the function, every slope between the slopes of its two sides is right.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 MOST_COORDINATES = 128
+"""Largest array, in elements, whose derivatives are checked one by one."""
 DIRECTIONS = 6
+"""Number of random directions along which larger arrays are checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``rtol``, ``atol``: of a derivative, beyond what rounding and the step size explain; ``rng`` makes the directions."""
+    """``rtol``, ``atol``: tolerances of a derivative beyond the errors of rounding and step size; ``rng`` draws the
+    directions."""
 
     rtol: float | None
     atol: float
@@ -29,9 +32,13 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Slope:
-    """One derivative beside its difference quotient. ``name``: the argument or the part of it; ``index``: the coordinate, None
-    for a random direction through all elements. ``order``: of the derivative. ``allowed``: how far they may be apart.
-    ``what``: "of" an element of the result, or how it was computed; empty for the gradient of a random combination of all."""
+    """One derivative and its difference quotient.
+
+    ``name``: the argument or the part of it; ``index``: the coordinate, None for a random direction through all elements.
+    ``order``: the order of the derivative. ``found`` is the compiled derivative, ``expected`` the difference quotient,
+    ``allowed`` the tolerance of their difference. ``what``: "of" an element of the result, or how it was computed; empty for
+    the gradient of a random combination of all results.
+    """
 
     name: str
     index: tuple[int, ...] | None
@@ -47,9 +54,9 @@ class Slope:
 
     @property
     def excess(self) -> float:
-        """How far they are apart, in units of what is allowed; infinite where one is not a number."""
-        apart = abs(self.found - self.expected) / self.allowed if self.allowed else np.inf
-        return float(apart) if np.isfinite(apart) else np.inf
+        """The error in units of the tolerance; infinite if it is not a number."""
+        ratio = abs(self.found - self.expected) / self.allowed if self.allowed else np.inf
+        return float(ratio) if np.isfinite(ratio) else np.inf
 
     def __str__(self) -> str:
         at = "in a random direction" if self.index is None else f"at {list(self.index)}" if self.index else ""
@@ -60,9 +67,9 @@ class Slope:
 
 
 class Differences:
-    """Derivatives of a function of ``values`` that gives one number, beside its difference quotients.
+    """Derivatives of a scalar function of ``values``, compared with its difference quotients.
 
-    ``dtype``: the coarsest that the function computes in. ``rtol`` of None: as the dtype allows.
+    ``dtype``: the coarsest dtype that the function computes in. An ``rtol`` of None depends on that dtype.
     """
 
     def __init__(self, function: Callable[..., Any], values: Sequence[Any], dtype: Any, options: Options) -> None:
@@ -76,8 +83,8 @@ class Differences:
         self.rng = options.rng
         self.middle = float(function(*self.values))
 
-    def beside(self, position: int, name: str, slope: Array, order: int) -> Iterator[Slope]:
-        """The derivatives by one of the values: one by one if there are few, else along random directions."""
+    def compare(self, position: int, name: str, slope: Array, order: int) -> Iterator[Slope]:
+        """Compare the derivatives by one of the values: one by one if there are few, otherwise along random directions."""
         x = np.asarray(self.values[position], float)
         if x.size <= MOST_COORDINATES:
             yield from (self.coordinate(position, name, slope, order, index) for index in np.ndindex(x.shape))
@@ -85,9 +92,9 @@ class Differences:
         wrong = False
         for _ in range(DIRECTIONS):
             direction = self.rng.choice([-1.0, 1.0], x.shape) * np.maximum(np.abs(x), 0.1 * _typical(x))
-            found = self.slope(position, name, slope, order, None, direction / _typical(direction))
-            wrong |= not found.is_right
-            yield found
+            compared = self.slope(position, name, slope, order, None, direction / _typical(direction))
+            wrong |= not compared.is_right
+            yield compared
         if wrong:
             for flat in self.rng.choice(x.size, MOST_COORDINATES, replace=False):
                 index = tuple(int(k) for k in np.unravel_index(flat, x.shape))
@@ -100,19 +107,19 @@ class Differences:
 
     def slope(self, position: int, name: str, slope: Array, order: int, index: tuple[int, ...] | None, direction: Array) -> Slope:
         x = np.asarray(self.values[position], float)
-        found = float(np.sum(slope * direction) if index is None else slope[index])
+        actual = float(np.sum(slope * direction) if index is None else slope[index])
         steepest = float(np.max(np.abs(slope), where=np.isfinite(slope), initial=0.0))
         for size in _sizes(x, index):
-            wide, narrow = (self.quotients(position, direction, self.eps**0.25 * size * part) for part in (1.0, 0.5))
-            if np.isfinite([wide.central, narrow.central]).all():
+            coarse, fine = (self.quotients(position, direction, self.eps**0.25 * size * part) for part in (1.0, 0.5))
+            if np.isfinite([coarse.central, fine.central]).all():
                 break
-        expected = narrow.limit(wide)
-        noise = 8 * self.eps * (max(abs(self.middle), narrow.largest) / narrow.step + steepest)
-        allowed = self.atol + self.rtol * abs(expected) + noise + 2 * abs(narrow.best - wide.best)
-        if narrow.bend > 0.75 * wide.bend and narrow.bend > allowed and np.isfinite(found):
-            low, high = sorted((narrow.right, narrow.left))
-            expected = min(max(found, low), high)
-        return Slope(name=name, index=index, order=order, found=found, expected=expected, allowed=allowed)
+        expected = fine.limit(coarse)
+        noise = 8 * self.eps * (max(abs(self.middle), fine.largest) / fine.step + steepest)
+        allowed = self.atol + self.rtol * abs(expected) + noise + 2 * abs(fine.best - coarse.best)
+        if fine.bend > 0.75 * coarse.bend and fine.bend > allowed and np.isfinite(actual):
+            low, high = sorted((fine.right, fine.left))
+            expected = min(max(actual, low), high)
+        return Slope(name=name, index=index, order=order, found=actual, expected=expected, allowed=allowed)
 
     def quotients(self, position: int, direction: Array, step: float) -> _Quotients:
         up, ahead = self.at(position, direction, step)
@@ -126,19 +133,20 @@ class Differences:
         )
 
     def at(self, position: int, direction: Array, step: float) -> tuple[float, float]:
-        """The function at a shifted argument, and how far that is along the direction once it is rounded to its dtype."""
-        given = self.values[position]
-        old = np.asarray(given)
+        """Return the function at a shifted argument, and the length of the shift along the direction after rounding to the
+        dtype."""
+        value = self.values[position]
+        old = np.asarray(value)
         new = (old.astype(float) + step * direction).astype(old.dtype)
         length = float(np.sum((new.astype(float) - old.astype(float)) * direction) / np.sum(direction * direction))
         values = list(self.values)
-        values[position] = new.item() if type(given) is float else new[()]
+        values[position] = new.item() if type(value) is float else new[()]
         return float(self.function(*values)), length or step
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Quotients:
-    """Difference quotients of one step size; ``largest``: the greatest value of the function met."""
+    """Difference quotients of one step size; ``largest``: the greatest function value seen."""
 
     step: float
     central: float
@@ -152,17 +160,18 @@ class _Quotients:
 
     @property
     def best(self) -> float:
-        """The central one, or that of the side where the function is finite."""
+        """The central quotient, or that of the side on which the function is finite."""
         return next((q for q in (self.central, self.right, self.left) if np.isfinite(q)), np.nan)
 
-    def limit(self, wide: _Quotients) -> float:
-        """What the quotients tend to, from these and those of twice the step."""
-        is_central = np.isfinite(self.central) and np.isfinite(wide.central)
-        return (4 * self.best - wide.best) / 3 if is_central else 2 * self.best - wide.best
+    def limit(self, coarse: _Quotients) -> float:
+        """Extrapolate these quotients and the ``coarse`` ones of twice the step to step zero."""
+        is_central = np.isfinite(self.central) and np.isfinite(coarse.central)
+        return (4 * self.best - coarse.best) / 3 if is_central else 2 * self.best - coarse.best
 
 
 def _sizes(x: Array, index: tuple[int, ...] | None) -> list[float]:
-    """How large an argument is, for its step: that of all elements, then, next to the end of a domain, that of the one alone."""
+    """Return the magnitudes from which step sizes are tried: of all elements, then, near the end of a domain, of the one
+    element."""
     typical = _typical(x)
     if index is None:
         return [typical]
@@ -171,6 +180,6 @@ def _sizes(x: Array, index: tuple[int, ...] | None) -> list[float]:
 
 
 def _typical(x: Array) -> float:
-    """The size of the elements of an array: their root mean square, or 1."""
-    found = float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
-    return found if np.isfinite(found) and found else 1.0
+    """Return the root mean square of an array's elements, or 1 if that is zero or not finite."""
+    size = float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0
+    return size if np.isfinite(size) and size else 1.0

@@ -1,4 +1,4 @@
-"""``pb.print`` and ``pb.print_grad``: what a transformed function shows each time it runs."""
+"""Implement ``pb.print`` and ``pb.print_grad``, which print each time a transformed function runs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
         pb.print("loss", loss, params)
         pb.print("step {k}: loss {loss:.3g}, w = {w:.2f}", k=k, loss=loss, w=w)
 
-    With keyword arguments the one value before them is a format string, as of ``str.format``; a format of an array is that of
-    its elements. In a gradient the forward values are printed, once; prints are in program order, and are written to
-    ``sys.stdout`` as it is at the call. Nothing else of the program changes: not its results, not what is kept of it. In a plain
-    NumPy run it prints at once.
+    With keyword arguments the one value before them is a format string, as in ``str.format``; the format of an array applies
+    to its elements. In a gradient the forward values are printed, once; prints are in program order, and are written to the
+    value that ``sys.stdout`` has at the call. Nothing else in the program changes: neither its results nor its residuals. In a
+    plain NumPy run it prints at once.
 
     The builtin ``print`` also works in a transformed function, while it is traced: it shows the traced arrays, with their
     types and without values, and only at the first call.
 
-    Raises TypeError for a format string that is none, what ``str.format`` raises, and out of the call what writing raises.
+    Raises TypeError for an invalid format string, what ``str.format`` raises, and out of the call what writing raises.
     """
-    page = _Page()
+    page = _PrintTemplate()
     if fields:
         if len(values) != 1 or not isinstance(values[0], str):
             raise TypeError("pb.print with keyword arguments takes one format string before them")
@@ -51,53 +51,53 @@ def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
 
 
 def print_grad(x: T, label: str = "") -> T:
-    """``x`` itself; where a gradient is taken through it, the cotangent that arrives at it is printed after ``label``.
+    """Return ``x`` itself; where a gradient is taken through it, print the cotangent that arrives at it after ``label``.
 
         h = pb.print_grad(np.tanh(x @ w), "h")        # in the run of pb.grad(loss): h: [0.1 0.2 0.3]
 
     The cotangent is the derivative of the differentiated result by ``x``. ``x`` is an array or a tree of them: each array of
-    floats prints by itself. The label is the user's line if empty. Where nothing is differentiated, nothing is printed; each
-    further order of differentiation prints its own.
+    floats is printed separately. An empty label becomes the user's source line. Where nothing is differentiated, nothing is
+    printed; each further order of differentiation prints its own cotangent.
     """
     if current() is None:
         return x
     loc = user_loc()
     text = _escaped(label or f"cotangent at {shown(loc.file)}:{loc.line}") + ": {0}\n"
     leaves, tree = flatten(x, key=Identity)
-    found: T = rebuild(tree, [_tapped(leaf, text) for leaf in leaves])
-    return found
+    tapped: T = rebuild(tree, [_tap(leaf, text) for leaf in leaves])
+    return tapped
 
 
-def _tapped(leaf: Any, text: str) -> Any:
+def _tap(leaf: Any, text: str) -> Any:
     if not isinstance(leaf, TracedArray) or leaf.dtype.kind in "iub":
         return leaf
     return emit("cotangent_tap", as_traced(leaf), weak=leaf.weak, text=text)
 
 
-class _Page:
-    """Makes the text of one print, with a numbered field for each value that is known when the program runs."""
+class _PrintTemplate:
+    """Builds the text of one print, with a numbered field for each value that is known only when the program runs."""
 
     def __init__(self) -> None:
         self.operands: list[Any] = []
 
     def plain(self, value: Any) -> str:
-        """A value as ``str`` shows it."""
+        """Return the text of a value as ``str`` shows it."""
         if self.is_operand(value):
-            return f"{{{self.number(value)}}}"
+            return f"{{{self.add_operand(value)}}}"
         if isinstance(value, str):
             return _escaped(value)
         return self.inside(value, str)
 
     def inside(self, value: Any, shown: Any) -> str:
-        """A value shown by ``str`` or ``repr``, with fields for the arrays inside."""
+        """Return the text of a value shown by ``str`` or ``repr``, with fields for the arrays inside."""
         leaves, tree = flatten(value, key=Identity)
         if not any(map(self.is_operand, leaves)):
             return _escaped(shown(value))
-        marked = [_Mark(self.number(x)) if self.is_operand(x) else x for x in leaves]
+        marked = [_Mark(self.add_operand(x)) if self.is_operand(x) else x for x in leaves]
         return re.sub("\ue000(\\d+)\ue001", r"{\1!r}", _escaped(shown(rebuild(tree, marked))))
 
     def formatted(self, text: str, fields: dict[str, Any]) -> str:
-        """A format string with its named fields filled in."""
+        """Return a format string with its named fields filled in. Raises TypeError for a field without a name."""
         formatter, parts = Formatter(), []
         for literal, name, spec, conversion in formatter.parse(text):
             parts.append(_escaped(literal))
@@ -109,7 +109,7 @@ class _Page:
             spec = formatter.vformat(spec or "", (), fields)
             how = f"!{conversion}" if conversion else ""
             if self.is_operand(value):
-                parts.append(f"{{{self.number(value)}{how}{':' if spec else ''}{spec}}}")
+                parts.append(f"{{{self.add_operand(value)}{how}{':' if spec else ''}{spec}}}")
             elif spec:
                 parts.append(_escaped(format(formatter.convert_field(value, conversion), spec)))
             elif isinstance(value, str) and conversion != "r":
@@ -121,19 +121,20 @@ class _Page:
     def is_operand(self, value: Any) -> bool:
         return isinstance(value, TracedArray) or (current() is None and isinstance(value, np.ndarray))
 
-    def number(self, value: Any) -> int:
+    def add_operand(self, value: Any) -> int:
+        """Add an operand and return its index."""
         self.operands.append(value)
         return len(self.operands) - 1
 
 
 class _Mark:
-    """Stands for an operand while a container is shown."""
+    """Stands for an operand while a container is formatted."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, index: int) -> None:
+        self.index = index
 
     def __repr__(self) -> str:
-        return f"\ue000{self.number}\ue001"
+        return f"\ue000{self.index}\ue001"
 
 
 def _escaped(text: str) -> str:

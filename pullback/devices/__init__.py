@@ -1,1 +1,1 @@
-"""Arrays on devices outside compiled functions."""
+"""Device arrays outside compiled functions."""

@@ -1,4 +1,4 @@
-"""Arrays on devices: how they are made."""
+"""Implement ``pb.device_put``, which creates arrays on a device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pullback.tracer.arrays.tree import flatten, unflatten
 
 
 def device_put(x: Any, device: str = "cuda") -> Any:
-    """The arrays and numbers of a tree on a device: "cuda", "cuda:N", or "cpu", which gives NumPy's.
+    """Return a tree with its arrays and numbers on a device: "cuda", "cuda:N", or "cpu", which returns NumPy arrays.
 
-    Arrays that are there already come as they are, those of other libraries without a copy; what is neither an array nor a number
-    stays. Raises DeviceError where there is no such device, or no memory on it.
+    Arrays already on the device are returned unchanged, those of other libraries without a copy; leaves that are neither
+    arrays nor numbers stay. Raises DeviceError if there is no such device, or not enough memory on it.
     """
     name = checked(device)
     leaves, tree = flatten(x)

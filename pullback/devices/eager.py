@@ -1,7 +1,8 @@
-"""What NumPy's functions, operators and methods mean on arrays of a device, outside compiled functions.
+"""Implement NumPy's functions, operators and methods on device arrays, outside compiled functions.
 
-Each is a compiled function, whose result stays on the device. Where such a function knows less than NumPy's (a mask as an index,
-``out``, a number that its dtype cannot hold), that is settled here, so that the result or the error is NumPy's.
+Each becomes a compiled function, whose result stays on the device. Where a compiled function supports less than NumPy (a mask
+as an index, ``out``, a Python integer that the dtype cannot hold), the case is handled here, so that the result or the error
+is NumPy's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
-from pullback.programs.out import landed
+from pullback.programs.out import write_to
 from pullback.runtime.cuda.arrays.device_array import InPlace
 from pullback.tracer import TraceError
 from pullback.transforms.api import jit
@@ -22,15 +23,17 @@ from pullback.transforms.api import jit
 COPIED = frozenset({
     np.array_repr, np.array_str, np.array2string, np.save, np.savez, np.savez_compressed, np.savetxt,
 })  # fmt: skip
-"""Functions whose purpose is a copy on the host."""
+"""Functions that copy their array to the host by nature."""
 OPERANDS = (np.ndarray, np.generic, Remote, int, float, complex, list, tuple)
+"""Types accepted as operands together with a device array."""
 COMPARED = frozenset({np.equal, np.not_equal})
+"""Comparisons, for which a None operand gets a hint."""
 
 
 def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function of NumPy's, a method by its name or an operator in place on arrays of a device.
+    """Call a NumPy function, a method by its name or an in-place operator on device arrays.
 
-    Raises TypeError for what only NumPy can do, and what NumPy does for arguments that do not fit.
+    Raises TypeError for what only NumPy can do, and the errors that NumPy raises for unsuitable arguments.
     """
     if function in COPIED:
         return function(*map(_on_host, args), **{k: _on_host(v) for k, v in kwargs.items()})
@@ -88,8 +91,11 @@ def _on_host(x: Any) -> Any:
 
 
 def _check_operands(function: np.ufunc | InPlace, args: Sequence[Any]) -> None:
-    """Raises TypeError for an operand that is no number or array, and what NumPy does for a Python integer that its dtype cannot
-    hold, which a compiled function is given as it is."""
+    """Check the operands of an operator.
+
+    Raises TypeError for an operand that is neither a number nor an array, and the error that NumPy raises for a Python integer
+    that the dtype cannot hold, which compiled functions do not check.
+    """
     for x in args:
         if not isinstance(x, OPERANDS) and not hasattr(x, "__array__"):
             hint = "; write x is None" if x is None and function in COMPARED else ""
@@ -106,36 +112,36 @@ def _check_operands(function: np.ufunc | InPlace, args: Sequence[Any]) -> None:
 
 
 def _into(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call with ``out``: what it computes reaches NumPy's arrays at its end, which may be operands as well."""
+    """Run a call with ``out``: the results are copied into NumPy's arrays at the end, since these may be operands too."""
     out = kwargs["out"]
     outs = out if isinstance(out, tuple) else (out,)
     if any(isinstance(x, Remote) for x in outs):
         raise TypeError(f"an array on a device does not change: write x = {_name(function)}(...), without out")
     copies = tuple(None if x is None else np.array(x) for x in outs)
-    made = _compiled(function)(*args, **{**kwargs, "out": copies if isinstance(out, tuple) else copies[0]})
+    returned = _compiled(function)(*args, **{**kwargs, "out": copies if isinstance(out, tuple) else copies[0]})
     for x, copy in zip(outs, copies, strict=True):
         if x is not None:
-            landed(x, copy)
-    found = made if isinstance(made, tuple) else (made,)
-    given = tuple(y if x is None else x for x, y in zip(outs, found, strict=True))
-    return given if isinstance(made, tuple) else given[0]
+            write_to(x, copy)
+    results = returned if isinstance(returned, tuple) else (returned,)
+    outputs = tuple(y if x is None else x for x, y in zip(outs, results, strict=True))
+    return outputs if isinstance(returned, tuple) else outputs[0]
 
 
 def without_masks(index: Any, shape: Sequence[int]) -> Any:
-    """An index with the places of what is chosen by a mask, which are known once it is on the host, in place of the mask. Raises
-    IndexError for one that does not fit."""
+    """Return an index in which each mask is replaced by the positions that it selects. Raises IndexError for a mask that does
+    not fit."""
     items = index if isinstance(index, tuple) else (index,)
     if not any(map(_is_mask, items)):
         return index
     taken = sum(np.ndim(x) if _is_mask(x) else 1 for x in items if x is not None and x is not Ellipsis)
-    axis, made = 0, []
+    axis, indices = 0, []
     for x in items:
         if x is Ellipsis:
             axis += len(shape) - taken
         elif x is not None and not _is_mask(x):
             axis += 1
         if not _is_mask(x):
-            made.append(x)
+            indices.append(x)
             continue
         mask = np.asarray(x)
         for k, size in enumerate(mask.shape, axis):
@@ -147,8 +153,8 @@ def without_masks(index: Any, shape: Sequence[int]) -> Any:
                     f"corresponding boolean axis is {size}"
                 )
         axis += mask.ndim
-        made += mask.nonzero()
-    return tuple(made)
+        indices += mask.nonzero()
+    return tuple(indices)
 
 
 def _is_mask(x: Any) -> bool:

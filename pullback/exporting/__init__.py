@@ -1,1 +1,1 @@
-"""Export to object files and archives, and loading them."""
+"""Ahead-of-time compilation: ``pb.export`` and ``pb.load``."""

@@ -1,6 +1,6 @@
-"""Arguments written as text: Python literals in which ``dtype[shape]`` stands for a random array, nested anywhere.
+"""Parse arguments written as text: Python literals in which ``dtype[shape]`` stands for a random array, at any depth.
 
-A random array depends on its name, its type and the seed alone, so that a dump and a later run of its files agree.
+A random array depends only on its name, its type and the seed, so that a dump and a later run of its files agree.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ EXPECTED = "an array such as f64[64,32], a number, or another Python value was e
 
 
 class UsageError(Exception):
-    """A command that cannot be understood."""
+    """A command line that cannot be understood."""
 
 
 Maker = Callable[[DType, Sequence[int | str], str], Any]
-"""What stands for an array: of its dtype, its extents and its name."""
+"""Makes the value that stands for an array, from its dtype, extents and name."""
 
 
 def parsed(function: Callable[..., Any], words: Sequence[str], make: int | Maker) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments from their texts. A bare word is a string where the parameter is one, by its default or its annotation: shells
-    take quotes away. ``make``: the seed of random arrays, whose extents are numbers, or what makes others. Raises UsageError."""
+    """Parse arguments from their texts.
+
+    A bare word is a string if the parameter is one, by its default or its annotation: shells remove quotes. ``make``: the seed
+    of random arrays, whose extents are numbers, or a function that makes other values. Raises UsageError.
+    """
     parameters, strings = parameters_of(function), _strings(function)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -69,16 +72,16 @@ def parsed(function: Callable[..., Any], words: Sequence[str], make: int | Maker
 
 
 def _strings(function: Callable[..., Any]) -> set[str]:
-    """The parameters of a function whose default is a string, or whose annotation says so."""
+    """Return the parameters of a function whose default is a string, or whose annotation is ``str``."""
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return set()
-    return {p.name for p in found if isinstance(p.default, str) or p.annotation in (str, "str")}
+    return {p.name for p in parameters if isinstance(p.default, str) or p.annotation in (str, "str")}
 
 
 def argument(text: str, name: str, make: int | Maker) -> Any:
-    """One argument from its text. Raises UsageError."""
+    """Parse one argument from its text. Raises UsageError."""
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
             tree = ast.parse(_with_shapes(text.strip()), mode="eval").body
@@ -91,18 +94,18 @@ def argument(text: str, name: str, make: int | Maker) -> Any:
 
 
 def _with_shapes(text: str) -> str:
-    """The text with an empty shape, as in ``f64[]``, spelled as Python has it."""
+    """Return the text with each empty shape, as in ``f64[]``, replaced by valid Python, ``f64[()]``."""
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     triples = zip(tokens, tokens[1:], tokens[2:])
-    places = [b.end for a, b, c in triples if a.type == tokenize.NAME and (b.string, c.string) == ("[", "]")]
+    ends = [b.end for a, b, c in triples if a.type == tokenize.NAME and (b.string, c.string) == ("[", "]")]
     lines = text.splitlines()
-    for row, column in reversed(places):
+    for row, column in reversed(ends):
         lines[row - 1] = f"{lines[row - 1][:column]}(){lines[row - 1][column:]}"
     return "\n".join(lines)
 
 
 def _quoting(text: str) -> str:
-    """A hint for a word that looks like a string."""
+    """Return a hint for a word that looks like a string."""
     word = text.strip()
     return f"; for the string, write {_shell(repr(word))}" if re.fullmatch(r"[\w./ -]+", word) and word else ""
 
@@ -135,7 +138,7 @@ class _Literal:
         return self.plain(node)
 
     def plain(self, node: ast.expr | None) -> Any:
-        """A literal without arrays in it."""
+        """Evaluate a literal that contains no arrays."""
         try:
             return ast.literal_eval(node) if node is not None else self.refuse()
         except (ValueError, TypeError):
@@ -166,30 +169,30 @@ class _Literal:
             if len(numbers) != len(extents):
                 self.refuse(f"extents are numbers from 0 on, as in {word}[64,32]")
             return random_array(ArrayType(NAMES[word], tuple(numbers)), re.sub(r"\W", "_", name), make)
-        found = [*numbers, *(e.id for e in extents if isinstance(e, ast.Name))]
-        if len(found) != len(extents):
+        valid = [*numbers, *(e.id for e in extents if isinstance(e, ast.Name))]
+        if len(valid) != len(extents):
             self.refuse(f"extents are names and numbers from 0 on, as in {word}[n,32]")
         return make(NAMES[word], [e.id if isinstance(e, ast.Name) else e.value for e in extents], name)  # type: ignore[attr-defined]
 
 
 def random_array(t: Type, name: str, seed: int, sizes: Mapping[str, int] | None = None) -> Any:
-    """An array, or a NumPy scalar, of a type: floats from 0.1 to 0.9, integers 0 and 1, bools."""
+    """Return a random array, or a NumPy scalar, of a type: floats from 0.1 to 0.9, integers 0 and 1, bools."""
     shape = tuple(value_of(e, sizes or {}) for e in t.shape)
     rng = np.random.default_rng([seed, zlib.crc32(f"{name}:{t.dtype}".encode())])
-    made: Any
+    values: Any
     match t.dtype.kind:
         case "b" | "i" | "u":
-            made = rng.integers(0, 2, shape)
+            values = rng.integers(0, 2, shape)
         case "c":
-            made = rng.uniform(0.1, 0.9, shape) + 1j * rng.uniform(0.1, 0.9, shape)
+            values = rng.uniform(0.1, 0.9, shape) + 1j * rng.uniform(0.1, 0.9, shape)
         case _:
-            made = rng.uniform(0.1, 0.9, shape)
-    found = np.asarray(made).astype(t.dtype.numpy)
-    return found if shape else found[()]
+            values = rng.uniform(0.1, 0.9, shape)
+    array = np.asarray(values).astype(t.dtype.numpy)
+    return array if shape else array[()]
 
 
 def check_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], command: str) -> None:
-    """Raises UsageError, with a command to paste, where a function does not take these arguments."""
+    """Raise UsageError, with an example command, if a function does not take these arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -210,18 +213,18 @@ def _shell_word(spec: str) -> str:
 
 
 def guessed(function: Callable[..., Any], signature: inspect.Signature) -> list[str]:
-    """A text for each parameter that must be given, from its annotation or its name."""
+    """Return a text for each required parameter, from its annotation or its name."""
     try:
         hints = typing.get_type_hints(function)
     except Exception:
         hints = {}
-    found = []
+    texts = []
     for parameter in signature.parameters.values():
         if parameter.default is not parameter.empty or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         text = _by_annotation(hints.get(parameter.name)) or _by_name(parameter.name)
-        found.append(f"{parameter.name}={text}" if parameter.kind is parameter.KEYWORD_ONLY else text)
-    return found
+        texts.append(f"{parameter.name}={text}" if parameter.kind is parameter.KEYWORD_ONLY else text)
+    return texts
 
 
 def _by_annotation(hint: Any) -> str:
@@ -231,10 +234,10 @@ def _by_annotation(hint: Any) -> str:
         return repr(typing.get_args(hint)[0])
     stack, seen = [hint], 0
     while stack and seen < 32:
-        one, seen = stack.pop(), seen + 1
-        if isinstance(one, type) and issubclass(one, np.generic) and one.__name__ in NAMES:
-            return f"{NAMES[one.__name__]}[3]"
-        stack += typing.get_args(one)
+        candidate, seen = stack.pop(), seen + 1
+        if isinstance(candidate, type) and issubclass(candidate, np.generic) and candidate.__name__ in NAMES:
+            return f"{NAMES[candidate.__name__]}[3]"
+        stack += typing.get_args(candidate)
     return ""
 
 

@@ -1,4 +1,4 @@
-"""``pb.export``: a compiled function as an object file, a C header and a shared library, for programs without Python."""
+"""Implement ``pb.export``: compile a function to an object file, a C header and a shared library, for programs without Python."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class ExportWarning(UserWarning):
-    """An export without all of its files."""
+    """Warns that an export lacks some of its files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What ``pb.export`` wrote: the object file, the C header, and the shared library, None where there is no linker.
+    """The result of ``pb.export``: the object file, the C header, and the shared library, None if there is no linker.
 
-    ``name``: the C function; ``extents``: for each named extent the least and the largest value that is served, None for any;
-    ``needs``: the functions that a caller in C gives to its ``init``; ``cpu``: the processor that it is made for.
+    ``name``: the C function; ``extents``: for each named extent the smallest and the largest value that is served, None if
+    unlimited; ``needs``: the functions that a caller in C passes to its ``init``; ``cpu``: the processor that it is compiled
+    for.
     """
 
     name: str
@@ -68,42 +69,43 @@ def export(
     function: Callable[..., Any], /, *specs: Any, path: str | Path, name: str | None = None, cpu: str = "native",
     kwargs: Mapping[str, Any] | None = None, device: str | None = None, architectures: Sequence[str] = (),
 ) -> Exported | DeviceExport:  # fmt: skip
-    """Compile a function ahead of time: ``path.o``, ``path.h`` and, where a linker is found, ``path.so``, for C without Python.
+    """Compile a function ahead of time: ``path.o``, ``path.h`` and, if a linker is available, ``path.so``, for C without
+    Python.
 
         pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path="model")
 
     ``specs`` are the types of the arguments: strings such as "f64[n,3]", in which a named extent stays free and a number is
-    fixed, examples (arrays, numbers), a ``pb.ShapeDtypeStruct``, and containers of these; other values are static, as in a call.
-    ``kwargs`` are those passed by keyword. Results have the dtypes and shapes of a call.
+    fixed, examples (arrays, numbers), a ``pb.ShapeDtypeStruct``, and containers of these; other values are static, as in a
+    call. ``kwargs`` are those passed by keyword. Results have the dtypes and shapes of a call.
 
-    ``name``: the C function's, else the last part of ``path``. ``cpu``: what it runs on: "native", this processor and later ones
-    with the same instructions, or "baseline", "avx2" and "avx512". Arrays and numbers that the function reads from outside are
-    in the object with their present values.
+    ``name``: the name of the C function, by default the last part of ``path``. ``cpu``: the processors that it runs on:
+    "native", this processor and later ones with the same instructions, or "baseline", "avx2" and "avx512". Arrays and numbers
+    that the function reads from outside are stored in the object with their present values.
 
-    With ``device="cuda"`` one file is written, ``path.cuda``, which ``pb.load`` runs on a device: the program, and its kernels'
-    machine code for each of ``architectures``, as ["sm_80", "sm_90"], or for that of the device if none is named. With these, no
-    device is needed, but NVRTC or nvcc. ``cpu`` means nothing then.
+    With ``device="cuda"`` one file is written, ``path.cuda``, which ``pb.load`` runs on a device: the program, and the machine
+    code of its kernels for each of ``architectures``, such as ["sm_80", "sm_90"], or by default for the architecture of the
+    device. With ``architectures`` no device is needed, only NVRTC or nvcc. ``cpu`` has no effect then.
 
-    With named extents the function is traced some dozens of times, at many sizes, which must give one program; the sizes that it
-    serves are in the header, and calls with others return a status. Where no linker is found (cc, gcc, clang, ld) an
-    ``ExportWarning`` says so, and ``library`` is None.
+    With named extents the function is traced several dozen times, at many sizes, which must give one program; the sizes that
+    it serves are in the header, and calls with others return a status. If there is no linker (cc, gcc, clang, ld), an
+    ``ExportWarning`` is issued and ``library`` is None.
 
     Raises ExportError for what only Python can do (pb.print, callbacks), writes into arguments, and a function whose program
     depends on a named extent; TraceError as a call does; ValueError for bad options.
     """
-    place = Path(path)
-    name = name or re.sub(r"\W", "_", place.name, flags=re.ASCII)
+    target = Path(path)
+    name = name or re.sub(r"\W", "_", target.name, flags=re.ASCII)
     if not _NAME.fullmatch(name):
         raise ValueError(f"name={name!r}: a name as C has them is expected")
     if device not in (None, "cpu"):
-        return device_export.exported(function, specs, dict(kwargs or {}), place, name, str(device), architectures)
+        return device_export.exported(function, specs, dict(kwargs or {}), target, name, str(device), architectures)
     if architectures:
         raise ValueError("architectures=... goes with device='cuda'")
     host = host_of(cpu)
     interface, texts, about = Export(function, specs, dict(kwargs or {}), name, host).run()
     payload = object_file(interface, texts, host)
     text = header(interface, about["title"], about["doc"], f"pullback {__version__}", f"{host.triple}, {host.cpu}")
-    files = [place.with_name(place.name + suffix) for suffix in (".o", ".h", ".so")]
+    files = [target.with_name(target.name + suffix) for suffix in (".o", ".h", ".so")]
     files[0].write_bytes(payload)
     files[1].write_text(text, encoding="utf-8")
     linked = _linked(files[0], files[2])
@@ -119,7 +121,7 @@ def export(
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Whether a shared library was made; a warning says why not."""
+    """Link the shared library; return whether it was written, and warn with the reason if not."""
     linker = find_linker()
     problem = f"no linker is on PATH ({', '.join(LINKERS)})"
     if linker is not None:

@@ -1,4 +1,4 @@
-"""One export: a function at many sizes, traced to one program with what a caller without Python knows of it."""
+"""Export one function: trace it at many sizes, check that one program serves them, and describe it for callers without Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback.codegen.export.entry import public_symbols
-from pullback.codegen.export.interface import Data, Fill, Interface, Leaf, Place, c_names
+from pullback.codegen.export.interface import Data, Fill, Interface, Leaf, Location, c_names
 from pullback.compiled.reports import Inspected
 from pullback.exporting import argument_specs as specs
 from pullback.exporting.file_format import FORMAT
@@ -31,7 +31,7 @@ from pullback.runtime.compile.machine import Host
 from pullback.runtime.program.export import HostStepMet, Source, described, features_of
 from pullback.tracer import Argument, Captured, Trace
 from pullback.tracer.arrays.frame import Constant
-from pullback.tracer.arrays.python_ints import any_length
+from pullback.tracer.arrays.python_ints import allow_long_arguments
 from pullback.tracer.arrays.tree import paths
 from pullback.transforms import api
 from pullback.transforms.callback import ShapeDtypeStruct
@@ -42,12 +42,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class ExportError(Exception):
-    """A function that cannot be exported as asked; the message says what to write instead."""
+    """A function that cannot be exported as requested; the message names an alternative."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Array:
-    """An argument by its type; extents are numbers or names."""
+    """The type of an argument array; extents are numbers or names."""
 
     dtype: DType
     shape: tuple[int | str, ...]
@@ -56,23 +56,23 @@ class _Array:
         return prod(point[e] if isinstance(e, str) else e for e in self.shape)
 
     def example(self, point: Mapping[str, int]) -> Any:
-        made = np.zeros([point[e] if isinstance(e, str) else e for e in self.shape], self.dtype.numpy)
-        return made if self.shape else made[()]
+        array = np.zeros([point[e] if isinstance(e, str) else e for e in self.shape], self.dtype.numpy)
+        return array if self.shape else array[()]
 
 
 def _typed(value: Any) -> Any:
-    """An argument with types in place of its arrays. Raises ValueError for a text that is no type."""
+    """Replace the arrays in an argument by their types. Raises ValueError for a text that is not a type."""
     match value:
-        case str() if (found := _SPEC.fullmatch(value)) is not None:
-            if found[1] not in specs.NAMES:
-                raise ValueError(f"{value!r}: there is no dtype {found[1]}")
-            extents = [word.strip() for word in found[2].split(",")] if found[2].strip() else []
+        case str() if (parsed_spec := _SPEC.fullmatch(value)) is not None:
+            if parsed_spec[1] not in specs.NAMES:
+                raise ValueError(f"{value!r}: there is no dtype {parsed_spec[1]}")
+            extents = [word.strip() for word in parsed_spec[2].split(",")] if parsed_spec[2].strip() else []
             if extents and not extents[-1]:
                 extents.pop()
             bad = [word for word in extents if not word.isdecimal() and not _NAME.fullmatch(word)]
             if bad:
                 raise ValueError(f"{value!r}: an extent is a number or a name, {bad[0]!r} is none")
-            return _Array(dtype=specs.NAMES[found[1]], shape=tuple(int(w) if w.isdecimal() else w for w in extents))
+            return _Array(dtype=specs.NAMES[parsed_spec[1]], shape=tuple(int(w) if w.isdecimal() else w for w in extents))
         case ShapeDtypeStruct():
             return _Array(dtype=dtype_of(value.dtype), shape=value.shape)
         case np.ndarray() if value.dtype.isnative and value.dtype.names is None and value.dtype.kind in "biufcV":
@@ -84,11 +84,11 @@ def _typed(value: Any) -> Any:
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """A container with its parts changed; anything else as it is."""
+    """Apply a function to the parts of a container; anything else is returned unchanged."""
     if isinstance(value, dict):
-        made = copy.copy(value)
-        made.update((k, change(v)) for k, v in value.items())
-        return made
+        copied = copy.copy(value)
+        copied.update((k, change(v)) for k, v in value.items())
+        return copied
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(change, value))
     if isinstance(value, tuple | list):
@@ -100,26 +100,26 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _arrays(value: Any) -> Iterator[_Array]:
-    found: list[_Array] = []
+    arrays: list[_Array] = []
 
-    def look(part: Any) -> Any:
+    def visit(part: Any) -> Any:
         if isinstance(part, _Array):
-            found.append(part)
+            arrays.append(part)
             return part
-        return _mapped(look, part)
+        return _mapped(visit, part)
 
-    look(value)
-    yield from found
+    visit(value)
+    yield from arrays
 
 
 class Export:
-    """One export, from a function and types to the interface and the texts of its kernels."""
+    """One export, from a function and argument types to the interface and the texts of its kernels."""
 
     def __init__(
-        self, function: Callable[..., Any], given: Sequence[Any], kwargs: Mapping[str, Any], name: str, host: Host
+        self, function: Callable[..., Any], types: Sequence[Any], kwargs: Mapping[str, Any], name: str, host: Host
     ) -> None:
         self.function: Any = function if isinstance(function, Inspected) else api.jit(function)
-        self.args = [_typed(v) for v in given]
+        self.args = [_typed(v) for v in types]
         self.kwargs = {k: _typed(v) for k, v in kwargs.items()}
         self.arrays = list(_arrays((self.args, self.kwargs)))
         self.name = name
@@ -129,39 +129,39 @@ class Export:
     def run(self) -> tuple[Interface, list[str], dict[str, str]]:
         extents = list(dict.fromkeys(e for array in self.arrays for e in array.shape if isinstance(e, str)))
         try:
-            found = sampled(extents, self.trace_at, self.elements)
+            sizes = sampled(extents, self.trace_at, self.elements)
         except Differs as differs:
             raise ExportError(self.dependent(differs)) from differs.__cause__
-        trace = found.base.trace
+        trace = sizes.base.trace
         self.refuse(trace)
-        parameters, arguments, data, fills = self.parameters(found)
-        numbers = self.numbers(found, parameters, data)
-        results = self.results(found)
-        wanted = [*(b.name for b in found.bounds), *(place for _, place in arguments), *(place for place, _, _ in results)]
+        parameters, arguments, data, fills = self.parameters(sizes)
+        numbers = self.numbers(sizes, parameters, data)
+        results = self.results(sizes)
+        wanted = [*(b.name for b in sizes.bounds), *(path for _, path in arguments), *(path for path, _, _ in results)]
         names = c_names(wanted, public_symbols(self.name))
-        if names[: len(found.bounds)] != wanted[: len(found.bounds)]:
+        if names[: len(sizes.bounds)] != wanted[: len(sizes.bounds)]:
             raise ValueError(f"C cannot take {', '.join(extents)} as names of extents beside {self.name}")
-        rest = iter(names[len(found.bounds) :])
-        leaves = found.base.leaves
+        remaining = iter(names[len(sizes.bounds) :])
+        leaves = sizes.base.leaves
         interface = Interface(
             name=self.name,
-            extents=found.bounds,
+            extents=sizes.bounds,
             arguments=tuple(
-                Leaf(name=next(rest), place=place, dtype=trace.function.parameters[k].type.dtype, shape=found.arguments[k])
-                for k, place in arguments
+                Leaf(name=next(remaining), path=path, dtype=trace.function.parameters[k].type.dtype, shape=sizes.arguments[k])
+                for k, path in arguments
             ),
-            results=tuple(Leaf(name=next(rest), place=place, dtype=dtype, shape=shape) for place, dtype, shape in results),
-            sizes=found.sizes, data=tuple(data), numbers=tuple(numbers), fills=tuple(fills), steps=(), temporaries=(), copies=(),
+            results=tuple(Leaf(name=next(remaining), path=path, dtype=dtype, shape=shape) for path, dtype, shape in results),
+            sizes=sizes.sizes, data=tuple(data), numbers=tuple(numbers), fills=tuple(fills), steps=(), temporaries=(), copies=(),
             needs=(), failures=(), features=features_of(self.host), is_x86=self.host.triple.startswith("x86_64"),
         )  # fmt: skip
-        assert len(leaves) == len(found.arguments)
-        interface, texts = self.program(found, parameters, interface)
+        assert len(leaves) == len(sizes.arguments)
+        interface, texts = self.program(sizes, parameters, interface)
         doc = inspect.getdoc(getattr(self.function, "__wrapped__", self.function)) or ""
-        about = {"title": self.title, "doc": doc}
-        manifest = self.manifest(found, interface, about, [k for k, _ in arguments])
-        made_of = [repr(dataclasses.replace(interface, manifest="")), *texts, json.dumps(manifest)]
-        manifest["id"] = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
-        return dataclasses.replace(interface, manifest=json.dumps(manifest)), texts, about
+        description = {"title": self.title, "doc": doc}
+        manifest = self.manifest(sizes, interface, description, [k for k, _ in arguments])
+        hashed = [repr(dataclasses.replace(interface, manifest="")), *texts, json.dumps(manifest)]
+        manifest["id"] = hashlib.sha256("\0".join(hashed).encode()).hexdigest()
+        return dataclasses.replace(interface, manifest=json.dumps(manifest)), texts, description
 
     # traces
 
@@ -172,13 +172,14 @@ class Export:
         call = self.function.examine([example(v) for v in self.args], {k: example(v) for k, v in self.kwargs.items()})
         self.title = call.title
         self.call = call
-        with any_length():
+        with allow_long_arguments():
             return call.trace, call.leaves
 
     def elements(self, point: Mapping[str, int]) -> int:
         return max((array.elements(point) for array in self.arrays), default=0)
 
     def dependent(self, differs: Differs) -> str:
+        """Return the error text for a function whose program depends on an extent."""
         shown = ", ".join(f"{name}={n}" for name, n in differs.point.items())
         return (
             f"{self.title} is not one program for all sizes: {differs.reason} at {shown}. Python code that asks for a size "
@@ -187,9 +188,9 @@ class Export:
         )
 
     def refuse(self, trace: Trace) -> None:
-        """Raises ExportError for what an object without Python cannot do."""
+        """Raise ExportError for a function that needs Python at run time: writes into arguments, or branches on values."""
         if trace.writes_count:
-            names = [trace.labels[k] for k in trace.writes] + [given.describe for given in trace.outside_writes]
+            names = [trace.labels[k] for k in trace.writes] + [write.describe for write in trace.outside_writes]
             raise ExportError(f"{self.title} writes into {', '.join(names)}: return what it writes instead")
         if trace.branches:
             raise ExportError(
@@ -197,66 +198,66 @@ class Export:
                 "pb.cond or pb.while_loop"
             )
 
-    # what the program is given
+    # inputs of the program
 
-    def parameters(self, found: Sampled) -> tuple[list[Place], list[tuple[int, str]], list[Data], list[Fill]]:
-        """The place of each parameter of the trace, the leaves that C passes with how Python writes them, arrays in the object,
-        and those that a call makes."""
-        trace, leaves = found.base.trace, found.base.leaves
+    def parameters(self, sampling: Sampled) -> tuple[list[Location], list[tuple[int, str]], list[Data], list[Fill]]:
+        """Return the slot of each parameter of the trace, the leaves that C passes with their Python paths, the arrays stored
+        in the object, and those that a call fills."""
+        trace, leaves = sampling.base.trace, sampling.base.leaves
         pinned = {p.index for p in trace.pinned}
-        places: list[Place] = []
+        slots: list[Location] = []
         arguments: list[tuple[int, str]] = []
         data: list[Data] = []
         fills: list[Fill] = []
         outside = 0
-        for k, (value, given) in enumerate(zip(trace.function.parameters, trace.inputs, strict=True)):
-            outside += not isinstance(given, Argument)
-            if not isinstance(given, Argument) and outside - 1 in found.fills:
-                kind, start, step = found.fills[outside - 1]
-                t = found.base.found.function.parameters[k].type
-                places.append(("fill", len(fills)))
-                fills.append(Fill(kind=kind, dtype=t.dtype, start=start, step=step, shape=t.shape, place=("fill", len(fills))))
+        for k, (value, source) in enumerate(zip(trace.function.parameters, trace.inputs, strict=True)):
+            outside += not isinstance(source, Argument)
+            if not isinstance(source, Argument) and outside - 1 in sampling.fills:
+                kind, start, step = sampling.fills[outside - 1]
+                t = sampling.base.abstract.function.parameters[k].type
+                slots.append(("fill", len(fills)))
+                fills.append(Fill(kind=kind, dtype=t.dtype, start=start, step=step, shape=t.shape, location=("fill", len(fills))))
                 continue
-            match given:
+            match source:
                 case Argument(index=k) if k not in pinned:
-                    places.append(("argument", len(arguments)))
+                    slots.append(("argument", len(arguments)))
                     arguments.append((k, trace.labels[k]))
                     continue
                 case Argument(index=k):
-                    held, what = leaves[k], trace.labels[k]
+                    contents, label = leaves[k], trace.labels[k]
                 case Captured():
-                    held, what = given.read(), given.describe
+                    contents, label = source.read(), source.describe
                 case Constant():
-                    held, what = given.array, "an array made in the function"
+                    contents, label = source.array, "an array made in the function"
                 case _:
                     raise ExportError(self.needs_python("a function"))
-            places.append(("data", len(data)))
-            array = np.ascontiguousarray(held, value.type.dtype.numpy)
-            data.append(Data(payload=array.tobytes(), describe=f"{what}: {ArrayType(value.type.dtype, np.shape(held))}"))
-        return places, arguments, data, fills
+            slots.append(("data", len(data)))
+            array = np.ascontiguousarray(contents, value.type.dtype.numpy)
+            data.append(Data(payload=array.tobytes(), describe=f"{label}: {ArrayType(value.type.dtype, np.shape(contents))}"))
+        return slots, arguments, data, fills
 
-    def numbers(self, found: Sampled, parameters: list[Place], data: list[Data]) -> list[tuple[DType, Any]]:
-        """The constants of the template, whose places are added."""
-        made: list[tuple[DType, Any]] = []
-        count = len(found.constants)
-        values = found.base.found.function.parameters[len(found.base.found.function.parameters) - count :]
-        for parameter, number in zip(values, found.constants, strict=True):
+    def numbers(self, sampling: Sampled, parameters: list[Location], data: list[Data]) -> list[tuple[DType, Any]]:
+        """Return the constants of the template; their slots are appended to ``parameters``."""
+        constants: list[tuple[DType, Any]] = []
+        count = len(sampling.constants)
+        values = sampling.base.abstract.function.parameters[len(sampling.base.abstract.function.parameters) - count :]
+        for parameter, constant in zip(values, sampling.constants, strict=True):
             dtype = parameter.type.dtype
-            if isinstance(number, Formula | Scaled) or not dtype.is_complex:
-                parameters.append(("number", len(made)))
-                made.append((dtype, number))
+            if isinstance(constant, Formula | Scaled) or not dtype.is_complex:
+                parameters.append(("number", len(constants)))
+                constants.append((dtype, constant))
             else:
                 parameters.append(("data", len(data)))
-                data.append(Data(payload=dtype.numpy.type(number).tobytes(), describe=f"a constant: {number}"))
-        return made
+                data.append(Data(payload=dtype.numpy.type(constant).tobytes(), describe=f"a constant: {constant}"))
+        return constants
 
-    def results(self, found: Sampled) -> list[tuple[str, DType, tuple[Formula, ...]]]:
-        trace = found.base.trace
+    def results(self, sampling: Sampled) -> list[tuple[str, DType, tuple[Formula, ...]]]:
+        trace = sampling.base.trace
         prefixes = self.result_names(trace)
-        return [(p, v.type.dtype, s) for p, v, s in zip(prefixes, trace.function.results, found.results, strict=True)]
+        return [(p, v.type.dtype, s) for p, v, s in zip(prefixes, trace.function.results, sampling.results, strict=True)]
 
     def result_names(self, trace: Trace) -> list[str]:
-        """How Python would write each result."""
+        """Return the Python path of each result."""
         tree = trace.out_tree
         transform = getattr(getattr(self.function, "_transform", None), "name", "")
         if transform == "grad":
@@ -267,35 +268,36 @@ class Export:
 
     # the program
 
-    def program(self, found: Sampled, parameters: list[Place], interface: Interface) -> tuple[Interface, list[str]]:
-        base = found.base
+    def program(self, sampling: Sampled, parameters: list[Location], interface: Interface) -> tuple[Interface, list[str]]:
+        base = sampling.base
         sources = []
         for outcome in base.outcomes:
             if outcome.source in ("result", "repeat"):
                 sources.append(Source(index=outcome.index))
                 continue
-            value = base.found.function.parameters[outcome.index]
+            value = base.abstract.function.parameters[outcome.index]
             size = (*value.type.shape, value.type.dtype.bytes)
-            sources.append(Source(place=parameters[outcome.index], bytes=size))
-        layouts = ("c",) * len(layouts_of(base.trace, base.leaves, len(found.constants)))
-        module = scheduled(lowered(base.found, layouts, "cpu", lambda *seen: None), "cpu", self.host.target, alone=True)
+            sources.append(Source(location=parameters[outcome.index], bytes=size))
+        layouts = ("c",) * len(layouts_of(base.trace, base.leaves, len(sampling.constants)))
+        module = scheduled(lowered(base.abstract, layouts, "cpu", lambda *seen: None), "cpu", self.host.target, alone=True)
         try:
             return described(Module(module.functions), self.host, parameters, sources, interface)
-        except HostStepMet as met:
-            place = f"{met.loc.file}:{met.loc.line}: " if met.loc and met.loc.file else ""
-            raise ExportError(place + self.needs_python(f"a step in Python ({met.name})")) from None
+        except HostStepMet as step:
+            location = f"{step.loc.file}:{step.loc.line}: " if step.loc and step.loc.file else ""
+            raise ExportError(location + self.needs_python(f"a step in Python ({step.name})")) from None
         except NotImplementedError as error:
             raise ExportError(f"{self.title} cannot be exported: {error}") from None
 
-    def needs_python(self, what: str) -> str:
+    def needs_python(self, step: str) -> str:
+        """Return the error text for a function that needs Python at run time."""
         return (
-            f"{self.title} runs {what}, which an object without Python cannot: leave out pb.print and callbacks, and pass what "
+            f"{self.title} runs {step}, which an object without Python cannot: leave out pb.print and callbacks, and pass what "
             "they would compute as an argument"
         )
 
-    def manifest(self, found: Sampled, interface: Interface, about: Mapping[str, str], arguments: list[int]) -> dict[str, Any]:
-        """What ``pb.load`` knows."""
-        trace = found.base.trace
+    def manifest(self, sizes: Sampled, interface: Interface, about: Mapping[str, str], arguments: list[int]) -> dict[str, Any]:
+        """Return the data about the function that ``pb.load`` reads."""
+        trace = sizes.base.trace
         positional, keyed = self.call.signature.tree.children
         trees: Any
         try:
@@ -306,12 +308,12 @@ class Export:
             ]
         except NotData as error:
             trees = str(error)
-        kinds = [_kind(leaf) for leaf in found.base.leaves]
+        kinds = [_kind(leaf) for leaf in sizes.base.leaves]
         pinned = {p.index: np.asarray(p.value).item() for p in trace.pinned}
         leaves = [
             {"pinned": pinned[k], "kind": kinds[k]} if k in pinned
             else {"dtype": trace.function.parameters[k].type.dtype.name, "kind": kinds[k],
-                  "shape": list(map(formula_data, found.arguments[k]))}
+                  "shape": list(map(formula_data, sizes.arguments[k]))}
             for k in range(len(kinds))
         ]  # fmt: skip
         return {
@@ -324,13 +326,17 @@ class Export:
             "trees": trees,
             "leaves": leaves,
             "passed": arguments,
-            "results": [[leaf.place, leaf.dtype.name, list(map(formula_data, leaf.shape))] for leaf in interface.results],
+            "results": [[leaf.path, leaf.dtype.name, list(map(formula_data, leaf.shape))] for leaf in interface.results],
             "needs": [list(need.slots[0]) for need in interface.needs],
             "failures": [None if f is None else list(f) for f in interface.failures],
         }
 
 
 def _kind(leaf: Any) -> str:
-    return "array" if isinstance(leaf, np.ndarray) and leaf.ndim else "scalar" if isinstance(leaf, np.generic | np.ndarray) else (
-        type(leaf).__name__
+    return (
+        "array"
+        if isinstance(leaf, np.ndarray) and leaf.ndim
+        else "scalar"
+        if isinstance(leaf, np.generic | np.ndarray)
+        else (type(leaf).__name__)
     )

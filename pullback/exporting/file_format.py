@@ -1,6 +1,6 @@
-"""How the files of ``pb.export`` begin, and which format they have."""
+"""The format of the files that ``pb.export`` writes."""
 
 FORMAT = 1
-"""The format of what a file says of its function, for the CPU and for devices."""
+"""Version of the manifest in a file, for the CPU and for devices."""
 MAGIC = b"pullback device export 1\n"
-"""How a file for a device begins."""
+"""First bytes of a file for a device."""

@@ -1,9 +1,9 @@
-"""Which sizes one program serves, and how its sizes and constants depend on the extents that a caller names.
+"""Find the range of sizes that one program serves, and its sizes and constants as formulas of the caller's named extents.
 
-A trace is of numbers. Traces at many points are compared: they must be one template, and a formula must give each size and
-constant at all of them. Then the ends of what is served are looked for, extent by extent, and points in between are tried. So a
-function whose Python code does something else for some sizes is refused, or its ends are known; what it does for a lone size
-inside, which no trace met, cannot be seen.
+A trace has concrete sizes. Traces at many points are compared: they must be one template, and one formula must give each size
+and constant at all of them. Then the bounds of the range are searched, extent by extent, and points in between are tested. A
+function whose Python code depends on the size is thus refused, or its bounds are found; a special case for a single size
+inside the range that was not traced goes unnoticed.
 """
 
 from __future__ import annotations
@@ -20,33 +20,37 @@ from pullback.codegen.export.interface import Bounds
 from pullback.ir import Function
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.shapes.extents import Abstract, abstract
-from pullback.ir.shapes.formulas import Formula, Scaled, constant, fitted, fitted_number
+from pullback.ir.shapes.formulas import Formula, Scaled, constant, fit_float, fit_integer
 from pullback.ir.text import canonical
 from pullback.programs.pipeline import Outcome, split_outcomes
 from pullback.tracer import Captured, Constant, Trace, TraceError
 
 LEAST, MOST = 64, 250
-"""Between these lie the extents of the first traces: beyond what is made otherwise because it is small."""
+"""Range of the extents in the first traces: larger than the sizes that are treated specially for being small."""
 LARGE = (1_000, 3_001, 10_000, 65_537, 1_000_000, 20_000_003)
+"""Increasing extents tried in search of an upper bound."""
 MOST_ELEMENTS, MOST_MADE = 1 << 26, 1 << 24
+"""Largest argument, and largest array built from sizes, in elements, for which a trace is made."""
 OFTEN = (
     5, 6, 7, 8, 9, 10, 12, 15, 16, 17, 20, 24, 25, 30, 31, 32, 33, 48, 50, 60, 63, 64, 65, 72, 96, 100, 120, 127, 128, 129, 144,
     192, 200, 250, 255, 256, 257, 300, 360, 500, 511, 512, 513, 768, 1000, 1023, 1024, 1025, 1920, 2000, 2048, 4095, 4096, 4097,
     5000, 8192, 10_000, 16_384, 60_000,
 )  # fmt: skip
-"""Sizes that Python code may ask for."""
+"""Sizes that Python code is likely to test for."""
 MOST_REPAIRS = 8
+"""Number of attempts to repair formulas or bounds."""
 MOST_MIDDLE = 2_000
+"""Largest extent of the test points inside the bounds."""
 
 Number = Formula | Scaled | bool | int | float | complex
 
 
 Filling = tuple[str, Any, Any]
-"""How an array that depends on sizes is made: kind, start and step, as ``Fill`` has them."""
+"""The construction of an array that depends on sizes: kind, start and step, as in ``Fill``."""
 
 
 def fill_of(array: Any) -> Filling | None:
-    """How an array is made, if it is a ramp or has one diagonal."""
+    """Return the construction of an array that is a ramp or has a single diagonal; None for any other."""
     a = np.asarray(array)
     if a.dtype.kind not in "iuf" + "b" * (a.ndim == 2) or a.dtype.itemsize == 2 or not a.size or a.ndim not in (1, 2):
         return None
@@ -54,18 +58,18 @@ def fill_of(array: Any) -> Filling | None:
         if a.size < 3:
             return None
         start, step = a[0].item(), (a[1] - a[0]).item()
-        made: Filling = ("ramp", start, step)
+        filling: Filling = ("ramp", start, step)
     else:
-        places = np.argwhere(a)
-        if not len(places):
+        nonzero = np.argwhere(a)
+        if not len(nonzero):
             return None
-        row, column = map(int, places[0])
-        made = ("diagonal", column - row, a[row, column].item())
-    return made if _alike(a, filled(made, a)) else None
+        row, column = map(int, nonzero[0])
+        filling = ("diagonal", column - row, a[row, column].item())
+    return filling if _alike(a, filled(filling, a)) else None
 
 
 def filled(how: Filling, like: Any) -> Any:
-    """The array that is made so, of the shape and dtype of another."""
+    """Build the array of a filling, in the shape and dtype of ``like``."""
     kind, start, step = how
     a = np.asarray(like)
     if kind == "ramp" and a.ndim == 1:
@@ -77,7 +81,7 @@ def filled(how: Filling, like: Any) -> Any:
 
 
 class Differs(Exception):
-    """A point is served by another program. ``reason`` ends a sentence."""
+    """Raised if another program serves a point. ``reason`` ends a sentence."""
 
     def __init__(self, reason: str, point: Mapping[str, int]) -> None:
         super().__init__(reason)
@@ -87,7 +91,7 @@ class Differs(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """A trace at a point. ``loose`` is its abstract function in which all numbers are named."""
+    """A trace at a point. ``loose`` is its abstract function in which all numbers are parameters."""
 
     point: dict[str, int]
     trace: Trace
@@ -98,20 +102,20 @@ class Sample:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What must be the same at all points."""
+        """The properties that must be the same at all points."""
         ranks = [np.ndim(leaf) for leaf in self.leaves], [v.type.rank for v in self.trace.function.results]
         pinned = repr([(p.index, p.value) for p in self.trace.pinned])
         return canonical(self.loose.function), ranks, pinned, self.outcomes, self.trace.out_tree
 
     @functools.cached_property
     def outside(self) -> list[tuple[str, Any]]:
-        """The arrays and numbers that are no arguments, with what they are called: they must be the same at all points."""
+        """The arrays and numbers that are not arguments, with descriptions: they must be the same at all points."""
         values = []
-        for given in self.trace.inputs:
-            if isinstance(given, Captured):
-                values.append((given.describe, given.read()))
-            elif isinstance(given, Constant):
-                values.append(("an array that the function makes without its arguments", given.array))
+        for source in self.trace.inputs:
+            if isinstance(source, Captured):
+                values.append((source.describe, source.read()))
+            elif isinstance(source, Constant):
+                values.append(("an array that the function makes without its arguments", source.array))
         return values
 
     @property
@@ -122,19 +126,22 @@ class Sample:
 
     @property
     def numbers(self) -> list[Any]:
-        """All numbers that a formula must give: extents, then constants."""
+        """All numbers that need a formula: extents, then constants."""
         return [*self.shapes, *self.loose.sizes.values(), *self.loose.constants]
 
     @functools.cached_property
-    def found(self) -> Abstract:
-        """What its template is made of."""
+    def abstract(self) -> Abstract:
+        """The abstract function from which its template is built."""
         return templated(self.function, exactly=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampled:
-    """One program for a range of sizes. ``sizes``: those of the template; ``arguments`` and ``results``: shapes; ``constants``:
-    its last parameters; ``fills``: how those of its arrays from outside are made that depend on sizes, by their positions."""
+    """One program for a range of sizes.
+
+    ``sizes``: the sizes of the template; ``arguments`` and ``results``: shapes; ``constants``: its last parameters; ``fills``:
+    how its outside arrays that depend on sizes are filled, by their positions.
+    """
 
     base: Sample
     bounds: tuple[Bounds, ...]
@@ -149,8 +156,10 @@ TraceAt = Callable[[Mapping[str, int]], tuple[Trace, list[Any]]]
 
 
 def sampled(names: Sequence[str], trace_at: TraceAt, elements: Callable[[Mapping[str, int]], int]) -> Sampled:
-    """The program that serves all sizes of these extents, as far as traces show. ``elements``: those of the largest array at a
-    point. Raises Differs, and what a trace at the first point raises."""
+    """Return the program that serves all sizes of these extents, as far as traces show.
+
+    ``elements``: the size of the largest array at a point. Raises Differs, and what a trace at the first point raises.
+    """
     work = _Sampling(names, trace_at, elements)
     return work.run()
 
@@ -168,10 +177,10 @@ class _Sampling:
         points = list(self.points())
         base = self.first(points[0])
         self.samples.append(base)
-        self.samples += map(self.same, points[1:])
+        self.samples += map(self.matching_sample, points[1:])
         self.fit()
-        self.settle()
-        bounds = self.narrowed([Bounds(name=name, low=self.low(name), high=self.high(name)) for name in self.names])
+        self.refine()
+        bounds = self.narrow_bounds([Bounds(name=name, low=self.lowest(name), high=self.highest(name)) for name in self.names])
         shapes = iter([f for f in self.formulas[: len(base.shapes)] if isinstance(f, Formula)])
         arguments = tuple(tuple(next(shapes) for _ in np.shape(leaf)) for leaf in base.leaves)
         results = tuple(tuple(next(shapes) for _ in v.type.shape) for v in base.trace.function.results)
@@ -193,24 +202,27 @@ class _Sampling:
             raise Differs(f"tracing fails: {error},", point) from error
 
     def of_template(self) -> tuple[tuple[tuple[str, Formula], ...], tuple[Number, ...]]:
-        """The sizes and constants of the first point's template as formulas, from the samples that have that template. Where a
-        number happens to be one that rewrites look for, a sample has another."""
+        """Return the sizes and constants of the first point's template as formulas, from the samples that have that template.
+
+        Where a number happens to be one that rewrites match, a sample has another template.
+        """
         base = self.samples[0]
-        key = canonical(base.found.function)
-        alike = [base, *(s for s in self.samples[1:] if canonical(s.found.function) == key)]
+        key = canonical(base.abstract.function)
+        alike = [base, *(s for s in self.samples[1:] if canonical(s.abstract.function) == key)]
         if len(alike) <= len(self.samples) // 2:
             raise Differs("it is optimised in another way", self.samples[-1].point)
         points = [s.point for s in alike]
-        columns = [list(values) for values in zip(*(s.found.sizes.values() for s in alike), strict=True)]
+        columns = [list(values) for values in zip(*(s.abstract.sizes.values() for s in alike), strict=True)]
         sizes = [self.formula("size", values, points) for values in columns]
-        own = [*sizes, *(f for f in self.formulas if isinstance(f, Formula))]
-        columns = [list(values) for values in zip(*(s.found.constants for s in alike), strict=True)]
-        constants = [self.formula("constant", values, points, own) for values in columns]
-        names = zip(base.found.sizes, sizes, strict=True)
+        extents = [*sizes, *(f for f in self.formulas if isinstance(f, Formula))]
+        columns = [list(values) for values in zip(*(s.abstract.constants for s in alike), strict=True)]
+        constants = [self.formula("constant", values, points, extents) for values in columns]
+        names = zip(base.abstract.sizes, sizes, strict=True)
         return tuple((name, f) for name, f in names if isinstance(f, Formula)), tuple(constants)
 
     def points(self) -> Sequence[dict[str, int]]:
-        """The first points: one, those that differ from it in one extent, and more than a polynomial of degree 2 has terms."""
+        """Return the first points: one, those that differ from it in one extent, and more than a quadratic polynomial has
+        coefficients."""
         rng = np.random.default_rng(7)
         count = len(self.names)
         if not count:
@@ -219,8 +231,8 @@ class _Sampling:
         rows = [dict(zip(self.names, map(int, rng.choice(range(LEAST, MOST), count, replace=False)))) for _ in range(total)]
         base = rows[0]
         free = [n for n in range(LEAST, MOST) if n not in base.values()]
-        apart = [{**base, name: free[7 * k + 3]} for k, name in enumerate(self.names)]
-        return [base, *apart, *rows[1:]]
+        variations = [{**base, name: free[7 * k + 3]} for k, name in enumerate(self.names)]
+        return [base, *variations, *rows[1:]]
 
     def sample(self, point: Mapping[str, int]) -> Sample:
         with warnings.catch_warnings():
@@ -230,35 +242,36 @@ class _Sampling:
         loose = abstract(function, loose=True)
         return Sample(point=dict(point), trace=trace, leaves=leaves, function=function, outcomes=outcomes, loose=loose)
 
-    def same(self, point: Mapping[str, int]) -> Sample:
-        """The sample at a point. Raises Differs where its program is another."""
+    def matching_sample(self, point: Mapping[str, int]) -> Sample:
+        """Return the sample at a point. Raises Differs if its program is another."""
         try:
-            found = self.sample(point)
+            sample = self.sample(point)
         except (TraceError, ValueError, TypeError, IndexError, ArithmeticError, MemoryError, np.linalg.LinAlgError) as error:
             raise Differs(f"tracing fails: {error},", point) from None
-        if found.key != self.samples[0].key:
+        if sample.key != self.samples[0].key:
             raise Differs("it is another one", point)
-        for k, (name, value) in enumerate(found.outside):
+        for k, (name, value) in enumerate(sample.outside):
             first = self.samples[0].outside[k][1]
             if k in self.fills:
                 if not _alike(value, filled(self.fills[k], value)):
                     raise Differs(f"{name} is filled otherwise", point)
             elif value is not first and not _alike(value, first):
-                made = fill_of(first)
-                if made is None or not _alike(value, filled(made, value)):
+                filling = fill_of(first)
+                if filling is None or not _alike(value, filled(filling, value)):
                     raise Differs(f"{name} is another one, of shape {np.shape(value)},", point)
-                self.fills[k] = made
-        return found
+                self.fills[k] = filling
+        return sample
 
     def is_heavy(self, point: Mapping[str, int]) -> bool:
-        """Whether a trace would need arrays too large to make: of arguments, or those that the function makes of sizes."""
+        """Return whether a trace would need arrays too large to build: arguments, or arrays that the function builds from
+        sizes."""
         base = self.samples[0]
-        made = max((np.size(value) for k, (_, value) in enumerate(base.outside) if k in self.fills), default=0)
+        largest = max((np.size(value) for k, (_, value) in enumerate(base.outside) if k in self.fills), default=0)
         growth = max((point[name] / base.point[name] for name in self.names), default=1)
-        return self.elements(point) > MOST_ELEMENTS or made * max(growth, 1) ** 2 > MOST_MADE
+        return self.elements(point) > MOST_ELEMENTS or largest * max(growth, 1) ** 2 > MOST_MADE
 
     def fit(self) -> None:
-        """Formulas for all numbers of the samples. Raises Differs."""
+        """Fit a formula in the named extents to every size and constant of the samples. Raises Differs."""
         points = [s.point for s in self.samples]
         count = len(self.samples[0].shapes) + len(self.samples[0].loose.sizes)
         columns = [list(values) for values in zip(*(s.numbers for s in self.samples), strict=True)]
@@ -267,71 +280,71 @@ class _Sampling:
         self.formulas = [*sizes, *constants]
 
     def formula(
-        self, what: str, values: Sequence[Any], points: Sequence[Mapping[str, int]], sizes: Sequence[Number] = ()
+        self, kind: str, values: Sequence[Any], points: Sequence[Mapping[str, int]], sizes: Sequence[Number] = ()
     ) -> Number:
-        """What gives these values. Raises Differs."""
+        """Return a formula that gives these values at these points. Raises Differs."""
         if len({repr(v) for v in values}) == 1:
-            found: Number = constant(values[0]) if what == "size" else values[0]
-            return found
-        made: Formula | Scaled | None = None
+            fixed: Number = constant(values[0]) if kind == "size" else values[0]
+            return fixed
+        fitting: Formula | Scaled | None = None
         if all(type(v) is int for v in values):
-            made = fitted(values, points)
+            fitting = fit_integer(values, points)
         elif all(isinstance(v, int | float) for v in values):
-            own = [Formula(((1, (name,)),)) for name in self.names]
-            known = [f for f in sizes if isinstance(f, Formula) and f.number is None]
-            made = fitted_number([float(v) for v in values], points, dict.fromkeys([*own, *known]))
-        if made is None:
+            extents = [Formula(((1, (name,)),)) for name in self.names]
+            symbolic = [f for f in sizes if isinstance(f, Formula) and f.constant_value is None]
+            fitting = fit_float([float(v) for v in values], points, dict.fromkeys([*extents, *symbolic]))
+        if fitting is None:
             k = next(k for k, v in enumerate(values) if repr(v) != repr(values[0]))
-            said = f"a {what} of its is {values[0]!r} with {_shown(points[0])} and {values[k]!r}, by no simple formula,"
-            raise Differs(said, points[k])
-        return made
+            reason = f"a {kind} of its is {values[0]!r} with {_shown(points[0])} and {values[k]!r}, by no simple formula,"
+            raise Differs(reason, points[k])
+        return fitting
 
-    def agrees(self, point: Mapping[str, int]) -> bool:
-        """Whether the program with its formulas is that of a point."""
+    def serves(self, point: Mapping[str, int]) -> bool:
+        """Return whether the program with its formulas serves a point."""
         try:
-            return self.matches(self.same(point))
+            return self.matches(self.matching_sample(point))
         except Differs:
             return False
 
     def matches(self, sample: Sample) -> bool:
         return all(_equal(v, f, sample.point) for v, f in zip(sample.numbers, self.formulas, strict=True))
 
-    def settle(self) -> None:
-        """More points, where quotients are rounded up and down; those that contradict a formula make another."""
+    def refine(self) -> None:
+        """Check further points, where quotients round up and down; refit with those that contradict a formula. Raises Differs."""
         base = self.samples[0].point
         divisors = sorted({f.divisor for f in self.formulas if isinstance(f, Formula) and f.divisor > 1})
         extra = [{**base, name: 16 * d + k} for d in divisors for name in self.names for k in (-1, 0, 1)]
         extra += [{**base, name: MOST + 1 + k} for name in self.names for k in (0, 1)]
         for _ in range(MOST_REPAIRS):
-            wrong = next((s for s in map(self.same, extra) if not self.matches(s)), None)
+            wrong = next((s for s in map(self.matching_sample, extra) if not self.matches(s)), None)
             if wrong is None:
                 return
             self.samples.append(wrong)
             self.fit()
         raise Differs("a size is not what it is elsewhere,", self.samples[-1].point)
 
-    def low(self, name: str) -> int:
-        """The least value that is served, others as at the first point."""
+    def lowest(self, name: str) -> int:
+        """Return the smallest value that is served, with the other extents as at the first point."""
         base = self.samples[0].point
         fails = -1
         for n in range(4):
-            if self.agrees({**base, name: n}):
+            if self.serves({**base, name: n}):
                 return n
             fails = n
         good = base[name]
         while good - fails > 1:
             middle = (good + fails) // 2
-            fails, good = (fails, middle) if self.agrees({**base, name: middle}) else (middle, good)
+            fails, good = (fails, middle) if self.serves({**base, name: middle}) else (middle, good)
         return good
 
-    def high(self, name: str) -> int | None:
-        """The largest value that is served; None if there is none."""
+    def highest(self, name: str) -> int | None:
+        """Return the largest value that is served; None if unlimited."""
         base = self.samples[0].point
         good, fails = base[name], 0
         for n in LARGE:
             if self.is_heavy({**base, name: n}):
                 break
-            if not self.agrees({**base, name: n}):
+            if not self.serves({**base, name: n}):
                 fails = n
                 break
             good = n
@@ -339,14 +352,16 @@ class _Sampling:
             return None
         while fails - good > 1:
             middle = (good + fails) // 2
-            good, fails = (middle, fails) if self.agrees({**base, name: middle}) else (good, middle)
+            good, fails = (middle, fails) if self.serves({**base, name: middle}) else (good, middle)
         return good
 
-    def narrowed(self, bounds: list[Bounds]) -> tuple[Bounds, ...]:
-        """The bounds within which points hold in which several extents are small, large, equal or any: where one does not that
-        has a small extent, larger ones are asked for. Raises Differs."""
+    def narrow_bounds(self, bounds: list[Bounds]) -> tuple[Bounds, ...]:
+        """Return bounds within which points with several small, large, equal or random extents are served.
+
+        If a point with a small extent is not served, the lower bound of that extent is raised. Raises Differs.
+        """
         for _ in range(MOST_REPAIRS):
-            wrong = next((point for point in self.inside(bounds) if not self.agrees(point)), None)
+            wrong = next((point for point in self.points_inside(bounds) if not self.serves(point)), None)
             if wrong is None:
                 return tuple(bounds)
             least = min(wrong.values())
@@ -354,12 +369,12 @@ class _Sampling:
             if raised == bounds:
                 break
             bounds = raised
-        point = next(point for point in self.inside(bounds) if not self.agrees(point))
-        self.same(point)
+        point = next(point for point in self.points_inside(bounds) if not self.serves(point))
+        self.matching_sample(point)
         raise Differs("a size or a constant is not what it is elsewhere,", point)
 
-    def inside(self, bounds: Sequence[Bounds]) -> Iterator[dict[str, int]]:
-        """Points within bounds, the smallest first."""
+    def points_inside(self, bounds: Sequence[Bounds]) -> Iterator[dict[str, int]]:
+        """Yield points within bounds, the smallest first."""
         if not bounds:
             return
         rng = np.random.default_rng(11)
@@ -379,15 +394,15 @@ class _Sampling:
                     yield point
 
 
-def _equal(value: Any, number: Number, point: Mapping[str, int]) -> bool:
-    """Whether a number of a sample is what its formula says."""
-    if isinstance(number, Formula | Scaled):
-        return isinstance(value, int | float) and float(value) == number.at(point)
-    return repr(value) == repr(number)
+def _equal(value: Any, formula: Number, point: Mapping[str, int]) -> bool:
+    """Return whether a number of a sample equals its formula at a point."""
+    if isinstance(formula, Formula | Scaled):
+        return isinstance(value, int | float) and float(value) == formula.at(point)
+    return repr(value) == repr(formula)
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Whether two arrays or numbers have the same bits."""
+    """Return whether two arrays or numbers have the same bits."""
     a, b = np.asarray(a), np.asarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 

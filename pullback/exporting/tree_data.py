@@ -1,7 +1,7 @@
-"""Trees of an exported function as data, and back: what ``pb.load`` knows of arguments and results.
+"""Convert the trees of an exported function to data and back: the arguments and results that ``pb.load`` reads.
 
-Nothing is imported or evaluated when data is read: a namedtuple comes back as one of a class made anew, and a structure that only
-its own class can make is not data.
+Nothing is imported or evaluated when data is read: a namedtuple becomes an instance of a new class, and a structure that only
+its own class can build is not supported.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pullback.tracer import TreeDef
 
 Data = Any
 PLAIN = (str, int, float, bool, type(None))
+"""Types of static values and keys that can be stored."""
 
 
 class NotData(Exception):
-    """A structure that needs a class of the user's; ``args[0]`` says which."""
+    """A structure that needs a class of the user's; ``args[0]`` names it."""
 
 
 def tree_data(tree: TreeDef) -> Data:
-    """A structure as lists, for JSON. Raises NotData."""
+    """Return a structure as lists, for JSON. Raises NotData."""
     children = [tree_data(c) for c in tree.children]
     match tree.kind:
         case "leaf":
@@ -42,7 +43,7 @@ def tree_data(tree: TreeDef) -> Data:
 
 
 def builder(data: Data) -> Callable[[Iterator[Any]], Any]:
-    """What makes the tree of data from its leaves."""
+    """Return a function that builds the tree of data from its leaves."""
     match data:
         case ["leaf"]:
             return next
@@ -58,38 +59,38 @@ def builder(data: Data) -> Callable[[Iterator[Any]], Any]:
             pairs = [(key, builder(c)) for key, c in zip(keys, children, strict=True)]
             return lambda leaves: {key: part(leaves) for key, part in pairs}
         case ["namedtuple", str(name), list(fields), list(children)]:
-            made: Any = namedtuple(name, fields)  # type: ignore[misc]
+            cls: Any = namedtuple(name, fields)  # type: ignore[misc]
             parts = [builder(c) for c in children]
-            return lambda leaves: made(*[part(leaves) for part in parts])
+            return lambda leaves: cls(*[part(leaves) for part in parts])
     raise ValueError(f"no structure: {data!r}")
 
 
-def take(data: Data, value: Any, place: str, leaves: list[tuple[str, Any]]) -> None:
-    """Appends the leaves of a value that has this structure, with their places. Raises TypeError for another structure."""
+def append_leaves(data: Data, value: Any, path: str, leaves: list[tuple[str, Any]]) -> None:
+    """Append the leaves of a value that has this structure, with their paths. Raises TypeError for another structure."""
     match data:
         case ["leaf"]:
-            leaves.append((place, value))
+            leaves.append((path, value))
         case ["static", expected]:
             if type(value) is not type(expected) or value != expected:
-                raise TypeError(f"{place} is {value!r}: the function was exported for {expected!r}")
+                raise TypeError(f"{path} is {value!r}: the function was exported for {expected!r}")
         case ["tuple" | "list" as kind, children]:
             if not isinstance(value, tuple if kind == "tuple" else list) or len(value) != len(children):
-                raise TypeError(f"{place} is {_what(value)}: a {kind} of {len(children)} is expected")
+                raise TypeError(f"{path} is {_description(value)}: a {kind} of {len(children)} is expected")
             for k, (child, part) in enumerate(zip(children, value, strict=True)):
-                take(child, part, f"{place}[{k}]", leaves)
+                append_leaves(child, part, f"{path}[{k}]", leaves)
         case ["dict", keys, children]:
             if not isinstance(value, dict) or set(value) != set(keys):
-                raise TypeError(f"{place} is {_what(value)}: a dict with keys {keys} is expected")
+                raise TypeError(f"{path} is {_description(value)}: a dict with keys {keys} is expected")
             for key, child in zip(keys, children, strict=True):
-                take(child, value[key], f"{place}[{key!r}]", leaves)
+                append_leaves(child, value[key], f"{path}[{key!r}]", leaves)
         case ["namedtuple", _, fields, children]:
             if getattr(value, "_fields", None) != tuple(fields):
-                raise TypeError(f"{place} is {_what(value)}: a namedtuple with fields {fields} is expected")
+                raise TypeError(f"{path} is {_description(value)}: a namedtuple with fields {fields} is expected")
             for field, child in zip(fields, children, strict=True):
-                take(child, getattr(value, field), f"{place}.{field}", leaves)
+                append_leaves(child, getattr(value, field), f"{path}.{field}", leaves)
 
 
-def _what(value: Any) -> str:
+def _description(value: Any) -> str:
     if isinstance(value, dict):
         return f"a dict with keys {list(value)}"
     return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else f"a {type(value).__name__}"

@@ -1,1 +1,1 @@
-"""Descriptions of calls for the native entry in runtime/fastcall."""
+"""Descriptions of calls for the native fast call in runtime/fastcall."""

@@ -1,8 +1,8 @@
-"""What a native call reads from outside its arguments, and what must hold there: names and attributes that are compared, and
-objects that are looked at like arguments.
+"""Describe what a native call reads from outside its arguments, and the guards on it: names and attributes that are compared,
+and objects that are checked like arguments.
 
-What is inside a container from outside, ``rates["w"][0]``, is reached from the name that leads to it: that is read, and its nodes
-say what is asked of the items. Where reads are not look-ups, Python reads everything (``trace.watch``).
+A value inside an outside container, ``rates["w"][0]``, is reached from the name of the container: the container is read, and
+its nodes hold the checks on the items. If a read is not a look-up, Python reads everything (``trace.watch``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.fastcall.arguments import VALUES, Flat, Want
-from pullback.fastcall.results import written_beside, written_inputs
+from pullback.fastcall.arguments import VALUES, Checks, Flat
+from pullback.fastcall.results import written_inputs, written_only
 from pullback.programs.entry import Entry
 from pullback.runtime.fastcall.record_layout import Guard, Reading
 from pullback.runtime.fastcall.records import NotNative
@@ -29,62 +29,62 @@ GuardRow = tuple[Guard, Any, Any, Any, bool]
 ReadRow = tuple[Reading, Any, Any]
 
 
-class Surroundings:
-    """The guards of an entry and what it reads anew: rows for ``runtime.fastcall.records``, or ``watch``, which does both in
-    Python.
+class Captures:
+    """The guards of an entry and its reads at each call: rows for ``runtime.fastcall.records``, or ``watch``, which does both
+    in Python.
 
-    ``values`` are read; ``wants`` says of each what is asked of it. ``knows_classes``: whether it depends on which classes are
-    registered.
+    ``values`` are the values read, ``checks`` the checks on each. ``knows_classes``: whether they depend on the registered
+    classes.
     """
 
     def __init__(self, entry: Entry, watched: bool = False) -> None:
         self._entry = entry
         trace = entry.trace
         self._inputs: Any = trace.inputs[len(trace.inputs) - entry.outside_count :] if entry.outside_count else ()
-        self._beside = written_beside(trace)
+        self._written_only = written_only(trace)
         self.guards: list[GuardRow] = []
         self.reads: list[ReadRow] = []
         self.watch: Callable[[], Any] | None = None
         self.knows_classes = False
         self.values: list[Any] = []
-        self.wants: list[Want] = []
-        self._known: dict[Any, int] = {}
-        self._places: list[Want] = []
+        self.checks: list[Checks] = []
+        self._indices: dict[Any, int] = {}
+        self._input_checks: list[Checks] = []
         if watched:
             self._as_watch()
         else:
             self._as_rows()
 
     def registers(self, flat: Flat) -> list[int]:
-        """Where the inputs from outside lie, and then the arrays that are written and not read."""
-        return [flat.places[id(want)] for want in self._places]
+        """Return the registers of the inputs from outside, then those of the arrays that are written but not read."""
+        return [flat.registers[id(want)] for want in self._input_checks]
 
     def _as_rows(self) -> None:
         for guard in sorted(self._entry.trace.guards, key=lambda g: g.how != "identity"):
             self._guard(guard)
-        for given in self._inputs:
-            self._places.append(self._want(given.read) if isinstance(given, Captured) else self._constant(given.array))
-        self._places += [self._want(given.read) for given in self._beside]
-        for want in self._places:
-            want.hows.add("input")
+        for source in self._inputs:
+            self._input_checks.append(self._checks(source.read) if isinstance(source, Captured) else self._constant(source.array))
+        self._input_checks += [self._checks(source.read) for source in self._written_only]
+        for want in self._input_checks:
+            want.kinds.add("input")
             if isinstance(want.value, np.ndarray) and not (want.value.ndim and want.value.dtype.isnative):
                 raise NotNative("an array from outside is converted")
 
     def _as_watch(self) -> None:
-        """Everything is read by the watch of the trace."""
-        if self._beside:
+        """Have the trace's watch read everything. Raises NotNative."""
+        if self._written_only:
             raise NotNative("the function writes into an array from outside of which it reads nothing") from None
         self.guards, self.reads, self.watch = [], [], self._entry.trace.watch.read
-        found = self.watch()
-        if found is None:
+        values = self.watch()
+        if values is None:
             raise NotNative("what is outside has changed") from None
         first = len(self._entry.trace.inputs) - len(self._inputs)
         for k in written_inputs(self._entry.trace):
-            given = self._inputs[k - first] if k >= first else None
-            if isinstance(given, Captured) and found[k - first] is not given.read():
+            source = self._inputs[k - first] if k >= first else None
+            if isinstance(source, Captured) and values[k - first] is not source.read():
                 raise NotNative("the function writes into an array from outside that is converted where it is read") from None
-        self.values = found
-        self.wants = self._places = [Want(x, {"input"}) for x in found]
+        self.values = values
+        self.checks = self._input_checks = [Checks(x, {"input"}) for x in values]
 
     def _guard(self, guard: Guarded) -> None:
         if guard.how == "state":
@@ -104,28 +104,28 @@ class Surroundings:
             by_value = guard.how == "value" and type(guard.expected) in (*VALUES, float)
             self.guards.append((Guard(int(kind)), a, b, guard.expected, by_value))
         else:
-            self._want(read).hows.add(guard.how)
+            self._checks(read).kinds.add(guard.how)
 
-    def _want(self, read: Any) -> Want:
-        """What is asked of what a read gives."""
+    def _checks(self, read: Any) -> Checks:
+        """Return the checks on the value of a read."""
         if _is_item(read):
             inside, key = read.args
-            return self._want(inside).item(key)
+            return self._checks(inside).item(key)
         row = _look_up(read)
         mark = (row[0], id(row[1]), row[2])
-        if mark not in self._known:
-            self._known[mark] = len(self.reads)
+        if mark not in self._indices:
+            self._indices[mark] = len(self.reads)
             self._add(Reading(int(row[0])), row[1], row[2], read())
-        return self.wants[self._known[mark]]
+        return self.checks[self._indices[mark]]
 
-    def _constant(self, array: Any) -> Want:
+    def _constant(self, array: Any) -> Checks:
         return self._add(Reading.SAME, array, None, array)
 
-    def _add(self, kind: Reading, a: Any, b: Any, value: Any) -> Want:
+    def _add(self, kind: Reading, a: Any, b: Any, value: Any) -> Checks:
         self.reads.append((kind, a, b))
         self.values.append(value)
-        self.wants.append(Want(value, set()))
-        return self.wants[-1]
+        self.checks.append(Checks(value, set()))
+        return self.checks[-1]
 
 
 def _is_item(read: Any) -> bool:
@@ -133,7 +133,7 @@ def _is_item(read: Any) -> bool:
 
 
 def _look_up(read: Any) -> tuple[Reading, Any, Any]:
-    """What a read looks up: (how, owner, name)."""
+    """Return the look-up that a read performs: (how, owner, name). Raises NotNative for any other read."""
     if isinstance(read, functools.partial) and not read.keywords:
         function: Any = read.func
         args = read.args
@@ -149,14 +149,14 @@ def _look_up(read: Any) -> tuple[Reading, Any, Any]:
     raise NotNative("something outside that is read by code")
 
 
-def flattened(entry: Entry, values: Sequence[Any], static: Sequence[bool]) -> tuple[Flat, Surroundings]:
-    """The objects of a call with what an entry reads from outside, which Python reads where there is no other way. Raises
+def flattened(entry: Entry, values: Sequence[Any], static: Sequence[bool]) -> tuple[Flat, Captures]:
+    """Return the objects of a call and the captures of an entry, which Python reads if there is no other way. Raises
     NotNative."""
     for watched in (False, True):
         flat = Flat(values, static)
         try:
-            found = Surroundings(entry, watched)
-            flat.expand(found.values, found.wants)
+            captures = Captures(entry, watched)
+            flat.expand(captures.values, captures.checks)
         except NotNative:
             if watched:
                 raise
@@ -164,4 +164,4 @@ def flattened(entry: Entry, values: Sequence[Any], static: Sequence[bool]) -> tu
             raise NotNative("what is outside cannot be read now") from error
         else:
             break
-    return flat, found
+    return flat, captures

@@ -1,7 +1,8 @@
-"""The native side of compiled functions: what a call of one entry must be and does, told to ``runtime.fastcall.records``.
+"""Describe the calls of an entry for the native fast call: what a call must be and does, as records for
+``runtime.fastcall.records``.
 
-What cannot be told so, or not yet, raises NotNative; calls of that entry then go through Python, as every first call does. Which
-of both serves a call makes no difference but for time.
+What cannot be described, or not yet, raises NotNative; calls of that entry then go through Python, as every first call does.
+The path affects speed only, never results.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pullback.fastcall.captures import flattened
 from pullback.fastcall.results import Built, demands, first_unmet
 from pullback.programs.entry import Entry
 from pullback.programs.out import out_of
-from pullback.runtime.compile.background import Begun
+from pullback.runtime.compile.background import BackgroundTask
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.entry import Entry as Entrance
-from pullback.runtime.fastcall.entry import Unavailable, begin, load
+from pullback.runtime.fastcall.entry import Unavailable, compile_in_background, load
 from pullback.runtime.fastcall.record_layout import Guard
 from pullback.runtime.fastcall.records import Description, Dispatch, NotNative, Record, Source
 from pullback.runtime.fastcall.specialized_entry import prepare
@@ -32,16 +33,19 @@ from pullback.tracer.arrays.frame import variable
 from pullback.tracer.arrays.tree import REGISTRATIONS
 from pullback.tracer.user_code.tracebacks import keep_users_frames
 
-# "entrance": the native call path of this process, or why there is none.
+# "entrance": the native call path of this process, or the reason why there is none.
 _state: dict[str, Entrance | Unavailable] = {}
-# "code": the thread that compiles it, None if nothing has to be compiled.
-_begun: dict[str, Begun | None] = {}
+# "code": the task that compiles the native call path, None if nothing has to be compiled.
+_begun: dict[str, BackgroundTask | None] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Callables:
-    """What the native call path needs of its callables: ``plain`` serves a call in Python, ``get`` the reading of an attribute;
-    ``method`` is the class of what that gives; ``kinds`` are the classes of callables that have this ``get``."""
+    """The functions and classes that the native call path needs.
+
+    ``plain`` serves a call in Python, ``get`` the access to an attribute; ``method`` is the class that ``get`` returns;
+    ``kinds`` are the classes of callables that have this ``get``.
+    """
 
     plain: Callable[..., Any]
     get: Callable[..., Any]
@@ -49,102 +53,105 @@ class Callables:
     kinds: list[type] = field(default_factory=list)
 
     def add(self, kind: type) -> None:
-        """Another class of callables."""
+        """Add a class of callables."""
         self.kinds.append(kind)
-        found = _state.get("entrance")
-        if found is not None and not isinstance(found, Unavailable):
-            abi.set_descriptor(kind, found.get)
+        path = _state.get("entrance")
+        if path is not None and not isinstance(path, Unavailable):
+            abi.set_descriptor(kind, path.get)
 
 
 def method_address() -> int:
-    """Where a bound method is called natively; 0 as long as there is no native path."""
-    found = _state.get("entrance")
-    return 0 if found is None or isinstance(found, Unavailable) else found.method
+    """Return the address of the native call of a bound method; 0 as long as there is no native path."""
+    path = _state.get("entrance")
+    return 0 if path is None or isinstance(path, Unavailable) else path.method
 
 
 def is_underway() -> bool:
-    """Whether the code of the native call path is being compiled, which a thread begins to do at the first question. Nobody has
-    to wait: calls go through Python meanwhile. Never where the path is asked for by name. Whoever asks has called before, so what
-    was compiled quickly for that is compiled well now."""
+    """Return whether the native call path is still being compiled; the first query starts the compilation in a thread.
+
+    Calls use the Python path until the compile finishes. Always false if the native path is requested by name. Since the
+    caller has made a call before, code first compiled quickly is now recompiled with optimisation.
+    """
     default_engine().improve()
     if "entrance" in _state or abi.wanted() in abi.NATIVE:
         return False
     if "code" not in _begun:
         with work.underway():
-            _begun.setdefault("code", begin())
+            _begun.setdefault("code", compile_in_background())
     code = _begun["code"]
     return code is not None and not code.is_done
 
 
-def entrance(callables: Callables) -> Entrance | None:
-    """The native call path, made at the first need; None if there is none."""
-    found = _state.get("entrance")
-    if found is None:
-        # Threads that are here at once load the same code and write the same addresses.
-        made: Entrance | Unavailable
+def native_path(callables: Callables) -> Entrance | None:
+    """Return the native call path, loaded at the first use; None if there is none. Raises RuntimeError if it is requested by
+    name but unavailable."""
+    path = _state.get("entrance")
+    if path is None:
+        # Threads that run this at the same time load the same code and write the same addresses.
+        loaded: Entrance | Unavailable
         try:
             with work.underway():
-                made = load(callables.plain, variable(), Dispatch, callables.get, callables.method)
+                loaded = load(callables.plain, variable(), Dispatch, callables.get, callables.method)
         except Unavailable as reason:
-            made = reason
+            loaded = reason
             if abi.wanted() in abi.NATIVE:
                 raise RuntimeError(f"{abi.VARIABLE}={abi.wanted()}: {reason}") from reason
-        found = _state.setdefault("entrance", made)
-        if not isinstance(found, Unavailable):
+        path = _state.setdefault("entrance", loaded)
+        if not isinstance(path, Unavailable):
             for kind in callables.kinds:
-                abi.set_descriptor(kind, found.get)
-    return found if not isinstance(found, Unavailable) else None
+                abi.set_descriptor(kind, path.get)
+    return path if not isinstance(path, Unavailable) else None
 
 
 def status() -> str:
-    """One line: which path warm calls take, and why."""
-    found = _state.get("entrance")
-    reason = abi.problem() or (str(found) if isinstance(found, Unavailable) else "")
+    """Return one line: the path that warm calls take, and why."""
+    path = _state.get("entrance")
+    reason = abi.problem() or (str(path) if isinstance(path, Unavailable) else "")
     return f"plain ({reason})" if reason else f"native ({abi.VARIABLE}={abi.wanted() or 'auto'})"
 
 
-def record_of(entry: Entry, call: Signature, found: Entrance, out: Any = None) -> Record:
-    """The record of an entry, of which ``call`` is one; of calls whose first argument is ``out``, if there is one. Raises
+def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) -> Record:
+    """Return the record of an entry that ``call`` runs; with ``out``, of calls whose first argument is ``out``. Raises
     NotNative."""
     template, instance = entry.program.template, entry.program.instance
     executable = None if template is None else template.executable
-    args, kwargs = call.given
-    given = [*(() if out is None else (out,)), *args, *kwargs.values()]
+    args, kwargs = call.arguments
+    arguments = [*(() if out is None else (out,)), *args, *kwargs.values()]
     described = _flattened(entry, call, out)[0]
-    record = Record(entry, described, executable, instance, found.hash_of(given, len(kwargs)), found)
+    record = Record(entry, described, executable, instance, path.hash_of(arguments, len(kwargs)), path)
     prepare(record)
     return record
 
 
 def path_of(entry: Entry, call: Signature) -> str:
-    """What the calls like one of an entry's take: "native", "native, but ...", or "Python, since ..."."""
+    """Return the path of calls like one of an entry's: "native", "native, but ...", or "Python, since ..."."""
     if problem := abi.problem():
         return f"Python, since calls are plain here: {problem}"
     template, instance = entry.program.template, entry.program.instance
     if template is not None and not template.is_native:
         return f"Python, since it runs on {template.device}"
     try:
-        given, flat = _flattened(entry, call, None)
-        Record(entry, given, None if template is None else template.executable, instance, 0, None)
+        described, flat = _flattened(entry, call, None)
+        Record(entry, described, None if template is None else template.executable, instance, 0, None)
     except NotNative as reason:
         return f"Python, since {reason}"
-    names = dict(zip(given.leaves, entry.trace.labels))
-    if unmet := first_unmet(given.demands, flat, names):
+    names = dict(zip(described.leaves, entry.trace.labels))
+    if unmet := first_unmet(described.demands, flat, names):
         return f"Python, since {unmet}"
     slow = [
-        *(["what is read from outside is looked at in Python"] if given.watch is not None else []),
-        *(["the result is put together in Python"] if given.finish is not None else []),
+        *(["what is read from outside is looked at in Python"] if described.watch is not None else []),
+        *(["the result is put together in Python"] if described.finish is not None else []),
     ]
     return f"native, but {' and '.join(slow)}" if slow else "native"
 
 
 def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Flat]:
-    """The description, and the objects of the call."""
-    args, kwargs = call.given
+    """Return the description and the objects of a call. Raises NotNative."""
+    args, kwargs = call.arguments
     first = 0 if out is None else 1
     flat, outside = flattened(entry, [*((out,) * first), *args, *kwargs.values()], [*((False,) * first), *call.static])
-    given = flat.inputs
-    registers = flat.leaves(first, given)
+    input_count = flat.inputs
+    registers = flat.leaves(first, input_count)
     if not flat.has(registers, call.leaves):
         raise NotNative("an argument gives other arrays at each look; keep them in its attributes")
     for pinned in entry.trace.pinned:
@@ -158,17 +165,17 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
     everything = [*registers, *outside.registers(flat)]
     built = Built(entry, flat, everything, call.leaves)
     outs = flat.leaves(0, first)
-    asked = demands(entry, flat, everything, outs, True)
-    are_apart = out is None or not first_unmet(asked, flat, {})
-    if not are_apart:
-        asked = demands(entry, flat, everything, outs, False)
+    required = demands(entry, flat, everything, outs, True)
+    are_separate = out is None or not first_unmet(required, flat, {})
+    if not are_separate:
+        required = demands(entry, flat, everything, outs, False)
     if out is not None:
-        built.use(out_of(entry.trace, out), outs, are_apart)
+        built.use(out_of(entry.trace, out), outs, are_separate)
     rows = built.rows()
     if out is not None and not rows:
         raise NotNative("a part of the result is put together in Python")
-    has_inside = 0 if len(flat.nodes) == given + len(outside.values) else 1
-    if has_inside and (flat.runs_python or asked or built.reads_registers):
+    has_inside = 0 if len(flat.nodes) == input_count + len(outside.values) else 1
+    if has_inside and (flat.runs_python or required or built.reads_registers):
         has_inside = 2
     read = everything[: len(entry.trace.inputs)]
     sources = [_source(k, flat.values[k]) for k in read]
@@ -186,15 +193,15 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         build=rows,
         finish=None if rows else functools.partial(_finish, entry, len(registers)),
         failed=functools.partial(_failed, entry, len(registers)),
-        given=built.given,
-        demands=asked,
+        caller_arrays=built.caller_arrays,
+        demands=required,
         puts=built.puts if rows else (),
     )
     return described, flat
 
 
 def _unfilled(entry: Entry, leaves: Sequence[Any]) -> list[int]:
-    """The ints among the leaves of a call that the program does not read: nothing else looks whether they fit."""
+    """Return the ints among the leaves of a call that the program does not read: their width is not checked elsewhere."""
     template, instance = entry.program.template, entry.program.instance
     read: set[int] = set()
     if template is not None and instance is not None:
@@ -203,7 +210,7 @@ def _unfilled(entry: Entry, leaves: Sequence[Any]) -> list[int]:
 
 
 def _unregistered() -> tuple[Guard, Any, Any, Any, bool]:
-    """That no class was registered since."""
+    """Return the guard that no class has been registered since."""
     return Guard.ITEM, REGISTRATIONS, "last", REGISTRATIONS["last"], False
 
 
@@ -219,7 +226,8 @@ def _source(register: int, x: Any) -> Source:
 
 
 def _finish(entry: Entry, count: int, results: list[Any], values: list[Any]) -> Any:
-    """The result of a call whose program has run, from what it gave and from the call's leaves and what is outside."""
+    """Return the result of a call whose program has run, from the program's results, the call's leaves and the captured
+    values."""
     try:
         return entry.finish(results, values[:count], values[count:])
     except Exception as error:
@@ -228,7 +236,7 @@ def _finish(entry: Entry, count: int, results: list[Any], values: list[Any]) -> 
 
 
 def _failed(entry: Entry, count: int, status: int, values: list[Any]) -> Any:
-    """Raises what a status says, or has Python look where the program is not one for the call."""
+    """Raise the error of a status; return NotImplemented if the program is not one for the call, which Python then serves."""
     try:
         entry.fail(status, values[:count], values[count:])
     except Exception as error:

@@ -1,6 +1,6 @@
 """Reports on a call of a transformed function: stages, reasons, residuals, memory, cost and time.
 
-The classes are here; they are imported when they are asked for. The functions, named as their modules, are in ``reports``.
+The report classes are exported here and imported at first use. The functions, named like their modules, are in ``reports``.
 """
 
 from typing import TYPE_CHECKING

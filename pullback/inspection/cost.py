@@ -1,4 +1,4 @@
-"""cost: what each kernel of a call computes and moves, counted from its kernel IR with the sizes of the call."""
+"""The cost report: the operations and bytes of each kernel of a call, counted from its kernel IR with the sizes of the call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.inspection.provenance import Anatomy, Step, dissect, members, plain
+from pullback.inspection.provenance import Anatomy, Step, dissect, members, unmarked
 from pullback.ir.core.op import OPS, Op
 from pullback.ir.core.structure import Block, Instruction, Loc, walk
 from pullback.ir.core.types import DType, RefType
@@ -40,6 +40,7 @@ from pullback.programs.call import Call
 from pullback.programs.report import Report, counted, paragraph, places, table
 
 CLASSES = ("add", "multiply", "divide", "compare", "function", "integer")
+"""The classes of ops that are counted."""
 OF_FLOATS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("add", "sub", "neg"), ("add",)),
     "mul": ("multiply",),
@@ -47,24 +48,24 @@ OF_FLOATS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("div", "sqrt"), ("divide",)),
     **dict.fromkeys(("cast", "bitcast"), ()),
 }
-"""The classes of ops on floats. Any other that is cheap is "compare" (comparisons, choices, roundings, signs), the dear ones are
+"""The classes of ops on floats. Any other cheap op is "compare" (comparisons, choices, roundings, signs); expensive ones are
 "function" (exp, sin, pow, ...)."""
 
 
 MOST_LANES = 1 << 22
-"""Of loops with more iterations than this, what their index decides is not counted."""
+"""Largest trip count of a loop for which the effects of its index are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCost:
-    """One launch, or in a loop the ``launches`` of one place. ``ops``: the array ops that it runs; ``lines``: the user's lines
-    that they are of.
+    """The cost of one launch, or in a loop of the ``launches`` of one launch instruction.
 
-    ``counts``: how often ops of each class in ``CLASSES`` run. ``flops``: additions, multiplications, divisions and square
-    roots, one each; functions are counted apart, as one is worth 10 to 50 of them. ``integer`` includes positions in arrays.
-    ``bytes_read`` and ``bytes_written`` count each element once, as if a cache held them all. ``calls``: calls of libraries, by
-    name. ``is_exact`` is false if some loop's length is not known, or which branch runs. ``is_single``: all floats that it reads
-    and writes have 32 bits or less.
+    ``ops``: the array ops that it runs; ``lines``: the user's lines of these ops. ``counts``: the number of ops of each class
+    in ``CLASSES``. ``flops``: additions, multiplications, divisions and square roots, one each; functions are counted
+    separately, as one costs as much as 10 to 50 of them. ``integer`` includes index arithmetic. ``bytes_read`` and
+    ``bytes_written`` count each element once, as if a cache held them all. ``calls``: the library calls, by name. ``is_exact``
+    is false if a trip count or the branch taken is unknown. ``is_single``: all floats that it reads and writes have 32 bits or
+    less.
     """
 
     kernel: str
@@ -95,13 +96,13 @@ class KernelCost:
 
     @property
     def intensity(self) -> float:
-        """Flops for each byte."""
+        """Flops per byte."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Cost(Report):
-    """What one call of ``function`` computes and moves, launch by launch. The text has one row for launches that are alike."""
+    """The work and memory traffic of one call of ``function``, launch by launch. The text has one row for equal launches."""
 
     function: str
     kernels: tuple[KernelCost, ...]
@@ -132,7 +133,7 @@ class Cost(Report):
         header = ("kernel", "flops", "functions", "read", "written", "flops/byte", "lines and ops")
         alike: dict[tuple[str, ...], list[KernelCost]] = {}
         for kernel in self.kernels:
-            alike.setdefault(_row(kernel, covered(kernel)), []).append(kernel)
+            alike.setdefault(_row(kernel, coverage_text(kernel)), []).append(kernel)
         totals = [(_total(same, key[0]), key[-1]) for key, same in alike.items()]
         rows = [_row(total, words, total.launches) for total, words in totals]
         if len(rows) > 1:
@@ -162,44 +163,45 @@ def _row(k: KernelCost, words: str, times: int = 1) -> tuple[str, ...]:
     return (f"{k.kernel} x{times:,}" if times > 1 else k.kernel, *numbers, words)
 
 
-def covered(cost: KernelCost) -> str:
-    """The lines, ops and library calls of launches, in words."""
+def coverage_text(cost: KernelCost) -> str:
+    """Return the lines, ops and library calls of launches as text."""
     ops = ", ".join(dict.fromkeys(cost.ops))
-    calls = ", ".join(f"{number:,} x {name}" for name, number in cost.calls.items())
+    calls = ", ".join(f"{count:,} x {name}" for name, count in cost.calls.items())
     return ": ".join(word for word in (places(cost.lines), ops) if word) + (f" ({calls})" if calls and cost.ops else "")
 
 
 def _merged(many: Any) -> dict[str, int]:
-    found: dict[str, int] = {}
+    """Return the sum of several counts of library calls."""
+    totals: dict[str, int] = {}
     for calls in many:
-        for name, number in calls.items():
-            found[name] = found.get(name, 0) + number
-    return found
+        for name, count in calls.items():
+            totals[name] = totals.get(name, 0) + count
+    return totals
 
 
 def cost(call: Call) -> Cost:
-    """The report on a call."""
+    """Return the cost report of a call."""
     anatomy = dissect(call)
     steps = () if anatomy is None else anatomy.steps
     return Cost(function=call.title, kernels=tuple(cost_of(anatomy, step) for step in steps if anatomy is not None))
 
 
 def cost_of(anatomy: Anatomy, step: Step) -> KernelCost:
-    """The cost of the launches of one place."""
+    """Return the cost of all launches of one step."""
     sizes = {f"s{k}": value_of(e, anatomy.sizes) for k, e in enumerate(step.launch.params["sizes"])}
     count = _Counter(sizes)
     count.block(step.kernel.body)
-    every = [] if step.source is None else list(members(step.source))
-    made = [i for i in every if not isinstance(i.op, Constant | Count)] or every
+    all_ops = [] if step.source is None else list(members(step.source))
+    ops = [i for i in all_ops if not isinstance(i.op, Constant | Count)] or all_ops
     refs = [v for v in step.kernel.parameters if isinstance(v.type, RefType)]
     return KernelCost(
         kernel=step.kernel.name,
-        ops=("copy",) if step.is_copy else tuple(i.op.name for i in made),
-        lines=tuple(dict.fromkeys(loc for i in made if (loc := plain(anatomy.loc(i))))),
-        counts={word: number * step.times for word, number in count.counts.items()},
+        ops=("copy",) if step.is_copy else tuple(i.op.name for i in ops),
+        lines=tuple(dict.fromkeys(loc for i in ops if (loc := unmarked(anatomy.loc(i))))),
+        counts={word: runs * step.times for word, runs in count.counts.items()},
         bytes_read=step.times * sum(count.touched(v, count.loads) for v in refs),
         bytes_written=step.times * sum(count.touched(v, count.stores) for v in refs),
-        calls={name: number * step.times for name, number in count.calls.items()},
+        calls={name: runs * step.times for name, runs in count.calls.items()},
         is_exact=count.is_exact and step.is_known,
         launches=step.times,
         is_single=_is_single(refs),
@@ -213,11 +215,11 @@ def _is_single(refs: Sequence[Value]) -> bool:
 
 @dataclass(eq=False)
 class _Counter:
-    """Walks a kernel with the number of times that each block runs.
+    """Counts the work of a kernel by walking it with the number of times that each block runs.
 
-    A loop is walked once, unless what runs in it depends on its index: then once for all iterations together, each of which is a
-    *lane*. ``known`` are the values of integers: one number, or one for each lane. ``times`` says for each lane how often the
-    instructions run.
+    A loop is walked once, unless the work in its body depends on its index: then once with all iterations together, each of
+    which is a *lane*. ``values`` are the known values of integers: a scalar, or one for each lane. ``times`` is the number of
+    runs of the instructions in each lane.
     """
 
     sizes: Mapping[str, int]
@@ -225,14 +227,14 @@ class _Counter:
     loads: dict[Value, int] = field(default_factory=dict)
     stores: dict[Value, int] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
-    known: dict[Value, Any] = field(default_factory=dict)
+    values: dict[Value, Any] = field(default_factory=dict)
     roots: dict[Value, Value] = field(default_factory=dict)
     times: Any = field(default_factory=lambda: np.ones(1, np.int64))
     is_exact: bool = True
 
     @property
     def runs(self) -> int:
-        """How often the instructions run in all lanes."""
+        """The number of runs of the instructions, over all lanes."""
         return int(self.times.sum())
 
     def block(self, block: Block) -> None:
@@ -242,13 +244,13 @@ class _Counter:
     def instruction(self, i: Instruction) -> None:
         match i.op:
             case Extent():
-                self.known[i.result] = np.int64(value_of(i.params["size"], self.sizes))
+                self.values[i.result] = np.int64(value_of(i.params["size"], self.sizes))
             case Constant():
-                self.known[i.result] = i.result.type.dtype.numpy.type(i.params["value"])
+                self.values[i.result] = i.result.type.dtype.numpy.type(i.params["value"])
             case Load():
-                self.moved(self.loads, i.operands[0], self.runs)
+                self.count_traffic(self.loads, i.operands[0], self.runs)
             case Store():
-                self.moved(self.stores, i.operands[1], self.runs)
+                self.count_traffic(self.stores, i.operands[1], self.runs)
             case Subview() | RowView() | StridedOrCopy() | StageRows():
                 self.roots[i.result] = self.root(i.operands[0])
             case SelectRef():
@@ -266,17 +268,17 @@ class _Counter:
             case Fail() | Local() | Prefetch() | Private():
                 pass
             case _:
-                self.called(i.op.name, self.runs)
+                self.count_call(i.op.name, self.runs)
 
     def loop(self, i: Instruction) -> None:
-        trips = self.known.get(i.operands[0])
+        trips = self.values.get(i.operands[0])
         self.is_exact &= trips is not None
         trips = np.broadcast_to(1 if trips is None else trips, self.times.shape)
         (body,) = i.regions
-        if _steers(body) and trips.sum() <= MOST_LANES:
-            self.lanes(body, trips)
+        if _index_controls_work(body) and trips.sum() <= MOST_LANES:
+            self.count_lanes(body, trips)
         else:
-            self.part(body, self.times * trips)
+            self.count_body(body, self.times * trips)
         if "combine" not in i.params:
             return
         inside = int((self.times * trips).sum())
@@ -288,44 +290,44 @@ class _Counter:
                 self.count(OPS[name], dtype, inside)
 
     def branch(self, i: Instruction) -> None:
-        holds = self.known.get(i.operands[0])
+        holds = self.values.get(i.operands[0])
         self.is_exact &= holds is not None
-        self.part(i.regions[0], self.times * (1 if holds is None else holds))
+        self.count_body(i.regions[0], self.times * (1 if holds is None else holds))
 
-    def part(self, body: Block, times: Any) -> None:
-        """A body that runs so often."""
+    def count_body(self, body: Block, times: Any) -> None:
+        """Count a body that runs ``times`` in each lane."""
         outer, self.times = self.times, times
         self.block(body)
         self.times = outer
 
-    def lanes(self, body: Block, trips: Any) -> None:
-        """A loop's body, each iteration a lane."""
-        of = np.repeat(np.arange(len(trips)), trips)
-        known, self.known = self.known, {v: x if x.ndim == 0 else x[of] for v, x in self.known.items()}
-        self.known[body.parameters[0]] = np.arange(len(of)) - (np.cumsum(trips) - trips)[of]
-        self.part(body, self.times[of])
-        self.known = known
+    def count_lanes(self, body: Block, trips: Any) -> None:
+        """Count a loop's body with a lane for each iteration."""
+        lane = np.repeat(np.arange(len(trips)), trips)
+        outer, self.values = self.values, {v: x if x.ndim == 0 else x[lane] for v, x in self.values.items()}
+        self.values[body.parameters[0]] = np.arange(len(lane)) - (np.cumsum(trips) - trips)[lane]
+        self.count_body(body, self.times[lane])
+        self.values = outer
 
     def library(self, i: Instruction) -> None:
         assert isinstance(i.op, Library)
         shapes = [tuple(value_of(e, self.sizes) for e in v.type.shape) for v in i.operands]
         for name in ("multiply", "add"):
             self.counts[name] += i.op.products(shapes, i.params) * self.runs
-        self.called(i.op.name, self.runs)
+        self.count_call(i.op.name, self.runs)
         for counts, positions in ((self.loads, i.op.reads), (self.stores, i.op.writes)):
             for k in positions:
-                self.moved(counts, i.operands[k], math.prod(shapes[k]) * self.runs)
+                self.count_traffic(counts, i.operands[k], math.prod(shapes[k]) * self.runs)
 
     def product(self, i: Instruction) -> None:
-        """A matrix product that reads each element of its operands once."""
-        sizes = [self.known.get(v) for v in i.operands[:3]]
+        """Count a matrix product that reads each element of its operands once."""
+        sizes = [self.values.get(v) for v in i.operands[:3]]
         self.is_exact &= all(size is not None for size in sizes)
-        rows, columns, terms = (1 if size is None else size for size in sizes)
+        rows, columns, depth = (1 if size is None else size for size in sizes)
         runs = rows * -(-columns // COLUMNS)
-        for region, times in zip(i.regions, (rows * terms, terms * columns, rows * columns, runs), strict=False):
-            self.part(region, self.times * times)
+        for region, times in zip(i.regions, (rows * depth, depth * columns, rows * columns, runs), strict=False):
+            self.count_body(region, self.times * times)
         for name in ("multiply", "add"):
-            self.counts[name] += int((self.times * rows * columns * terms).sum())
+            self.counts[name] += int((self.times * rows * columns * depth).sum())
         combined = (*i.params.get("combine", ()), *i.params.get("row_combine", ()))
         for name, value in zip(combined, i.regions[2].results, strict=True):
             self.count(OPS[name], value.type.dtype, int((self.times * rows * columns).sum()))
@@ -334,23 +336,23 @@ class _Counter:
         assert isinstance(i.op, Elementwise)
         data = i.operands[1 if i.op.gives == "select" else 0]
         self.count(i.op, data.type.dtype, self.runs)
-        if all(v in self.known for v in i.operands):
+        if all(v in self.values for v in i.operands):
             types = [v.type for v in i.results]
-            self.known[i.result] = i.op.evaluate([self.known[v] for v in i.operands], i.params, types)[0][()]
+            self.values[i.result] = i.op.evaluate([self.values[v] for v in i.operands], i.params, types)[0][()]
 
     def count(self, op: Op, dtype: DType, times: int) -> None:
         if not dtype.is_float:
             self.counts["integer"] += times
             return
-        dear = isinstance(op, Elementwise) and not op.cheap
-        for name in OF_FLOATS.get(op.name, ("function" if dear else "compare",)):
+        is_expensive = isinstance(op, Elementwise) and not op.cheap
+        for name in OF_FLOATS.get(op.name, ("function" if is_expensive else "compare",)):
             self.counts[name] += times
 
-    def called(self, name: str, times: int) -> None:
+    def count_call(self, name: str, times: int) -> None:
         if times:
             self.calls[name] = self.calls.get(name, 0) + times
 
-    def moved(self, counts: dict[Value, int], ref: Value, elements: int) -> None:
+    def count_traffic(self, counts: dict[Value, int], ref: Value, elements: int) -> None:
         root = self.root(ref)
         counts[root] = counts.get(root, 0) + elements
 
@@ -358,19 +360,19 @@ class _Counter:
         return self.roots.get(ref, ref)
 
     def touched(self, ref: Value, counts: Mapping[Value, int]) -> int:
-        """The bytes of a buffer that are read or written, each once."""
+        """Return the bytes of a buffer that are read or written, each counted once."""
         elements = 1
         for extent in ref.type.shape:
             elements *= value_of(extent, self.sizes)
         return min(elements, counts.get(ref, 0)) * ref.type.dtype.bytes
 
 
-def _steers(body: Block) -> bool:
-    """Whether a loop's index decides how often something in its body runs."""
-    told = {body.parameters[0]}
+def _index_controls_work(body: Block) -> bool:
+    """Return whether a loop's index determines how often something in its body runs."""
+    dependent = {body.parameters[0]}
     for i in walk(body):
-        if isinstance(i.op, For | If) and i.operands[0] in told:
+        if isinstance(i.op, For | If) and i.operands[0] in dependent:
             return True
-        if isinstance(i.op, Elementwise) and not told.isdisjoint(i.operands):
-            told.update(i.results)
+        if isinstance(i.op, Elementwise) and not dependent.isdisjoint(i.operands):
+            dependent.update(i.results)
     return False

@@ -1,4 +1,4 @@
-"""explain: whether a call is traced and compiled, and why."""
+"""The explain report: whether a call is traced and compiled, and why."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pullback.ir.passes.size_classes import templated
 from pullback.programs import matmul_choices as chosen
 from pullback.programs.argument_types import ArgumentType, key_text, shortened, type_text
 from pullback.programs.call import Call
-from pullback.programs.dynamic_shapes import Failed, Instantiated, failed
+from pullback.programs.dynamic_shapes import Failed, Instantiated, closest_failure
 from pullback.programs.pipeline import has_template, is_stored, layouts_of, scheduled, split_outcomes
-from pullback.programs.report import Report, counted, paragraph, place, table
+from pullback.programs.report import Report, counted, location, paragraph, table
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.program.executable import parts_of
 from pullback.tracer import Captured, Guard, Trace
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 
 Status = Literal["compiled", "other sizes", "size guard failed", "guard failed", "new signature", "first call"]
 SHOWN_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compile")
+"""Stages whose times are shown, in order."""
 MOST_SHOWN = 12
+"""Largest number of entries shown in each list."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """Something read from outside: ``is_input`` if its value is read anew at each call, else it is guarded. ``text``: its type,
-    or the value that it must have."""
+    """A value read from outside.
+
+    ``is_input``: it is read at each call; otherwise it is guarded. ``text``: its type, or the value that it must have.
+    """
 
     name: str
     text: str
@@ -40,7 +44,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Something outside, or an argument's type, that is not as a compiled program found it. ``old`` may be unknown (empty)."""
+    """An outside value or an argument's type that differs from the one in a compiled program. ``old`` is empty if unknown."""
 
     name: str
     old: str
@@ -52,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticNumber:
-    """An int or bool among the arguments whose value the trace asked for, at ``loc``: another value is another program."""
+    """An int or bool argument whose value the trace used at ``loc``: another value needs another program."""
 
     name: str
     value: Any
@@ -61,48 +65,51 @@ class StaticNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class BranchTaken:
-    """A branch on a traced value that the trace followed (``pb.jit(guards=True)``): ``text`` of the source at ``loc``, and the
-    value that it must have."""
+    """A branch on a traced value that the trace followed (``pb.jit(guards=True)``): its ``text`` in the source at ``loc``, and
+    the value that it must have."""
 
     text: str
     value: Any
     loc: Loc
 
     def __str__(self) -> str:
-        return f"{self.text} is {shortened(self.value)} ({place(self.loc)})"
+        return f"{self.text} is {shortened(self.value)} ({location(self.loc)})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SizeAsked:
-    """What a function was told of sizes while it was traced (``pb.jit(dynamic=True)``): ``text``, as ``x.shape[0] > 10``, asked
-    at ``loc``. A call for which it does not hold is traced again."""
+class SizeCondition:
+    """A condition on sizes that a function tested while it was traced (``pb.jit(dynamic=True)``).
+
+    ``text``, such as ``x.shape[0] > 10``, was evaluated at ``loc``. A call for which it does not hold is traced again.
+    """
 
     text: str
     loc: Loc
 
     def __str__(self) -> str:
-        return f"{self.text} ({place(self.loc)})"
+        return f"{self.text} ({location(self.loc)})"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(Report):
-    """Why a call of ``function`` runs a compiled program or is traced first.
+    """The reason why a call of ``function`` runs a compiled program or is traced first.
 
-    ``status``: "compiled" (a program is there), "guard failed" (one was, but what it read has changed), "new signature" (there
-    are programs for arguments of other types) or "first call"; where sizes are symbolic also "other sizes" (the program of a
-    trace serves the call) and "size guard failed" (none does). ``size_guards``: what the user's lines asked of sizes;
-    ``numbers_since``: why sizes are numbers in such a function. ``changes``: what differs from the nearest program there is.
-    ``reads``: what the program depends on outside; ``static_numbers``: what it depends on in the values of arguments.
-    ``branches``: its guards on traced values. ``signatures`` and ``variants`` count the programs of the function: by types of
-    arguments and static values, and for these.
+    ``status``: "compiled" (a program exists), "guard failed" (one exists, but an outside value that it read has changed), "new
+    signature" (programs exist for arguments of other types) or "first call"; with symbolic sizes also "other sizes" (the
+    program of an existing trace serves the call) and "size guard failed" (none does). ``size_guards``: conditions on sizes in
+    the user's lines; ``numbers_since``: why sizes are concrete in such a function. ``changes``: the differences from the
+    nearest existing program. ``reads``: the outside values that the program depends on; ``static_numbers``: the argument
+    values that it depends on. ``branches``: its guards on traced values. ``signatures`` and ``variants`` count the function's
+    programs: by types of arguments and static values, and for this signature.
 
-    ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or
-    "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled". ``seconds``
-    that each stage took; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: what the CPU does of
-    it, on copies, if that is another; ``choices``: between kernels of ours and libraries, and why, with times that were measured.
+    ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now)
+    or "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled".
+    ``seconds``: the time of each stage; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: the
+    ops that the CPU computes, on copies, if that is another; ``choices``: between generated kernels and libraries, and why,
+    with measured times.
 
-    ``path``: what calls like this one take from the third on: "native", "native, but ..." or "Python, since ..."; empty for a
-    call that would be traced.
+    ``path``: the path of calls like this one from the third on: "native", "native, but ..." or "Python, since ..."; empty for
+    a call that would be traced.
     """
 
     function: str
@@ -121,7 +128,7 @@ class Explanation(Report):
     on_cpu: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     path: str = ""
-    size_guards: tuple[SizeAsked, ...] = ()
+    size_guards: tuple[SizeCondition, ...] = ()
     numbers_since: str = ""
 
     @property
@@ -137,7 +144,7 @@ class Explanation(Report):
     def __str__(self) -> str:
         lines = [*paragraph(self.headline, ""), *paragraph(f"call: {', '.join(map(str, self.arguments)) or 'no arguments'}", "")]
         static = [a.name for a in self.arguments if a.is_static]
-        static += [f"{n.name} ({n.value!r}, asked for at {place(n.loc)})" for n in self.static_numbers]
+        static += [f"{n.name} ({n.value!r}, asked for at {location(n.loc)})" for n in self.static_numbers]
         if static:
             lines += paragraph(f"static, so that another value is another program: {', '.join(static)}", "")
         if self.device != "cpu":
@@ -148,7 +155,7 @@ class Explanation(Report):
             lines += paragraph(f"chosen: {choice}", "")
         if self.size_guards:
             lines.append("asked of sizes, guarded:")
-            lines += [line for asked in self.size_guards[:MOST_SHOWN] for line in paragraph(str(asked))]
+            lines += [line for condition in self.size_guards[:MOST_SHOWN] for line in paragraph(str(condition))]
             if len(self.size_guards) > MOST_SHOWN:
                 lines.append(f"  and {counted(len(self.size_guards) - MOST_SHOWN, 'more guard')}")
         if self.numbers_since:
@@ -171,7 +178,7 @@ class Explanation(Report):
             if len(shown) > MOST_SHOWN:
                 lines.append(f"  and {counted(len(shown) - MOST_SHOWN, 'more guard')}")
         lines.append(f"programs: {counted(self.signatures, 'signature')} known, {counted(self.variants, 'program')} for this one")
-        lines += paragraph(_made(self), "")
+        lines += paragraph(_template_text(self), "")
         if self.path:
             lines += paragraph(f"path of warm calls: {self.path}", "")
         if self.seconds:
@@ -199,31 +206,32 @@ _TEMPLATES = {
 }
 
 
-def _made(explanation: Explanation) -> str:
+def _template_text(explanation: Explanation) -> str:
+    """Return the line about the template and the kernels."""
     if explanation.template in ("none", "loaded", "instantiated", "stored", "known"):
         new = explanation.kernels.get("compiled", 0)
         parts = f"; {counted(new, 'part')} of kernels compiled, which only such sizes reach" if new else ""
         return f"{_TEMPLATES[explanation.template]}{parts}"
     by_origin = [(explanation.kernels.get(k, 0), k) for k in ("memory", "disk", "compiled")]
-    words = {"memory": "in memory", "disk": "on disk", "compiled": "compiled" if explanation.is_compiled else "to be compiled"}
-    kernels = ", ".join(f"{count} {words[k]}" for count, k in by_origin if count)
+    labels = {"memory": "in memory", "disk": "on disk", "compiled": "compiled" if explanation.is_compiled else "to be compiled"}
+    kernels = ", ".join(f"{count} {labels[k]}" for count, k in by_origin if count)
     return f"{_TEMPLATES[explanation.template]}; kernels: {kernels or 'none'}"
 
 
 def explain(call: Call) -> Explanation:
-    """The report on a call. Traces it if it would be traced; changes nothing."""
+    """Return the explain report of a call. Traces the call if it would be traced; changes nothing."""
     variants = call.variants
     for entry in variants:
         if entry.holds(call.leaves):
             return _of_program(call, entry, len(variants))
     status: Status = "guard failed" if variants else "new signature" if call.entries else "first call"
     changes = _changes(variants[0].trace) if variants else _nearest(call)
-    fails = None if call.kind is None or variants else failed(call.kind, call.signature)
+    fails = None if call.kind is None or variants else closest_failure(call.kind, call.signature)
     if not variants and call.served is not None:
         status, changes = "other sizes", ()
     elif fails is not None:
-        status, changes = "size guard failed", _resized(fails)
-    template, kernels = _prospect(call)
+        status, changes = "size guard failed", _size_changes(fails)
+    template, kernels = _expected_template(call)
     return Explanation(
         function=call.title,
         arguments=call.arguments,
@@ -242,31 +250,32 @@ def explain(call: Call) -> Explanation:
     )
 
 
-def _resized(fails: Failed) -> tuple[Change, ...]:
-    """A guard on sizes that does not hold, for each extent that it is about."""
-    if fails.asked is None:
+def _size_changes(fails: Failed) -> tuple[Change, ...]:
+    """Return the change of each extent in a size condition that does not hold."""
+    if fails.condition is None:
         return (Change(name="what is computed from sizes", old="", new=fails.reason),)
-    text = str(SizeAsked(text=str(fails.asked), loc=fails.asked.loc))
+    text = str(SizeCondition(text=str(fails.condition), loc=fails.condition.loc))
     moved = [(name, old, new) for name, old, new in fails.extents if old != new]
     return tuple(Change(name=f"{text}: {name}", old=str(old), new=str(new)) for name, old, new in moved)
 
 
 def _numbers_since(call: Call, trace: Trace) -> str:
-    """Why sizes are numbers in a trace of a function in which they might be symbolic."""
+    """Return why sizes are concrete in a trace of a function in which they might be symbolic."""
     return "" if call.kind is None or isinstance(trace, Instantiated) else call.kind.reason
 
 
-def _size_guards(trace: Trace) -> tuple[SizeAsked, ...]:
-    """What lines of the user's asked."""
-    found = trace.size_guards if isinstance(trace, Instantiated) else ()
-    return tuple(SizeAsked(text=str(asked), loc=asked.loc) for asked in found if asked.loc)
+def _size_guards(trace: Trace) -> tuple[SizeCondition, ...]:
+    """Return the size conditions that were tested in the user's lines."""
+    conditions = trace.size_guards if isinstance(trace, Instantiated) else ()
+    return tuple(SizeCondition(text=str(condition), loc=condition.loc) for condition in conditions if condition.loc)
 
 
 def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
-    made = entry.record.made
-    met = {"built": made.templates_built, "loaded": made.templates_loaded, "instantiated": made.templates_instantiated}
-    origin = next((name for name, count in met.items() if count), "none")
-    kernels = {"memory": made.hits, "disk": made.disk_hits, "compiled": made.compiles}
+    """Return the explanation of a call that an existing program serves."""
+    counts = entry.record.counts
+    origins = {"built": counts.templates_built, "loaded": counts.templates_loaded, "instantiated": counts.templates_instantiated}
+    origin = next((name for name, count in origins.items() if count), "none")
+    kernels = {"memory": counts.hits, "disk": counts.disk_hits, "compiled": counts.compiles}
     return Explanation(
         function=call.title,
         arguments=call.arguments,
@@ -295,14 +304,14 @@ def _device(entry: Entry) -> str:
 
 
 def _on_cpu(entry: Entry) -> tuple[str, ...]:
-    """What the CPU does of a program for a device, each with its line."""
+    """Return the ops of a device program that the CPU computes, each with its line."""
     template = entry.program.template
-    found = () if template is None or template.is_native else template.executable.fallbacks
-    return tuple(dict.fromkeys(f"{f.what} ({place(f.loc)})" for f in found))
+    fallbacks = () if template is None or template.is_native else template.executable.fallbacks
+    return tuple(dict.fromkeys(f"{f.what} ({location(f.loc)})" for f in fallbacks))
 
 
 def _choices(entry: Entry) -> tuple[str, ...]:
-    """What was chosen between kernels of ours and libraries; on a device for all sizes that were met."""
+    """Return the choices between generated kernels and libraries; on a device for all sizes so far."""
     template = entry.program.template
     if template is None:
         return ()
@@ -326,7 +335,7 @@ def _branches(trace: Trace) -> tuple[BranchTaken, ...]:
 
 
 def _expected(guard: Guard) -> str:
-    """What a guard asks for, where that is a value a person can read."""
+    """Return the value that a guard requires, if a person can read it."""
     match guard.how:
         case "identity" | "value":
             return shortened(guard.expected)
@@ -335,7 +344,7 @@ def _expected(guard: Guard) -> str:
     return "of equal contents"
 
 
-def _now(read: Any) -> str:
+def _current_text(read: Any) -> str:
     try:
         return shortened(read())
     except Exception as error:
@@ -343,31 +352,31 @@ def _now(read: Any) -> str:
 
 
 def _changes(trace: Trace) -> tuple[Change, ...]:
-    """The guards of a trace that do not hold, and its inputs from outside that have other types."""
-    found = [
-        Change(name=g.describe, old=_expected(g) if g.how in ("identity", "value") else "", new=_now(g.read))
+    """Return the guards of a trace that do not hold, and its captured inputs whose types have changed."""
+    changes = [
+        Change(name=g.describe, old=_expected(g) if g.how in ("identity", "value") else "", new=_current_text(g.read))
         for g in trace.guards
         if not g.holds()
     ]
-    for given in trace.inputs:
-        if isinstance(given, Captured):
-            now = _type_now(given)
-            if now != key_text(given.key):
-                found.append(Change(name=given.describe, old=key_text(given.key), new=now))
-    return tuple(found)
+    for source in trace.inputs:
+        if isinstance(source, Captured):
+            now = _type_now(source)
+            if now != key_text(source.key):
+                changes.append(Change(name=source.describe, old=key_text(source.key), new=now))
+    return tuple(changes)
 
 
-def _type_now(given: Captured) -> str:
+def _type_now(source: Captured) -> str:
     try:
-        return type_text(given.read())
+        return type_text(source.read())
     except Exception as error:
         return f"not there ({type(error).__name__})"
 
 
 def _nearest(call: Call) -> tuple[Change, ...]:
-    """How the arguments differ from those of the known signature that differs least."""
-    known = [entry for variants in list(call.entries.values()) for entry in variants[:1]]
-    return min([_differences(call, entry) for entry in known], key=len, default=())
+    """Return the differences between the arguments and those of the most similar known signature."""
+    entries = [entry for variants in list(call.entries.values()) for entry in variants[:1]]
+    return min([_differences(call, entry) for entry in entries], key=len, default=())
 
 
 def _differences(call: Call, entry: Entry | Paths) -> tuple[Change, ...]:
@@ -375,24 +384,24 @@ def _differences(call: Call, entry: Entry | Paths) -> tuple[Change, ...]:
     after = {a.name: a.text for a in call.arguments}
     if before == after:
         pairs = [(p, call.leaves[p.index]) for p in entry.trace.pinned]
-        found = [Change(name=p.describe, old=repr(p.value), new=repr(value)) for p, value in pairs if p.value != value]
-        return tuple(found) or (Change(name="the kind or order of a container", old="", new="another one"),)
-    found = [Change(name=k, old=before.get(k, "not given"), new=v) for k, v in after.items() if before.get(k) != v]
-    found += [Change(name=k, old=v, new="not given") for k, v in before.items() if k not in after]
-    return tuple(found)
+        changes = [Change(name=p.describe, old=repr(p.value), new=repr(value)) for p, value in pairs if p.value != value]
+        return tuple(changes) or (Change(name="the kind or order of a container", old="", new="another one"),)
+    changes = [Change(name=k, old=before.get(k, "not given"), new=v) for k, v in after.items() if before.get(k) != v]
+    changes += [Change(name=k, old=v, new="not given") for k, v in before.items() if k not in after]
+    return tuple(changes)
 
 
-def _prospect(call: Call) -> tuple[str, Mapping[str, int]]:
-    """The template that a trace of the call would find or build, and where its kernels are."""
+def _expected_template(call: Call) -> tuple[str, Mapping[str, int]]:
+    """Return the template that a trace of the call would find or build, and where its kernels are."""
     function, _ = split_outcomes(call.trace)
     anatomy = dissect(call)
     if anatomy is None:
         return "none", {}
-    found = templated(function)
-    layouts = layouts_of(call.trace, call.leaves, len(found.constants), call.device)
-    if has_template(found, layouts, call.device, call.over):
+    template = templated(function)
+    layouts = layouts_of(call.trace, call.leaves, len(template.constants), call.device)
+    if has_template(template, layouts, call.device, call.over):
         return "known", {}
-    if is_stored(found, layouts, call.device, call.over):
+    if is_stored(template, layouts, call.device, call.over):
         return "stored", {}
     if call.device != "cpu":
         return "new", {}

@@ -1,4 +1,4 @@
-"""What this machine gives a program at most: measured once in a process, by three programs of this package's own."""
+"""The limits of this machine: measured once per process, by three small programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.codegen.fuse.fuse import fused
+from pullback.codegen.fuse.fuse import fuse_with_decisions
 from pullback.codegen.lower.lower import lower
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import Module
@@ -35,19 +35,25 @@ func {name}({parameters}) -> ({result}) {{
   return %0
 }}
 """
+"""The IR of a measured program."""
 FOOTPRINTS = tuple(1 << k for k in (15, 17, 19, 21, 23, 25, 27))
 """Bytes, half read and half written, at which the traffic is measured."""
 PRODUCT = 512
-"""Rows and columns of the matrices that are multiplied."""
+"""Rows and columns of the multiplied matrices."""
 FUNCTIONS = 1 << 13
+"""Number of elements of which ``exp`` is computed."""
 TRIES, LEAST_S = 10, 1e-2
+"""Least number of timed calls of a program, and their least total time in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """``traffic``: bytes a second that elementwise kernels read and write, by the bytes that they touch, ascending: what fits a
-    cache is faster. ``flops``: a second, of a matrix product, by dtype ("f64", "f32"). ``functions``: ``exp`` of f64 a second.
-    All with ``threads`` threads, or on the device that ``where`` names. ``source`` says where they are from."""
+    """The limits of a machine or device.
+
+    ``traffic``: bytes per second that elementwise kernels read and write, by their footprint in bytes, ascending: data that
+    fits a cache is faster. ``flops``: per second, of a matrix product, by dtype ("f64", "f32"). ``functions``: ``exp`` of f64
+    per second. All with ``threads`` threads, or on the device named by ``where``. ``source`` says where the figures come from.
+    """
 
     traffic: tuple[tuple[int, float], ...]
     flops: Mapping[str, float]
@@ -57,11 +63,11 @@ class Limits:
     where: str = ""
 
     def traffic_of(self, footprint: int) -> float:
-        """Bytes a second where so many bytes are in use."""
+        """Return the bytes per second at a footprint in bytes."""
         return next((rate for size, rate in self.traffic if size >= footprint), self.traffic[-1][1])
 
     def seconds(self, *, bytes: int, flops: int, functions: int, footprint: int, dtype: str = "f64") -> tuple[float, str]:
-        """The least time for some work, and which limit sets it: "memory" or "compute"."""
+        """Return the least time for some work, and the limit that sets it: "memory" or "compute"."""
         moving = bytes / self.traffic_of(footprint)
         computing = flops / self.flops.get(dtype, self.flops["f64"]) + functions / self.functions
         return (moving, "memory") if moving >= computing else (computing, "compute")
@@ -69,8 +75,8 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What is run to measure: bytes, half read and half written, for the traffic; rows and columns of the matrices that are
-    multiplied; numbers of which functions are taken."""
+    """The sizes of the measured programs: bytes, half read and half written, for the traffic; rows and columns of the
+    multiplied matrices; elements of the function."""
 
     footprints: tuple[int, ...]
     product: int
@@ -81,13 +87,14 @@ SIZES = {
     "cpu": Sizes(footprints=FOOTPRINTS, product=PRODUCT, functions=FUNCTIONS),
     "cuda": Sizes(footprints=tuple(1 << k for k in (18, 20, 22, 24, 26, 28, 30)), product=4096, functions=1 << 24),
 }
+"""The measured sizes by target."""
 
 
 def limits(device: str = "cpu") -> Limits:
-    """The limits of this machine with the present number of threads, or of a CUDA device; measured at the first call, in half a
-    second.
+    """Return the limits of this machine with the present number of threads, or of a CUDA device; measured at the first call,
+    in half a second.
 
-    Each is the best of a few tries of an own program: ``x + x`` for the traffic, a product of square matrices, and ``exp``.
+    Each is the best of a few runs of a small program: ``x + x`` for the traffic, a product of square matrices, and ``exp``.
     """
     return _measured(get_num_threads() if device == "cpu" else 0, device)
 
@@ -98,8 +105,8 @@ def _measured(threads: int, device: str) -> Limits:
 
     def best(name: str, parameter: str, text: str, x: np.ndarray) -> float:
         named = {"n": len(x)} if x.ndim == 1 else {}
-        what = f"an array of {x.dtype} and shape {x.shape}"
-        argument = x if device == "cpu" else device_arrays.uploaded(x, device, what)
+        description = f"an array of {x.dtype} and shape {x.shape}"
+        argument = x if device == "cpu" else device_arrays.uploaded(x, device, description)
         return _best(_program(name, parameter, text, device), [argument], named)
 
     fitting = [size for size in sizes.footprints if device == "cpu" or size <= cuda_device.device(device).free_bytes() // 4]
@@ -118,7 +125,7 @@ def _measured(threads: int, device: str) -> Limits:
 
 
 def timed_program(module: Module, device: str, title: str) -> TimedExecutable | TimedProgram:
-    """A lowered program for a device that measures the time of its steps."""
+    """Return a lowered program for a device, instrumented to time its steps."""
     if device == "cpu":
         return TimedExecutable(scheduled(module, device))
     return cuda_timing.TimedProgram(module, device, title, scheduled_kernel)
@@ -127,15 +134,15 @@ def timed_program(module: Module, device: str, title: str) -> TimedExecutable | 
 def _program(name: str, parameter: str, text: str, device: str) -> TimedExecutable | TimedProgram:
     text = TEXT.format(name=name, parameters=f"%x: {parameter}", result=parameter, text=text)
     function = parse_module(text).functions[0]
-    return timed_program(lower(fused(function).function, ("c",), target_of(device)), device, name)
+    return timed_program(lower(fuse_with_decisions(function).function, ("c",), target_of(device)), device, name)
 
 
 def _best(program: TimedExecutable | TimedProgram, arguments: list[Any], sizes: Mapping[str, int]) -> float:
-    """The seconds that the steps take in the fastest of several calls."""
+    """Return the seconds that the steps take in the fastest of several calls."""
     instance: Any = program.instance(sizes)
     best, spent, tries = float("inf"), 0.0, 0
     while tries < TRIES or (spent < LEAST_S and tries < 1000):
-        found = program.timed(instance, arguments)
-        taken = float(found.laps.sum()) * found.second
+        timing = program.timed(instance, arguments)
+        taken = float(timing.laps.sum()) * timing.second
         best, spent, tries = min(best, taken), spent + taken, tries + 1
     return best

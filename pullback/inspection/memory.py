@@ -1,4 +1,4 @@
-"""memory: the buffers of a call, and how its temporaries share one arena."""
+"""The memory report: the buffers of a call, and how its temporaries share one arena."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from pullback.codegen.cpu.matmul.prepack.prepack import prepacked
-from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forward, members, plain
+from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forward, members, unmarked
 from pullback.inspection.residuals import read_backward
 from pullback.inspection.stack_lengths import lengths
 from pullback.ir.core.structure import NOWHERE, Function, Instruction, Loc, walk
@@ -20,29 +20,30 @@ from pullback.ir.ops.array.create import Constant as ConstantOp
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
 from pullback.programs.call import Call
-from pullback.programs.pipeline import homes, split_outcomes
-from pullback.programs.report import Report, counted, paragraph, place, table
+from pullback.programs.pipeline import reused_parameters, split_outcomes
+from pullback.programs.report import Report, counted, location, paragraph, table
 from pullback.runtime.compile.engine import default_engine
-from pullback.runtime.program.arena import place_bytes
+from pullback.runtime.program.arena import aligned_bytes
 from pullback.runtime.program.plan import Plan
 from pullback.tracer import Constant
 
 Role = Literal["input", "constant", "result", "temporary", "stack"]
 Part = Literal["residual", "cotangent", "value", "scratch"]
 COPIES = frozenset({"pad", "shift", "concat"})
-"""The reindexing ops whose results NumPy has to store; those of the others are views."""
+"""Reindexing ops whose results NumPy has to store; the results of the others are views."""
 MOST_SHOWN = 12
+"""Number of buffers shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, where it is known.
+    """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, if known.
 
-    A temporary lies at ``offset`` of the arena, or of the result that it is ``within``, whose memory is not needed yet; from
-    launch ``first`` to launch ``last``, counted from 0. Of a stack, ``type`` is that of one of its values, and ``length`` how
-    many it comes to hold; where only the data knows that it is None, and ``bytes`` are those of one. ``part`` of a temporary: a
-    "residual" is of the forward part and read by the backward part, a "cotangent" of the backward part, a "value" any other that
-    an op makes, "scratch" what a kernel or a copy needs besides.
+    A temporary is at ``offset`` of the arena, or of the result that it is ``within``, whose memory is not needed yet; it lives
+    from launch ``first`` to launch ``last``, counted from 0. For a stack, ``type`` is the type of one of its values, and
+    ``length`` the number of values that it holds in the end; if this depends on the data it is None, and ``bytes`` is the size
+    of one. ``part`` of a temporary: a "residual" is computed by the forward part and read by the backward part, a "cotangent"
+    belongs to the backward part, a "value" is any other result of an op, "scratch" is further memory of a kernel or a copy.
     """
 
     role: Role
@@ -63,13 +64,14 @@ class Buffer:
 class Memory(Report):
     """The memory of one call of ``function``.
 
-    ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace met) are there before the call;
-    ``results`` are made by it, without those that are arguments, or in their memory. ``arena_bytes`` is the block in which
-    ``temporaries`` lie, some in the places of others that are dead, and some in results that are not filled yet: with memory of
-    their own they would take ``unshared_bytes``. The arena stays for the next call. ``stacks`` are what loops keep whose count of
-    turns is computed. Where the sizes say how many values they come to hold they take ``stack_bytes``; others grow as the loop
-    goes on, to at most twice what they hold, and are in no sum here. ``unfused_bytes``: what the call would allocate if each op
-    ran by itself and its result had a buffer of its own, but for views; of loops and branches, their results.
+    ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace captured) exist before the call;
+    ``results`` are allocated by it, without those that are arguments, or in their memory. ``arena_bytes`` is the size of the
+    block of the ``temporaries``, some of which share memory with others that are dead, and some with results that are not
+    filled yet: with memory of their own they would take ``unshared_bytes``. The arena stays for the next call. ``stacks`` hold
+    the values that loops with a computed trip count keep. If their lengths follow from the sizes they take ``stack_bytes``;
+    others grow as the loop runs, to at most twice their contents, and are in no sum here. ``unfused_bytes``: the memory that
+    the call would allocate if each op ran by itself and its result had a buffer of its own, except views; for loops and
+    branches, their results.
     """
 
     function: str
@@ -83,22 +85,22 @@ class Memory(Report):
     unfused_bytes: int = 0
 
     def temporaries_of(self, part: Part) -> tuple[Buffer, ...]:
-        """The temporaries that are residuals, cotangents, other values, or scratch."""
+        """Return the temporaries that are residuals, cotangents, other values, or scratch."""
         return tuple(b for b in self.temporaries if b.part == part)
 
     @property
     def allocated_bytes(self) -> int:
-        """What the call itself takes: results, arena and stacks."""
+        """The memory that the call itself takes: results, arena and stacks."""
         return _total(self.results) + self.arena_bytes + self.stack_bytes
 
     @property
     def stack_bytes(self) -> int:
-        """What the stacks of known length hold."""
+        """The size of the stacks of known length."""
         return sum(b.bytes for b in self.stacks if b.length is not None)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is in use at once: everything, since the arena lives as long as the call."""
+        """The most memory in use at once: everything, since the arena lives as long as the call."""
         return _total(self.inputs) + _total(self.constants) + self.allocated_bytes
 
     @property
@@ -108,7 +110,7 @@ class Memory(Report):
 
     def __str__(self) -> str:
         parts = [(part, self.temporaries_of(part)) for part in get_args(Part)]
-        kinds = ", ".join(counted(len(found), part, "scratch" * (part == "scratch")) for part, found in parts if found)
+        kinds = ", ".join(counted(len(buffers), part, "scratch" * (part == "scratch")) for part, buffers in parts if buffers)
         has_parts = any(b.part == "cotangent" for b in self.temporaries)
         shared = f" ({kinds})" if has_parts else ""
         shared += f", {self.unshared_bytes:,} bytes without sharing" if self.temporaries else ""
@@ -132,7 +134,7 @@ class Memory(Report):
             lines.append("largest buffers:")
             header = ("bytes", "type", "name", "role", "made by")
             shown = everything[:MOST_SHOWN]
-            cells = [(f"{b.bytes:,}", b.type, f"%{b.name}", _shown(b), f"{b.op} {place(b.loc)}".strip()) for b in shown]
+            cells = [(f"{b.bytes:,}", b.type, f"%{b.name}", _shown(b), f"{b.op} {location(b.loc)}".strip()) for b in shown]
             lines += table(header, cells, right=("bytes",))
             if len(everything) > len(shown):
                 lines.append(f"  and {counted(len(everything) - len(shown), 'smaller one')}")
@@ -148,16 +150,16 @@ def _total(buffers: tuple[Buffer, ...]) -> int:
 
 
 def memory(call: Call) -> Memory:
-    """The report on a call."""
+    """Return the memory report of a call."""
     anatomy = dissect(call)
     inputs: list[Buffer] = []
     constants: list[Buffer] = []
-    for parameter, given in zip(call.trace.function.parameters, call.trace.inputs, strict=True):
-        is_constant = isinstance(given, Constant)
+    for parameter, source in zip(call.trace.function.parameters, call.trace.inputs, strict=True):
+        is_constant = isinstance(source, Constant)
         assert isinstance(parameter.type, ArrayType)
         buffer = _typed("constant" if is_constant else "input", parameter.name, parameter.type)
         (constants if is_constant else inputs).append(buffer)
-    results, temporaries, arena_bytes, unshared = _planned(call, anatomy)
+    results, temporaries, arena_bytes, unshared = _plan_memory(call, anatomy)
     return Memory(
         function=call.title,
         inputs=tuple(inputs),
@@ -172,8 +174,8 @@ def memory(call: Call) -> Memory:
 
 
 def _unfused(anatomy: Anatomy) -> int:
-    made = [i for i in anatomy.optimised.instructions if not isinstance(i.op, ConstantOp)]
-    stored = [i for i in made if not isinstance(i.op, Reindex) or i.op.name in COPIES]
+    ops = [i for i in anatomy.optimised.instructions if not isinstance(i.op, ConstantOp)]
+    stored = [i for i in ops if not isinstance(i.op, Reindex) or i.op.name in COPIES]
     return sum(anatomy.bytes_of(v) for i in stored for v in i.results if isinstance(v.type, ArrayType))
 
 
@@ -181,8 +183,8 @@ def _typed(role: Role, name: str, t: ArrayType, op: str = "", loc: Loc = NOWHERE
     return Buffer(role=role, name=name, type=str(t), bytes=prod(map(int, t.shape)) * t.dtype.bytes, op=op, loc=loc)
 
 
-def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...], int, int]:
-    """Results, temporaries, the arena's bytes, and the temporaries' bytes without sharing."""
+def _plan_memory(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...], int, int]:
+    """Return the results, the temporaries, the arena's bytes, and the bytes of the temporaries without sharing."""
     if anatomy is None:
         return tuple(_results(call, None, None)), (), 0, 0
     program = anatomy.program
@@ -190,52 +192,52 @@ def _planned(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], t
         program = prepacked(anatomy.module, default_engine().host().target).functions[0]
     plan = Plan(program)
     results = _results(call, anatomy, plan)
-    places = plan.place(anatomy.sizes)
+    placement = plan.placement(anatomy.sizes)
     names = anatomy.names(anatomy.program)
-    lives = _lives(program, plan)
-    kept = _kept(anatomy, plan)
+    lives = _live_ranges(program, plan)
+    kept = _residual_buffers(anatomy, plan)
     temporaries = []
-    for value, offset in places.offsets.items():
-        made = anatomy.makers.get(value)
+    for value, offset in placement.offsets.items():
+        maker = anatomy.producers.get(value)
         first, last = lives[value]
         temporaries.append(
             Buffer(
                 role="temporary", name=names.get(value, value.name), type=anatomy.type_text(value), bytes=anatomy.bytes_of(value),
-                op=made.op.name if made is not None else "", loc=_loc(anatomy, made), offset=offset, first=first, last=last,
-                within=names.get(w, w.name) if (w := places.within.get(value)) is not None else "",
-                part="residual" if value in kept else _part(anatomy, made),
+                op=maker.op.name if maker is not None else "", loc=_loc(anatomy, maker), offset=offset, first=first, last=last,
+                within=names.get(w, w.name) if (w := placement.within.get(value)) is not None else "",
+                part="residual" if value in kept else _part(anatomy, maker),
             )
         )  # fmt: skip
-    return tuple(results), tuple(temporaries), places.arena_bytes, sum(place_bytes(b.bytes) for b in temporaries)
+    return tuple(results), tuple(temporaries), placement.arena_bytes, sum(aligned_bytes(b.bytes) for b in temporaries)
 
 
-def _part(anatomy: Anatomy, made: Instruction | None) -> Part:
-    if made is None:
+def _part(anatomy: Anatomy, maker: Instruction | None) -> Part:
+    if maker is None:
         return "scratch"
-    return "value" if is_forward(anatomy.loc(made)) else "cotangent"
+    return "value" if is_forward(anatomy.loc(maker)) else "cotangent"
 
 
-def _kept(anatomy: Anatomy, plan: Plan) -> set[Value]:
-    """The buffers of residuals: of the forward part, and read by a launch of the backward part alone, or by the backward part of
-    one that has both."""
+def _residual_buffers(anatomy: Anatomy, plan: Plan) -> set[Value]:
+    """Return the buffers of residuals: computed by the forward part, and read by a launch of the backward part alone, or by
+    the backward part of a launch that has both."""
     read = set(read_backward(anatomy))
-    found = set()
-    for buffer, made in anatomy.makers.items():
-        if made is not None and made.loc.file == NUMBERED and is_forward(anatomy.loc(made)):
-            if not read.isdisjoint(anatomy.optimised.instructions[made.loc.line].results):
-                found.add(buffer)
+    residuals = set()
+    for buffer, maker in anatomy.producers.items():
+        if maker is not None and maker.loc.file == NUMBERED and is_forward(anatomy.loc(maker)):
+            if not read.isdisjoint(anatomy.optimised.instructions[maker.loc.line].results):
+                residuals.add(buffer)
     for step in anatomy.steps:
         if step.source is not None and not any(is_forward(anatomy.loc(i)) for i in members(step.source) if anatomy.loc(i)):
-            found.update(plan.owner[v] for v in step.launch.operands if v in plan.owner)
-    return {v for v in found if (made := anatomy.makers.get(v)) is not None and is_forward(anatomy.loc(made))}
+            residuals.update(plan.owner[v] for v in step.launch.operands if v in plan.owner)
+    return {v for v in residuals if (maker := anatomy.producers.get(v)) is not None and is_forward(anatomy.loc(maker))}
 
 
 def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
     names = anatomy.names(anatomy.program)
-    made = [i.result for i in walk(anatomy.program.body) if isinstance(i.op, Stack)]
-    given = anatomy.fused.parameters[len(anatomy.fused.parameters) - len(anatomy.found.constants) :]
-    constants = {p: np.asarray(c, p.type.dtype.numpy) for p, c in zip(given, anatomy.found.constants, strict=True)}
-    for value, length in zip(made, lengths(anatomy.fused, anatomy.sizes, constants), strict=True):
+    stacks = [i.result for i in walk(anatomy.program.body) if isinstance(i.op, Stack)]
+    parameters = anatomy.fused.parameters[len(anatomy.fused.parameters) - len(anatomy.abstract.constants) :]
+    constants = {p: np.asarray(c, p.type.dtype.numpy) for p, c in zip(parameters, anatomy.abstract.constants, strict=True)}
+    for value, length in zip(stacks, lengths(anatomy.fused, anatomy.sizes, constants), strict=True):
         yield Buffer(
             role="stack", name=names[value], type=anatomy.type_text(value), length=length,
             bytes=anatomy.bytes_of(value) * (1 if length is None else length),
@@ -243,38 +245,38 @@ def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
 
 
 def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
-    """The results that are made, in order: one that is an argument, or in the memory of one, is none."""
-    found = []
-    home = {} if anatomy is None else homes(anatomy.module, call.over)
+    """Return the results that the call allocates, in order: those that are an argument, or in the memory of one, are left out."""
+    results = []
+    home = {} if anatomy is None else reused_parameters(anatomy.module, call.over)
     outcomes = anatomy.outcomes if anatomy is not None else split_outcomes(call.trace)[1]
     for outcome, value in zip(outcomes, call.trace.function.results, strict=True):
         assert isinstance(value.type, ArrayType)
         if outcome.source == "leaf" or (outcome.source == "result" and outcome.index in home):
             continue
-        name, made = value.name or "argument", None
+        name, maker = value.name or "argument", None
         if outcome.source in ("result", "repeat") and anatomy is not None and plan is not None:
             shown = anatomy.program.results[outcome.index]
-            made = anatomy.makers.get(plan.owner[shown])
+            maker = anatomy.producers.get(plan.owner[shown])
             name = anatomy.names(anatomy.program)[shown]
-        found.append(_typed("result", name, value.type, made.op.name if made is not None else "", _loc(anatomy, made)))
-    return found
+        results.append(_typed("result", name, value.type, maker.op.name if maker is not None else "", _loc(anatomy, maker)))
+    return results
 
 
-def _loc(anatomy: Anatomy | None, made: Instruction | None) -> Loc:
-    return NOWHERE if anatomy is None or made is None else plain(anatomy.loc(made))
+def _loc(anatomy: Anatomy | None, maker: Instruction | None) -> Loc:
+    return NOWHERE if anatomy is None or maker is None else unmarked(anatomy.loc(maker))
 
 
-def _lives(program: Function, plan: Plan) -> dict[Value, tuple[int, int]]:
-    """For each buffer that the program allocates, the first and the last launch while it is there."""
-    found: dict[Value, tuple[int, int]] = {}
-    number = 0
+def _live_ranges(program: Function, plan: Plan) -> dict[Value, tuple[int, int]]:
+    """Return the first and the last launch in the live range of each buffer that the program allocates."""
+    lives: dict[Value, tuple[int, int]] = {}
+    count = 0
     for i in walk(program.body):
         match i.op:
             case Alloc():
-                found[i.result] = (number, -1)
+                lives[i.result] = (count, -1)
             case Launch():
-                number += 1
+                count += 1
             case Free() if i.operands[0] in plan.owner:
                 owner = plan.owner[i.operands[0]]
-                found[owner] = (found[owner][0], number - 1)
-    return {v: (first, last if last >= 0 else number - 1) for v, (first, last) in found.items()}
+                lives[owner] = (lives[owner][0], count - 1)
+    return {v: (first, last if last >= 0 else count - 1) for v, (first, last) in lives.items()}

@@ -1,7 +1,7 @@
-"""profile: what each step of a call takes, against what it computes and moves and what the machine gives at most.
+"""The profile report: the time of each step of a call, with its work and memory traffic and the machine's limits.
 
-The steps are timed natively, by a program that stores the clock between them (``runtime.program.profile``). Every number of a
-report is the mean of the same calls, so that the parts add up to the whole.
+The steps are timed natively, by a program that stores the clock between them (``runtime.program.profile``). Every figure of a
+report is the mean of the same calls, so that the parts add up to the total.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pullback.codegen.cpu.matmul.prepack.prepack import packs
 from pullback.inspection.cost import KernelCost, cost_of
 from pullback.inspection.machine_limits import Limits, limits, timed_program
 from pullback.inspection.profiled_step import PARTS, Part, ProfiledStep
-from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, plain
+from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, unmarked
 from pullback.inspection.trace_events import trace_text
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import Instruction, walk
@@ -26,7 +26,7 @@ from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.ops.program import Alloc, Launch
 from pullback.programs.call import Call
-from pullback.programs.pipeline import homes, typed_constants
+from pullback.programs.pipeline import reused_parameters, typed_constants
 from pullback.programs.report import Report, counted, paragraph, table
 from pullback.runtime.program.profile import TimedExecutable, Times
 from pullback.tracer import TraceError
@@ -39,17 +39,18 @@ else:
     cuda_device = later("pullback.runtime.cuda.device.device")
 
 MOST_SECONDS, MOST_CALLS, LEAST_CALLS = 0.3, 400, 3
+"""Bounds of a profile: seconds of timed calls, and the largest and smallest number of calls."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Profile(Report):
-    """The time of a call of ``function``, in seconds: the mean of ``calls`` of them, those in the middle by their length.
+    """The time of a call of ``function``, in seconds: the mean of ``calls`` calls, the middle half by duration.
 
-    ``seconds``: of the whole program, from its arguments to its results, which is the sum of the ``steps``, of
-    ``control_seconds`` (what loops and branches take besides their steps) and of ``outside_seconds``: before the first step and
-    after the last, where results are made. ``ordinary_seconds``: the median of calls as the user makes them, with no clock
-    between the steps but with the checks of arguments and guards; None where a call has effects, and is not made
-    again. ``limits``: what the machine gives at most; ``footprint``: the bytes of all buffers, which say what cache they fit.
+    ``seconds``: the total, from the program's arguments to its results: the sum of the ``steps``, of ``control_seconds``
+    (loops and branches without their steps) and of ``outside_seconds`` (before the first step and after the last, where
+    results are made). ``ordinary_seconds``: the median of ordinary calls, without the clock between the steps but with the
+    checks of arguments and guards; None if a call has effects, since it is then not repeated. ``limits``: the limits of the
+    machine; ``footprint``: the bytes of all buffers, which determine the cache that they fit.
     """
 
     function: str
@@ -63,17 +64,19 @@ class Profile(Report):
     limits: Limits
 
     def seconds_of(self, part: Part) -> float:
-        """What the steps of one part take."""
+        """Return the time of the steps of one part."""
         return sum(s.seconds for s in self.steps if s.part == part)
 
     def against(self, limits: Limits) -> Profile:
-        """The same times, compared with other limits."""
+        """Return the same times compared with other limits."""
         steps = tuple(_limited(step, limits, self.footprint) for step in self.steps)
         return replace(self, steps=steps, limits=limits)
 
     def chrome_trace(self, path: str | Path) -> None:
-        """Write a trace that Perfetto and chrome://tracing show: one slice for each step. Steps of loops and branches are on a
-        track of their own, each one slice as long as all its runs together. Raises OSError."""
+        """Write a trace for Perfetto and chrome://tracing, with one slice for each step.
+
+        Steps in loops and branches are on a separate track, each one slice as long as all its runs together. Raises OSError.
+        """
         Path(path).write_text(trace_text(self.function, self.steps, self.seconds, self.control_seconds))
 
     @property
@@ -119,20 +122,20 @@ class Profile(Report):
     def _ordinary(self) -> str:
         if self.ordinary_seconds is None:
             return "no ordinary calls were timed, as each has effects"
-        what = "an ordinary call, with its end waited for," if self.limits.where else "an ordinary call"
-        return f"{what} takes {_us(self.ordinary_seconds)} us, without {counted(self.reads, 'read')} of the clock"
+        subject = "an ordinary call, with its end waited for," if self.limits.where else "an ordinary call"
+        return f"{subject} takes {_us(self.ordinary_seconds)} us, without {counted(self.reads, 'read')} of the clock"
 
     @property
     def reads(self) -> int:
-        """How often the clock is read in a call."""
+        """The number of clock reads in a call."""
         return 2 + sum(1 if s.start is not None else 2 * round(s.runs) for s in self.steps)
 
     def _limits(self) -> str:
-        known = self.limits
-        flops = " and ".join(f"{rate / 1e9:.0f} GFLOP/s of {dtype}" for dtype, rate in known.flops.items())
-        traffic = f"{known.traffic_of(self.footprint) / 1e9:.0f} GB/s among the {self.footprint:,} bytes of this call"
-        start = f"limits, {known.source}, {known.where or counted(known.threads, 'thread')}"
-        return f"{start}: {flops} in a product of matrices, {known.functions / 1e9:.1f} G exp/s, {traffic}"
+        limits = self.limits
+        flops = " and ".join(f"{rate / 1e9:.0f} GFLOP/s of {dtype}" for dtype, rate in limits.flops.items())
+        traffic = f"{limits.traffic_of(self.footprint) / 1e9:.0f} GB/s among the {self.footprint:,} bytes of this call"
+        start = f"limits, {limits.source}, {limits.where or counted(limits.threads, 'thread')}"
+        return f"{start}: {flops} in a product of matrices, {limits.functions / 1e9:.1f} G exp/s, {traffic}"
 
 
 def _us(seconds: float) -> str:
@@ -141,16 +144,16 @@ def _us(seconds: float) -> str:
 
 
 def _alike(steps: Sequence[ProfiledStep]) -> Iterator[list[ProfiledStep]]:
-    """Steps whose rows differ in their times alone."""
-    found: dict[Any, list[ProfiledStep]] = {}
+    """Group the steps whose rows differ only in their times."""
+    groups: dict[Any, list[ProfiledStep]] = {}
     for step in steps:
         work = () if step.cost is None else (step.cost.flops, step.cost.functions, step.cost.bytes, step.cost.launches)
-        found.setdefault((step.name, step.part, step.words, work), []).append(step)
-    yield from found.values()
+        groups.setdefault((step.name, step.part, step.words, work), []).append(step)
+    yield from groups.values()
 
 
 def profile(call: Call) -> Profile:
-    """The report on a call, which is made several times."""
+    """Return the profile of a call, which is made several times. Raises TraceError, and what the call raises."""
     anatomy = dissect(call)
     arguments = call.trace.arguments(call.leaves)
     if arguments is None:
@@ -158,12 +161,12 @@ def profile(call: Call) -> Profile:
     if anatomy is None:
         return _empty(call)
     program = timed_program(anatomy.module, call.device, call.title)
-    ran = program.program if isinstance(program, TimedExecutable) else anatomy.program
-    steps = [i for i in walk(ran.body) if isinstance(i.op, Launch | Host)]
-    lent = set(homes(anatomy.module, call.over).values())
-    has_effects = bool(call.trace.writes_count or lent) or any(isinstance(i.op, Host) for i in steps)
-    found, ordinary = _measured(call, anatomy, program, arguments, lent, has_effects)
-    return _report(call, anatomy, steps, found, ordinary, frozenset(f.kernel for f in getattr(program, "fallbacks", ())))
+    timed = program.program if isinstance(program, TimedExecutable) else anatomy.program
+    steps = [i for i in walk(timed.body) if isinstance(i.op, Launch | Host)]
+    donated = set(reused_parameters(anatomy.module, call.over).values())
+    has_effects = bool(call.trace.writes_count or donated) or any(isinstance(i.op, Host) for i in steps)
+    timings, ordinary = _measured(call, anatomy, program, arguments, donated, has_effects)
+    return _report(call, anatomy, steps, timings, ordinary, frozenset(f.kernel for f in getattr(program, "fallbacks", ())))
 
 
 def _empty(call: Call) -> Profile:
@@ -175,22 +178,25 @@ def _empty(call: Call) -> Profile:
 
 
 def _measured(
-    call: Call, anatomy: Anatomy, program: TimedExecutable | TimedProgram, arguments: list[Any], lent: Collection[int],
+    call: Call, anatomy: Anatomy, program: TimedExecutable | TimedProgram, arguments: list[Any], donated: Collection[int],
     has_effects: bool,
 ) -> tuple[list[Times], float | None]:  # fmt: skip
-    """The times of calls, and the median of ordinary ones in turn with them. The first of each is not counted. Each has copies of
-    its own of the arguments ``lent``, whose memory results take."""
+    """Return the times of calls, and the median of ordinary calls interleaved with them.
+
+    The first call of each kind is not counted. Each call gets its own copies of the ``donated`` arguments, whose memory
+    results reuse.
+    """
     instance: Any = program.instance(anatomy.sizes)
-    everything = [*arguments, *typed_constants(anatomy.found)]
+    everything = [*arguments, *typed_constants(anatomy.abstract)]
     times: list[Times] = []
     ordinary: list[float] = []
     started = time.perf_counter()
     while len(times) <= LEAST_CALLS or (time.perf_counter() - started < MOST_SECONDS and len(times) < MOST_CALLS):
         if not has_effects:
             ordinary.append(_timed(call))
-        given = [np.array(a, order="C") if k in lent else a for k, a in enumerate(everything)]
+        copied = [np.array(a, order="C") if k in donated else a for k, a in enumerate(everything)]
         try:
-            times.append(program.timed(instance, given))
+            times.append(program.timed(instance, copied))
         except CheckFailed as failed:
             raise failure(call.trace.function, failed, arguments) from None
     middle = sorted(times[1:], key=lambda t: float(t.stamps[-1] - t.stamps[0]))
@@ -213,38 +219,38 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _report(
-    call: Call, anatomy: Anatomy, steps: Sequence[Instruction], found: Sequence[Times], ordinary: float | None,
+    call: Call, anatomy: Anatomy, steps: Sequence[Instruction], timings: Sequence[Times], ordinary: float | None,
     on_cpu: Collection[str],
 ) -> Profile:  # fmt: skip
-    """The report. ``on_cpu``: the kernels that the CPU runs for a device."""
-    second = found[0].second
-    stamps = np.mean([t.stamps - t.stamps[0] for t in found], axis=0) * second
-    starts = np.mean([t.starts - t.stamps[0] for t in found], axis=0) * second
-    seconds = np.mean([t.laps for t in found], axis=0) * second
-    runs = np.mean([t.runs for t in found], axis=0)
+    """Build the profile. ``on_cpu``: the kernels that the CPU runs for a device."""
+    second = timings[0].second
+    stamps = np.mean([t.stamps - t.stamps[0] for t in timings], axis=0) * second
+    starts = np.mean([t.starts - t.stamps[0] for t in timings], axis=0) * second
+    seconds = np.mean([t.laps for t in timings], axis=0) * second
+    runs = np.mean([t.runs for t in timings], axis=0)
     has_driver = any(i.regions for i in anatomy.program.instructions)
     control = float(stamps[2] - stamps[1] - seconds.sum()) if has_driver else 0.0
     launches = iter(anatomy.steps)
-    made = []
+    profiled = []
     for k, i in enumerate(steps):
         start = None if has_driver else float(starts[k])
         step = next(launches) if isinstance(i.op, Launch) and not packs(i) else None
         cost = None if step is None else _scaled(cost_of(anatomy, step), float(runs[k]) if has_driver else 1.0)
         source = step.source if step is not None else anatomy.sources[i.loc.line]
-        made.append(_step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0))
-        if made[-1].name in on_cpu:
-            made[-1] = replace(made[-1], name=f"{made[-1].name} on the CPU")
+        profiled.append(_step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0))
+        if profiled[-1].name in on_cpu:
+            profiled[-1] = replace(profiled[-1], name=f"{profiled[-1].name} on the CPU")
     footprint = sum(anatomy.bytes_of(v) for v in _buffers(anatomy))
     report = Profile(
-        function=call.title, steps=tuple(made), seconds=float(stamps[-1]), control_seconds=control,
-        outside_seconds=float(stamps[-1] - seconds.sum()) - control, ordinary_seconds=ordinary, calls=len(found),
+        function=call.title, steps=tuple(profiled), seconds=float(stamps[-1]), control_seconds=control,
+        outside_seconds=float(stamps[-1] - seconds.sum()) - control, ordinary_seconds=ordinary, calls=len(timings),
         footprint=footprint, limits=limits(call.device),
     )  # fmt: skip
     return report.against(report.limits)
 
 
 def _buffers(anatomy: Anatomy) -> Iterator[Any]:
-    count = len(anatomy.found.constants)
+    count = len(anatomy.abstract.constants)
     yield from anatomy.program.parameters[: len(anatomy.program.parameters) - count]
     yield from (i.result for i in walk(anatomy.program.body) if isinstance(i.op, Alloc))
 
@@ -253,9 +259,9 @@ def _step(
     anatomy: Anatomy, i: Instruction, source: Instruction | None, cost: KernelCost | None, seconds: float, start: float | None,
     runs: float,
 ) -> ProfiledStep:  # fmt: skip
-    every = [] if source is None else list(members(source))
-    lines = tuple(dict.fromkeys(loc for m in every if (loc := plain(anatomy.loc(m)))))
-    parts = {is_forward(anatomy.loc(m)) for m in every if anatomy.loc(m)} or {True}
+    all_ops = [] if source is None else list(members(source))
+    lines = tuple(dict.fromkeys(loc for m in all_ops if (loc := unmarked(anatomy.loc(m)))))
+    parts = {is_forward(anatomy.loc(m)) for m in all_ops if anatomy.loc(m)} or {True}
     part: Part = "both" if len(parts) > 1 else "forward" if True in parts else "backward"
     ops = cost.ops if cost is not None else ("pack",) if packs(i) else (i.op.name,)
     name = cost.kernel if cost is not None else i.params.get("kernel", i.op.name)
@@ -263,16 +269,16 @@ def _step(
 
 
 def _scaled(cost: KernelCost, runs: float) -> KernelCost:
-    """The cost with the number of launches that was counted when it ran."""
+    """Scale a cost to the number of launches counted in the run."""
     if cost.launches == runs or not cost.launches:
         return cost
-    by = runs / cost.launches
+    factor = runs / cost.launches
     return replace(
         cost,
-        counts={word: round(number * by) for word, number in cost.counts.items()},
-        bytes_read=round(cost.bytes_read * by),
-        bytes_written=round(cost.bytes_written * by),
-        calls={name: round(number * by) for name, number in cost.calls.items()},
+        counts={word: round(count * factor) for word, count in cost.counts.items()},
+        bytes_read=round(cost.bytes_read * factor),
+        bytes_written=round(cost.bytes_written * factor),
+        calls={name: round(count * factor) for name, count in cost.calls.items()},
         launches=round(runs),
     )
 

@@ -1,7 +1,7 @@
-"""A call's program taken apart, with the way back from each buffer and each launch to the user's lines.
+"""Rebuild a call's program with a mapping from each buffer and each launch back to the user's lines.
 
-Locations are in no key, so the passes run here on instructions whose locations are numbers: the program is the one that runs,
-and each of its instructions says which instruction it came from.
+Locations are in no cache key, so the passes are run here on instructions whose locations are indices: the program is the one
+that runs, and each of its instructions names the instruction it came from.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pullback.codegen.fuse.fuse import fused
-from pullback.codegen.fuse.rematerialize import Saving
+from pullback.codegen.fuse.fuse import fuse_with_decisions
+from pullback.codegen.fuse.rematerialize import Rematerialization
 from pullback.codegen.lower.lower import lower
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, walk
 from pullback.ir.core.value import Value
@@ -27,17 +27,19 @@ from pullback.ir.passes.transforms.expand import GradientError, expand, grad
 from pullback.ir.shapes.extents import Abstract, value_of
 from pullback.ir.text import Printer
 from pullback.programs.call import Call
-from pullback.programs.pipeline import Outcome, concrete, fused_for, layouts_of, split_outcomes, target_of
+from pullback.programs.pipeline import Outcome, concrete, fusion_target, layouts_of, split_outcomes, target_of
 from pullback.tracer import TraceError
 
 NUMBERED = "#"
+"""File name of the locations that are indices."""
 FORWARD = "forward"
+"""Prefix of the note of instructions in the forward part of a gradient."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One launch. ``source``: the instruction of ``fused`` that it runs, or that needs the copy it makes; None for a copy of a
-    result. ``times``: how often, with ``is_known`` false at least once and nobody knows how often."""
+    """One launch. ``source``: the instruction of ``fused`` that it runs, or that needs the copy it makes; None for the copy of
+    a result. ``times``: the number of runs; if ``is_known`` is false the number is unknown."""
 
     launch: Instruction
     kernel: Function
@@ -49,70 +51,73 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Anatomy:
-    """``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of these; ``locs`` the user's places, by
-    the number that stands for each. ``saving`` says why values are stored. ``module`` is the lowered program with its kernels,
-    whose steps have for locations the numbers of what they run in ``sources``: the instructions of ``fused``, those of its
-    control flow included."""
+    """The stages of a call's program.
 
-    found: Abstract
+    ``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of the extents; ``locs`` the user's
+    locations, by their indices. ``saving`` says why values are stored. ``module`` is the lowered program with its kernels; the
+    locations of its steps are the indices of what they run in ``sources``: the instructions of ``fused``, including those of
+    its control flow.
+    """
+
+    abstract: Abstract
     outcomes: tuple[Outcome, ...]
     optimised: Function
     fused: Function
-    saving: Saving
+    saving: Rematerialization
     module: Module
     sources: Sequence[Instruction]
     locs: Sequence[Loc]
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return self.found.sizes
+        return self.abstract.sizes
 
     @property
     def program(self) -> Function:
         return self.module.functions[0]
 
     def loc(self, instruction: Instruction) -> Loc:
-        """The user's place of an instruction of ``optimised`` or of a group of ``fused``."""
+        """Return the user's location of an instruction of ``optimised`` or of a group of ``fused``."""
         loc = instruction.loc
         return self.locs[loc.line] if loc.file == NUMBERED else loc
 
     def bytes_of(self, value: Value) -> int:
-        """The bytes of an array's elements."""
+        """Return the size of an array in bytes."""
         total = value.type.dtype.bytes
         for extent in value.type.shape:
             total *= value_of(extent, self.sizes)
         return total
 
     def type_text(self, value: Value) -> str:
-        """A value's type with its extents in numbers."""
+        """Return a value's type with concrete extents."""
         return f"{value.type.dtype}[{','.join(str(value_of(e, self.sizes)) for e in value.type.shape)}]"
 
     def names(self, function: Function) -> dict[Value, str]:
-        """The names that a dump of a func or program prints, but for the instructions of constants."""
-        shown = concrete(function, self.found)
+        """Return the names that a dump of a func or program prints, except those of the instructions of constants."""
+        shown = concrete(function, self.abstract)
         printer = Printer()
         printer.function(shown)
-        count = len(self.found.constants)
-        found = dict(zip(function.parameters[: len(function.parameters) - count], shown.parameters, strict=True))
+        count = len(self.abstract.constants)
+        shown_values = dict(zip(function.parameters[: len(function.parameters) - count], shown.parameters, strict=True))
         for old, new in zip(walk(function.body), list(walk(shown.body))[count:], strict=True):
-            found.update(zip(old.results, new.results, strict=True))
-        return {value: printer.names[same] for value, same in found.items()}
+            shown_values.update(zip(old.results, new.results, strict=True))
+        return {value: printer.names[same] for value, same in shown_values.items()}
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The launches of the program, in order, those of its control flow after what comes before it."""
-        found: list[Step] = []
+        result: list[Step] = []
         launches = list(self.launches(self.program.body, 1, True))
         for position, (launch, times, is_known) in enumerate(launches):
             source = self.sources[launch.loc.line] if launch.loc.file == NUMBERED else None
             after = launches[position + 1][0].loc if position + 1 < len(launches) else NOWHERE
             is_copy = source is None or isinstance(source.op, Host | Loop | Switch) or after == launch.loc
             kernel = self.module[launch.params["kernel"]]
-            found.append(Step(launch=launch, kernel=kernel, source=source, is_copy=is_copy, times=times, is_known=is_known))
-        return tuple(found)
+            result.append(Step(launch=launch, kernel=kernel, source=source, is_copy=is_copy, times=times, is_known=is_known))
+        return tuple(result)
 
     def launches(self, block: Block, times: int, is_known: bool) -> Iterator[tuple[Instruction, int, bool]]:
-        """The launches of a block, each with how often it runs."""
+        """Yield the launches of a block, each with its number of runs and whether that is known."""
         for i in block.instructions:
             if isinstance(i.op, Launch):
                 yield i, times, is_known
@@ -122,45 +127,45 @@ class Anatomy:
                 yield from self.launches(region, inside, is_known and bool(length))
 
     @cached_property
-    def makers(self) -> dict[Value, Instruction | None]:
-        """For each buffer that the program allocates, the instruction of ``optimised`` that makes its contents, with its place;
-        None for a copy and for scratch memory."""
-        found: dict[Value, Instruction | None] = {}
-        waiting: list[Instruction] = []
+    def producers(self) -> dict[Value, Instruction | None]:
+        """For each buffer that the program allocates, the instruction of ``optimised`` that computes its contents, with its
+        location; None for a copy and for scratch memory."""
+        result: dict[Value, Instruction | None] = {}
+        pending: list[Instruction] = []
         steps = iter(self.steps)
         for i in walk(self.program.body):
             if isinstance(i.op, Alloc):
-                waiting.append(i)
+                pending.append(i)
             elif isinstance(i.op, Host):
                 source = self.sources[i.loc.line]
-                found.update(zip((a.result for a in waiting), makers_of(source)))
-                waiting = []
+                result.update(zip((a.result for a in pending), producers_of(source)))
+                pending = []
             elif isinstance(i.op, Repeat | RepeatWhile | Branch):
-                found.update((a.result, self.sources[i.loc.line]) for a in waiting)
-                waiting = []
+                result.update((a.result, self.sources[i.loc.line]) for a in pending)
+                pending = []
             elif isinstance(i.op, Launch):
                 step = next(steps)
-                made = [a for a in waiting if a.result.name != "scratch"]
-                found.update((a.result, None) for a in waiting)
+                buffers = [a for a in pending if a.result.name != "scratch"]
+                result.update((a.result, None) for a in pending)
                 if step.source is not None and not step.is_copy:
-                    found.update(_matched(made, step.source))
-                waiting = []
-        return found
+                    result.update(_matched(buffers, step.source))
+                pending = []
+        return result
 
 
 def _matched(allocs: Sequence[Instruction], source: Instruction) -> Iterator[tuple[Value, Instruction | None]]:
-    """Each buffer with what makes its contents; results that are written over an operand have none of their own."""
-    results = iter(zip(source.results, makers_of(source), strict=True))
+    """Yield each buffer with the instruction that computes it; results written over an operand have no buffer of their own."""
+    results = iter(zip(source.results, producers_of(source), strict=True))
     for i in allocs:
         t = i.result.type
-        for value, made in results:
+        for value, maker in results:
             if (value.type.dtype, value.type.shape) == (t.dtype, t.shape):
-                yield i.result, made
+                yield i.result, maker
                 break
 
 
-def makers_of(source: Instruction) -> list[Instruction | None]:
-    """For each result of a fused instruction, the instruction that computes it; None for an operand passed on."""
+def producers_of(source: Instruction) -> list[Instruction | None]:
+    """Return for each result of a fused instruction the instruction that computes it; None for an operand passed on."""
     if not isinstance(source.op, Group):
         return [source] * len(source.results)
     (region,) = source.regions
@@ -169,7 +174,7 @@ def makers_of(source: Instruction) -> list[Instruction | None]:
 
 
 def members(source: Instruction) -> Iterator[Instruction]:
-    """The instructions of a group, or an instruction that stands alone."""
+    """Yield the instructions of a group, or a single instruction itself."""
     if isinstance(source.op, Group):
         yield from source.regions[0].instructions
     else:
@@ -177,26 +182,26 @@ def members(source: Instruction) -> Iterator[Instruction]:
 
 
 def dissect(call: Call) -> Anatomy | None:
-    """The program of a call; None if there is nothing to compute. Raises TraceError where a gradient cannot be had."""
+    """Rebuild the program of a call; None if there is nothing to compute. Raises TraceError if a gradient cannot be computed."""
     function, outcomes = split_outcomes(call.trace)
     if not function.results and all(map(is_pure, function.instructions)):
         return None
-    found = templated(function)
-    prepared = run(found.function, BEFORE_GRAD)
+    abstract = templated(function)
+    prepared = run(abstract.function, BEFORE_GRAD)
     try:
         optimised = run(grad(_marked(prepared)), OPTIMIZE)
     except GradientError as error:
         raise TraceError(str(error), error.loc) from None
     numbered, locs = _numbered(optimised.body)
     optimised = replace(optimised, body=numbered)
-    made = fused(optimised, fused_for(call.device))
-    groups, saving = made.function, made.saving
+    fusion = fuse_with_decisions(optimised, fusion_target(call.device))
+    groups, saving = fusion.function, fusion.rematerialization
     sources: list[Instruction] = []
-    layouts, target = layouts_of(call.trace, call.leaves, len(found.constants), call.device), target_of(call.device)
+    layouts, target = layouts_of(call.trace, call.leaves, len(abstract.constants), call.device), target_of(call.device)
     over = call.over if target == "cpu" else ()
     lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts, target, over)
     return Anatomy(
-        found=found,
+        abstract=abstract,
         outcomes=outcomes,
         optimised=optimised,
         fused=groups,
@@ -208,40 +213,40 @@ def dissect(call: Call) -> Anatomy | None:
 
 
 def is_forward(loc: Loc) -> bool:
-    """Whether an instruction is of the forward part of the outermost gradient."""
+    """Return whether an instruction belongs to the forward part of the outermost gradient."""
     return not loc.note.startswith("pullback")
 
 
-def plain(loc: Loc) -> Loc:
-    """A location without the mark of the forward part, and without the place where the gradient was asked for."""
+def unmarked(loc: Loc) -> Loc:
+    """Return a location without the mark of the forward part, and without the line that requested the gradient."""
     note = loc.note.removeprefix(FORWARD).strip()
     return Loc(note=note) if note == "pullback" else replace(loc, note=note)
 
 
 def _marked(function: Function) -> Function:
-    """The function with its outermost transforms' forward parts marked as such, transforms inside them expanded."""
-    made = []
+    """Mark the instructions in the forward parts of the outermost transforms, with transforms inside them expanded."""
+    instructions = []
     for i in function.instructions:
         if isinstance(i.op, Transform):
             inner = expand(i.regions[0])
             marked = tuple(replace(k, loc=replace(k.loc, note=f"{FORWARD} {k.loc.note}".strip())) for k in inner.instructions)
             i = replace(i, regions=(replace(inner, instructions=marked),))
-        made.append(i)
-    return replace(function, body=replace(function.body, instructions=tuple(made)))
+        instructions.append(i)
+    return replace(function, body=replace(function.body, instructions=tuple(instructions)))
 
 
 def _sourced(block: Block, sources: list[Instruction]) -> Block:
-    """A block whose instructions, those of its control flow included, have their positions among ``sources`` for locations."""
-    made = []
+    """Append the instructions of a block and of its control flow to ``sources``, and set their locations to the indices there."""
+    instructions = []
     for i in block.instructions:
-        number = Loc(NUMBERED, len(sources))
+        index = Loc(NUMBERED, len(sources))
         sources.append(i)
         inside = tuple(_sourced(r, sources) for r in i.regions) if isinstance(i.op, Loop | Switch) else i.regions
-        made.append(replace(i, loc=number, regions=inside))
-    return replace(block, instructions=tuple(made))
+        instructions.append(replace(i, loc=index, regions=inside))
+    return replace(block, instructions=tuple(instructions))
 
 
 def _numbered(block: Block) -> tuple[Block, list[Loc]]:
-    """A block whose instructions have their positions for locations, and the locations."""
-    made = [replace(i, loc=Loc(NUMBERED, k)) for k, i in enumerate(block.instructions)]
-    return replace(block, instructions=tuple(made)), [i.loc for i in block.instructions]
+    """Return a block whose instructions have their positions as locations, and the original locations."""
+    instructions = [replace(i, loc=Loc(NUMBERED, k)) for k, i in enumerate(block.instructions)]
+    return replace(block, instructions=tuple(instructions)), [i.loc for i in block.instructions]

@@ -1,4 +1,4 @@
-"""All that there is to report on a call, in one place."""
+"""The report classes and functions on a call, gathered in one module."""
 
 from pullback.inspection.cost import Cost, KernelCost, cost
 from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain

@@ -1,4 +1,4 @@
-"""residuals: the values of the forward part that the backward part of a gradient reads."""
+"""The residuals report: the values of the forward part that the backward part of a gradient reads."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pullback.inspection.provenance import Anatomy, dissect, is_forward, makers_of, members, plain
+from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, producers_of, unmarked
 from pullback.ir.core.structure import Instruction, Loc, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.regions import Gradient
 from pullback.ir.passes.transforms.min_cut import MOST_EXACT
 from pullback.programs.call import Call
-from pullback.programs.report import HARD_SPACE, Report, counted, paragraph, place, table
+from pullback.programs.report import HARD_SPACE, Report, counted, location, paragraph, table
 
 Kept = Literal["memory", "kernel", "recomputed"]
 WORDS = {"memory": "in memory", "kernel": "within a kernel", "recomputed": "computed again"}
+"""The text of each kind of storage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    """One value. ``name`` is its name in the stage simplify, ``op`` and ``loc`` say what made it, ``readers`` which instructions
-    of the backward part read it, as places with the note "pullback(op)".
+    """One residual. ``name`` is its name in the stage simplify, ``op`` and ``loc`` say what computed it, ``readers`` are the
+    locations of the instructions of the backward part that read it, with the note "pullback(op)".
 
     ``kept``: "memory" (stored by one kernel and loaded by another, or a result), "kernel" (it lives within one kernel) or
-    "recomputed" (each kernel that reads it computes it again). ``why`` says why a value in memory is not computed again: the kind
-    of op that made it, what else needs it in memory, or "fewest bytes", the choice of the minimum cut.
+    "recomputed" (each kernel that reads it recomputes it). ``why`` says why a value in memory is not recomputed: the kind of
+    op that computed it, what else needs it in memory, or "fewest bytes", the choice of the minimum cut.
     """
 
     name: str
@@ -51,10 +52,10 @@ class ReadInput:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Residuals(Report):
-    """What the backward part of ``function`` reads of the forward part, after all passes.
+    """The values that the backward part of ``function`` reads from the forward part, after all passes.
 
-    Views of whole values (a transpose, a broadcast) count as what they show; constants are no residuals. ``algorithm`` says how
-    it was chosen what is kept. The text has one row for values that are alike.
+    Views of entire values (a transpose, a broadcast) count as the value viewed; constants are not residuals. ``algorithm``
+    names the method by which the stored values were chosen. The text has one row for equal values.
     """
 
     function: str
@@ -70,7 +71,7 @@ class Residuals(Report):
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of the residuals that are in memory."""
+        """The bytes of the residuals in memory."""
         return sum(r.bytes for r in self.residuals if r.kept == "memory")
 
     @property
@@ -88,7 +89,7 @@ class Residuals(Report):
             alike: dict[tuple[str, ...], list[Residual]] = {}
             for r in self.residuals:
                 where = WORDS[r.kept] + (f": {r.why}" if r.why else "")
-                key = (r.type, f"{r.op} {place(r.loc)}".strip(), where, _readers(r.readers))
+                key = (r.type, f"{r.op} {location(r.loc)}".strip(), where, _readers(r.readers))
                 alike.setdefault(key, []).append(r)
             sums = [(sum(r.bytes for r in same), _names(same), key) for key, same in alike.items()]
             rows = [(names, key[0], f"{total:,}", *key[1:]) for total, names, key in sorted(sums, key=lambda s: -s[0])]
@@ -102,55 +103,55 @@ class Residuals(Report):
 
 
 def _names(same: list[Residual]) -> str:
-    """The name of the first value, and how many more are like it."""
+    """Return the name of the first value, and the number of further equal ones."""
     return f"%{same[0].name}" + (f" + {len(same) - 1:,}" if len(same) > 1 else "")
 
 
 def _readers(locs: tuple[Loc, ...]) -> str:
-    return ", ".join(dict.fromkeys(f"{loc.note} {place(loc)}".strip().replace(" ", HARD_SPACE) for loc in locs))
+    return ", ".join(dict.fromkeys(f"{loc.note} {location(loc)}".strip().replace(" ", HARD_SPACE) for loc in locs))
 
 
 def residuals(call: Call) -> Residuals:
-    """The report on a call."""
+    """Return the residuals report of a call."""
     title = call.title
     if not any(isinstance(i.op, Gradient) for i in walk(call.trace.function.body)):
         return Residuals(function=title, has_gradient=False, residuals=(), inputs=())
     anatomy = dissect(call)
     if anatomy is None:
         return Residuals(function=title, has_gradient=True, residuals=(), inputs=())
-    return _found(title, anatomy)
+    return _report(title, anatomy)
 
 
-def _found(title: str, anatomy: Anatomy) -> Residuals:
+def _report(title: str, anatomy: Anatomy) -> Residuals:
     function = anatomy.optimised
     producer = {v: i for i in function.instructions for v in i.results}
     readers = read_backward(anatomy)
     names = anatomy.names(function)
-    kept, why = _kept(anatomy), _why(anatomy)
-    variable = _variable(anatomy)
-    found, inputs = [], []
+    kept, why = _storage_of(anatomy), _reason_of(anatomy)
+    variable = _input_dependent(anatomy)
+    stored, inputs = [], []
     for value, locs in readers.items():
         if value not in variable:
             continue
-        made = producer.get(value)
+        maker = producer.get(value)
         common = (anatomy.type_text(value), anatomy.bytes_of(value), tuple(dict.fromkeys(locs)))
-        if made is None:
+        if maker is None:
             inputs.append(ReadInput(name=names[value], type=common[0], bytes=common[1], readers=common[2]))
         else:
-            found.append(
+            stored.append(
                 Residual(
-                    name=names[value], type=common[0], bytes=common[1], readers=common[2], op=made.op.name,
-                    loc=plain(anatomy.loc(made)), kept=(where := kept(made)), why=why(made) if where == "memory" else "",
+                    name=names[value], type=common[0], bytes=common[1], readers=common[2], op=maker.op.name,
+                    loc=unmarked(anatomy.loc(maker)), kept=(where := kept(maker)), why=why(maker) if where == "memory" else "",
                 )
             )  # fmt: skip
     algorithm = "minimum cut" if anatomy.saving.is_exact else f"minimum cut, approximate above {MOST_EXACT:,} values"
-    return Residuals(function=title, has_gradient=True, residuals=tuple(found), inputs=tuple(inputs), algorithm=algorithm)
+    return Residuals(function=title, has_gradient=True, residuals=tuple(stored), inputs=tuple(inputs), algorithm=algorithm)
 
 
 def read_backward(anatomy: Anatomy) -> dict[Value, list[Loc]]:
-    """The values of ``optimised`` of the forward part that the backward part reads, and the places where it does."""
+    """Return the values of the forward part of ``optimised`` that the backward part reads, with the locations of the readers."""
     function = anatomy.optimised
-    read = _needed({v: i for i in function.instructions for v in i.results}, anatomy)
+    read = _reads_of({v: i for i in function.instructions for v in i.results}, anatomy)
     readers: dict[Value, list[Loc]] = {}
     for instruction in function.instructions:
         loc = anatomy.loc(instruction)
@@ -158,68 +159,70 @@ def read_backward(anatomy: Anatomy) -> dict[Value, list[Loc]]:
             continue
         for value in instruction.operands:
             for root in read(value):
-                readers.setdefault(root, []).append(plain(loc))
+                readers.setdefault(root, []).append(unmarked(loc))
     return readers
 
 
-def _variable(anatomy: Anatomy) -> set[Value]:
-    """The values that depend on an input."""
+def _input_dependent(anatomy: Anatomy) -> set[Value]:
+    """Return the values that depend on an input."""
     function = anatomy.optimised
-    found = set(function.parameters[: len(function.parameters) - len(anatomy.found.constants)])
+    dependent = set(function.parameters[: len(function.parameters) - len(anatomy.abstract.constants)])
     for instruction in function.instructions:
-        if any(v in found for v in instruction.operands):
-            found.update(instruction.results)
-    return found
+        if any(v in dependent for v in instruction.operands):
+            dependent.update(instruction.results)
+    return dependent
 
 
-def _needed(producer: dict[Value, Instruction], anatomy: Anatomy) -> Callable[[Value], Iterator[Value]]:
-    """What a reader of a value needs of the forward part: the value, and what is kept to compute it again."""
-    again = {i.loc.line for i in anatomy.saving.again.values()}
+def _reads_of(producer: dict[Value, Instruction], anatomy: Anatomy) -> Callable[[Value], Iterator[Value]]:
+    """Return a function that yields what a reader of a value needs of the forward part: the value, and what is kept to
+    recompute it."""
+    recomputed = {i.loc.line for i in anatomy.saving.recomputed.values()}
 
     def needed(value: Value) -> Iterator[Value]:
         stack, seen = [value], set[Value]()
         while stack:
-            root = _shown(stack.pop(), producer, anatomy)
-            made = producer.get(root)
-            if root in seen or (made is not None and not is_forward(anatomy.loc(made))):
+            root = _viewed_value(stack.pop(), producer, anatomy)
+            maker = producer.get(root)
+            if root in seen or (maker is not None and not is_forward(anatomy.loc(maker))):
                 continue
-            is_computed = made is not None and made.loc.line in again
+            is_computed = maker is not None and maker.loc.line in recomputed
             if not seen or not is_computed:
                 yield root
             seen.add(root)
-            if made is not None and is_computed:
-                stack += made.operands
+            if maker is not None and is_computed:
+                stack += maker.operands
 
     return needed
 
 
-def _shown(value: Value, producer: dict[Value, Instruction], anatomy: Anatomy) -> Value:
-    """The value of which a view shows every element; a part of a value is a value of its own."""
-    while (made := producer.get(value)) is not None and isinstance(made.op, Reindex) and len(made.operands) == 1:
-        if anatomy.bytes_of(value) < anatomy.bytes_of(made.operands[0]):
+def _viewed_value(value: Value, producer: dict[Value, Instruction], anatomy: Anatomy) -> Value:
+    """Return the value of which a view contains every element; a part of a value counts as a value of its own."""
+    while (maker := producer.get(value)) is not None and isinstance(maker.op, Reindex) and len(maker.operands) == 1:
+        if anatomy.bytes_of(value) < anatomy.bytes_of(maker.operands[0]):
             break
-        value = made.operands[0]
+        value = maker.operands[0]
     return value
 
 
-def _why(anatomy: Anatomy) -> Callable[[Instruction], str]:
-    """Why the result of an instruction of ``optimised`` is stored: what the choice says, or the kind of op."""
-    known = {i.loc.line: text for i, text in anatomy.saving.why.items()}
-    return lambda made: known.get(made.loc.line) or type(made.op).__name__.lower()
+def _reason_of(anatomy: Anatomy) -> Callable[[Instruction], str]:
+    """Return a function that says why the result of an instruction of ``optimised`` is stored: the reason of the choice, or
+    the kind of op."""
+    reasons = {i.loc.line: text for i, text in anatomy.saving.why.items()}
+    return lambda maker: reasons.get(maker.loc.line) or type(maker.op).__name__.lower()
 
 
-def _kept(anatomy: Anatomy) -> Callable[[Instruction], Kept]:
-    """Where the result of an instruction of ``optimised`` is, seen from the fused program."""
+def _storage_of(anatomy: Anatomy) -> Callable[[Instruction], Kept]:
+    """Return a function that says where the fused program keeps the result of an instruction of ``optimised``."""
     stored: set[int] = set()
     times: dict[int, int] = {}
     for source in anatomy.fused.instructions:
-        stored.update(i.loc.line for i in makers_of(source) if i is not None)
+        stored.update(i.loc.line for i in producers_of(source) if i is not None)
         for i in members(source):
             times[i.loc.line] = times.get(i.loc.line, 0) + 1
 
-    def kept(made: Instruction) -> Kept:
-        if made.loc.line in stored:
+    def kept(maker: Instruction) -> Kept:
+        if maker.loc.line in stored:
             return "memory"
-        return "recomputed" if times.get(made.loc.line, 0) > 1 else "kernel"
+        return "recomputed" if times.get(maker.loc.line, 0) > 1 else "kernel"
 
     return kept

@@ -1,4 +1,4 @@
-"""How long the stacks of a program get, where its sizes say so."""
+"""Compute the lengths of the stacks of a program, where they follow from its sizes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.editing.loop_view import parts_of
 
-Known = dict[Value, Any]
+Constants = dict[Value, Any]
 
 
 def lengths(function: Function, sizes: Mapping[str, int], constants: Mapping[Value, Any]) -> Iterator[int | None]:
-    """For each stack that a function makes, in order, how many values it comes to hold, in the first turn of the loops around it;
-    None where only the data knows. ``constants``: parameters that are known."""
+    """Yield for each stack of a function, in order, the number of values that it holds in the end, in the first iteration of
+    the loops around it; None if it depends on the data. ``constants``: parameters with known values."""
     return _lengths(function.body, dict(constants), sizes)
 
 
-def _lengths(block: Block, known: Known, sizes: Mapping[str, int]) -> Iterator[int | None]:
+def _lengths(block: Block, known: Constants, sizes: Mapping[str, int]) -> Iterator[int | None]:
     for i in block.instructions:
         if isinstance(i.op, Loop):
             yield from _of_loop(i, known, sizes)
@@ -37,7 +37,7 @@ def _lengths(block: Block, known: Known, sizes: Mapping[str, int]) -> Iterator[i
             known.update(zip(i.results, interpret(single, *(known[v] for v in operands), sizes=sizes), strict=True))
 
 
-def _of_loop(i: Instruction, known: Known, sizes: Mapping[str, int]) -> Iterator[int | None]:
+def _of_loop(i: Instruction, known: Constants, sizes: Mapping[str, int]) -> Iterator[int | None]:
     loop = parts_of(i)
     count = known.get(i.operands[0]) if loop.first else None
     for value in i.results:
@@ -50,7 +50,7 @@ def _of_loop(i: Instruction, known: Known, sizes: Mapping[str, int]) -> Iterator
         yield from _lengths(region, started, sizes)
 
 
-def _inside(operands: Any, parameters: Any, known: Known) -> Known:
+def _inside(operands: Any, parameters: Any, known: Constants) -> Constants:
     return {p: known[v] for p, v in zip(parameters, operands, strict=True) if v in known}
 
 

@@ -1,4 +1,4 @@
-"""stages: the text of every stage that a call goes through."""
+"""The stages report: the text of every stage that a call goes through."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.compile import disassembly
 
 ARCHITECTURE = "sm_90"
-"""What GPU code is shown for where there is no GPU."""
+"""The architecture for which GPU code is shown if there is no GPU."""
 
 
 @dataclass(frozen=True)
 class Translated:
-    """The text of a stage that another program makes of CUDA C, when it is asked for; ``arch``: see ``stages``."""
+    """The text of a stage that an external compiler derives from CUDA C, at the first access; ``arch``: see ``stages``."""
 
     stage: str
     source: str
     arch: str | None
 
     def text(self) -> str:
-        """The text. Raises NoCompiler, CompileError, NoTool."""
+        """Return the text. Raises NoCompiler, CompileError, NoTool."""
         arch, compiler = self.arch or cuda_found.architecture() or ARCHITECTURE, cuda_compile.compiler()
         if self.stage == "ptx":
             return compiler.ptx(self.source, arch, cuda_compile.OPTIONS)
@@ -42,7 +42,7 @@ class Translated:
 class Stages(Report, Mapping[str, str]):
     """The texts by the names of the stages, in order. ``inputs``: the values of the program's parameters, by name.
 
-    The text of a stage that this machine has not the tools for is a comment that says so; see ``problem``.
+    If this machine lacks the tools for a stage, its text is a comment that says so; see ``problem``.
     """
 
     __slots__ = ("_problems", "_texts", "function", "inputs")
@@ -56,18 +56,18 @@ class Stages(Report, Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         if name not in self._texts:
             raise KeyError(f"there is no stage {name!r} for this device; there are {', '.join(self._texts)}")
-        found = self._texts[name]
-        if isinstance(found, Translated):
+        text = self._texts[name]
+        if isinstance(text, Translated):
             try:
-                found = found.text()
+                text = text.text()
             except (cuda_compile.NoCompiler, cuda_compile.CompileError, disassembly.NoTool) as error:
                 self._problems[name] = str(error)
-                found = "".join(f"// {line}\n" for line in str(error).splitlines())
-            self._texts[name] = found
-        return found
+                text = "".join(f"// {line}\n" for line in str(error).splitlines())
+            self._texts[name] = text
+        return text
 
     def problem(self, name: str) -> str | None:
-        """Why a stage has no text, or None."""
+        """Return why a stage has no text, or None."""
         self[name]
         return self._problems.get(name)
 
@@ -91,15 +91,16 @@ class Stages(Report, Mapping[str, str]):
         return "".join(f"# stage: {name}\n{text}" for name, text in self.items()).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        parts = [
-            f"<details><summary>{name}</summary><pre>{html.escape(text)}</pre></details>" for name, text in self.items()
-        ]
+        parts = [f"<details><summary>{name}</summary><pre>{html.escape(text)}</pre></details>" for name, text in self.items()]
         return f"<p>{html.escape(self.headline)}</p>{''.join(parts)}"
 
 
 def stages(call: Call, *, locations: bool = False, arch: str | None = None) -> Stages:
-    """The stages of a call. ``locations``: with the user's file and line of each instruction. ``arch``: the architecture of ptx
-    and sass, such as "sm_80"; by default that of the first GPU, else sm_90."""
+    """Return the stages of a call.
+
+    ``locations``: include the user's file and line of each instruction. ``arch``: the architecture of ptx and sass, such as
+    "sm_80"; by default that of the first GPU, otherwise sm_90.
+    """
     traced = call.trace
     texts: dict[str, str | Translated] = {}
     texts |= texts_of(traced, call.leaves, call.device, call.over, locations=locations)

@@ -1,4 +1,4 @@
-"""The text of a trace in the trace event format, which Perfetto and chrome://tracing read."""
+"""Write a profile in the trace event format, which Perfetto and chrome://tracing read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pullback.inspection.profiled_step import ProfiledStep
 from pullback.programs.report import places
 
 CALL, INSIDE = 1, 2
-"""The tracks: of the call, and of the steps in loops and branches."""
+"""The tracks: one for the call, one for the steps in loops and branches."""
 
 
 def trace_text(function: str, steps: Sequence[ProfiledStep], seconds: float, control_seconds: float) -> str:
-    """Return the trace of a profiled call of a function, as JSON. Times in it are microseconds."""
+    """Return the trace of a profiled call of a function, as JSON. Times in it are in microseconds."""
     events = list(_events(function, steps, seconds, control_seconds))
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, indent=1) + "\n"
 
@@ -26,12 +26,12 @@ def _events(function: str, steps: Sequence[ProfiledStep], seconds: float, contro
     inside = [step for step in steps if step.start is None]
     for step in steps:
         if step.start is not None:
-            yield _slice(step.words or step.name, step.part, CALL, step.start, step.seconds, _told(step))
+            yield _slice(step.words or step.name, step.part, CALL, step.start, step.seconds, _details(step))
     if inside:
         yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": INSIDE, "args": {"name": "in loops and branches, all runs"}}
         at = 0.0
         for step in inside:
-            yield _slice(step.words or step.name, step.part, INSIDE, at, step.seconds, _told(step))
+            yield _slice(step.words or step.name, step.part, INSIDE, at, step.seconds, _details(step))
             at += step.seconds
         yield _slice("loops and branches", "control", INSIDE, at, control_seconds, {})
 
@@ -41,10 +41,10 @@ def _slice(name: str, kind: str, track: int, start: float, seconds: float, args:
     return {"name": name, "cat": kind, "ph": "X", "pid": 1, "tid": track, **times, "args": args}
 
 
-def _told(step: ProfiledStep) -> dict[str, Any]:
-    found: dict[str, Any] = {"step": step.name, "lines": places(step.lines), "ops": list(step.ops), "runs": step.runs}
+def _details(step: ProfiledStep) -> dict[str, Any]:
+    details: dict[str, Any] = {"step": step.name, "lines": places(step.lines), "ops": list(step.ops), "runs": step.runs}
     if step.cost is not None:
         cost = step.cost
-        found |= {"flops": cost.flops, "functions": cost.functions, "bytes": cost.bytes}
-        found |= {"of limit": step.share, "limit": step.limit}
-    return found
+        details |= {"flops": cost.flops, "functions": cost.functions, "bytes": cost.bytes}
+        details |= {"of limit": step.share, "limit": step.limit}
+    return details

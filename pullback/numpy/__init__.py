@@ -1,8 +1,8 @@
 """NumPy's names, traced explicitly: ``import pullback.numpy as np``.
 
-Outside a traced function each name is NumPy's own. Inside one it is what the tracer makes of that function, also where the tracer
-does not follow the code that calls it: in a library of your own that is installed, or under a Python whose names cannot be
-followed. Results are those of plain ``numpy``.
+Outside a traced function each name is NumPy's own. Inside one it is the tracer's version of that function, even where the
+tracer does not follow the calling code: in an installed library of your own, or under a Python whose names cannot be followed.
+Results are the same as with plain ``numpy``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Compiled signatures of a function, templates, and the pipeline that makes programs."""
+"""Compiled programs of transformed functions: how they are selected, built, called and described."""

@@ -1,4 +1,4 @@
-"""What a program depends on in the arguments of a call: their types, and the values of static ones, as text."""
+"""Describe as text the properties of a call's arguments that a program depends on: their types, and the values of static ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from pullback.tracer.arrays.tree import TreeDef, leaf_key
 
 @dataclass(frozen=True, kw_only=True)
 class ArgumentType:
-    """What a program depends on in an argument, or in a part of one, called ``name`` as the user would write it.
+    """The properties of an argument, or of a part of one, that a program depends on. ``name`` is written as the user would
+    write it.
 
-    ``text``: "f64[3]" (an array), "f64[] scalar" (NumPy's), "float" (Python's), or the value of a static argument.
+    ``text``: "f64[3]" (an array), "f64[] scalar" (a NumPy scalar), "float" (a Python scalar), or the value of a static
+    argument.
     """
 
     name: str
@@ -31,25 +33,26 @@ class ArgumentType:
 
 
 def arguments_of(parameters: Parameters, call: Signature) -> tuple[ArgumentType, ...]:
-    """What a program depends on in the arguments of a call, in order."""
+    """Return the types of the arguments of a call, in order."""
     positional, keyed = call.tree.children
     leaves = iter(call.leaves)
-    found: list[ArgumentType] = []
+    types: list[ArgumentType] = []
     for position, child in enumerate(positional.children):
         name = parameters.names[position] if position < len(parameters.names) else ""
-        _parts(child, name or f"{parameters.rest}[{position - len(parameters.names)}]", leaves, found)
+        _parts(child, name or f"{parameters.variadic}[{position - len(parameters.names)}]", leaves, types)
     for name, child in zip(keyed.data[0], keyed.children, strict=True):
-        _parts(child, name, leaves, found)
-    return tuple(found)
+        _parts(child, name, leaves, types)
+    return tuple(types)
 
 
-def _parts(tree: TreeDef, name: str, leaves: Any, found: list[ArgumentType]) -> None:
+def _parts(tree: TreeDef, name: str, leaves: Any, types: list[ArgumentType]) -> None:
+    """Append the types of the parts of an argument."""
     match tree.kind:
         case "leaf":
-            found.append(ArgumentType(name=name, text=type_text(next(leaves)), is_static=False))
+            types.append(ArgumentType(name=name, text=type_text(next(leaves)), is_static=False))
             return
         case "static" | "named":
-            found.append(ArgumentType(name=name, text=shortened(tree.data), is_static=True))
+            types.append(ArgumentType(name=name, text=shortened(tree.data), is_static=True))
             return
         case "dict":
             names = [f"{name}[{key!r}]" for key in tree.data[0]]
@@ -58,16 +61,17 @@ def _parts(tree: TreeDef, name: str, leaves: Any, found: list[ArgumentType]) -> 
         case _:
             names = [f"{name}[{k}]" for k in range(len(tree.children))]
     for inner, child in zip(names, tree.children, strict=True):
-        _parts(child, inner, leaves, found)
+        _parts(child, inner, leaves, types)
 
 
 def type_text(leaf: Any) -> str:
-    """What a program depends on in an array or number: dtype, shape and memory order, or the Python type."""
+    """Return the properties of an array or number that a program depends on: dtype, shape and memory order, or the Python
+    type."""
     return key_text(leaf_key(leaf)) if isinstance(leaf, np.ndarray | np.generic | Remote) else type(leaf).__name__
 
 
 def key_text(key: Any) -> str:
-    """``type_text`` of a value with this ``leaf_key``."""
+    """Return ``type_text`` of a value with this ``leaf_key``."""
     if isinstance(key, type):
         return key.__name__
     dtype, *rest = key
@@ -78,13 +82,15 @@ def key_text(key: Any) -> str:
         text = f"{dtype}[{','.join(map(str, shape))}]"
     if not rest:
         return f"{text} scalar"
-    return text + (" bytes swapped" if not dtype.isnative else " strided" if order == "strided" else "") + "".join(
-        f" on {name}" for name in device
+    return (
+        text
+        + (" bytes swapped" if not dtype.isnative else " strided" if order == "strided" else "")
+        + "".join(f" on {name}" for name in device)
     )
 
 
 def shortened(value: Any, most: int = 40) -> str:
-    """A value's repr in one line; arrays by their types."""
+    """Return a value's repr in one line of at most ``most`` characters; for an array its type."""
     if isinstance(value, np.ndarray | Remote):
         return type_text(value)
     name = getattr(value, "__name__", None)

@@ -1,8 +1,7 @@
-"""Compiled signatures whose function writes into its arguments or into arrays from outside, once, after the call; and those that
-depend on how an argument lies in memory.
+"""Entries whose function writes into its arguments or into outside arrays, or depends on the memory layout of an argument.
 
-What is written reaches them as NumPy would have left it: into any layout and byte order. Nothing is written by a call that
-raises.
+The writes reach the arrays once, after the call, as NumPy would have left them, in any layout and byte order. A call that
+raises writes nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 
 from pullback.programs.compile_record import Record
 from pullback.programs.entry import MISS, Entry
-from pullback.programs.out import Out, landed
-from pullback.programs.overlap import overlaps_itself, share
+from pullback.programs.out import Out, write_to
+from pullback.programs.overlap import overlaps_itself, shares_memory
 from pullback.programs.pipeline import Program
 from pullback.tracer import Trace, TraceError
 from pullback.tracer.arrays.strides import strides_in
@@ -24,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class WritingEntry(Entry):
-    """An entry that writes into its call's leaves, or that found some of them read-only or lying in memory in some way."""
+    """An entry that writes into its call's leaves, or that depends on the strides of some or on their being read-only."""
 
     __slots__ = ("_kept", "_strides", "_writes")
 
@@ -38,15 +37,15 @@ class WritingEntry(Entry):
         return self._fits(leaves) and super().holds(leaves)
 
     def _fits(self, leaves: Sequence[Any]) -> bool:
-        """Whether the arrays may be written that were written, and lie in memory as they did."""
-        if not all(given.read().flags.writeable for given in self._trace.outside_writes):
+        """Return whether the arrays that the trace wrote are writeable, and whether the layouts are those of the trace."""
+        if not all(target.read().flags.writeable for target in self._trace.outside_writes):
             return False
         if any(strides_in(leaves[k]) != strides for k, strides in self._strides):
             return False
         return all(leaves[k].flags.writeable for k in self._writes) and not any(leaves[k].flags.writeable for k in self._kept)
 
     def __call__(self, leaves: list[Any]) -> Any:
-        """As an entry's. Raises TraceError, and writes nothing, if a written array shares memory with another."""
+        """Call the program. Raises TraceError, and writes nothing, if a written array shares memory with another."""
         return self.serve(leaves)
 
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
@@ -64,22 +63,22 @@ class WritingEntry(Entry):
         return self._written_back(super().finish(results, leaves, outside), leaves)
 
     def _written_back(self, result: Any, leaves: Sequence[Any]) -> Any:
-        """The result of the function, of what its trace gives; what is written goes to the caller's arrays."""
+        """Write the trace's writes into the caller's arrays and return the function's own result."""
         if not self._trace.writes_count:
             return result
-        found, *values = result
+        returned, *values = result
         for (_, array), value in zip(self._written(leaves), values, strict=True):
             if value is not array:
-                landed(array, value)
-        return found
+                write_to(array, value)
+        return returned
 
     def _written(self, leaves: Sequence[Any]) -> list[tuple[str, Array]]:
-        """The arrays to write, and what they are called."""
+        """Return the arrays to write, with descriptions."""
         inside = [(f"argument {self._trace.labels[k]}", leaves[k]) for k in self._writes]
-        return [*inside, *((given.describe, given.read()) for given in self._trace.outside_writes)]
+        return [*inside, *((target.describe, target.read()) for target in self._trace.outside_writes)]
 
     def _shared(self, leaves: Sequence[Any], out: Out) -> Iterator[str]:
-        """What is wrong with the memory of the arrays to write."""
+        """Yield the reasons why the arrays cannot be written: shared memory."""
         others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays(), *(("an array of out", a) for a in out)]
         for name, written in self._written(leaves):
             if not written.flags.forc and overlaps_itself(written):
@@ -88,12 +87,12 @@ class WritingEntry(Entry):
             for label, other in others:
                 if other is written and not is_itself:
                     is_itself = True
-                elif isinstance(other, np.ndarray) and share(written, other):
+                elif isinstance(other, np.ndarray) and shares_memory(written, other):
                     yield f"the function writes into {name}, which shares memory with {label}"
 
 
 class DonatedEntry(Entry):
-    """An entry whose results may be in the memory of its call's leaves."""
+    """An entry whose results may reuse the memory of its call's leaves."""
 
     __slots__ = ()
 
@@ -102,7 +101,7 @@ class DonatedEntry(Entry):
 
 
 def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> Entry:
-    """The compiled signature of a trace, whose call had these leaves."""
+    """Return the entry of a trace whose call had these leaves."""
     kind: type[Entry] = Entry if program.template is None or not program.template.home else DonatedEntry
     if trace.writes_count or trace.kept_readonly or trace.strides:
         kind = WritingEntry

@@ -1,7 +1,7 @@
 """The programs of a signature whose function branches on traced values: one for each path through the branches.
 
-A program checks the outcomes that its trace followed. Where one differs, that outcome and those before it say which other program
-may serve the call.
+A program checks the branch outcomes that its trace followed. If one differs, that outcome and those before it select the other
+programs that may serve the call.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from pullback.tracer import Branch, Trace
 from pullback.tracer.user_code.source import shown
 
 MOST_PATHS = 64
+"""Largest number of paths kept for one signature."""
 MANY_PATHS = 16
+"""Number of paths beyond which a warning is issued."""
 
 
 class RetraceWarning(UserWarning):
-    """A function is traced again and again, for each value of an argument or each outcome of a branch."""
+    """Warns that a function is traced repeatedly, for each value of an argument or each outcome of a branch."""
 
 
 class Paths:
-    """Entries of one signature, the one used last first. It is called as an entry is."""
+    """The entries of one signature, the most recently used first. It is called like an entry."""
 
     def __init__(self, entry: Entry) -> None:
         self.entries: tuple[Entry, ...] = (entry,)
@@ -37,60 +39,60 @@ class Paths:
 
     @property
     def trace(self) -> Trace:
-        """The trace of the entry used last."""
+        """The trace of the most recently used entry."""
         return self.entries[0].trace
 
     @property
     def last(self) -> Entry:
-        """The entry used last."""
+        """The most recently used entry."""
         return self.entries[0]
 
     @property
     def tries(self) -> int:
-        """As of an entry, of the one used last."""
+        """``tries`` of the most recently used entry."""
         return self.entries[0].tries
 
     @property
     def record(self) -> Record:
-        """How that entry was made."""
+        """The compile record of the most recently used entry."""
         return self.entries[0].record
 
     def __call__(self, leaves: list[Any]) -> Any:
-        return self._through(lambda entry: entry(leaves))
+        return self._run_path(lambda entry: entry(leaves))
 
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
-        """As an entry's."""
-        return self._through(lambda entry: entry.serve(leaves, out))
+        """Call ``serve`` of the entry whose path the call takes."""
+        return self._run_path(lambda entry: entry.serve(leaves, out))
 
-    def _through(self, run: Callable[[Entry], Any]) -> Any:
-        """What the entry gives whose path the call takes."""
-        left = list(self.entries)
-        entry = left[0]
+    def _run_path(self, run: Callable[[Entry], Any]) -> Any:
+        """Run the entry whose path the call takes and return its result; MISS if there is none."""
+        candidates = list(self.entries)
+        entry = candidates[0]
         while True:
             try:
                 result = run(entry)
             except GuardFailed as failed:
-                left = [e for e in left if may_follow(e.trace, entry.trace, failed.number)]
+                candidates = [e for e in candidates if may_follow(e.trace, entry.trace, failed.index)]
             else:
                 if result is not MISS:
                     if entry is not self.entries[0]:
                         self._put_first(entry)
                     return result
-                left.remove(entry)
-            if not left:
+                candidates.remove(entry)
+            if not candidates:
                 return MISS
-            entry = max(left, key=lambda e: len(e.trace.branches))
+            entry = max(candidates, key=lambda e: len(e.trace.branches))
 
     def changed(self) -> list[str]:
-        """As of an entry, of all of them."""
+        """Return ``changed`` of all entries."""
         return [name for entry in self.entries for name in entry.changed()]
 
     def unstable(self) -> list[str]:
-        """As of an entry, of the one used last."""
+        """Return ``unstable`` of the most recently used entry."""
         return self.entries[0].unstable()
 
     def add(self, entry: Entry, title: str) -> None:
-        """Keep another path; the one that was not used for longest goes if there are too many."""
+        """Add another path; the least recently used one is dropped if there are too many."""
         self._put_first(entry)
         if len(self.entries) > MANY_PATHS and not self._has_warned:
             self._has_warned = True
@@ -101,25 +103,25 @@ class Paths:
             self.entries = (entry, *(e for e in self.entries if e is not entry))[:MOST_PATHS]
 
 
-def may_follow(trace: Trace, failed: Trace, number: int) -> bool:
-    """Whether a trace may be the one of a call for which guard ``number`` of another failed."""
-    common = shared(trace.branches, failed.branches)
-    return common == number if failed.in_order else common <= number
+def may_follow(trace: Trace, failed: Trace, index: int) -> bool:
+    """Return whether a trace may serve a call for which guard ``index`` of another trace failed."""
+    common = common_length(trace.branches, failed.branches)
+    return common == index if failed.in_order else common <= index
 
 
-def shared(a: Sequence[Branch], b: Sequence[Branch]) -> int:
-    """How many outcomes two paths have in common from the start."""
+def common_length(a: Sequence[Branch], b: Sequence[Branch]) -> int:
+    """Return the length of the common prefix of two paths."""
     return next((k for k, (x, y) in enumerate(zip(a, b)) if x.key != y.key), min(len(a), len(b)))
 
 
 def _warn(title: str, paths: Sequence[Sequence[Branch]]) -> None:
-    """Warn at the line where most paths part."""
-    parts: Counter[tuple[Loc, str]] = Counter()
+    """Warn at the line where most paths diverge."""
+    splits: Counter[tuple[Loc, str]] = Counter()
     for path in paths[1:]:
-        at = shared(paths[0], path)
+        at = common_length(paths[0], path)
         if at < min(len(path), len(paths[0])):
-            parts[path[at].loc, path[at].text] += 1
-    (loc, text), _ = parts.most_common(1)[0] if parts else ((paths[0][-1].loc, paths[0][-1].text), 0)
+            splits[path[at].loc, path[at].text] += 1
+    (loc, text), _ = splits.most_common(1)[0] if splits else ((paths[0][-1].loc, paths[0][-1].text), 0)
     message = (
         f"{title} is traced anew for each outcome of {text} ({shown(loc.file)}:{loc.line}), more than {MANY_PATHS} so far; write "
         "np.where, pb.cond or pb.while_loop, which are compiled once for all outcomes"

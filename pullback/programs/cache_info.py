@@ -1,4 +1,4 @@
-"""Counts of kernels and templates, for people who wonder whether something was compiled again."""
+"""Counts of kernels and templates, which show whether something was compiled again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pullback.runtime.process import counters
 class CacheInfo:
     """Counts of this process, or of the programs of one function in it.
 
-    Every kernel that a program needed is one hit (it was in memory), disk hit (in the cache folder) or compile. A template
-    is a program before its shapes: built by running every pass, loaded from the cache folder without any, instantiated by a trace
-    that differs in shapes alone. ``seconds`` that each stage took, which do not count when two are compared.
+    Every kernel that a program needed is one hit (in memory), disk hit (in the cache folder) or compile. A template is a
+    program for all shapes: built by running every pass, loaded from the cache folder without running any, or instantiated by a
+    trace that differs only in shapes. ``seconds``: the time of each stage, which comparisons ignore.
     """
 
     hits: int
@@ -26,21 +26,21 @@ class CacheInfo:
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, taken: counters.Counters) -> CacheInfo:
-        """What a reading of the counters says."""
-        seconds = {stage: value for stage, value in taken.seconds.items() if value}
-        return cls(**{event: getattr(taken, event) for event in counters.EVENTS}, seconds=seconds)
+    def of(cls, counts: counters.Counters) -> CacheInfo:
+        """Convert a reading of the counters."""
+        seconds = {stage: value for stage, value in counts.seconds.items() if value}
+        return cls(**{event: getattr(counts, event) for event in counters.EVENTS}, seconds=seconds)
 
     def __str__(self) -> str:
         times = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in self.seconds.items())
-        known, loaded = self.templates_instantiated, self.templates_loaded
+        instantiated, loaded = self.templates_instantiated, self.templates_loaded
         return (
             f"kernels    {self.hits:,} in memory, {self.disk_hits:,} on disk, {self.compiles:,} compiled\n"
-            f"templates  {known:,} in memory, {loaded:,} on disk, {self.templates_built:,} built\n"
+            f"templates  {instantiated:,} in memory, {loaded:,} on disk, {self.templates_built:,} built\n"
             f"seconds    {times or 'none'}"
         )
 
 
 def cache_info() -> CacheInfo:
-    """The counts of kernels and templates so far, of this process. Those of a function: ``f.cache_info()``."""
+    """Return the counts of kernels and templates of this process so far. For those of one function use ``f.cache_info()``."""
     return CacheInfo.of(counters.snapshot())

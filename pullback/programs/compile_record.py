@@ -1,4 +1,4 @@
-"""What is remembered of the making of a compiled program, for ``explain``."""
+"""Record how a program was compiled, for ``explain``."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from pullback.runtime.program import launcher
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """``arguments`` of the call that was traced; ``made``: the kernels and templates that its program took, ``seconds`` what each
-    stage took."""
+    """The compilation of a program: ``arguments`` of the traced call, ``counts`` of kernels and templates, ``seconds`` of each
+    stage."""
 
     arguments: tuple[ArgumentType, ...]
-    made: CacheInfo
+    counts: CacheInfo
     seconds: Mapping[str, float]
 
 
 class Recorder:
-    """Counts what this thread does in a ``with`` block, for a record and for the tally of the function. The launcher is
-    compiled meanwhile."""
+    """Counts the compile events of this thread in a ``with`` block, for a record and for the statistics of the function.
+
+    Starts the compilation of the native launcher in the background.
+    """
 
     def __init__(self, function: counters.Recorder | None = None) -> None:
-        launcher.begin()
+        launcher.compile_in_background()
         self._function = function
-        self._taken = counters.Recorder()
+        self._counts = counters.Recorder()
         self._within = ExitStack()
 
     def __enter__(self) -> Recorder:
-        self._within.enter_context(counters.within(self._taken))
+        self._within.enter_context(counters.within(self._counts))
         return self
 
     def __exit__(self, *error: object) -> None:
         self._within.close()
         if self._function is not None:
-            self._function.add(self._taken.snapshot())
+            self._function.add(self._counts.snapshot())
 
     def record(self, arguments: tuple[ArgumentType, ...]) -> Record:
-        """What happened in the block."""
-        made = CacheInfo.of(self._taken.snapshot())
-        return Record(arguments=arguments, made=made, seconds=made.seconds)
+        """Return the record of the block."""
+        counts = CacheInfo.of(self._counts.snapshot())
+        return Record(arguments=arguments, counts=counts, seconds=counts.seconds)

@@ -1,7 +1,7 @@
-"""Donated arguments: arrays of a call in whose memory its results may be.
+"""Donated arguments: arrays of a call whose memory its results may reuse.
 
-Which result may be in which argument is decided here, by the structure of both; whether it is, by the plan of the program, which
-must show that nothing reads the argument afterwards and that nothing can fail any more.
+The structure of arguments and results decides here which result may reuse which argument; whether it does is decided by the
+plan of the program, which must show that nothing reads the argument afterwards and that nothing can fail any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pullback.tracer import Parameters, Signature, Trace
 from pullback.tracer.arrays.tree import TreeDef
 
 OWNDATA, WRITEABLE = 0x0004, 0x0400
-"""NumPy's flags of an array."""
+"""NumPy's array flags."""
 
 Donated = tuple[tuple[TreeDef, int], ...]
 """The structures of donated arguments, each with the index of its first leaf in the call."""
@@ -34,63 +34,66 @@ class Donation:
     argnames: tuple[str, ...] = ()
 
     def after_self(self) -> Donation:
-        """The same for a function whose first argument is ``self``, which positions do not count."""
+        """Return the donation of a function whose first argument is ``self``, which positions do not count."""
         return Donation(argnums=tuple(k + (k >= 0) for k in self.argnums), argnames=self.argnames)
 
     def names(self, parameters: Parameters) -> frozenset[str]:
-        """The names of the arguments, as ``parameters`` calls them."""
-        known = len(parameters.names)
-        return frozenset((*self.argnames, *(parameters.name(k if k >= 0 else k + known) for k in self.argnums)))
+        """Return the names of the arguments in ``parameters``."""
+        count = len(parameters.names)
+        return frozenset((*self.argnames, *(parameters.name(k if k >= 0 else k + count) for k in self.argnums)))
 
     def check(self, function: Callable[..., Any], parameters: Parameters) -> None:
-        """Raises ValueError for an argument that the function does not have or that is static."""
+        """Raise ValueError for an argument that the function does not have or that is static."""
         try:
-            found = list(inspect.signature(function).parameters.values())
+            known = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
             return
-        kinds = {p.kind for p in found}
-        title = f"{getattr(function, '__name__', function)}, which has {[p.name for p in found]}"
+        kinds = {p.kind for p in known}
+        title = f"{getattr(function, '__name__', function)}, which has {[p.name for p in known]}"
         for k in self.argnums:
             count = len(parameters.names)
             if not -count <= k < count and not (k >= 0 and inspect.Parameter.VAR_POSITIONAL in kinds):
                 raise ValueError(f"donate={k}: no position of {title}")
         for name in self.argnames:
-            if name not in {p.name for p in found} and inspect.Parameter.VAR_KEYWORD not in kinds:
+            if name not in {p.name for p in known} and inspect.Parameter.VAR_KEYWORD not in kinds:
                 raise ValueError(f"donate={name!r}: no parameter of {title}")
         static = self.names(parameters) & parameters.static
         if static:
             raise ValueError(f"donate: {', '.join(sorted(static))} is static, and has no memory to give")
 
     def of(self, parameters: Parameters, call: Signature) -> Donated:
-        """The donated arguments of a call."""
+        """Return the donated arguments of a call."""
         wanted = self.names(parameters)
         positional, keyed = call.tree.children
         names = [parameters.name(k) for k in range(len(positional.children))]
-        found, first = [], 0
+        trees, first = [], 0
         for name, tree in zip((*names, *keyed.keys), (*positional.children, *keyed.children), strict=True):
             if name in wanted:
-                found.append((tree, first))
+                trees.append((tree, first))
             first += tree.count
-        return tuple(found)
+        return tuple(trees)
 
 
-def donation(given: Any) -> Donation | None:
-    """What ``donate`` says: positions and names. Raises TypeError for anything else."""
-    several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+def donation(donate: Any) -> Donation | None:
+    """Parse the option ``donate``: positions and names. Raises TypeError for anything else."""
+    items = donate if isinstance(donate, Iterable) and not isinstance(donate, str) else (donate,)
     numbers, names = [], []
-    for one in several:
-        if isinstance(one, str):
-            names.append(one)
-        elif isinstance(one, int | np.integer) and not isinstance(one, bool):
-            numbers.append(int(one))
+    for item in items:
+        if isinstance(item, str):
+            names.append(item)
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool):
+            numbers.append(int(item))
         else:
-            raise TypeError(f"donate is positions and names of arguments, not {given!r}")
+            raise TypeError(f"donate is positions and names of arguments, not {donate!r}")
     return Donation(argnums=tuple(numbers), argnames=tuple(names)) if numbers or names else None
 
 
 def over_of(trace: Trace, donated: Donated) -> Over:
-    """The results of a trace's program that may be in the memory of parameters: what is written into an argument in that
-    argument, the others in donated ones. No argument that is returned, or copied after the call, is among them."""
+    """Return pairs of a result of a trace's program and the parameter whose memory it may reuse.
+
+    A write into an argument may reuse that argument, other results may reuse donated ones. Arguments that are returned, or
+    copied after the call, are excluded.
+    """
     function, outcomes = split_outcomes(trace)
     count = len(outcomes) - trace.writes_count
     kept = {o.index for o in outcomes if o.source in ("leaf", "parameter")}
@@ -108,9 +111,9 @@ def over_of(trace: Trace, donated: Donated) -> Over:
     for tree, first in donated:
         taken = _matching(trace.out_tree, results, tree, [free.get(first + k) for k in range(tree.count)])
         for k, position in enumerate(taken):
-            found = None if position is None else results[position]
-            if position is not None and found is not None:
-                pairs[found[0]] = first + k
+            reused = None if position is None else results[position]
+            if position is not None and reused is not None:
+                pairs[reused[0]] = first + k
                 results[position] = None
     return tuple(sorted(pairs.items()))
 
@@ -118,12 +121,12 @@ def over_of(trace: Trace, donated: Donated) -> Over:
 def _matching(
     out: TreeDef, results: Sequence[tuple[int, Type] | None], tree: TreeDef, types: Sequence[Type | None]
 ) -> list[int | None]:
-    """For each leaf of an argument the leaf of the result that may be in it: of the first part of the result that is like the
-    whole argument, else the first of its type."""
+    """Return for each leaf of an argument the leaf of the result that may reuse it: of the first part of the result with the
+    structure of the entire argument, or else the first of its type."""
 
     def fits(position: int, t: Type | None) -> bool:
-        found = results[position]
-        return t is not None and found is not None and found[1] == t
+        result = results[position]
+        return t is not None and result is not None and result[1] == t
 
     best: list[int | None] = []
     for start in _like(out, tree, 0):
@@ -132,14 +135,14 @@ def _matching(
             best = part
     if any(k is not None for k in best):
         return best
-    found: list[int | None] = []
+    positions: list[int | None] = []
     for t in types:
-        found.append(next((k for k in range(len(results)) if k not in found and fits(k, t)), None))
-    return found
+        positions.append(next((k for k in range(len(results)) if k not in positions and fits(k, t)), None))
+    return positions
 
 
 def _like(out: TreeDef, tree: TreeDef, start: int) -> Iterator[int]:
-    """The first leaves of the parts of a tree that are like another."""
+    """Yield the first leaf of each part of a tree that equals another tree."""
     if out == tree:
         yield start
     for child in out.children:
@@ -147,15 +150,16 @@ def _like(out: TreeDef, tree: TreeDef, start: int) -> Iterator[int]:
         start += child.count
 
 
-def apart(arguments: Sequence[Any], lent: Iterable[int]) -> list[Any]:
-    """The arguments, with copies of those among ``lent`` that cannot be written or that may share memory with another."""
-    found = list(arguments)
-    arrays = {k: a for k, a in enumerate(found) if isinstance(a, np.ndarray)}
+def with_separate_memory(arguments: Sequence[Any], reused: Iterable[int]) -> list[Any]:
+    """Return the arguments, with copies of those among ``reused`` that cannot be written or that may share memory with
+    another."""
+    separated = list(arguments)
+    arrays = {k: a for k, a in enumerate(separated) if isinstance(a, np.ndarray)}
     flags = {k: a.flags.num for k, a in arrays.items()}
     # Two arrays that own their memory share none.
     own = all(f & OWNDATA for f in flags.values()) and len(set(map(id, arrays.values()))) == len(arrays)
     shared = frozenset[int]() if own else overlapping(arrays)
-    for k in lent:
+    for k in reused:
         if k in shared or not flags[k] & WRITEABLE or type(arrays[k]) is not np.ndarray:
-            found[k] = np.array(arrays[k], order="C", subok=False)
-    return found
+            separated[k] = np.array(arrays[k], order="C", subok=False)
+    return separated

@@ -1,4 +1,4 @@
-"""A compiled signature: guards checked, captured values read anew, the program run, NumPy results built."""
+"""A compiled signature: checks guards, reads captured values, runs the program and builds NumPy results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import BEYOND, GUARD, guards_first
 from pullback.programs.compile_record import Record
-from pullback.programs.donation import apart
-from pullback.programs.out import Out, check_device, chosen_results, chosen_there, put
+from pullback.programs.donation import with_separate_memory
+from pullback.programs.out import Out, check_device, chosen_on_device, chosen_results, write_results
 from pullback.programs.pipeline import Program, split_outcomes
-from pullback.runtime.fastcall.abi import is_known
+from pullback.runtime.fastcall.abi import is_supported
 from pullback.tracer import Trace
 from pullback.tracer.arrays.python_ints import is_short
-from pullback.tracer.arrays.tree import filler
+from pullback.tracer.arrays.tree import generate_unflatten
 from pullback.tracer.failures import failure
 from pullback.tracer.names.guard_code import native
 
@@ -35,38 +35,50 @@ else:
 
 MISS = object()
 MOST_TRIES = 4
-"""Objects of several kinds may be the same to a program, each with native calls of its own."""
+"""Number of Python calls for which a native call is attempted: kinds of objects that a program treats alike need separate
+native calls."""
 
 
 class GuardFailed(Exception):
-    """The program is not one for its arguments: guard ``number`` of its trace does not hold."""
+    """The program does not serve its arguments: guard ``index`` of its trace does not hold."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
 
 
 class _Unserved(Exception):
-    """The program is not one for its arguments: an int that it computes of them has more than 64 bits."""
+    """The program does not serve its arguments: an int computed from them has more than 64 bits."""
 
 
 class Entry:
-    """A compiled signature: called with the leaves of a call, it returns the result, or MISS where its trace does not hold.
+    """A compiled signature: called with the leaves of a call, it returns the result, or MISS if its trace does not hold.
 
-    ``record`` says how it was made, ``tries`` how many more of its calls in Python are looked at for whether the next ones may be
-    native, and ``tries_into`` those with arrays for the result; ``outside_count``: how many of its inputs, the last, come from
-    outside.
+    ``record``: how it was compiled; ``tries``: the number of further Python calls after which a native call is attempted, and
+    ``tries_into`` the same with arrays for the result; ``outside_count``: the number of its inputs, the last ones, that come
+    from outside.
     """
 
     __slots__ = (
-        "_are_plain", "_constants", "_fill", "_is_direct", "_lent", "_program", "_read", "_short", "_trace", "outside_count",
-        "record", "tries", "tries_into",
+        "_are_plain",
+        "_constants",
+        "_fill",
+        "_is_direct",
+        "_program",
+        "_read",
+        "_reused",
+        "_short",
+        "_trace",
+        "outside_count",
+        "record",
+        "tries",
+        "tries_into",
     )  # fmt: skip
 
     def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
         self.record = record
         is_native = program.template is None or program.template.is_native
-        self.tries = self.tries_into = MOST_TRIES if is_known() and is_native else 0
+        self.tries = self.tries_into = MOST_TRIES if is_supported() and is_native else 0
         self.outside_count = len(trace.inputs) - len(leaves)
         self._trace = trace
         self._short = trace.short
@@ -74,14 +86,14 @@ class Entry:
         self._are_plain = all(map(_is_plain, leaves))
         self._read = trace.watch.read if trace.guards or len(trace.inputs) > len(leaves) else None
         self._constants = list(program.constants)
-        self._fill = filler(trace.result_tree)
-        is_fresh = program.template is None or not program.template.given
+        self._fill = generate_unflatten(trace.result_tree)
+        is_fresh = program.template is None or not program.template.passed_through
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
-        self._lent = () if program.template is None else tuple(program.template.home.values())
+        self._reused = () if program.template is None else tuple(program.template.home.values())
 
     @property
     def trace(self) -> Trace:
-        """The trace that the program was made from."""
+        """The trace from which the program was compiled."""
         return self._trace
 
     @property
@@ -95,14 +107,14 @@ class Entry:
         return self._program
 
     def holds(self, leaves: Sequence[Any]) -> bool:
-        """Whether a call with these leaves, of the entry's signature, would be served."""
+        """Return whether a call with these leaves, of the entry's signature, would be served."""
         if not self._trace.holds() or not all(is_short(leaves[k]) for k in self._short):
             return False
         outside = self._trace.outside()
-        return outside is not None and self._follows([*map(native, leaves), *outside])
+        return outside is not None and self._guards_hold([*map(native, leaves), *outside])
 
-    def _follows(self, arguments: Sequence[Any]) -> bool:
-        """Whether the guards on values hold."""
+    def _guards_hold(self, arguments: Sequence[Any]) -> bool:
+        """Return whether the guards on values hold."""
         if not self._trace.branches:
             return True
         function = _expanded(self._trace.function)
@@ -123,7 +135,7 @@ class Entry:
         return self._filled(results, leaves, arguments)
 
     def _arguments(self, leaves: list[Any]) -> list[Any] | None:
-        """What the program is given, but for constants; None if a guard does not hold."""
+        """Return the program's arguments except the constants; None if a guard does not hold."""
         if self._short and not all(is_short(leaves[k]) for k in self._short):
             return None
         arguments = leaves if self._are_plain else list(map(native, leaves))
@@ -133,7 +145,8 @@ class Entry:
         return None if outside is None else arguments + outside
 
     def _run(self, arguments: list[Any], out: Out | None = None) -> Sequence[Any]:
-        """What the program gives, in arrays of ``out`` where it can."""
+        """Run the program, with results in arrays of ``out`` where possible. Raises GuardFailed, _Unserved, and the error of a
+        failed check."""
         program = self._program
         if program.template is None or program.instance is None:
             return ()
@@ -142,7 +155,7 @@ class Entry:
         if out is not None and program.template.is_native:
             chosen = chosen_results(out, executable.plan, program.outcomes, arguments)
         elif out is not None:
-            chosen = chosen_there(out, program.outcomes, len(executable.program.results), arguments)
+            chosen = chosen_on_device(out, program.outcomes, len(executable.program.results), arguments)
         try:
             return executable.call(program.instance, arguments + self._constants, chosen)
         except CheckFailed as failed:
@@ -153,15 +166,15 @@ class Entry:
             raise failure(self._trace.function, failed, arguments) from None
 
     def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
-        """The result of a call whose program has run natively and gave these results."""
+        """Return the result of a call whose program has run natively with these results."""
         arguments = [*map(native, leaves), *outside]
         template, instance = self._program.template, self._program.instance
         if template is not None and instance is not None and not template.executable.plan.gives_all:
-            results = [given.out_of(arguments + self._constants, results) for given in instance.gives]
+            results = [source.out_of(arguments + self._constants, results) for source in instance.gives]
         return self._filled(results, leaves, arguments)
 
     def fail(self, status: int, leaves: Sequence[Any], outside: Sequence[Any]) -> None:
-        """Raises what a program that ran natively ended with; nothing if it is not one for its arguments."""
+        """Raise the error of a program that ran natively; return if the program does not serve its arguments."""
         template = self._program.template
         assert template is not None
         error = template.executable.failure(status)
@@ -171,34 +184,34 @@ class Entry:
             raise failure(self._trace.function, error, [*map(native, leaves), *outside]) from None
 
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
-        """As a call, for entries whose results may be in arrays of the caller: in arguments whose memory the program takes, and
-        in those of ``out``, one for each leaf of the result or None."""
+        """Run a call whose results may be in arrays of the caller: in arguments whose memory the program reuses, and in the
+        arrays of ``out``, one for each leaf of the result or None. Returns MISS if the trace does not hold."""
         arguments = self._arguments(leaves)
         if arguments is None:
             return MISS
         if out is not None and self._program.template is not None:
             check_device(out, self._program.template.device)
-        if self._lent:
-            arguments = apart(arguments, self._lent)
+        if self._reused:
+            arguments = with_separate_memory(arguments, self._reused)
         try:
             results = self._run(arguments, out)
         except _Unserved:
             return MISS
-        return self._given(results, leaves, arguments, out)
+        return self._result(results, leaves, arguments, out)
 
     def interpreted(self, leaves: list[Any], out: Out | None = None) -> Any:
-        """The result of the call that was traced, from the interpreter: the trace followed what that found."""
+        """Return the result of the traced call from the interpreter; MISS if the outside values have changed type."""
         outside = self._trace.outside()
         if outside is None:
             return MISS
         arguments = [*map(native, leaves), *outside]
         function = _expanded(split_outcomes(self._trace)[0])
-        return self._given(interpret(function, *_typed(function, arguments)), leaves, arguments, out)
+        return self._result(interpret(function, *_typed(function, arguments)), leaves, arguments, out)
 
-    def _given(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any], out: Out | None) -> Any:
+    def _result(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any], out: Out | None) -> Any:
         if out is None:
             return self._filled(results, leaves, arguments)
-        return self._fill(put(out, self._outcomes(results, leaves, arguments)))
+        return self._fill(write_results(out, self._outcomes(results, leaves, arguments)))
 
     def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:
@@ -206,43 +219,44 @@ class Entry:
         return self._fill(self._outcomes(results, leaves, arguments))
 
     def changed(self) -> list[str]:
-        """The numbers from outside, and the containers of them, that are no longer what the trace found."""
+        """Return the names of the outside numbers, and of containers of them, that differ from those in the trace."""
         guards = [g for g in self._trace.guards if g.how == "plain" or (g.how == "value" and type(g.expected) in (int, float))]
         return [guard.describe for guard in guards if not guard.holds()]
 
     def unstable(self) -> list[str]:
-        """What the trace depends on that is another object at each read."""
+        """Return the names of the values that the trace depends on and that are another object at each read."""
         return [guard.describe for guard in self._trace.guards if not guard.is_stable()]
 
     def _outcomes(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-        """The leaves of the result where some are arguments returned whole, or the same value twice."""
-        found: list[Any] = []
+        """Return the leaves of the result, where some are arguments returned unchanged, or the same value twice."""
+        leaves_out: list[Any] = []
         for outcome, value in zip(self._program.outcomes, self._trace.function.results, strict=True):
             match outcome.source:
                 case "result":
-                    made = results[outcome.index]
+                    array = results[outcome.index]
                     template = self._program.template
-                    if template is not None and outcome.index in template.given:
-                        made = _fresh(made, value)
+                    if template is not None and outcome.index in template.passed_through:
+                        array = _copied(array, value)
                 case "repeat":
-                    made = _fresh(results[outcome.index], value)
+                    array = _copied(results[outcome.index], value)
                 case "leaf":
-                    given = leaves[outcome.index]
-                    is_array = isinstance(given, np.ndarray | np.generic | Remote)
-                    found.append(given if is_array else value.type.dtype.numpy.type(given))
+                    leaf = leaves[outcome.index]
+                    is_array = isinstance(leaf, np.ndarray | np.generic | Remote)
+                    leaves_out.append(leaf if is_array else value.type.dtype.numpy.type(leaf))
                     continue
                 case _:
-                    made = _fresh(arguments[outcome.index], value)
-            found.append(made if made.ndim or isinstance(made, Remote) else made[()])
-        return found
+                    array = _copied(arguments[outcome.index], value)
+            leaves_out.append(array if array.ndim or isinstance(array, Remote) else array[()])
+        return leaves_out
 
 
-def _fresh(array: Any, value: Value) -> Any:
-    """An array of its own for a result; on a device no array changes, and one is as good as another."""
+def _copied(array: Any, value: Value) -> Any:
+    """Copy an array for a result; device arrays are immutable and need no copy."""
     return array if isinstance(array, Remote) else np.array(array, value.type.dtype.numpy, order="C")
 
 
 def _expanded(function: Function) -> Function:
+    """Expand the gradients of a function and check its guards first."""
     return guards_first(uncustom.uncustom(grad.grad(passes.run(function, passes.BEFORE_GRAD))))
 
 
@@ -251,5 +265,5 @@ def _typed(function: Function, arguments: Sequence[Any]) -> list[Any]:
 
 
 def _is_plain(leaf: Any) -> bool:
-    """Whether a leaf can be a program's argument as it is."""
+    """Return whether a leaf can be a program's argument unchanged."""
     return not isinstance(leaf, np.ndarray) or (leaf.ndim > 0 and leaf.dtype.isnative)

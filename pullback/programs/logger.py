@@ -7,7 +7,7 @@ from typing import Any
 
 
 def info(message: str, *args: Any) -> None:
-    """Logs a message at INFO; does nothing in programs that have not imported ``logging``, which has no handlers there."""
+    """Log a message at INFO; does nothing in programs that have not imported ``logging``, since they have no handlers."""
     logging = sys.modules.get("logging")
     if logging is not None:
         logging.getLogger("pullback").info(message, *args)

@@ -1,4 +1,5 @@
-"""Who does the matrix products of a program, and why, for a person: in dumps of the schedule and in ``explain``."""
+"""Describe whether BLAS or generated code computes the matrix products of a program, and why: for schedule dumps and
+``explain``."""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ Sizes = Mapping[str, int]
 
 
 def notes_of(module: Module) -> Notes:
-    """What to say of the launches of a scheduled module, whose program has the shapes of a call."""
+    """Return the notes on the launches of a scheduled module, whose program has the shapes of a call."""
     kernels = {f.name: f for f in module.functions if f.kind == "kernel"}
     programs = [f for f in module.functions if f.kind == "program"]
-    found: dict[Instruction, Mapping[int | None, str]] = {}
+    notes: dict[Instruction, Mapping[int | None, str]] = {}
     for i in (i for f in programs for i in walk(f.body) if i.op is launch):
-        about = [(str(k.params["dtype"]), k.params["extents"]) for k in walk(kernels[i.params["kernel"]].body) if k.op is tuned]
-        lines = list(_lines(about, i.params["sizes"], {}))
+        calls = [(str(k.params["dtype"]), k.params["extents"]) for k in walk(kernels[i.params["kernel"]].body) if k.op is tuned]
+        lines = list(_lines(calls, i.params["sizes"], {}))
         if lines:
-            found[i] = {None: "; ".join(lines)}
-    return found
+            notes[i] = {None: "; ".join(lines)}
+    return notes
 
 
 def of_executable(executable: Executable, sizes: Sizes) -> tuple[str, ...]:
-    """What was chosen for the products of a program with these sizes."""
+    """Return the choices for the products of a program with these sizes."""
     lines: dict[str, None] = {}
     if executable.driver is not None:
         kernels = executable.kernels.values()
@@ -41,18 +42,18 @@ def of_executable(executable: Executable, sizes: Sizes) -> tuple[str, ...]:
                      for dtype in dtypes for k, each in enumerate(product_choices.settled(dtype)))  # fmt: skip
     for i in (i for i in walk(executable.program.body) if i.op is launch):
         slots = executable.kernels[i.params["kernel"]].slots
-        about = [(slot[2], slot[3]) for slot in slots if slot[0] == "choice" and slot[1] == SUBJECT]
-        lines.update(dict.fromkeys(_lines(about, i.params["sizes"], sizes)))
+        calls = [(slot[2], slot[3]) for slot in slots if slot[0] == "choice" and slot[1] == SUBJECT]
+        lines.update(dict.fromkeys(_lines(calls, i.params["sizes"], sizes)))
     return tuple(lines)
 
 
-def _lines(about: Sequence[tuple[str, Any]], given: Sequence[Any], sizes: Sizes) -> Iterator[str]:
-    own = {f"s{k}": value_of(product(e) if isinstance(e, tuple | list) else e, sizes) for k, e in enumerate(given)}
-    for dtype, extents in about:
-        rows, terms, columns = (value_of(e, own) for e in extents)
-        position = class_of((rows, terms, columns), TYPES[dtype].part.bytes)
+def _lines(calls: Sequence[tuple[str, Any]], arguments: Sequence[Any], sizes: Sizes) -> Iterator[str]:
+    extents_of = {f"s{k}": value_of(product(e) if isinstance(e, tuple | list) else e, sizes) for k, e in enumerate(arguments)}
+    for dtype, extents in calls:
+        rows, depth, columns = (value_of(e, extents_of) for e in extents)
+        position = class_of((rows, depth, columns), TYPES[dtype].part.bytes)
         each = product_choices.settled(dtype)[position]
-        yield f"{SUBJECT} of {dtype}, {rows}x{terms} by {terms}x{columns}, {_class(position)}: {each.chosen} ({each.why})"
+        yield f"{SUBJECT} of {dtype}, {rows}x{depth} by {depth}x{columns}, {_class(position)}: {each.chosen} ({each.why})"
 
 
 def _class(position: int) -> str:

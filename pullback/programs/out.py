@@ -1,4 +1,4 @@
-"""Results in arrays of the caller's: which arrays may be written directly, and how the others are filled."""
+"""Write results into the caller's arrays: decide which arrays the program may write directly, and copy into the others."""
 
 from __future__ import annotations
 
@@ -11,50 +11,54 @@ import numpy as np
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.shapes.symbolic_arrays import is_masked
-from pullback.programs.overlap import Array, overlapping, overlaps_itself, share
+from pullback.programs.overlap import Array, overlapping, overlaps_itself, shares_memory
 from pullback.programs.pipeline import Outcome
 from pullback.runtime.program.plan import Plan
 from pullback.tracer import Trace
 from pullback.tracer.arrays.tree import LEAF, TreeDef, flatten
 
 Out = list[Array | Remote | None]
-"""For each leaf of a result the array that it goes to, or None for an array of its own."""
+"""For each leaf of a result the caller's array that receives it, or None for a new array."""
 
 
 def out_of(trace: Trace, out: Any) -> Out:
-    """The arrays of ``out``, a tree like the result in which None stands for any part. Raises TypeError for another structure or
-    anything that is no array, ValueError for arrays that do not fit or cannot be written."""
+    """Return the arrays of ``out``, a tree like the result in which None stands for any part.
+
+    Raises TypeError for another structure or anything that is not an array, ValueError for arrays that do not fit or cannot be
+    written.
+    """
     leaves, tree = flatten(out)
-    found: Out = []
-    _match(trace.out_tree, tree, iter(leaves), "out", found)
+    arrays: Out = []
+    _match(trace.out_tree, tree, iter(leaves), "out", arrays)
     labels = _labels(trace.out_tree, "out")
-    given = {k: a for k, a in enumerate(found) if a is not None}
-    for k, array in given.items():
+    targets = {k: a for k, a in enumerate(arrays) if a is not None}
+    for k, array in targets.items():
         _check(array, labels[k], trace.function.results[k].type)
-    for k, other in combinations(sorted(overlapping(given)), 2):
-        if share(given[k], given[other]):
+    for k, other in combinations(sorted(overlapping(targets)), 2):
+        if shares_memory(targets[k], targets[other]):
             raise ValueError(f"{labels[k]} shares memory with {labels[other]}")
-    return found + [None] * trace.writes_count
+    return arrays + [None] * trace.writes_count
 
 
-def _match(expected: TreeDef, tree: TreeDef, leaves: Iterator[Any], label: str, found: Out) -> None:
+def _match(expected: TreeDef, tree: TreeDef, leaves: Iterator[Any], label: str, arrays: Out) -> None:
+    """Append the arrays of ``tree`` for the leaves of ``expected``. Raises TypeError."""
     if tree.kind == "static" and tree.data is None and expected.count:
-        found += [None] * expected.count
+        arrays += [None] * expected.count
     elif expected == LEAF and tree == LEAF:
-        found.append(next(leaves))
+        arrays.append(next(leaves))
     elif expected.key == tree.key and len(expected.children) == len(tree.children):
-        for one, other, inside in zip(expected.children, tree.children, _inside(expected, label), strict=True):
-            _match(one, other, leaves, inside, found)
+        for left, right, inside in zip(expected.children, tree.children, _inside(expected, label), strict=True):
+            _match(left, right, leaves, inside, arrays)
     elif expected.count or tree.count:
-        what = "an array" if expected == LEAF else f"{expected!r} with arrays for *"
-        raise TypeError(f"{label} is {what}, as the result, or None; found {tree!r}")
+        wanted = "an array" if expected == LEAF else f"{expected!r} with arrays for *"
+        raise TypeError(f"{label} is {wanted}, as the result, or None; found {tree!r}")
 
 
 def _labels(tree: TreeDef, label: str) -> list[str]:
-    """What each leaf is called."""
+    """Return the name of each leaf."""
     if tree == LEAF:
         return [label]
-    return [found for child, inside in zip(tree.children, _inside(tree, label), strict=True) for found in _labels(child, inside)]
+    return [name for child, inside in zip(tree.children, _inside(tree, label), strict=True) for name in _labels(child, inside)]
 
 
 def _inside(tree: TreeDef, label: str) -> Iterator[str]:
@@ -62,83 +66,88 @@ def _inside(tree: TreeDef, label: str) -> Iterator[str]:
     return (step.format(label, key) for key, _ in zip(tree.keys, tree.children))
 
 
-def _check(given: Any, label: str, t: Type) -> None:
+def _check(array: Any, label: str, t: Type) -> None:
+    """Raise TypeError or ValueError if an array cannot receive a result of this type."""
     assert isinstance(t, ArrayType)
-    if not isinstance(given, np.ndarray | Remote) or is_masked(given):
-        raise TypeError(f"{label} is an array of {t}, or None; found a {type(given).__name__}")
-    if given.dtype != t.dtype.numpy or given.shape != t.shape:
-        shape = ",".join(map(str, given.shape))
-        raise ValueError(f"{label} is an array of {t.dtype.numpy.str}, {t}; found {given.dtype.str}[{shape}]")
-    if isinstance(given, Remote):
-        refusal = given.refusal()
+    if not isinstance(array, np.ndarray | Remote) or is_masked(array):
+        raise TypeError(f"{label} is an array of {t}, or None; found a {type(array).__name__}")
+    if array.dtype != t.dtype.numpy or array.shape != t.shape:
+        shape = ",".join(map(str, array.shape))
+        raise ValueError(f"{label} is an array of {t.dtype.numpy.str}, {t}; found {array.dtype.str}[{shape}]")
+    if isinstance(array, Remote):
+        refusal = array.refusal()
         if refusal:
             raise ValueError(f"{label} {refusal}")
         return
-    if not given.flags.writeable:
+    if not array.flags.writeable:
         raise ValueError(f"{label} is read-only; pass an array that can be written")
-    if not given.flags.forc and overlaps_itself(given):
+    if not array.flags.forc and overlaps_itself(array):
         raise ValueError(f"the elements of {label} share memory with each other; pass a copy")
 
 
 def chosen_results(
     out: Out, plan: Plan, outcomes: Sequence[Outcome], arguments: Iterable[Any]
 ) -> list[Array | None]:  # fmt: skip
-    """For each buffer that a program makes for its results, the array of the caller that it may be: one that lies in one piece
-    and shares no memory with an argument."""
+    """Return, for each result buffer of a program, the caller's array that can replace it: a contiguous one that shares no
+    memory with an argument; None if there is none."""
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     position = {plan.program.results.index(v): k for k, v in enumerate(plan.shown)}
-    found: list[Array | None] = [None] * len(plan.fresh)
-    for given, outcome in zip(out, outcomes, strict=True):
-        if not isinstance(given, np.ndarray) or outcome.source != "result" or outcome.index not in position:
+    chosen: list[Array | None] = [None] * len(plan.fresh)
+    for target, outcome in zip(out, outcomes, strict=True):
+        if not isinstance(target, np.ndarray) or outcome.source != "result" or outcome.index not in position:
             continue
-        flags = given.flags
-        if flags.c_contiguous and flags.aligned and not any(np.may_share_memory(given, a) for a in arrays):
-            found[position[outcome.index]] = given
-    return found
+        flags = target.flags
+        if flags.c_contiguous and flags.aligned and not any(np.may_share_memory(target, a) for a in arrays):
+            chosen[position[outcome.index]] = target
+    return chosen
 
 
 def check_device(out: Out, device: str) -> None:
-    """Raises ValueError where an array of ``out`` is on another device than the one that computes its contents."""
+    """Raise ValueError if an array of ``out`` is on another device than the one that computes its contents."""
     for array in out:
         if isinstance(array, Remote) and array.device != device:
-            what = f'the call runs on {device}: jit the function with device={array.device!r}, or pass arrays there'
-            raise ValueError(f"an array of out is on {array.device}, and {what}")
+            hint = f"the call runs on {device}: jit the function with device={array.device!r}, or pass arrays there"
+            raise ValueError(f"an array of out is on {array.device}, and {hint}")
 
 
-def chosen_there(out: Out, outcomes: Sequence[Outcome], count: int, arguments: Sequence[Any]) -> list[Remote | None] | None:
-    """For each result of a program for a device, the array of ``out`` that it may be made in; None if no array is there."""
+def chosen_on_device(out: Out, outcomes: Sequence[Outcome], count: int, arguments: Sequence[Any]) -> list[Remote | None] | None:
+    """Return, for each result of a device program, the array of ``out`` in which it can be computed; None if no array is on a
+    device."""
     if not any(isinstance(a, Remote) for a in out):
         return None
-    found: list[Remote | None] = [None] * count
-    for given, outcome in zip(out, outcomes, strict=True):
-        if isinstance(given, Remote) and outcome.source == "result" and not any(given is a for a in arguments):
-            found[outcome.index] = given
-    return found
+    chosen: list[Remote | None] = [None] * count
+    for target, outcome in zip(out, outcomes, strict=True):
+        if isinstance(target, Remote) and outcome.source == "result" and not any(target is a for a in arguments):
+            chosen[outcome.index] = target
+    return chosen
 
 
-def put(out: Out, values: Sequence[Any]) -> list[Any]:
-    """The leaves of a result, with those that go to an array of ``out`` in it. What shares memory with such an array is read
-    before any is written."""
-    given = [a for a in out if a is not None]
+def write_results(out: Out, values: Sequence[Any]) -> list[Any]:
+    """Write the leaves of a result into the arrays of ``out`` and return the leaves of the final result.
+
+    Values that share memory with such an array are copied before any array is written.
+    """
+    targets = [a for a in out if a is not None]
     ready = []
     for array, value in zip(out, values, strict=True):
-        is_there = value is array or (isinstance(value, Remote) and isinstance(array, Remote) and is_in(value, array))
-        is_shared = not is_there and isinstance(value, np.ndarray | Remote) and any(_may_share(value, a) for a in given)
+        is_in_place = value is array or (isinstance(value, Remote) and isinstance(array, Remote) and is_in(value, array))
+        is_shared = not is_in_place and isinstance(value, np.ndarray | Remote) and any(_may_share(value, a) for a in targets)
         ready.append(value.copy() if is_shared else value)
-    return [value if array is None else landed(array, value) for array, value in zip(out, ready, strict=True)]
+    return [value if array is None else write_to(array, value) for array, value in zip(out, ready, strict=True)]
 
 
 def is_in(value: Remote, array: Remote) -> bool:
-    """Whether a result was made in the memory of an array."""
+    """Return whether a result was computed in the memory of an array."""
     return value is not array and value.bounds() == array.bounds()
 
 
 def _may_share(a: Any, b: Any) -> bool:
-    return share(a, b) if isinstance(a, Remote) or isinstance(b, Remote) else np.may_share_memory(a, b)
+    return shares_memory(a, b) if isinstance(a, Remote) or isinstance(b, Remote) else np.may_share_memory(a, b)
 
 
-def landed(array: Any, value: Any) -> Any:
-    """An array of the caller's, filled, from a device by a copy. One on a device is given up: the array that has its memory."""
+def write_to(array: Any, value: Any) -> Any:
+    """Write a value into an array of the caller and return the array; a device array is consumed, and the array that has its
+    memory is returned."""
     if isinstance(array, Remote):
         return array.given_up(value)
     if value is not array:

@@ -1,4 +1,4 @@
-"""Arrays that share memory."""
+"""Detect arrays that share memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
 
-# How long the search for an element that two arrays share may take, before they are taken to share one.
+# Work limit of NumPy's exact search for a shared element; beyond it two arrays count as sharing memory.
 MOST_WORK = 1000
 
 Array = np.ndarray[Any, Any]
 
 
-def share(a: Any, b: Any) -> bool:
-    """Whether two arrays share an element, as far as that is found out soon."""
+def shares_memory(a: Any, b: Any) -> bool:
+    """Return whether two arrays share an element, assumed if NumPy's search takes too long."""
     if isinstance(a, Remote) or isinstance(b, Remote):
-        return isinstance(a, Remote) and isinstance(b, Remote) and a.device == b.device and _cross(a.bounds(), b.bounds())
+        return isinstance(a, Remote) and isinstance(b, Remote) and a.device == b.device and _intersect(a.bounds(), b.bounds())
     if not np.may_share_memory(a, b):
         return False
     try:
@@ -28,7 +28,7 @@ def share(a: Any, b: Any) -> bool:
 
 
 def overlaps_itself(x: Array) -> bool:
-    """Whether two elements may be one place in memory, as in a broadcast array or overlapping windows."""
+    """Return whether two elements may have the same address, as in a broadcast array or overlapping windows."""
     span = x.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape) if n > 1):
         if stride < span:
@@ -37,21 +37,22 @@ def overlaps_itself(x: Array) -> bool:
     return False
 
 
-def _cross(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+def _intersect(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def overlapping(arrays: Mapping[int, Any]) -> frozenset[int]:
-    """Those between whose first and last byte another one has memory, or seems to: addresses on devices are as those here."""
+    """Return the keys of arrays whose address ranges, first to last byte, intersect those of another; device and host
+    addresses are compared alike."""
     spans = sorted((*_bounds(a), k) for k, a in arrays.items() if a.size)
-    found: set[int] = set()
+    overlaps: set[int] = set()
     until, last = 0, -1
     for start, end, k in spans:
         if start < until:
-            found.update((k, last))
+            overlaps.update((k, last))
         if end > until:
             until, last = end, k
-    return frozenset(found)
+    return frozenset(overlaps)
 
 
 def _bounds(a: Any) -> tuple[int, int]:

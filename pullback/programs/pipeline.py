@@ -1,8 +1,8 @@
-"""From a trace to something that runs: the passes in order, and the templates that every shape of a program shares.
+"""Compile a trace: run the passes in order, and share one template between all shapes of a program.
 
-A trace's canonical text, with its extents and constants abstract, together with the memory order of its arrays and the
-device, is the key of a template. A trace whose key is known is instantiated: no pass runs and nothing is compiled.
-Templates die with the last program made of them, but for the few that were used last.
+A trace's canonical text, with its extents and constants abstract, together with the memory order of its arrays and the device,
+is the key of a template. A trace whose key exists is instantiated: no pass runs and nothing is compiled. Templates die with
+the last program made from them, except the few most recently used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 if TYPE_CHECKING:
     from pullback.codegen.analysis import loop_kernels as repeated
     from pullback.codegen.cpu import schedule
-    from pullback.codegen.cpu.loops.shared_functions import Told
+    from pullback.codegen.cpu.loops.shared_functions import OnDefinition
     from pullback.codegen.cpu.matmul import library_or_generated as own_products
     from pullback.codegen.cpu.matmul.prepack import prepack as prepacked
     from pullback.codegen.cuda import emit as cuda
@@ -70,43 +70,48 @@ else:
     grad, passes = later("pullback.ir.passes.transforms.expand"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
+"""Stages of every target, in order."""
 TARGET_STAGES = {"cpu": ("program", "llvm", "asm"), "cuda": ("cuda", "ptx", "sass")}
+"""Further stages by target, in order."""
 DEVICES = ("cpu", "cuda")
 
 
 def target_of(device: str) -> str:
-    """What code is written for: "cpu", or "cuda" for any CUDA device."""
+    """Return the code generation target of a device: "cpu", or "cuda" for any CUDA device."""
     return device.partition(":")[0]
 
 
-def fused_for(device: str) -> str:
-    """What products and their neighbours are fused for: as ``target_of``, or "cuda-alone" where no library multiplies."""
+def fusion_target(device: str) -> str:
+    """Return the target of matmul fusion: as ``target_of``, or "cuda-alone" if no library computes products."""
     target = target_of(device)
-    return carrying.ALONE if target == "cuda" and not cuda_libraries.multiplies() else target
+    return carrying.ALONE if target == "cuda" and not cuda_libraries.may_use_cublas() else target
 
 
 Over = tuple[tuple[int, int], ...]
-"""Pairs of a result and a parameter in whose memory it may be."""
+"""Pairs of a result and a parameter whose memory it may reuse."""
 
 Observer = Callable[..., None]
-"""Gets a stage's name and module; for "fuse" also the ``Fused``."""
+"""Called with a stage's name and module; for "fuse" also with the ``Fused``."""
 
 RECENT_TEMPLATES = 128
-"""So many of the templates used last outlive their programs: code that is written again finds them."""
+"""Number of the most recently used templates that outlive their programs, for code that is traced again."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A program for all shapes: an ``Executable``, or for a device a ``CudaExecutable``. The results at ``given``
-    turned out to be parameters: they come back as they were given. ``is_stored``: it was read from the cache folder."""
+    """A program for all shapes: an ``Executable``, or for a device a ``CudaExecutable``.
+
+    The results at ``passed_through`` turned out to be parameters: they are returned unchanged. ``is_stored``: it was read from
+    the cache folder.
+    """
 
     executable: Any
-    given: tuple[int, ...]
+    passed_through: tuple[int, ...]
     is_stored: bool = False
 
     @property
     def is_native(self) -> bool:
-        """Whether it is one native function: a program of the CPU."""
+        """Whether it is one native function: a program for the CPU."""
         return isinstance(self.executable, Executable)
 
     @property
@@ -117,14 +122,15 @@ class Template:
 
     @property
     def home(self) -> Mapping[int, int]:
-        """The results that are in the memory of parameters, with these."""
-        found: Mapping[int, int] = self.executable.home
-        return found
+        """The parameters in whose memory results are, by result."""
+        reused: Mapping[int, int] = self.executable.home
+        return reused
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateCounts:
-    """Templates built (all passes ran), loaded (from the cache folder) and instantiated (a trace found its template)."""
+    """Counts of templates built (all passes ran), loaded (from the cache folder) and instantiated (a trace matched an existing
+    template)."""
 
     built: int = 0
     loaded: int = 0
@@ -133,8 +139,8 @@ class TemplateCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Where a result of a trace comes from. ``source``: "result" (of the program, by ``index``), "repeat" (a copy of such a
-    result), "parameter" (a copy of that argument of the program) or "leaf" (that leaf of the call itself)."""
+    """The source of a result of a trace: "result" (of the program, by ``index``), "repeat" (a copy of such a result),
+    "parameter" (a copy of that argument of the program) or "leaf" (that leaf of the call itself)."""
 
     source: str
     index: int
@@ -142,8 +148,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """A template with the sizes and constants of one trace. ``template`` and ``instance`` are None if nothing has to be
-    computed."""
+    """A template with the sizes and constants of one trace. ``template`` and ``instance`` are None if nothing is computed."""
 
     template: Template | None
     instance: Any
@@ -153,7 +158,7 @@ class Program:
 
 
 class Templates:
-    """The templates in use and those used last, by key. Each is built once, others meanwhile."""
+    """The templates in use and the most recently used ones, by key. Each is built once; different keys are built concurrently."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -168,12 +173,12 @@ class Templates:
         return key in self._alive
 
     def get_or_build(self, key: bytes, make: Callable[[], Template]) -> Template:
-        """The template of ``key``."""
+        """Return the template of ``key``, built by ``make`` if there is none."""
         with self._building.hold(key):
-            found = self._alive.get(key)
-            template = make() if found is None else found
+            existing = self._alive.get(key)
+            template = make() if existing is None else existing
             event: counters.Event = "templates_loaded" if template.is_stored else "templates_built"
-            counters.count("templates_instantiated" if found is not None else event)
+            counters.count("templates_instantiated" if existing is not None else event)
             with self._lock:
                 self._alive[key] = self._recent[key] = template
                 self._recent.move_to_end(key)
@@ -182,7 +187,7 @@ class Templates:
         return template
 
     def forget(self) -> int:
-        """Lets go of those that no program uses; how many were kept."""
+        """Drop the recent templates that no program uses; return how many were kept as recent."""
         with self._lock:
             count = len(self._recent)
             self._recent.clear()
@@ -193,68 +198,71 @@ templates = Templates()
 
 
 def template_counts() -> TemplateCounts:
-    """The counts of this process so far."""
+    """Return the counts of this process so far."""
     now = counters.snapshot()
     return TemplateCounts(built=now.templates_built, loaded=now.templates_loaded, instantiated=now.templates_instantiated)
 
 
 def program(trace: Trace, leaves: Sequence[Any], device: str, over: Over = ()) -> Program:
-    """The program of a trace whose call had these leaves. Raises TraceError where a gradient cannot be had."""
+    """Return the program of a trace whose call had these leaves. Raises TraceError if a gradient cannot be computed."""
     function, outcomes = split_outcomes(trace)
     if not needs_program(function):
         return Program(template=None, instance=None, sizes={}, constants=(), outcomes=outcomes)
-    found = templated(function)
-    template = template_of_key(found, layouts_of(trace, leaves, len(found.constants), device), device, over)
-    return program_at(found, outcomes, template)
+    abstract = templated(function)
+    template = template_of_key(abstract, layouts_of(trace, leaves, len(abstract.constants), device), device, over)
+    return program_at(abstract, outcomes, template)
 
 
 def needs_program(function: Function) -> bool:
-    """Whether anything has to be computed."""
+    """Return whether anything has to be computed."""
     return bool(function.results) or not all(map(is_pure, function.instructions))
 
 
-def template_of_key(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
-    """The template of an abstract function, built if there is none."""
-    key = template_key(found, layouts, device, over)
+def template_of_key(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
+    """Return the template of an abstract function, built if there is none."""
+    key = template_key(abstract, layouts, device, over)
     with work.underway():
-        return templates.get_or_build(key, lambda: loaded_or_built(key, found, layouts, device, over))
+        return templates.get_or_build(key, lambda: loaded_or_built(key, abstract, layouts, device, over))
 
 
-def program_at(found: Abstract, outcomes: tuple[Outcome, ...], template: Template) -> Program:
-    """A template with the sizes and constants of an abstract function."""
+def program_at(abstract: Abstract, outcomes: tuple[Outcome, ...], template: Template) -> Program:
+    """Return a template with the sizes and constants of an abstract function."""
     with work.underway():
-        instance = template.executable.instance(found.sizes)
-    constants = typed_constants(found)
-    return Program(template=template, instance=instance, sizes=found.sizes, constants=constants, outcomes=outcomes)
+        instance = template.executable.instance(abstract.sizes)
+    constants = typed_constants(abstract)
+    return Program(template=template, instance=instance, sizes=abstract.sizes, constants=constants, outcomes=outcomes)
 
 
-def template_key(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bytes:
-    """What calls that share a template have in common."""
+def template_key(ir: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bytes:
+    """Return the key of the calls that share a template."""
     pairs = [f"{result} over {parameter}" for result, parameter in over]
-    return hashlib.sha256("\n".join([device, fused_for(device), *layouts, *pairs, canonical(found.function)]).encode()).digest()
+    return hashlib.sha256("\n".join([device, fusion_target(device), *layouts, *pairs, canonical(ir.function)]).encode()).digest()
 
 
-def has_template(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
-    """Whether a template has been built already."""
-    return template_key(found, layouts, device, over) in templates
+def has_template(abstract: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
+    """Return whether the template has already been built or loaded."""
+    return template_key(abstract, layouts, device, over) in templates
 
 
-def is_stored(found: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
-    """Whether a template that is not built yet is in the cache folder."""
-    key = stored_key(template_key(found, layouts, device, over), found, device)
+def is_stored(abstract: Abstract, layouts: Sequence[str], device: str, over: Over = ()) -> bool:
+    """Return whether a template that is not in memory is in the cache folder."""
+    key = stored_key(template_key(abstract, layouts, device, over), abstract, device)
     return key is not None and default_engine().cache.where(key) is not None
 
 
-def stored_key(key: bytes, found: Abstract, device: str) -> str | None:
-    """The cache key of the program of a template key; None where programs are not kept. An op of somebody else's means what that
-    one's sources say, which no key knows."""
-    if not all(i.op in OWN_OPS for i in walk(found.function.body)):
+def stored_key(key: bytes, abstract: Abstract, device: str) -> str | None:
+    """Return the cache key of the program of a template key; None if it is not stored.
+
+    Programs with ops from outside this package are not stored: the meaning of such an op depends on sources that no key
+    covers.
+    """
+    if not all(i.op in OWN_OPS for i in walk(abstract.function.body)):
         return None
     return stored.key_of(key) if device == "cpu" else cuda_make.key_of(key, device)
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
-    """The function without results that are parameters or that repeat, and where each result of the trace comes from."""
+    """Return the function without results that are parameters or repeated, and the source of each result of the trace."""
     function = trace.function
     kept: dict[Value, int] = {}
     outcomes = []
@@ -272,33 +280,35 @@ def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
 
 
 def layouts_of(trace: Trace, leaves: Sequence[Any], constants: int = 0, device: str = "cpu") -> tuple[str, ...]:
-    """The memory order, "c", "strided" or "held", of each parameter and of the constants that follow. What is brought to a device
-    is row-major there."""
-    found = []
-    for given in trace.inputs:
-        match given:
+    """Return the memory order, "c", "strided" or "held", of each parameter and of the constants that follow.
+
+    Arrays uploaded to a device are row-major there.
+    """
+    orders = []
+    for source in trace.inputs:
+        match source:
             case Argument(index=index):
                 key = leaf_key(leaves[index])
             case Captured(key=key):
                 pass
             case _:
-                key = leaf_key(given.array)
+                key = leaf_key(source.array)
         is_array = isinstance(key, tuple) and len(key) > 2
-        is_brought = device != "cpu" and len(key) == 3 if is_array else False
-        found.append(key[2] if is_array and not is_brought else "c")
-    return (*found, *("c",) * constants)
+        is_uploaded = device != "cpu" and len(key) == 3 if is_array else False
+        orders.append(key[2] if is_array and not is_uploaded else "c")
+    return (*orders, *("c",) * constants)
 
 
-def typed_constants(found: Abstract) -> tuple[Any, ...]:
-    """The constants of an abstract function as NumPy scalars of their parameters' types."""
-    parameters = found.function.parameters[len(found.function.parameters) - len(found.constants) :]
-    return tuple(p.type.dtype.numpy.type(c) for p, c in zip(parameters, found.constants, strict=True))
+def typed_constants(abstract: Abstract) -> tuple[Any, ...]:
+    """Return the constants of an abstract function as NumPy scalars of their parameters' types."""
+    parameters = abstract.function.parameters[len(abstract.function.parameters) - len(abstract.constants) :]
+    return tuple(p.type.dtype.numpy.type(c) for p, c in zip(parameters, abstract.constants, strict=True))
 
 
-def optimised(found: Abstract, observe: Observer) -> Function:
-    """The array passes, in order. Raises TraceError at the user's line where a gradient cannot be had."""
+def optimised(abstract: Abstract, observe: Observer) -> Function:
+    """Run the array passes, in order. Raises TraceError at the user's line if a gradient cannot be computed."""
     with counters.timed("grad"):
-        function = passes.run(found.function, passes.BEFORE_GRAD)
+        function = passes.run(abstract.function, passes.BEFORE_GRAD)
         try:
             function = grad.grad(function)
         except grad.GradientError as error:
@@ -310,11 +320,11 @@ def optimised(found: Abstract, observe: Observer) -> Function:
     return function
 
 
-def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
-    """The program of an abstract function and its kernels."""
-    function = optimised(found, observe)
+def lowered(abstract: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
+    """Return the program of an abstract function and its kernels."""
+    function = optimised(abstract, observe)
     with counters.timed("fuse"):
-        groups = fuse.fused(function, fused_for(device))
+        groups = fuse.fuse_with_decisions(function, fusion_target(device))
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
         module = lower.lower(groups.function, layouts, device, over)
@@ -323,43 +333,42 @@ def lowered(found: Abstract, layouts: tuple[str, ...], device: str, observe: Obs
 
 
 def scheduled(module: Module, device: str, machine: Target | None = None, alone: bool = False) -> Module:
-    """A lowered program with its kernels scheduled for a device; see ``scheduled_kernel``. ``alone``: it had better need no
-    library."""
+    """Schedule the kernels of a lowered program for a device; see ``scheduled_kernel``. ``alone``: prefer generated code to
+    libraries."""
     if device == "cpu":
         machine = machine or default_engine().host().target
-        module = multiplied(module, machine, alone)
+        module = with_products(module, machine, alone)
     return Module(tuple(scheduled_kernel(f, device, machine) if f.kind == "kernel" else f for f in module.functions))
 
 
-def multiplied(module: Module, machine: Target, alone: bool = False) -> Module:
-    """A lowered program for the CPU with kernels for loops, and with matrix products done as suits them: by blocks or by the
-    library."""
-    found = prepacked.prepacked(repeated.repeated(module), machine)
-    return own_products.own_products(found, machine, alone)
+def with_products(module: Module, machine: Target, alone: bool = False) -> Module:
+    """Outline loop kernels of a lowered CPU program, prepack operands, and select generated code or BLAS for its products."""
+    packed = prepacked.prepacked(repeated.repeated(module), machine)
+    return own_products.own_products(packed, machine, alone)
 
 
 def scheduled_kernel(
-    kernel: Function, device: str, machine: Target | None = None, told: Told | None = None
+    kernel: Function, device: str, machine: Target | None = None, on_definition: OnDefinition | None = None
 ) -> Function:
-    """A kernel scheduled for a device; if that is the CPU, for a machine, this one by default. ``told``: see ``schedule``."""
+    """Schedule a kernel for a device; for the CPU, for ``machine``, by default this one. ``on_definition``: see ``schedule``."""
     if device != "cpu":
         return cuda_schedule.schedule(kernel)
     machine = machine or default_engine().host().target
-    return schedule.schedule(kernel, machine.cpu, machine, told)
+    return schedule.schedule(kernel, machine.cpu, machine, on_definition)
 
 
-def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
-    """The template of a key from the cache folder; else by the passes, and kept there."""
+def loaded_or_built(key: bytes, abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
+    """Return the template of a key from the cache folder, or else built by the passes and stored there."""
     with collector.paused():
-        name = stored_key(key, found, device)
-        template = None if name is None else _loaded(name, found.function.name, device)
-        title = found.function.name
+        name = stored_key(key, abstract, device)
+        template = None if name is None else _loaded(name, abstract.function.name, device)
+        title = abstract.function.name
         if template is not None:
             logs.info("%s for %s is in the cache folder", title, device)
             return template
-        logs.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(found.function.body)))
+        logs.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(abstract.function.body)))
         start = time.perf_counter()
-        template = build(found, layouts, device, over)
+        template = build(abstract, layouts, device, over)
         seconds = time.perf_counter() - start
         logs.info("compiled %s for %s in %.2f s", title, device, seconds)
         if name is not None:
@@ -371,14 +380,14 @@ def loaded_or_built(key: bytes, found: Abstract, layouts: tuple[str, ...], devic
 
 
 def _keep_later(name: str, executable: Executable) -> None:
-    """Have a program kept again when calls needed functions whose texts its entry does not have."""
-    of = ref(executable)
+    """Have a program stored again when calls have needed functions whose texts its cache entry lacks."""
+    reference = ref(executable)
 
     def keep() -> None:
-        found = of()
-        if found is not None:
+        program = reference()
+        if program is not None:
             with counters.timed("store program"):
-                stored.keep(name, found)
+                stored.keep(name, program)
 
     executable.keep = keep
 
@@ -398,119 +407,119 @@ def _loaded(name: str, title: str, device: str) -> Template | None:
     return None if executable is None else template_of(executable, is_stored=True)
 
 
-def build(found: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
+def build(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
     """Run every pass on an abstract function and load the result."""
-    return (_built if device == "cpu" else _built_for_cuda)(found, layouts, device, over)
+    return (_built if device == "cpu" else _built_for_cuda)(abstract, layouts, device, over)
 
 
-def _built_for_cuda(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
+def _built_for_cuda(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
     cuda_device.device(device)
-    module = lowered(found, layouts, target_of(device), lambda *found: None)
+    module = lowered(abstract, layouts, target_of(device), lambda *abstract: None)
     with counters.timed("compile") as clock:
 
         def prepared(kernel: Function, target: str) -> Function:
             with clock.paused(), counters.timed("schedule"):
                 return scheduled_kernel(kernel, target)
 
-        executable = cuda_make.compiled(module, device, found.function.name, prepared)
+        executable = cuda_make.compiled(module, device, abstract.function.name, prepared)
     warn_of(executable.title, executable.device.name, executable.fallbacks)
     return template_of(executable)
 
 
-def _built(found: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
-    if any(v.type.shape for v in found.function.parameters):
-        threads.begin()
-    module = lowered(found, layouts, device, lambda *found: None, over)
+def _built(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
+    if any(v.type.shape for v in abstract.function.parameters):
+        threads.compile_in_background()
+    module = lowered(abstract, layouts, device, lambda *abstract: None, over)
     with counters.timed("schedule"):
-        module = multiplied(module, default_engine().host().target)
-    if takes_from_pool(module, found.sizes):
-        memory.begin()
+        module = with_products(module, default_engine().host().target)
+    if takes_from_pool(module, abstract.sizes):
+        memory.compile_in_background()
     with counters.timed("compile") as clock:
 
-        def prepared(kernel: Function, told: Told | None = None) -> Function:
+        def prepared(kernel: Function, on_definition: OnDefinition | None = None) -> Function:
             with clock.paused(), counters.timed("schedule"):
-                return scheduled_kernel(kernel, device, told=told)
+                return scheduled_kernel(kernel, device, on_definition=on_definition)
 
-        executable = Executable(module, homes(module, over), prepared, found.sizes)
+        executable = Executable(module, reused_parameters(module, over), prepared, abstract.sizes)
     return template_of(executable)
 
 
 def takes_from_pool(module: Module, sizes: Mapping[str, int]) -> bool:
-    """Whether a lowered program for the CPU with these sizes has large results, or packs operands of products."""
+    """Return whether a lowered CPU program with these sizes has large results, or packs operands of products."""
     program, *kernels = module.functions
-    given = [(tuple(value_of(e, sizes) for e in v.type.shape), v.type.dtype.numpy) for v in program.results]
+    results = [(tuple(value_of(e, sizes) for e in v.type.shape), v.type.dtype.numpy) for v in program.results]
     packs = any(isinstance(i.op, Product) for kernel in kernels for i in walk(kernel.body))
-    return packs or any(memory.is_large(shape, dtype) for shape, dtype in given)
+    return packs or any(memory.is_large(shape, dtype) for shape, dtype in results)
 
 
 def template_of(executable: Executable | cuda_program.CudaExecutable, *, is_stored: bool = False) -> Template:
-    """A template of a program that is loaded."""
+    """Return the template of a loaded program."""
     program = executable.program
-    given = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in executable.home)
-    return Template(executable=executable, given=given, is_stored=is_stored)
+    passed_through = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in executable.home)
+    return Template(executable=executable, passed_through=passed_through, is_stored=is_stored)
 
 
-def homes(module: Module, over: Over) -> dict[int, int]:
-    """Of the pairs of a result and a parameter, those of which the result is in the parameter's memory."""
+def reused_parameters(module: Module, over: Over) -> dict[int, int]:
+    """Return those pairs of a result and a parameter for which the result is in the parameter's memory."""
     if not over:
         return {}
     program = module.functions[0]
     owner = owners(program)
     written = {v for step in accesses(module) for v in step.writes}
-    given = program.parameters
-    return {result: k for result, k in over if owner[program.results[result]] is given[k] and given[k] in written}
+    parameters = program.parameters
+    return {result: k for result, k in over if owner[program.results[result]] is parameters[k] and parameters[k] in written}
 
 
-# the text of each stage
+# texts of the stages
 
 
-def concrete(function: Function, found: Abstract) -> Function:
-    """A func or program of named extents as it is for one trace: its extents ints, its constants instructions."""
-    renamed = rename(function, found.sizes)
-    count = len(found.constants)
+def concrete(function: Function, abstract: Abstract) -> Function:
+    """Return a func or program of named extents as it is for one trace: extents as ints, constants as instructions."""
+    renamed = rename(function, abstract.sizes)
+    count = len(abstract.constants)
     if not count:
         return renamed
     parameters, last = renamed.parameters[:-count], renamed.parameters[-count:]
-    made = [
+    constants = [
         Instruction(OPS["const"], (), (p,), {"value": c.item(), "dtype": p.type.dtype})
-        for p, c in zip(last, typed_constants(found), strict=True)
+        for p, c in zip(last, typed_constants(abstract), strict=True)
     ]
-    return replace(renamed, body=Block(parameters, (*made, *renamed.body.instructions), renamed.results))
+    return replace(renamed, body=Block(parameters, (*constants, *renamed.body.instructions), renamed.results))
 
 
 def stages(
     trace: Trace, leaves: Sequence[Any], device: str = "cpu", over: Over = (), *, locations: bool = False
 ) -> dict[str, str]:  # fmt: skip
-    """The text of every stage by its name.
+    """Return the text of every stage by its name.
 
     Funcs and programs have the shapes of the call, so that their texts can be run; kernels serve all shapes.
     """
     texts: dict[str, str] = {}
-    found, target = templated(trace.function), target_of(device)
+    abstract, target = templated(trace.function), target_of(device)
 
     def observe(stage: str, module: Module, groups: fuse.Fused | None = None) -> None:
-        functions = tuple(f if f.kind == "kernel" else concrete(f, found) for f in module.functions)
-        notes = {} if groups is None else moved(groups.boundaries(), groups.function, functions[0])
+        functions = tuple(f if f.kind == "kernel" else concrete(f, abstract) for f in module.functions)
+        notes = {} if groups is None else transfer_notes(groups.boundaries(), groups.function, functions[0])
         if stage == "schedule" and target == "cpu":
             notes = chosen.notes_of(Module(functions))
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)
-    layouts = layouts_of(trace, leaves, len(found.constants), device)
-    module = scheduled(lowered(found, layouts, target, observe, over), target)
+    layouts = layouts_of(trace, leaves, len(abstract.constants), device)
+    module = scheduled(lowered(abstract, layouts, target, observe, over), target)
     observe("schedule", module)
-    return texts | emitted(module, target)
+    return texts | kernel_texts(module, target)
 
 
-def moved(notes: Notes, function: Function, concrete: Function) -> Notes:
-    """Notes on a function as notes on what ``concrete`` made of it."""
+def transfer_notes(notes: Notes, function: Function, concrete: Function) -> Notes:
+    """Convert notes on a function to notes on its ``concrete`` form."""
     before, after = list(walk(function.body)), list(walk(concrete.body))
     pairs = zip(before, after[len(after) - len(before) :], strict=True)
     return {new: notes[old] for old, new in pairs if old in notes}
 
 
-def emitted(module: Module, device: str) -> dict[str, str]:
-    """The texts of a scheduled module's kernels in the target's languages."""
+def kernel_texts(module: Module, device: str) -> dict[str, str]:
+    """Return the texts of a scheduled module's kernels in the target's languages."""
     scheduled = [f for f in module.functions if f.kind == "kernel"]
     if device == "cuda":
         try:

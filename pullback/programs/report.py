@@ -1,4 +1,4 @@
-"""What every report shares: it prints as text of at most 100 columns, in a notebook too."""
+"""The base class and text helpers of reports, which print as text of at most 100 columns and in notebooks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pullback.ir.core.structure import Loc
 from pullback.ir.text import print_file
 
 WIDTH = 100
+"""Largest number of columns of a report."""
 GAP = "  "
 HARD_SPACE = "\u00a0"
 MOST_OF_A_CELL = 36
+"""Largest number of characters in a table cell, except in the last column."""
 
 
 class Report:
@@ -22,7 +24,7 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """The text's first line."""
+        """The first line of the text."""
         return str(self).partition("\n")[0]
 
     def __repr__(self) -> str:
@@ -33,17 +35,18 @@ class Report:
 
 
 def paragraph(text: str, indent: str = GAP) -> list[str]:
-    """A text in lines of at most ``WIDTH`` columns; the second and later ones are indented further."""
+    """Wrap a text to lines of at most ``WIDTH`` columns; the second and later ones are indented further."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + GAP, break_on_hyphens=False) or [indent]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> list[str]:
-    """Rows under a header, indented. Columns named in ``right`` are numbers; the last column wraps, not at hard spaces."""
-    found = [[*map(_cell, row[:-1]), row[-1]] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*found)][:-1]
-    longest = max(len(word) for row in found for word in row[-1].split(" "))
+    """Format rows under a header, indented. Columns named in ``right`` are right-aligned numbers; the last column wraps, not
+    at hard spaces."""
+    cells_by_row = [[*map(_cell, row[:-1]), row[-1]] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells_by_row)][:-1]
+    longest = max(len(word) for row in cells_by_row for word in row[-1].split(" "))
     lines = []
-    for row in found:
+    for row in cells_by_row:
         cells = [text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, header)]
         start = GAP + "".join(cell + GAP for cell in cells)
         if len(start) + longest > WIDTH:
@@ -59,18 +62,18 @@ def _cell(text: str) -> str:
     return text if len(text) <= MOST_OF_A_CELL else f"{text[: MOST_OF_A_CELL - 3]}..."
 
 
-def counted(number: int, word: str, words: str = "") -> str:
-    """A number with its noun: "1 kernel", "2 kernels"; ``words`` is a plural without "s"."""
-    return f"{number:,} {word if number == 1 else words or f'{word}s'}"
+def counted(count: int, word: str, words: str = "") -> str:
+    """Return a count with its noun: "1 kernel", "2 kernels"; ``words`` is a plural without "s"."""
+    return f"{count:,} {word if count == 1 else words or f'{word}s'}"
 
 
-def place(loc: Loc) -> str:
-    """The user's file and line, or nothing."""
+def location(loc: Loc) -> str:
+    """Return the user's file and line; empty if unknown."""
     return f"{print_file(loc.file)}:{loc.line}" if loc else ""
 
 
 def places(locs: Iterable[Loc]) -> str:
-    """The lines of some locations, by file, runs of neighbours as one: "model.py:3-5, 9"."""
+    """Return the lines of some locations as text, by file, with consecutive lines as a range: "model.py:3-5, 9"."""
     by_file: dict[str, set[int]] = {}
     for loc in locs:
         if loc:

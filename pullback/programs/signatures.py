@@ -1,7 +1,7 @@
-"""The compiled programs of a function by what selects one: the signature of a call, and the values of its static ints.
+"""The compiled programs of a function by their selectors: the signature of a call, and the values of its static ints.
 
-An int or bool is traced like any number until a trace asks for its value (``range(n)``, ``if flag``): from then on the programs
-of that signature are told apart by it.
+An int or bool is traced like any number until a trace needs its value (``range(n)``, ``if flag``): from then on the programs
+of that signature are distinguished by it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from pullback.tracer.arrays.tree import weakened
 from pullback.tracer.user_code.source import shown
 
 MOST_SIGNATURES = 4096
+"""Largest number of signatures kept for one function."""
 MOST_VARIANTS = 8
+"""Largest number of programs kept for one signature."""
 MANY_VALUES = 16
+"""Number of values of an argument beyond which a warning is issued."""
 
 
 if TYPE_CHECKING:
@@ -32,8 +35,8 @@ else:
     Called = abi.Called
 
 
-class Quick(Called):
-    """Calls that are served natively or not at all: it gives MISS."""
+class NativeOnly(Called):
+    """Serves calls natively or returns MISS."""
 
     __slots__ = ("_held",)
 
@@ -45,37 +48,38 @@ class Quick(Called):
 
     @property
     def dispatch(self) -> Dispatch:
-        """What it finds."""
+        """The table of native calls."""
         return self._held
 
 
-def _missed(quick: Quick, /, *args: Any, **kwargs: Any) -> Any:
+def _missed(quick: NativeOnly, /, *args: Any, **kwargs: Any) -> Any:
     return MISS
 
 
-abi.enable_vectorcall(Quick)
+abi.enable_vectorcall(NativeOnly)
 
 
 class Entries:
-    """``by_key``: the programs by signature, or by signature, leaves and values where the leaves ``pins`` are static.
+    """The programs of a function.
 
-    Those for an object or function among the arguments go when it goes. ``dispatch``: what native calls find of
-    them, and ``into`` those with arrays for the result, which come first.
+    ``by_key``: the programs by signature, or by signature, leaves and values if the leaves ``pins`` are static. Those for an
+    object or function among the arguments are dropped when it dies. ``dispatch``: the table of native calls, and ``into`` the
+    one of native calls with arrays for the result, which come first.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[Any, list[Entry | Paths]] = {}
         self.pins: dict[Any, dict[tuple[int, ...], int]] = {}
         self.dispatch = Dispatch()
-        self.into = Quick()
+        self.into = NativeOnly()
 
     def of(self, call: Signature) -> list[Entry | Paths]:
-        """Those that may serve a call."""
+        """Return the programs that may serve a call."""
         keys = [call.key, *(_pinned_key(call, indices) for indices in self.pins.get(call.key, ()))]
         return [entry for key in keys for entry in self.by_key.get(key, ())]
 
     def store(self, call: Signature, entry: Entry, title: str) -> None:
-        """Keep the program of a call. Warns if it is one of many that differ in the values of arguments alone."""
+        """Store the program of a call. Warns if it is one of many that differ only in the values of arguments."""
         key, pinned = call.key, entry.trace.pinned
         if pinned:
             indices = tuple(p.index for p in pinned)
@@ -87,52 +91,52 @@ class Entries:
                     _warn(title, pinned)
         while len(self.by_key) >= MOST_SIGNATURES:
             self.by_key.pop(next(iter(self.by_key.copy())), None)
-        known = self.by_key.get(key)
-        made: Entry | Paths = entry
+        existing = self.by_key.get(key)
+        stored: Entry | Paths = entry
         if entry.trace.branches:
-            for paths in known or ():
+            for paths in existing or ():
                 if isinstance(paths, Paths):
                     paths.add(entry, title)
                     self._prune()
                     return
-            made = Paths(entry)
-        self.by_key[self._weakened(key) if known is None else key] = [made, *(known or ())[: MOST_VARIANTS - 1]]
+            stored = Paths(entry)
+        self.by_key[self._weakened(key) if existing is None else key] = [stored, *(existing or ())[: MOST_VARIANTS - 1]]
         self._prune()
 
     def serve(self, record: Record) -> None:
-        """Have native calls find a record, if its entry is still here."""
+        """Add a record to the native table, if its entry still exists."""
         self.dispatch.add(record)
         self._prune()
 
     def serve_into(self, record: Record) -> None:
-        """The same for calls with arrays for the result."""
+        """Add a record to the native table of calls with arrays for the result."""
         self.into.dispatch.add(record)
         self._prune()
 
     def _prune(self) -> None:
-        """Native calls find nothing that is not here."""
+        """Remove the records of dropped entries from the native tables."""
         into = self.into.dispatch
         if len(self.dispatch) or len(into):
-            found = (entry for variants in self.by_key.copy().values() for entry in variants)
-            alive = {id(e) for entry in found for e in (entry.entries if isinstance(entry, Paths) else (entry,))}
+            entries = (entry for variants in self.by_key.copy().values() for entry in variants)
+            alive = {id(e) for entry in entries for e in (entry.entries if isinstance(entry, Paths) else (entry,))}
             self.dispatch.keep(alive)
             into.keep(alive)
 
     def _weakened(self, key: Any) -> Any:
-        """The key, which drops what it leads to when something in it dies."""
+        """Return the key with weak references; its entries are removed when something in it dies."""
         entries = weakref.ref(self)
-        made: list[Any] = []
+        holder: list[Any] = []
 
         def died(_: Any) -> None:
-            found = entries()
-            if found is not None and made:
-                dead = made.pop()
-                found.by_key.pop(dead, None)
-                found.pins.pop(dead, None)
-                found._prune()
+            owner = entries()
+            if owner is not None and holder:
+                dead = holder.pop()
+                owner.by_key.pop(dead, None)
+                owner.pins.pop(dead, None)
+                owner._prune()
 
-        made.append(weakened(key, died))
-        return made[0]
+        holder.append(weakened(key, died))
+        return holder[0]
 
 
 def _pinned_key(call: Signature, indices: tuple[int, ...]) -> Any:
@@ -140,9 +144,9 @@ def _pinned_key(call: Signature, indices: tuple[int, ...]) -> Any:
 
 
 def _warn(title: str, pinned: Sequence[Pinned]) -> None:
-    asked = ", ".join(f"{p.describe} (asked for at {shown(p.loc.file)}:{p.loc.line})" for p in pinned)
+    values = ", ".join(f"{p.describe} (asked for at {shown(p.loc.file)}:{p.loc.line})" for p in pinned)
     message = (
-        f"{title} is traced anew for each value of {asked}, more than {MANY_VALUES} so far; "
+        f"{title} is traced anew for each value of {values}, more than {MANY_VALUES} so far; "
         "use the shape of an array, or leave the loop to NumPy, if there are many"
     )
     loc = user_loc()

@@ -1,8 +1,8 @@
-"""Random numbers that depend on a key alone, inside transformed functions and outside.
+"""Random numbers that depend only on a key, inside transformed functions and outside.
 
-Every function takes a key first and gives the same numbers for the same key. Bits are those of ``numpy.random.Philox``:
-``pb.random.uniform(pb.random.key(3), 5)`` is ``np.random.Generator(np.random.Philox(key=3)).random(5)``. The element at a place
-of the result depends on the key and that place alone. Draws have gradients by their parameters.
+Every function takes a key first and returns the same numbers for the same key. Bits are those of ``numpy.random.Philox``:
+``pb.random.uniform(pb.random.key(3), 5)`` is ``np.random.Generator(np.random.Philox(key=3)).random(5)``. Each element of the
+result depends only on the key and its position. Draws have gradients by their parameters.
 """
 
 from pullback.random.bits import bits, uniform

@@ -1,4 +1,4 @@
-"""Integers, permutations, choices and categories."""
+"""Draws of integers, permutations, choices and categories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.shapes.symbolic import extent_of, is_size, lifted
-from pullback.random.bits import DIGITS, result_shape, static_shape, unit, words
+from pullback.random.bits import DIGITS, result_shape, static_shape, unit_uniform, words
 from pullback.random.continuous import standard_gumbel
 from pullback.random.key import WORDS, drawing
 from pullback.tracer import TracedArray, emit
@@ -19,12 +19,12 @@ from pullback.tracer.functions.numpy.searchsorted import count_before
 
 
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int64) -> Any:
-    """Integers in [minval, maxval): the integer part of (maxval - minval) * u with u of 128 bits, words 2i and 2i + 1 of the
-    key's stream for element i, so that no probability is off by more than 2**-64 of itself. Bounds are integers or arrays of
-    them.
+    """Draw integers in [minval, maxval): the integer part of (maxval - minval) * u with u of 128 bits, words 2i and 2i + 1 of
+    the key's stream for element i, so that the relative error of each probability is at most 2**-64. Bounds are integers or
+    arrays of integers.
 
-    Raises ValueError where maxval is not above minval or a bound is outside the dtype, and TypeError for a dtype or bounds that
-    are not of integers.
+    Raises ValueError if maxval is not above minval or a bound is outside the dtype, and TypeError for a dtype or bounds that
+    are not integers.
     """
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
@@ -40,8 +40,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int6
     return _spread(key, shape, lifted(_word, low), lifted(_word, high - low), kind)
 
 
-def _word(number: int) -> np.uint64:
-    return np.uint64(number & WORDS)
+def _word(value: int) -> np.uint64:
+    return np.uint64(value & WORDS)
 
 
 integers = randint
@@ -58,7 +58,7 @@ def _between(key: Any, shape: Any, minval: Any, maxval: Any, kind: np.dtype[Any]
         if bound.dtype.kind not in "iu":
             raise TypeError(f"the bounds of a draw of integers are integers, not {bound.dtype}")
     low, high = bounds
-    found = result_shape(shape, low, high)
+    extents = result_shape(shape, low, high)
     conditions = {
         "low >= high": xp.less(low, high),
         f"low is out of bounds for {kind}": xp.greater_equal(low, info.min),
@@ -66,17 +66,17 @@ def _between(key: Any, shape: Any, minval: Any, maxval: Any, kind: np.dtype[Any]
     }
     for message, condition in conditions.items():
         emit("check", as_traced(condition), error="ValueError", message=message)
-    start, stop = (broadcast_to(cast(cast(b, np.int64) if b.dtype.kind == "i" else b, np.uint64), found) for b in bounds)
-    return _spread(key, found, start, stop - start, kind)
+    start, stop = (broadcast_to(cast(cast(b, np.int64) if b.dtype.kind == "i" else b, np.uint64), extents) for b in bounds)
+    return _spread(key, extents, start, stop - start, kind)
 
 
 @drawing("shape", "kind")
 def _spread(key: Any, shape: Any, start: Any, span: Any, kind: np.dtype[Any]) -> Any:
-    """start + floor(span * u), modulo 2**64; a span of 0 stands for 2**64."""
-    found = static_shape(shape)
-    start, span = (broadcast_to(as_traced(v), found) for v in (start, span))
-    both = xp.reshape(words(key, 2 * math.prod(found)), (*found, 2))
-    first, second = both[..., 0], both[..., 1]
+    """Return start + floor(span * u), modulo 2**64; a span of 0 stands for 2**64."""
+    extents = static_shape(shape)
+    start, span = (broadcast_to(as_traced(v), extents) for v in (start, span))
+    pairs = xp.reshape(words(key, 2 * math.prod(extents)), (*extents, 2))
+    first, second = pairs[..., 0], pairs[..., 1]
     low_part = first * span
     total = low_part + emit("mulhi", second, span)
     share = emit("mulhi", first, span) + cast(total < low_part, np.uint64)
@@ -85,24 +85,26 @@ def _spread(key: Any, shape: Any, start: Any, span: Any, kind: np.dtype[Any]) ->
 
 @drawing("shape")
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
-    """True with probability ``p``."""
+    """Draw bools that are True with probability ``p``."""
     chance = cast(as_traced(p), np.float64)
-    found = result_shape(shape, chance)
-    return as_traced(unit(key, found, np.dtype(np.float64)) < broadcast_to(chance, found))
+    extents = result_shape(shape, chance)
+    return as_traced(unit_uniform(key, extents, np.dtype(np.float64)) < broadcast_to(chance, extents))
 
 
 @drawing("shape", "dtype")
 def rademacher(key: Any, shape: Any = (), dtype: Any = np.int64) -> Any:
-    """1 or -1."""
-    found = static_shape(shape)
-    is_up = unit(key, found, np.dtype(np.float64)) < 0.5
+    """Draw 1 or -1 with equal probability."""
+    extents = static_shape(shape)
+    is_up = unit_uniform(key, extents, np.dtype(np.float64)) < 0.5
     return cast(xp.where(is_up, 1, -1), dtype)
 
 
 @drawing("axis", "independent")
 def permutation(key: Any, x: Any, axis: Any = 0, independent: bool = False) -> Any:
-    """An array with its parts along an axis in random order, or the integers below ``x`` in random order. With ``independent``
-    each line along the axis has an order of its own. The order is that of 64 random bits for each position."""
+    """Return an array with its slices along an axis in random order, or the integers below ``x`` in random order.
+
+    With ``independent`` each line along the axis has an order of its own. The order sorts 64 random bits for each position.
+    """
     a = as_traced(x)
     if not a.ndim:
         return _order(key, operator.index(x))
@@ -121,16 +123,17 @@ def _order(key: Any, count: int) -> Any:
 
 @drawing("shape", "replace", "axis")
 def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: Any = 0) -> Any:
-    """Parts of ``a`` along an axis, or integers below ``a``: with replacement as ``np.random.Generator.choice`` takes them if
-    ``p``, their probabilities, are given; without it, the first of a random order (of Gumbel's keys, if there is a ``p``).
+    """Draw slices of ``a`` along an axis, or integers below ``a``.
 
-    Raises ValueError where there are not enough parts, and for a ``p`` that does not fit.
+    With replacement, and if probabilities ``p`` are passed, the draws are those of ``np.random.Generator.choice``; without
+    replacement they are the first ones of a random order (by Gumbel keys, if there is a ``p``). Raises ValueError if there are
+    not enough slices, and for a ``p`` that does not fit.
     """
     values = as_traced(a)
     at = axis_of(axis, values.ndim) if values.ndim else 0
     count = values.shape[at] if values.ndim else operator.index(a)
-    found = static_shape(shape)
-    size = math.prod(found)
+    extents = static_shape(shape)
+    size = math.prod(extents)
     if count <= 0 and size:
         raise ValueError("a cannot be empty unless no samples are taken")
     if not replace and size > count:
@@ -139,13 +142,13 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     if chances is not None and chances.shape != (count,):
         raise ValueError("a and p must have same size")
     if replace and chances is None:
-        where = randint(key, found, 0, max(count, 1))
+        where = randint(key, extents, 0, max(count, 1))
     elif replace:
         sums = xp.cumsum(chances)
-        where = count_before(sums / sums[-1], unit(key, found, np.dtype(np.float64)), "right")
+        where = count_before(sums / sums[-1], unit_uniform(key, extents, np.dtype(np.float64)), "right")
     else:
         order = xp.argsort(words(key, count)) if chances is None else _by_gumbel(key, chances, size)
-        where = xp.reshape(order[:size], found)
+        where = xp.reshape(order[:size], extents)
     return xp.take(values, where, axis=at) if values.ndim else where
 
 
@@ -157,12 +160,15 @@ def _by_gumbel(key: Any, chances: Any, size: int) -> Any:
 
 @drawing("axis", "shape")
 def categorical(key: Any, logits: Any, axis: Any = -1, shape: Any = None) -> Any:
-    """Positions along an axis of unnormalised log-probabilities, by the greatest sum with a Gumbel variable. ``shape``: that of
-    the result, to which the shape of ``logits`` without the axis broadcasts. Raises ValueError if it does not."""
+    """Draw indices along an axis of unnormalised log-probabilities, by the maximum of their sums with Gumbel variables.
+
+    ``shape``: the shape of the result, to which the shape of ``logits`` without the axis broadcasts. Raises ValueError if it
+    does not.
+    """
     scores = as_traced(logits)
     scores = cast(scores, scores.dtype if scores.dtype.kind == "f" else np.float64)
     scores = xp.moveaxis(scores, axis_of(axis, scores.ndim), -1)
-    found = scores.shape[:-1] if shape is None else static_shape(shape)
-    wide = broadcast_to(scores, (*found, scores.shape[-1]))
+    extents = scores.shape[:-1] if shape is None else static_shape(shape)
+    wide = broadcast_to(scores, (*extents, scores.shape[-1]))
     kind = scores.dtype if f"f{8 * scores.dtype.itemsize}" in DIGITS else np.dtype(np.float64)
     return xp.argmax(wide + standard_gumbel(key, wide.shape, kind), axis=-1)

@@ -1,4 +1,4 @@
-"""Discrete distributions over counts. Draws are integers and have no gradient."""
+"""Discrete distributions of counts. Draws are integers and have no gradient."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from pullback.random.bits import logs, parameters, result_shape, unit
-from pullback.random.gamma import DOUBLE, first_accepted, share
+from pullback.random.bits import logs, parameters, result_shape, unit_uniform
+from pullback.random.gamma import DOUBLE, first_accepted, word_midpoint
 from pullback.random.key import drawing, fold_in
 from pullback.tracer import emit
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.make import as_traced, broadcast_to, cast
 
 FEW = 10.0
-"""Below this mean a count is found by adding probabilities up, from it on by rejection."""
+"""Mean below which a count is computed by summing probabilities; from this mean on by rejection."""
 MOST = 2.0**63 - 1024.0
-"""The greatest float that is an int64."""
+"""The largest float that fits an int64."""
 STEPS = 50
-"""So many probabilities are added up at most: what is left is below 1e-17."""
+"""Largest number of probabilities summed: the remaining probability is below 1e-17."""
 TRIALS = 32
+"""Number of trials of the rejection method."""
 STIRLING = np.array(
     [math.lgamma(k + 1.0) - (k + 0.5) * math.log(k + 1.0) + k + 1.0 - 0.5 * math.log(2 * math.pi) for k in range(10)]
 )
+"""Errors of Stirling's formula for the logarithm of k!, for k below 10."""
 
 
 def _require(condition: Any, message: str) -> None:
     emit("check", condition, error="ValueError", message=message)
 
 
-def _whole(value: Any, dtype: Any) -> Any:
+def _as_count(value: Any, dtype: Any) -> Any:
     kind = np.dtype(dtype)
     if kind.kind not in "iuf":
         raise TypeError(f"a draw of counts has a dtype of numbers, not {kind}")
@@ -38,33 +40,37 @@ def _whole(value: Any, dtype: Any) -> Any:
 
 
 def _inverse(u: Any, first: Any, ratio: Any) -> Any:
-    """The count at which the sum of probabilities passes u: that of 0 is ``first``, that of k + 1 ``ratio(k)`` times that of
-    k."""
-    probability, total, found = first, first, cast(u >= first, np.float64)
+    """Return the count at which the sum of probabilities exceeds u: the probability of 0 is ``first``, that of k + 1 is
+    ``ratio(k)`` times that of k."""
+    probability, total, count = first, first, cast(u >= first, np.float64)
     for k in range(STEPS):
         probability = probability * ratio(k)
         total = total + probability
-        found = found + cast(u >= total, np.float64)
-    return found
+        count = count + cast(u >= total, np.float64)
+    return count
 
 
 @drawing("shape", "dtype")
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """The number of trials to the first success, at least 1 and at most 2**63 - 1024. Raises ValueError unless 0 < p <= 1."""
-    found, _, (chance,) = parameters(shape, DOUBLE, p)
+    """Draw the number of trials up to the first success, at least 1 and at most 2**63 - 1024. Raises ValueError unless 0 < p
+    <= 1."""
+    extents, _, (chance,) = parameters(shape, DOUBLE, p)
     _require((chance > 0.0) & (chance <= 1.0), "p <= 0, p > 1 or p contains NaNs")
-    count = xp.floor(logs(key, found, DOUBLE)[1] / xp.log1p(-chance)) + 1.0
-    return _whole(xp.minimum(count, MOST), dtype)
+    count = xp.floor(logs(key, extents, DOUBLE)[1] / xp.log1p(-chance)) + 1.0
+    return _as_count(xp.minimum(count, MOST), dtype)
 
 
 @drawing("shape", "dtype")
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """Poisson of mean ``lam``: by the sum of probabilities below 10, above by Hörmann's PTRS (The transformed rejection method
-    for generating Poisson random variables, 1993). Raises ValueError for a mean that is negative, NaN or above 2**62."""
-    found, _, (mean,) = parameters(shape, DOUBLE, lam)
+    """Draw from the Poisson distribution of mean ``lam``: below 10 by summing probabilities, above by Hörmann's PTRS (The
+    transformed rejection method for generating Poisson random variables, 1993).
+
+    Raises ValueError for a mean that is negative, NaN or above 2**62.
+    """
+    extents, _, (mean,) = parameters(shape, DOUBLE, lam)
     _require((mean >= 0.0) & (mean <= 2.0**62), "lam < 0, lam > 2**62 or lam is NaN")
     low = xp.minimum(mean, FEW)
-    few = _inverse(unit(fold_in(key, 0), found, DOUBLE), xp.exp(-low), lambda k: low * (1.0 / (k + 1)))
+    few = _inverse(unit_uniform(fold_in(key, 0), extents, DOUBLE), xp.exp(-low), lambda k: low * (1.0 / (k + 1)))
     high = xp.maximum(mean, FEW)
     b = 0.931 + 2.53 * xp.sqrt(high)
     a = -0.059 + 0.02483 * b
@@ -72,36 +78,36 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = np.int64) -> Any
     quick = 0.9277 - 3.6224 / (b - 2.0)
 
     def count(word: Any, a: Any, b: Any, mean: Any) -> tuple[Any, Any]:
-        u = share(word) - 0.5
+        u = word_midpoint(word) - 0.5
         us = 0.5 - xp.abs(u)
         return us, xp.floor((2.0 * a / us + b) * u + mean + 0.43)
 
     def accepts(words: Any, wide: Any) -> Any:
         mu, aa, bb = wide(high), wide(a), wide(b)
         us, k = count(words[0], aa, bb, mu)
-        v = share(words[1])
+        v = word_midpoint(words[1])
         exact = xp.log(v) + wide(inverse_alpha) - xp.log(aa / (us * us) + bb) <= k * wide(xp.log(high)) - mu - _log_factorial(k)
         return ((us >= 0.07) & (v <= wide(quick))) | ((k >= 0.0) & ((us >= 0.013) | (v <= us)) & exact)
 
-    word, _ = first_accepted(fold_in(key, 1), found, TRIALS, accepts)
-    return _whole(xp.where(mean < FEW, few, count(word, a, b, high)[1]), dtype)
+    word, _ = first_accepted(fold_in(key, 1), extents, TRIALS, accepts)
+    return _as_count(xp.where(mean < FEW, few, count(word, a, b, high)[1]), dtype)
 
 
 def _tail(k: Any) -> Any:
-    """What Stirling's formula lacks of the logarithm of k!."""
-    near = xp.take(as_traced(STIRLING), cast(xp.clip(k, 0.0, 9.0), np.int64))
+    """Return the error of Stirling's formula for the logarithm of k!."""
+    exact = xp.take(as_traced(STIRLING), cast(xp.clip(k, 0.0, 9.0), np.int64))
     square = (k + 1.0) * (k + 1.0)
-    return xp.where(k <= 9.0, near, (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1.0))
+    return xp.where(k <= 9.0, exact, (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1.0))
 
 
 def _log_factorial(k: Any) -> Any:
-    """For whole numbers; negative ones count as 0."""
+    """Return the logarithm of k! for whole numbers; negative ones count as 0."""
     k = xp.maximum(k, 0.0)
     return (k + 0.5) * xp.log(k + 1.0) - (k + 1.0) + 0.5 * math.log(2.0 * math.pi) + _tail(k)
 
 
 def standard_binomial(key: Any, n: Any, p: Any) -> Any:
-    """Binomial for float64 arrays of one shape, as float64."""
+    """Draw binomial counts for float64 arrays of one shape, as float64. Raises ValueError as ``binomial``."""
     _require(n >= 0.0, "n < 0")
     _require((p >= 0.0) & (p <= 1.0), "p < 0, p > 1 or p contains NaNs")
     shape = n.shape
@@ -109,7 +115,7 @@ def standard_binomial(key: Any, n: Any, p: Any) -> Any:
     is_few = n * q < FEW
     each, left = q / (1.0 - q), xp.where(is_few, n, 0.0)
     rise = lambda k: each * xp.maximum(left - k, 0.0) * (1.0 / (k + 1))  # noqa: E731
-    few = _inverse(unit(fold_in(key, 0), shape, DOUBLE), xp.exp(left * xp.log1p(-q)), rise)
+    few = _inverse(unit_uniform(fold_in(key, 0), shape, DOUBLE), xp.exp(left * xp.log1p(-q)), rise)
     few = xp.minimum(few, n)
     count_, chance = xp.where(is_few, 100.0, n), xp.where(is_few, 0.5, q)
     spread = xp.sqrt(count_ * chance * (1.0 - chance))
@@ -122,14 +128,14 @@ def standard_binomial(key: Any, n: Any, p: Any) -> Any:
     center = (mode + 0.5) * xp.log((mode + 1.0) / (odds * (count_ - mode + 1.0))) + _tail(mode) + _tail(count_ - mode)
 
     def draw(word: Any, a: Any, b: Any, n: Any, p: Any) -> tuple[Any, Any]:
-        u = share(word) - 0.5
+        u = word_midpoint(word) - 0.5
         us = 0.5 - xp.abs(u)
         return us, xp.floor((2.0 * a / us + b) * u + n * p + 0.5)
 
     def accepts(words: Any, wide: Any) -> Any:
         aa, bb, nn, m, r = wide(a), wide(b), wide(count_), wide(mode), wide(odds)
         us, k = draw(words[0], aa, bb, nn, wide(chance))
-        v = share(words[1])
+        v = word_midpoint(words[1])
         is_inside = (k >= 0.0) & (k <= nn)
         k = xp.clip(k, 0.0, nn)
         rest = (nn + 1.0) * xp.log((nn - m + 1.0) / (nn - k + 1.0)) + (k + 0.5) * xp.log(r * (nn - k + 1.0) / (k + 1.0))
@@ -137,22 +143,27 @@ def standard_binomial(key: Any, n: Any, p: Any) -> Any:
         return is_inside & (((us >= 0.07) & (v <= wide(quick))) | exact)
 
     word, _ = first_accepted(fold_in(key, 1), shape, TRIALS, accepts)
-    found = xp.where(is_few, few, draw(word, a, b, count_, chance)[1])
-    return xp.where(p > 0.5, n - found, found)
+    successes = xp.where(is_few, few, draw(word, a, b, count_, chance)[1])
+    return xp.where(p > 0.5, n - successes, successes)
 
 
 @drawing("shape", "dtype")
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """The number of successes among ``n``: by the sum of probabilities where n * min(p, 1 - p) is below 10, else by Hörmann's
-    BTRS (The generation of binomial random variates, 1993). Raises ValueError for negative ``n`` and for ``p`` outside [0, 1]."""
+    """Draw the number of successes among ``n`` trials: by summing probabilities where n * min(p, 1 - p) is below 10, otherwise
+    by Hörmann's BTRS (The generation of binomial random variates, 1993).
+
+    Raises ValueError for negative ``n`` and for ``p`` outside [0, 1].
+    """
     _, _, (count, chance) = parameters(shape, DOUBLE, n, p)
-    return _whole(standard_binomial(key, count, chance), dtype)
+    return _as_count(standard_binomial(key, count, chance), dtype)
 
 
 @drawing("shape", "dtype")
 def multinomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """Counts of ``n`` draws that fall to categories of probabilities ``p``, along its last axis; of shape (*shape, len(p)). Each
-    count is a binomial draw of what the ones before it left. Raises ValueError as ``binomial`` does."""
+    """Draw the counts of ``n`` draws by category, with probabilities ``p`` along its last axis; of shape (*shape, len(p)).
+
+    Each count is a binomial draw of what the counts before it left. Raises ValueError as ``binomial`` does.
+    """
     chances = cast(as_traced(p), np.float64)
     if not chances.ndim:
         raise ValueError("p must have at least one axis")
@@ -161,9 +172,9 @@ def multinomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = np.int
     lead = result_shape(shape, total, xp.empty_like(chances[..., 0]) if kinds else total)
     chances, left = broadcast_to(chances, (*lead, kinds)), broadcast_to(total, lead)
     rest = xp.flip(xp.cumsum(xp.flip(chances, -1), -1), -1)
-    found = []
+    counts = []
     for k in range(kinds - 1):
         chance = xp.where(rest[..., k] > 0.0, chances[..., k] / rest[..., k], 0.0)
-        found.append(standard_binomial(fold_in(key, k), left, xp.minimum(chance, 1.0)))
-        left = left - found[-1]
-    return _whole(xp.stack([*found, left], -1), dtype)
+        counts.append(standard_binomial(fold_in(key, k), left, xp.minimum(chance, 1.0)))
+        left = left - counts[-1]
+    return _as_count(xp.stack([*counts, left], -1), dtype)

@@ -1,9 +1,9 @@
-"""The gamma distribution and what is made of it.
+"""The gamma distribution and distributions derived from it.
 
-Marsaglia and Tsang, A simple method for generating gamma variables, 2000, in logarithms. Element i makes its trials with blocks
-of its own, at the counters (1, i, 0, 3), (2, i, 0, 3), …, and takes the first that is accepted, of 16; the chance that none is,
-and the next is taken as it comes, is below 1e-20. All is computed in float64 and rounded. Gradients by the shape are implicit: a
-draw moves as its quantile does.
+Marsaglia and Tsang, A simple method for generating gamma variables, 2000, in logarithms. Element i makes its trials with
+blocks of its own, at the counters (1, i, 0, 3), (2, i, 0, 3), …, and takes the first accepted one of 16; the chance that none
+is accepted, in which case the next one is taken unchecked, is below 1e-20. All is computed in float64 and rounded. Gradients
+by the shape are implicit: the derivative of the quantile of the draw.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.random.bits import Shape, float_dtype, parameters, result_shape, sequence, unit
+from pullback.random.bits import Shape, float_dtype, parameters, result_shape, sequence, unit_uniform
 from pullback.random.continuous import standard_normal
 from pullback.random.key import ROUNDS, block, drawing, fold_in
 from pullback.tracer import emit
@@ -22,57 +22,60 @@ from pullback.tracer.functions.scipy.special.special import expit, ndtri
 
 DOUBLE = np.dtype(np.float64)
 TRIALS = 16
+"""Number of trials of each element."""
 
 
-def share(word: Any) -> Any:
-    """The middle of the cell of a word, in (0, 1); 1 - 2**-54 is rounded to 1."""
+def word_midpoint(word: Any) -> Any:
+    """Return the midpoint of the cell of a word, in (0, 1); 1 - 2**-54 is rounded to 1."""
     return (cast(word >> np.uint64(11), np.float64) + 0.5) * 2.0**-53
 
 
 def first_accepted(key: Any, shape: Shape, trials: int, accepts: Any) -> Any:
-    """The two words of the first of an even number of trials that ``accepts(words, wide)`` takes; a block holds two trials.
-    ``wide`` gives an array of ``shape`` an axis of blocks."""
-    number = sequence(shape)
+    """Return the two words of the first accepted trial of an even number of trials; a block holds two trials.
+
+    ``accepts(words, wide)`` returns which trials are accepted; ``wide`` adds an axis of blocks to an array of ``shape``.
+    """
+    index = sequence(shape)
     axis = len(shape)
     wide_shape = (*shape, trials // 2)
 
     def wide(x: Any) -> Any:
         return broadcast_to(expand(x, (axis,)), wide_shape)
 
-    place = positions(wide_shape, axis, np.uint64)
-    words = block(key, place + np.uint64(1), wide(number), 0, ROUNDS, words=(0, 1, 2, 3))
-    one, two = (accepts(pair, wide) for pair in (words[:2], words[2:]))
-    trial = xp.where(one, 2 * place, xp.where(two, 2 * place + 1, np.uint64(trials)))
+    blocks = positions(wide_shape, axis, np.uint64)
+    words = block(key, blocks + np.uint64(1), wide(index), 0, ROUNDS, words=(0, 1, 2, 3))
+    first_accepts, second_accepts = (accepts(pair, wide) for pair in (words[:2], words[2:]))
+    trial = xp.where(first_accepts, 2 * blocks, xp.where(second_accepts, 2 * blocks + 1, np.uint64(trials)))
     first = xp.min(trial, axis=-1)
-    words = block(key, first // 2 + np.uint64(1), number, 0, ROUNDS, words=(0, 1, 2, 3))
+    words = block(key, first // 2 + np.uint64(1), index, 0, ROUNDS, words=(0, 1, 2, 3))
     is_second = first % 2 == 1
     return [xp.where(is_second, b, a) for a, b in zip(words[:2], words[2:], strict=True)]
 
 
 def standard_loggamma(key: Any, a: Any) -> Any:
-    """The logarithm of a gamma variable, for float64 shapes ``a``."""
+    """Draw the logarithm of a gamma variable, for float64 shapes ``a``."""
     is_small = a < 1.0
     d = xp.where(is_small, a + 1.0, a) - 1.0 / 3.0
 
     def cube_root(word: Any, d: Any) -> tuple[Any, Any]:
-        x = ndtri(share(word))
+        x = ndtri(word_midpoint(word))
         return x, 1.0 + x / xp.sqrt(9.0 * d)
 
     def accepts(words: Any, wide: Any) -> Any:
         scale = wide(d)
         x, root = cube_root(words[0], scale)
         v = root * root * root
-        return (root > 0.0) & (xp.log(share(words[1])) < 0.5 * x * x + scale * (1.0 - v + xp.log(v)))
+        return (root > 0.0) & (xp.log(word_midpoint(words[1])) < 0.5 * x * x + scale * (1.0 - v + xp.log(v)))
 
     word, _ = first_accepted(key, a.shape, TRIALS, accepts)
-    found = xp.log(d) + 3.0 * xp.log(cube_root(word, d)[1])
+    logarithm = xp.log(d) + 3.0 * xp.log(cube_root(word, d)[1])
     (extra,) = block(key, 0, sequence(a.shape), 0, ROUNDS, words=(0,))
-    found = found + xp.where(is_small, xp.log(share(extra)) / a, 0.0)
-    return emit("log_gamma_draw", a, xp.where(a >= 0.0, found, np.nan))
+    logarithm = logarithm + xp.where(is_small, xp.log(word_midpoint(extra)) / a, 0.0)
+    return emit("log_gamma_draw", a, xp.where(a >= 0.0, logarithm, np.nan))
 
 
 def _loggamma(key: Any, shape: Any, *values: Any) -> list[Any]:
-    """Independent draws with these shapes, broadcast together."""
+    """Return independent draws with these shapes, broadcast together."""
     _, _, arrays = parameters(shape, DOUBLE, *values)
     keys = [key] if len(arrays) == 1 else [fold_in(key, k) for k in range(len(arrays))]
     return [standard_loggamma(k, a) for k, a in zip(keys, arrays, strict=True)]
@@ -80,36 +83,36 @@ def _loggamma(key: Any, shape: Any, *values: Any) -> list[Any]:
 
 @drawing("shape", "dtype")
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """The logarithm of a gamma variable of shape ``a`` and scale 1, also where the variable itself is too small for a float. NaN
-    for negative ``a``."""
-    (found,) = _loggamma(key, shape, a)
-    return cast(found, float_dtype(dtype))
+    """Draw the logarithm of a gamma variable of shape ``a`` and scale 1, even where the variable itself is too small for a
+    float. NaN for negative ``a``."""
+    (logarithm,) = _loggamma(key, shape, a)
+    return cast(logarithm, float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Gamma of shape ``a`` and scale 1. NaN for negative ``a``."""
-    (found,) = _loggamma(key, shape, a)
-    return cast(xp.exp(found), float_dtype(dtype))
+    """Draw from the gamma distribution of shape ``a`` and scale 1. NaN for negative ``a``."""
+    (logarithm,) = _loggamma(key, shape, a)
+    return cast(xp.exp(logarithm), float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Chi-square with ``df`` degrees of freedom: twice a gamma variable of shape df / 2."""
-    (found,) = _loggamma(key, shape, 0.5 * as_traced(df))
-    return cast(2.0 * xp.exp(found), float_dtype(dtype))
+    """Draw from the chi-square distribution with ``df`` degrees of freedom: twice a gamma variable of shape df / 2."""
+    (logarithm,) = _loggamma(key, shape, 0.5 * as_traced(df))
+    return cast(2.0 * xp.exp(logarithm), float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Beta: x / (x + y) of gamma variables x and y of shapes ``a`` and ``b``."""
+    """Draw from the beta distribution: x / (x + y) of gamma variables x and y of shapes ``a`` and ``b``."""
     x, y = _loggamma(key, shape, a, b)
     return cast(expit(x - y), float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """The F distribution: the ratio of the means of two chi-squares."""
+    """Draw from the F distribution: the ratio of two chi-square variables, each divided by its degrees of freedom."""
     _, _, (above, below) = parameters(shape, DOUBLE, dfnum, dfden)
     x, y = _loggamma(key, None, 0.5 * above, 0.5 * below)
     return cast(xp.exp(x - y) * (below / above), float_dtype(dtype))
@@ -117,7 +120,8 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = np.float
 
 @drawing("shape", "dtype")
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Student's t: a normal variable over the root of the mean of a chi-square."""
+    """Draw from Student's t distribution: a normal variable over the root of a chi-square variable divided by its degrees of
+    freedom."""
     _, _, (degrees,) = parameters(shape, DOUBLE, df)
     z = standard_normal(fold_in(key, 0), degrees.shape, DOUBLE)
     (half,) = _loggamma(fold_in(key, 1), None, 0.5 * degrees)
@@ -126,7 +130,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
 
 @drawing("shape", "dtype")
 def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """The density is proportional to exp(-abs(x)**p)."""
+    """Draw from the generalized normal distribution, with a density proportional to exp(-abs(x)**p)."""
     _, _, (power,) = parameters(shape, DOUBLE, p)
     return cast(standard_generalized_normal(key, power), float_dtype(dtype))
 
@@ -134,12 +138,13 @@ def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = np.floa
 def standard_generalized_normal(key: Any, power: Any) -> Any:
     (size,) = _loggamma(fold_in(key, 0), None, 1.0 / power)
     size = xp.exp(size / power)
-    return xp.where(unit(fold_in(key, 1), power.shape, DOUBLE) < 0.5, size, -size)
+    return xp.where(unit_uniform(fold_in(key, 1), power.shape, DOUBLE) < 0.5, size, -size)
 
 
 @drawing("shape", "dtype")
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Dirichlet: shares of gamma variables along the last axis of ``alpha``; the result has shape (*shape, n).
+    """Draw from the Dirichlet distribution: normalised gamma variables along the last axis of ``alpha``; the result has shape
+    (*shape, n).
 
     Raises ValueError for an ``alpha`` without axes.
     """
@@ -147,6 +152,6 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = np.float64) 
     if not shapes.ndim:
         raise ValueError("alpha must have at least one axis")
     lead = result_shape(shape, xp.empty(shapes.shape[:-1])) if shape is not None else shapes.shape[:-1]
-    found = standard_loggamma(key, broadcast_to(shapes, (*lead, shapes.shape[-1])))
-    shares = xp.exp(found - xp.max(found, axis=-1, keepdims=True))
+    logarithms = standard_loggamma(key, broadcast_to(shapes, (*lead, shapes.shape[-1])))
+    shares = xp.exp(logarithms - xp.max(logarithms, axis=-1, keepdims=True))
     return cast(shares / xp.sum(shares, axis=-1, keepdims=True), float_dtype(dtype))

@@ -1,5 +1,8 @@
-"""Keys: two 64-bit words, which are Philox's key. A draw of a key reads the blocks at counters (1, 0, 0, 0), (2, 0, 0, 0), …;
-other uses have counters whose last word is not 0, so that no two read the same block."""
+"""Keys: two 64-bit words, which are the key of Philox.
+
+A draw of a key reads the blocks at counters (1, 0, 0, 0), (2, 0, 0, 0), …; other uses have counters whose last word is not 0,
+so that no two read the same block.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ from pullback.transforms.api import jit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 WORDS = (1 << 64) - 1
+"""Bit mask of a 64-bit word."""
 SPLIT, FOLD, ROUNDS = 1, 2, 3
-"""What is read at counters with this last word."""
+"""The last word of the counters of each other use."""
 
 
 def drawing(*static: str) -> Callable[[Function], Function]:
-    """Decorator: outside a trace the function is compiled, for each value of its arguments ``static``."""
+    """Decorator: outside a trace the function is compiled, with the arguments ``static`` as static ones."""
 
     def wrap(function: Function) -> Function:
         compiled = jit(function, static_argnames=static)
@@ -43,23 +47,24 @@ def drawing(*static: str) -> Callable[[Function], Function]:
 
 
 def _hashable(value: Any) -> Any:
-    """A shape that is a list or an array, as a tuple."""
+    """Convert a shape that is a list or an array to a tuple."""
     value = value.tolist() if isinstance(value, np.ndarray) else value
     return tuple(value) if isinstance(value, list) else value
 
 
 def key(seed: Any) -> Any:
-    """The key of ``numpy.random.Philox(key=seed)``: uint64[2], the low word first. ``seed``: an integer of at most 128 bits.
+    """Return the key of ``numpy.random.Philox(key=seed)``: uint64[2], the low word first. ``seed``: an integer of at most 128
+    bits.
 
-    A seed that a traced function gets as an argument has 64 bits. Raises ValueError for a negative seed, as NumPy does, and
-    TypeError for one that is no integer.
+    A seed that is a traced argument has 64 bits. Raises ValueError for a negative seed, as NumPy does, and TypeError for one
+    that is not an integer.
     """
     message = "key must be positive and less than 2**128."
     if not isinstance(seed, TracedArray):
-        number = operator.index(seed)
-        if not 0 <= number < 1 << 128:
+        value = operator.index(seed)
+        if not 0 <= value < 1 << 128:
             raise ValueError(message)
-        return np.array([number & WORDS, number >> 64], np.uint64)
+        return np.array([value & WORDS, value >> 64], np.uint64)
     if seed.ndim or seed.dtype.kind not in "iu":
         raise TypeError(f"a seed is an integer, not {seed!r}")
     emit("check", as_traced(seed >= 0), error="ValueError", message=message)
@@ -67,61 +72,62 @@ def key(seed: Any) -> Any:
 
 
 def words_of(key: Any) -> tuple[TracedArray, TracedArray]:
-    """The two words of a key. Raises TypeError for anything else."""
-    found = as_traced(key)
-    if found.dtype != np.uint64 or found.shape != (2,):
-        what = f"{found.dtype}[{','.join(map(str, found.shape))}]"
-        raise TypeError(f"a key is uint64[2], made by pb.random.key(seed) or pb.random.split(key), not {what}")
-    return found[0], found[1]
+    """Return the two words of a key. Raises TypeError for anything else."""
+    array = as_traced(key)
+    if array.dtype != np.uint64 or array.shape != (2,):
+        description = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        raise TypeError(f"a key is uint64[2], made by pb.random.key(seed) or pb.random.split(key), not {description}")
+    return array[0], array[1]
 
 
 def block(key: Any, *counter: Any, words: tuple[int, ...]) -> list[Any]:
-    """These words of the blocks at a counter, whose four words may be numbers and arrays of one shape."""
+    """Return these words of the blocks at a counter, whose four words may be numbers and arrays of one shape."""
     shape = next((c.shape for c in counter if isinstance(c, TracedArray)), ())
-    given = (cast(as_traced(v), np.uint64) for v in (*counter, *words_of(key)))
-    operands = [broadcast_to(v, shape) for v in given]
+    inputs = (cast(as_traced(v), np.uint64) for v in (*counter, *words_of(key)))
+    operands = [broadcast_to(v, shape) for v in inputs]
     return [emit("philox", *operands, word=w) for w in words]
 
 
 @drawing("num")
 def split(key: Any, num: Any = 2) -> Any:
-    """New keys, uint64[num, 2], or of shape (*num, 2): the first two words of the blocks at counters (i, 0, 0, 1) of ``key``."""
+    """Return new keys, uint64[num, 2], or of shape (*num, 2): the first two words of the blocks at counters (i, 0, 0, 1) of
+    ``key``."""
     shape = shape_of(num)
     count = math.prod(shape)
-    found = block(key, positions((count,), 0, np.uint64), 0, 0, SPLIT, words=(0, 1))
-    return xp.reshape(xp.stack(found, -1), (*shape, 2))
+    columns = block(key, positions((count,), 0, np.uint64), 0, 0, SPLIT, words=(0, 1))
+    return xp.reshape(xp.stack(columns, -1), (*shape, 2))
 
 
 @drawing()
 def fold_in(key: Any, data: Any) -> Any:
-    """A new key for an integer: the first two words of the block at counter (data, 0, 0, 2) of ``key``."""
-    number = as_traced(data)
-    if number.ndim or number.dtype.kind not in "iub":
+    """Return a new key for an integer: the first two words of the block at counter (data, 0, 0, 2) of ``key``."""
+    integer = as_traced(data)
+    if integer.ndim or integer.dtype.kind not in "iub":
         raise TypeError("the data of pb.random.fold_in is an integer")
-    return xp.stack(block(key, number, 0, 0, FOLD, words=(0, 1)))
+    return xp.stack(block(key, integer, 0, 0, FOLD, words=(0, 1)))
 
 
 def clone(key: Any) -> Any:
-    """The key itself, as an array of its own."""
+    """Return a copy of the key."""
     return wrap_key_data(key)
 
 
 def key_data(key: Any) -> Any:
-    """The words of a key, which are the key."""
+    """Return the words of a key, which are the key."""
     return wrap_key_data(key)
 
 
 def wrap_key_data(key_data: Any) -> Any:
-    """The key with these words, uint64[2]. Raises TypeError for anything else."""
+    """Return the key with these words, uint64[2]. Raises TypeError for anything else."""
     if isinstance(key_data, TracedArray):
         words_of(key_data)
         return key_data.copy()
-    found = np.array(key_data)
-    if found.dtype != np.uint64 or found.shape != (2,):
-        raise TypeError(f"a key is uint64[2], not {found.dtype}[{','.join(map(str, found.shape))}]")
-    return found
+    array = np.array(key_data)
+    if array.dtype != np.uint64 or array.shape != (2,):
+        raise TypeError(f"a key is uint64[2], not {array.dtype}[{','.join(map(str, array.shape))}]")
+    return array
 
 
 def key_impl(key: Any) -> str:
-    """The name of the generator, "philox4x64"."""
+    """Return the name of the generator, "philox4x64"."""
     return "philox4x64"

@@ -1,4 +1,4 @@
-"""Random vectors and matrices."""
+"""Draws of random vectors and matrices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from pullback.tracer.arrays.make import as_traced, broadcast_to, cast
 
 @drawing("shape", "dtype")
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """mean + L @ z with the Cholesky factor L of the covariance; of shape (*shape, n). ``mean`` is (..., n), ``cov`` (..., n, n).
+    """Draw mean + L @ z with the Cholesky factor L of the covariance; of shape (*shape, n). ``mean`` is (..., n), ``cov``
+    (..., n, n).
 
     Raises ValueError for shapes that do not fit and LinAlgError for a ``cov`` that is not positive definite.
     """
@@ -33,8 +34,11 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 @drawing("n", "shape", "dtype")
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = np.float64) -> Any:
-    """Orthogonal matrices, uniform by Haar's measure, (*shape, n, n): of the QR factorisation of normal numbers, with the signs
-    that make the diagonal of R positive (Mezzadri, How to generate random matrices from the classical compact groups, 2007)."""
+    """Draw orthogonal matrices, uniform by Haar's measure, (*shape, n, n).
+
+    They are the Q of the QR factorisation of normal numbers, with the signs that make the diagonal of R positive (Mezzadri,
+    How to generate random matrices from the classical compact groups, 2007).
+    """
     size = operator.index(n)
     z = standard_normal(key, (*static_shape(shape), size, size), float_dtype(dtype))
     q, r = xp.linalg.qr(z)
@@ -44,12 +48,12 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = np.float64) -> An
 
 @drawing("d", "shape", "dtype")
 def ball(key: Any, d: int, p: Any = 2.0, shape: Any = (), dtype: Any = np.float64) -> Any:
-    """Uniform in the unit ball of the p-norm in ``d`` dimensions, (*shape, d) (Barthe et al., A probabilistic approach to the
-    geometry of the l_p^n-ball, 2005)."""
-    found = static_shape(shape)
-    power = broadcast_to(cast(as_traced(p), np.float64), (*found, operator.index(d)))
+    """Draw points uniformly from the unit ball of the p-norm in ``d`` dimensions, (*shape, d) (Barthe et al., A probabilistic
+    approach to the geometry of the l_p^n-ball, 2005)."""
+    extents = static_shape(shape)
+    power = broadcast_to(cast(as_traced(p), np.float64), (*extents, operator.index(d)))
     g = standard_generalized_normal(fold_in(key, 0), power)
-    extra = standard_exponential(fold_in(key, 1), found, DOUBLE)
+    extra = standard_exponential(fold_in(key, 1), extents, DOUBLE)
     total = xp.sum(xp.abs(g) ** power, axis=-1) + extra
     lengths = total ** (1.0 / cast(as_traced(p), np.float64))
     return cast(g / xp.expand_dims(lengths, -1), float_dtype(dtype))

@@ -1,1 +1,1 @@
-"""jit, grad, vmap and the other public transforms."""
+"""The public transforms: jit, grad, vmap and others."""

@@ -1,4 +1,4 @@
-"""The transforms of HIPS autograd, by its names and with its meaning; ``argnum`` is a position, or a tuple of them."""
+"""The transforms of HIPS autograd, with its names and its semantics; ``argnum`` is a position, or a tuple of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback import tree
 from pullback.compiled.function import transformed
 from pullback.compiled.transform import Argnums, Derivative, Function, Transform, checked_argnums
 from pullback.tracer import (
-    Chosen,
+    BoundCall,
     Parameters,
     TraceError,
     current,
@@ -32,19 +32,19 @@ Maker = Callable[..., Any]
 
 
 def half_square(x: Any) -> Any:
-    """Half the sum of squares along the last axis: the outer function of ``make_ggnvp`` if there is no other."""
+    """Return half the sum of squares along the last axis: the default outer function of ``make_ggnvp``."""
     return 1.0 / 2 * np.sum(x**2, axis=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Named(Derivative):
-    """A derivative of which the name says what it is."""
+    """The derivative named by ``name``."""
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         called = follow(function)
         match self.name:
             case "elementwise_grad" | "deriv":
-                chosen = Chosen(called, args, kwargs, self.argnums, None)
+                chosen = BoundCall(called, args, kwargs, self.argnums, None)
                 linear = chosen.linear()
                 if self.name == "deriv":
                     return linear.push([ones_like(p) for p in chosen.primals])
@@ -52,13 +52,13 @@ class Named(Derivative):
                 return chosen.unpacked(linear.pull(ones_like(linear.value)))
             case "hessian_tensor_product":
                 *rest, tensor = args
-                return _gradient_map(Chosen(called, rest, kwargs, self.argnums, None), "push")(tensor)
+                return _gradient_map(BoundCall(called, rest, kwargs, self.argnums, None), "push")(tensor)
             case "tensor_jacobian_product":
                 *rest, tensor = args
                 product = functools.wraps(function)(lambda *xs, **options: _dotted(tensor, called(*xs, **options)))
                 return jacobian_call(product, rest, kwargs, argnums=self.argnums, mode="reverse")[0]
             case "holomorphic_grad":
-                chosen = Chosen(called, args, kwargs, self.argnums, None)
+                chosen = BoundCall(called, args, kwargs, self.argnums, None)
                 for primal, label in zip(chosen.primals, chosen.labels, strict=True):
                     _of_complex(primal, f"argument {label} is")
                 real = functools.wraps(function)(lambda *xs, **options: _real_part(called(*xs, **options)))
@@ -74,10 +74,10 @@ def _of_reals(value: Any) -> None:
             raise TypeError("elementwise_grad only applies to functions with real results")
 
 
-def _of_complex(value: Any, what: str) -> None:
+def _of_complex(value: Any, subject: str) -> None:
     for leaf in tree.leaves(value):
         if as_traced(leaf).dtype.kind != "c":
-            raise TraceError(f"{what} of {as_traced(leaf).dtype}: holomorphic_grad is of complex functions; use pb.grad")
+            raise TraceError(f"{subject} of {as_traced(leaf).dtype}: holomorphic_grad is of complex functions; use pb.grad")
 
 
 def _real_part(value: Any) -> Any:
@@ -93,18 +93,18 @@ def _by_name(signature: inspect.Signature, function: Function, args: Sequence[An
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
 
-    def of_dict(given: dict[str, Any]) -> Any:
+    def of_dict(arguments: dict[str, Any]) -> Any:
         positional, keywords = [], {}
         for name, parameter in signature.parameters.items():
             match parameter.kind:
                 case inspect.Parameter.VAR_POSITIONAL:
-                    positional.extend(given[name])
+                    positional.extend(arguments[name])
                 case inspect.Parameter.VAR_KEYWORD:
-                    keywords.update(given[name])
+                    keywords.update(arguments[name])
                 case inspect.Parameter.KEYWORD_ONLY:
-                    keywords[name] = given[name]
+                    keywords[name] = arguments[name]
                 case _:
-                    positional.append(given[name])
+                    positional.append(arguments[name])
         return function(*positional, **keywords)
 
     return gradient_call(of_dict, (OrderedDict(bound.arguments),))[2]
@@ -115,7 +115,8 @@ def _by_name(signature: inspect.Signature, function: Function, args: Sequence[An
 
 @dataclass(frozen=True, kw_only=True)
 class AtCall(Derivative):
-    """A linear map of a function at a call: a function of the call's args, its kwargs, and a vector. ``outer``: of "ggnvp"."""
+    """A linear map of a function at a call: a function of the call's args, its kwargs, and a vector. ``outer``: the outer
+    function of "ggnvp"."""
 
     outer: Function | None = None
     bound: bool = False
@@ -125,10 +126,10 @@ class AtCall(Derivative):
         if self.bound:
             called, args = functools.partial(called, args[0]), args[1:]
         positional, keywords, vector = args
-        return self.map(Chosen(called, positional, keywords, self.argnums, None))(vector)
+        return self.map(BoundCall(called, positional, keywords, self.argnums, None))(vector)
 
-    def map(self, chosen: Chosen) -> Callable[[Any], Any]:
-        """The map, in the current trace."""
+    def map(self, chosen: BoundCall) -> Callable[[Any], Any]:
+        """Return the map, in the current trace."""
         if self.name == "make_hvp":
             return _gradient_map(chosen, "pull")
         linear = chosen.linear()
@@ -140,23 +141,23 @@ class AtCall(Derivative):
             case "make_jvp_reversemode":
                 return lambda v: linear.push(_vectors(chosen, v))
         assert self.outer is not None
-        curvature = _gradient_map(Chosen(self.outer, (linear.value,), {}, 0, None), "push")
+        curvature = _gradient_map(BoundCall(self.outer, (linear.value,), {}, 0, None), "push")
         return lambda v: chosen.unpacked(linear.pull(curvature(linear.push(_vectors(chosen, v)))))
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
         words = ("args", "kwargs", "vector")
-        return Parameters(names=("self", *words) if self.bound else words, rest="x", static=frozenset())
+        return Parameters(names=("self", *words) if self.bound else words, variadic="x", static=frozenset())
 
     def after_self(self) -> Transform:
         return replace(self, bound=True)
 
 
-def _vectors(chosen: Chosen, vector: Any) -> Sequence[Any]:
+def _vectors(chosen: BoundCall, vector: Any) -> Sequence[Any]:
     return [vector] if chosen.single else vector
 
 
-def _gradient_map(chosen: Chosen, name: str) -> Callable[[Any], Any]:
-    """The Hessian of a scalar function as a map of vectors."""
+def _gradient_map(chosen: BoundCall, name: str) -> Callable[[Any], Any]:
+    """Return the Hessian of a scalar function as a map of vectors."""
 
     def gradients(*primals: Any) -> Any:
         return chosen.unpacked(gradient_call(chosen.function, primals, argnums=tuple(range(len(primals))))[2])
@@ -168,7 +169,7 @@ def _gradient_map(chosen: Chosen, name: str) -> Callable[[Any], Any]:
 
 
 class MapAtCall:
-    """A compiled map of vectors, of a function at a call."""
+    """A compiled linear map of vectors, of a function at a call."""
 
     def __init__(self, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._compiled = compiled
@@ -183,22 +184,22 @@ class MapAtCall:
 
 
 def _maker(name: str, fun: Function, argnum: Argnums, value: Callable[..., Any] | None, outer: Function | None = None) -> Maker:
-    """A function of a call that gives the map and, if ``value`` is not None, what that gives of the call."""
+    """Return a function of a call that returns the map and, if ``value`` is not None, also ``value`` of the call."""
     transform = AtCall(name=name, argnums=checked_argnums(argnum), outer=outer)
 
     @functools.wraps(fun)
     @with_users_frames
-    def made(*args: Any, **kwargs: Any) -> Any:
-        found: Any
+    def build(*args: Any, **kwargs: Any) -> Any:
+        linear_map: Any
         if current() is not None:
-            chosen = Chosen(fun, [follow(a) for a in args], {k: follow(v) for k, v in kwargs.items()}, transform.argnums, None)
-            found = transform.map(chosen)
+            chosen = BoundCall(fun, [follow(a) for a in args], {k: follow(v) for k, v in kwargs.items()}, transform.argnums, None)
+            linear_map = transform.map(chosen)
         else:
             kept, words = tree.map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, (args, kwargs))
-            found = MapAtCall(transformed(fun, transform), kept, words)
-        return found if value is None else (found, value(*args, **kwargs))
+            linear_map = MapAtCall(transformed(fun, transform), kept, words)
+        return linear_map if value is None else (linear_map, value(*args, **kwargs))
 
-    return made
+    return build
 
 
 def _taken(fun: Any, name: str) -> None:
@@ -207,32 +208,34 @@ def _taken(fun: Any, name: str) -> None:
 
 
 def make_vjp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """``make_vjp(fun)(*args)`` is ``(vjp, value)``: ``vjp(ct)`` is the gradient by one argument of the value times
-    ``ct``."""
+    """Return a function with ``make_vjp(fun)(*args) == (vjp, value)``: ``vjp(ct)`` is the gradient by one argument of the
+    value times ``ct``."""
     _taken(fun, "make_vjp")
     return _maker("make_vjp", fun, argnum, transformed(fun, Transform()))
 
 
 def make_jvp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """``make_jvp(fun)(*args)`` is a function of a tangent that gives ``(value, tangent)``."""
+    """Return a function for which ``make_jvp(fun)(*args)`` is a function of a tangent that returns ``(value, tangent)``."""
     _taken(fun, "make_jvp")
     return _maker("make_jvp", fun, argnum, None)
 
 
 def make_jvp_reversemode(fun: Function, argnum: Argnums = 0) -> Maker:
-    """``make_jvp_reversemode(fun)(*args)`` is a function of a tangent that gives a tangent. It runs in forward mode."""
+    """Return a function for which ``make_jvp_reversemode(fun)(*args)`` is a function of a tangent that returns a tangent. It
+    runs in forward mode."""
     _taken(fun, "make_jvp_reversemode")
     return _maker("make_jvp_reversemode", fun, argnum, None)
 
 
 def make_hvp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """``make_hvp(fun)(*args)`` is ``(hvp, gradient)``: ``hvp(v)`` is the product of the Hessian with ``v``."""
+    """Return a function with ``make_hvp(fun)(*args) == (hvp, gradient)``: ``hvp(v)`` is the product of the Hessian with ``v``."""
     _taken(fun, "make_hvp")
     return _maker("make_hvp", fun, argnum, grad(fun, argnum))
 
 
 def make_ggnvp(f: Function, g: Function = half_square, f_argnum: Argnums = 0) -> Maker:
-    """``make_ggnvp(f, g)(*args)`` is a function of v: its product with the generalised Gauss-Newton matrix J^T H J.
+    """Return a function for which ``make_ggnvp(f, g)(*args)`` maps v to its product with the generalised Gauss-Newton matrix
+    J^T H J.
 
     J is the Jacobian of ``f``, H the Hessian of the scalar function ``g`` at its value. N. Schraudolph, "Fast curvature
     matrix-vector products for second-order gradient descent" (2002).
@@ -250,25 +253,25 @@ def _named(name: str, fun: Function, argnum: Argnums) -> Any:
 
 @with_users_frames
 def elementwise_grad(fun: Function, argnum: Argnums = 0) -> Any:
-    """The gradient of the sum of all that ``fun`` returns: for an elementwise function its derivative at each element."""
+    """Return the gradient of the sum of all that ``fun`` returns: for an elementwise function its derivative at each element."""
     return _named("elementwise_grad", fun, argnum)
 
 
 @with_users_frames
 def deriv(fun: Function, argnum: Argnums = 0) -> Any:
-    """The derivative along ones, in forward mode: for a function of one number its derivative."""
+    """Return the derivative along ones, in forward mode: for a function of one number its derivative."""
     return _named("deriv", fun, argnum)
 
 
 @with_users_frames
 def hessian_tensor_product(fun: Function, argnum: Argnums = 0) -> Any:
-    """A function of ``(*args, tensor)``: the product of the Hessian by one argument with a tensor of its shape."""
+    """Return a function of ``(*args, tensor)``: the product of the Hessian by one argument with a tensor of its shape."""
     return _named("hessian_tensor_product", fun, argnum)
 
 
 @with_users_frames
 def tensor_jacobian_product(fun: Function, argnum: Argnums = 0) -> Any:
-    """A function of ``(*args, tensor)``: the product of a tensor with the Jacobian, over the tensor's axes."""
+    """Return a function of ``(*args, tensor)``: the product of a tensor with the Jacobian, over the tensor's axes."""
     return _named("tensor_jacobian_product", fun, argnum)
 
 
@@ -278,32 +281,33 @@ vector_jacobian_product = tensor_jacobian_product
 
 @with_users_frames
 def holomorphic_grad(fun: Function, argnum: Argnums = 0) -> Any:
-    """The derivative of a holomorphic function of a complex number: the gradient of its real part."""
+    """Return the derivative of a holomorphic function of a complex number: the gradient of its real part."""
     return _named("holomorphic_grad", fun, argnum)
 
 
 @with_users_frames
 def multigrad_dict(fun: Function) -> Any:
-    """The gradients by all arguments, defaults included, as an OrderedDict by the names of the parameters."""
+    """Return the gradients by all arguments, defaults included, as an OrderedDict by the names of the parameters."""
     return _named("multigrad_dict", fun, 0)
 
 
 @with_users_frames
 def grad_and_aux(fun: Function, argnum: Argnums = 0) -> Any:
-    """``(gradient, aux)`` of a function that returns ``(value, aux)``."""
+    """Return ``(gradient, aux)`` of a function that returns ``(value, aux)``."""
     return grad(fun, argnum, has_aux=True)
 
 
 @with_users_frames
 def grad_named(fun: Function, argname: str) -> Any:
-    """The gradient by the argument called ``argname``."""
+    """Return the gradient by the argument named ``argname``."""
     return grad(fun, argnames=argname)
 
 
 @with_users_frames
 def const_graph(fun: Function, *args: Any, **kwargs: Any) -> Any:
-    """``pb.jit`` of a function with these first arguments and keywords: traced once, and run again without Python.
+    """Apply ``pb.jit`` to a function with these first arguments and keywords bound: it is traced once, and later runs without
+    Python.
 
-    A call of another signature, or after a change outside that the trace depends on, is traced anew.
+    A call of another signature, or after an outside change that the trace depends on, is traced again.
     """
     return jit(functools.partial(fun, *args, **kwargs) if args or kwargs else fun)

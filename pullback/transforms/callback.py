@@ -1,4 +1,4 @@
-"""``pb.callback``: Python functions called from inside compiled programs."""
+"""Implement ``pb.callback``: Python functions called from compiled programs."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ def callback(function: Callable[..., Any], result_types: Any, /, *args: Any, **k
             y = pb.callback(scipy.special.zeta, x, x, 1.0)        # a result like x
             return np.sum(y * x)
 
-    The function is not traced: it gets NumPy arrays, copies that it may keep, and returns NumPy arrays. ``result_types`` is
-    a tree like its result with a type in place of each array: an example of it, a ``pb.ShapeDtypeStruct``, or, for a number,
-    a dtype or ``float``, ``int``, ``bool``. Calls run once each, in program order, and are never left out. Other arguments
-    than traced arrays are passed as they are while the function around is traced.
+    The function is not traced: it receives NumPy arrays, copies that it may keep, and returns NumPy arrays. ``result_types``
+    is a tree like its result with a type in place of each array: an example array, a ``pb.ShapeDtypeStruct``, or, for a
+    number, a dtype or ``float``, ``int``, ``bool``. Each callback runs once per call, in program order, and is never removed.
+    Arguments other than traced arrays are passed with their values at the time of the trace.
 
-    There is no derivative; ``pb.custom_vjp`` and ``pb.custom_jvp`` give one. Outside a transformed function it calls at once.
+    It has no derivative; ``pb.custom_vjp`` and ``pb.custom_jvp`` can define one. Outside a transformed function it calls at
+    once.
 
-    What the function raises reaches the caller as it is. Raises TypeError for a result of another type than declared, and for
-    types that are none.
+    Exceptions of the function reach the caller unchanged. Raises TypeError for a result of another type than declared, and for
+    invalid types.
     """
     if current() is None:
         return checked_call(function, result_types, args, kwargs)

@@ -1,4 +1,4 @@
-"""``pb.custom_vjp`` and ``pb.custom_jvp``: functions with derivative rules of their own."""
+"""Implement ``pb.custom_vjp`` and ``pb.custom_jvp``: functions with user-defined derivative rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from pullback.compiled.pickling import shown
+from pullback.compiled.pickling import module_member
 from pullback.tracer import TracedArray, TraceError, current, follow, guard_attribute
 from pullback.tracer.transforms.custom import Arguments, Rule, Tree, custom_call, order_at, result_of, same_types
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class Ruled(Generic[P, R]):
-    """A function whose derivatives are given by rules; ``_rules`` are replaced, never changed."""
+    """A function whose derivatives are defined by rules; ``_rules`` is replaced, never mutated."""
 
     __wrapped__: Callable[..., Any]
     __name__: str
@@ -43,7 +43,7 @@ class Ruled(Generic[P, R]):
         return f"<pullback.{type(self).__name__} of {self._function!r}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        if shown(self) is self:
+        if module_member(self) is self:
             return self.__qualname__
         return super().__reduce__()
 
@@ -56,7 +56,7 @@ class Ruled(Generic[P, R]):
 
 
 class _Custom(Ruled[P, R]):
-    """What both kinds of rules share: arguments in ``nondiff_argnums`` are handed on as they are."""
+    """Base class of both kinds of rules: arguments in ``nondiff_argnums`` are passed on unchanged."""
 
     def __init__(self, function: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
         super().__init__(function)
@@ -65,28 +65,29 @@ class _Custom(Ruled[P, R]):
             raise ValueError(f"nondiff_argnums {self._fixed}: positions count from 0")
 
     def _traced(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        given = self._positional(args, kwargs)
-        free = [k for k in range(len(given)) if k not in self._fixed]
-        arguments = Arguments([given[k] for k in free])
+        positional = self._positional(args, kwargs)
+        free = [k for k in range(len(positional)) if k not in self._fixed]
+        arguments = Arguments([positional[k] for k in free])
         if order_at(self) <= 0 or not arguments.arrays:
-            return follow(self._function)(*given)
+            return follow(self._function)(*positional)
         if not self._rules:
             name = type(self).__name__
             raise TraceError(f"{self._title} is a pb.{name} without a rule; give it one by .def{name[-3:]}")
 
-        def whole(arrays: Sequence[Any]) -> list[Any]:
-            found = list(given)
+        def all_arguments(arrays: Sequence[Any]) -> list[Any]:
+            values = list(positional)
             for k, value in zip(free, arguments.filled(arrays), strict=True):
-                found[k] = value
-            return found
+                values[k] = value
+            return values
 
-        return self._ruled(arguments, whole, [given[k] for k in self._fixed if k < len(given)])
+        return self._ruled(arguments, all_arguments, [positional[k] for k in self._fixed if k < len(positional)])
 
-    def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
+    def _ruled(self, arguments: Arguments, all_arguments: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
         raise NotImplementedError
 
-    def _along(self, arguments: Arguments, met: list[Tree], fixed: list[Any], rule: Callable[..., Any]) -> Rule:
-        """The forward rule that gives the result with its tangent; ``met`` is the result, once the function was traced."""
+    def _along(self, arguments: Arguments, trees: list[Tree], fixed: list[Any], rule: Callable[..., Any]) -> Rule:
+        """Return the forward rule that computes the result with its tangent; ``trees`` holds the result once the function has
+        been traced."""
         everything = tuple(range(len(arguments.arrays)))
 
         def push(outputs: Any, residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
@@ -94,13 +95,13 @@ class _Custom(Ruled[P, R]):
             pair = follow(rule)(*fixed, tuple(primals), tuple(tangents))
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TraceError(f"the rule of {self._title} must return (result, tangent), and returned {_kind(pair)}")
-            same_types(Tree(pair[0]), met[0], f"what the rule of {self._title} returned first", f"the result of {self._title}")
-            return met[0].floats(pair[1], f"the tangent that the rule of {self._title} returned", "the result")
+            same_types(Tree(pair[0]), trees[0], f"what the rule of {self._title} returned first", f"the result of {self._title}")
+            return trees[0].floats(pair[1], f"the tangent that the rule of {self._title} returned", "the result")
 
         return Rule(by=everything, apply=push)
 
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        """All arguments by position, defaults included."""
+        """Return all arguments by position, defaults included. Raises TraceError for keyword-only arguments."""
         if not kwargs:
             return list(args)
         bound = inspect.signature(self._function).bind(*args, **kwargs)
@@ -111,7 +112,7 @@ class _Custom(Ruled[P, R]):
 
 
 class custom_vjp(_Custom[P, R]):
-    """A function whose derivative, in reverse mode, is a rule of yours.
+    """A function with a user-defined derivative rule in reverse mode.
 
         @pb.custom_vjp
         def log1pexp(x):
@@ -119,56 +120,56 @@ class custom_vjp(_Custom[P, R]):
 
         log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, ct: (ct / (1 + np.exp(-x)),))
 
-    ``f.defvjp(fwd, bwd)``, as in JAX: ``fwd(*args)`` returns ``(result, residuals)``, which replaces the function where a
-    derivative is taken; ``bwd(residuals, ct)`` gets the cotangent of the result, in its containers, and returns a tuple with
-    a cotangent for each argument, in its containers, None for zero. Both are plain NumPy, traced like the function, and are
-    differentiated in turn for the second derivative. Forward mode transposes ``bwd``. Arguments at ``nondiff_argnums`` are
+    ``f.defvjp(fwd, bwd)``, as in JAX: ``fwd(*args)`` returns ``(result, residuals)`` and replaces the function where a
+    derivative is taken; ``bwd(residuals, ct)`` receives the cotangent of the result, in its containers, and returns a tuple
+    with a cotangent for each argument, in its containers, None for zero. Both are plain NumPy, traced like the function, and
+    are differentiated in turn for the second derivative. Forward mode transposes ``bwd``. Arguments at ``nondiff_argnums`` are
     not differentiated, and come first in the arguments of ``bwd``.
 
-    Outside a transformed function it is the plain function. Calls raise TraceError for a rule whose results do not fit, and for a
-    derivative by a value that the function reads from outside its arguments.
+    Outside a transformed function it is the plain function. Calls raise TraceError for a rule whose results do not fit, and
+    for a derivative by a value that the function reads from outside its arguments.
     """
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Set the rule; the last one counts."""
+        """Set the rule, replacing an earlier one."""
         self._rules = (fwd, bwd, *self._rules[2:])
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Set a rule for forward mode, after that for reverse mode."""
+        """Set a rule for forward mode, after the one for reverse mode. Raises TypeError if there is no rule for reverse mode."""
         if not self._rules:
             raise TypeError(f"{self._title} has no rule for reverse mode; call .defvjp first")
         self._rules = (*self._rules[:2], rule)
 
-    def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
+    def _ruled(self, arguments: Arguments, all_arguments: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
         fwd, bwd, *push = map(follow, self._rules)
-        met: list[Tree] = []
+        trees: list[Tree] = []
 
         def forward(arrays: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-            pair = fwd(*whole(arrays))
+            pair = fwd(*all_arguments(arrays))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise TraceError(f"the rule fwd of {self._title} must return (result, residuals), and returned {_kind(pair)}")
-            met.extend(map(Tree, pair))
-            plain = result_of(lambda xs: follow(self._function)(*whole(xs)), arrays)
+            trees.extend(map(Tree, pair))
+            plain = result_of(lambda xs: follow(self._function)(*all_arguments(xs)), arrays)
             if plain is not None:
-                same_types(met[0], plain, f"what the rule fwd of {self._title} returned", f"the result of {self._title}")
-            return met[0].leaves, met[1].leaves
+                same_types(trees[0], plain, f"what the rule fwd of {self._title} returned", f"the result of {self._title}")
+            return trees[0].leaves, trees[1].leaves
 
         def back(outputs: Any, residuals: Sequence[Any], seeds: Any, arrays: Any) -> Sequence[Any]:
-            found = bwd(*fixed, met[1].rebuilt(residuals), met[0].seeded(seeds))
+            cotangents = bwd(*fixed, trees[1].rebuilt(residuals), trees[0].seeded(seeds))
             count = len(arguments.trees)
-            if not isinstance(found, tuple | list) or len(found) != count:
-                got = len(found) if isinstance(found, tuple | list) else _kind(found)
+            if not isinstance(cotangents, tuple | list) or len(cotangents) != count:
+                got = len(cotangents) if isinstance(cotangents, tuple | list) else _kind(cotangents)
                 raise TraceError(f"the rule bwd of {self._title} must return a tuple of {count} cotangents, and returned {got}")
-            return arguments.cotangents(range(count), found, f"the cotangent that bwd of {self._title} returned")
+            return arguments.cotangents(range(count), cotangents, f"the cotangent that bwd of {self._title} returned")
 
         everything = tuple(range(len(arguments.arrays)))
-        along = self._along(arguments, met, fixed, push[0]) if push else None
+        along = self._along(arguments, trees, fixed, push[0]) if push else None
         results = custom_call(self, self._title, arguments.arrays, forward, Rule(by=everything, apply=back), along)
-        return met[0].rebuilt(results)
+        return trees[0].rebuilt(results)
 
 
 class custom_jvp(_Custom[P, R]):
-    """A function whose derivative, in forward mode, is a rule of yours; in reverse mode it is transposed.
+    """A function with a user-defined derivative rule in forward mode; reverse mode transposes it.
 
         @pb.custom_jvp
         def log1pexp(x):
@@ -178,32 +179,33 @@ class custom_jvp(_Custom[P, R]):
 
     ``f.defjvp(rule)``, as in JAX: ``rule(primals, tangents)`` returns ``(result, tangent of the result)``, linear in the
     tangents; of the two the second is used. ``f.defjvps(*rules)`` has one rule for each argument, ``rule(tangent, result,
-    *primals)``, or None, and adds what they give. Tangents are in the containers of their arguments, None for what is not of
-    floats. Arguments at ``nondiff_argnums`` come first in the arguments of the rule. Everything else is as in
+    *primals)``, or None, and adds up their tangents. Tangents are in the containers of their arguments, None in place of
+    anything but floats. Arguments at ``nondiff_argnums`` come first in the arguments of the rule. Everything else is as in
     ``pb.custom_vjp``.
     """
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Set the rule; the last one counts."""
+        """Set the rule, replacing an earlier one."""
         self._rules = (rule,)
 
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
         """Set a rule for each argument."""
         self._rules = ("each", *rules)
 
-    def _ruled(self, arguments: Arguments, whole: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
-        met: list[Tree] = []
+    def _ruled(self, arguments: Arguments, all_arguments: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:
+        trees: list[Tree] = []
 
         def forward(arrays: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-            met.append(Tree(self._traced(whole(arrays), {})))
-            return met[0].leaves, ()
+            trees.append(Tree(self._traced(all_arguments(arrays), {})))
+            return trees[0].leaves, ()
 
-        rule = self._each(arguments, met) if self._rules[0] == "each" else self._along(arguments, met, fixed, self._rules[0])
+        rule = self._each(arguments, trees) if self._rules[0] == "each" else self._along(arguments, trees, fixed, self._rules[0])
         results = custom_call(self, self._title, arguments.arrays, forward, None, rule)
-        return met[0].rebuilt(results)
+        return trees[0].rebuilt(results)
 
-    def _each(self, arguments: Arguments, met: list[Tree]) -> Rule:
-        """The forward rule that has a part for each argument."""
+    def _each(self, arguments: Arguments, trees: list[Tree]) -> Rule:
+        """Return the forward rule that has a part for each argument. Raises TraceError for another number of rules than
+        arguments."""
         rules = self._rules[1:]
         if len(rules) != len(arguments.trees):
             raise TraceError(f"{self._title} has {len(rules)} rules by defjvps for {len(arguments.trees)} arguments")
@@ -211,9 +213,9 @@ class custom_jvp(_Custom[P, R]):
 
         def push(outputs: Sequence[Any], residuals: Any, seeds: Sequence[Any], arrays: Sequence[Any]) -> Sequence[Any]:
             primals, tangents = arguments.filled(arrays), arguments.tangents(everything, seeds)
-            result, what = met[0].rebuilt(outputs), f"the tangent that a rule of {self._title} returned"
+            result, description = trees[0].rebuilt(outputs), f"the tangent that a rule of {self._title} returned"
             parts = [follow(r)(t, result, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
-            return met[0].added([met[0].floats(part, what, "the result") for part in parts])
+            return trees[0].added([trees[0].floats(part, description, "the result") for part in parts])
 
         return Rule(by=everything, apply=push)
 

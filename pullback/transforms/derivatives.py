@@ -13,7 +13,7 @@ from pullback import tree
 from pullback.compiled.function import transformed
 from pullback.compiled.transform import Argnames, Argnums, Derivative, Function, Transform, checked_argnames, checked_argnums
 from pullback.tracer import (
-    Chosen,
+    BoundCall,
     Linear,
     Parameters,
     TracedArray,
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class AtPoint(Transform):
-    """A use of a function's linear maps: a function of ``words``, the first of them the point, a tuple of arguments.
+    """A use of a function's linear maps: a function of ``words``, the first of which is the point, a tuple of arguments.
 
-    "jvp", "push", "pull" or "hvp". ``bound``: the function is a method, and ``self`` is given before the words.
+    ``name`` is "jvp", "push", "pull" or "hvp". ``bound``: the function is a method, and ``self`` is passed before the words.
     """
 
     words: tuple[str, ...] = ("primals",)
@@ -59,7 +59,7 @@ class AtPoint(Transform):
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
         words = ("self", *self.words) if self.bound else self.words
-        return Parameters(names=words, rest="x", static=frozenset())
+        return Parameters(names=words, variadic="x", static=frozenset())
 
     def after_self(self) -> Transform:
         return replace(self, bound=True)
@@ -67,36 +67,37 @@ class AtPoint(Transform):
 
 def _hvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any:
     def gradients(*xs: Any) -> Any:
-        _, aux, found = gradient_call(function, xs, argnums=tuple(range(len(xs))), has_aux=has_aux)
-        return (found, aux) if has_aux else found
+        _, aux, values = gradient_call(function, xs, argnums=tuple(range(len(xs))), has_aux=has_aux)
+        return (values, aux) if has_aux else values
 
     linear = Linear(gradients, primals, has_aux)
-    found = linear.push(tangents)
-    product = found[0] if len(primals) == 1 else found
+    products = linear.push(tangents)
+    product = products[0] if len(primals) == 1 else products
     return (product, linear.aux) if has_aux else product
 
 
 @dataclass(frozen=True, kw_only=True)
 class Jacobian(Derivative):
-    """ "jacfwd", "jacrev", "jacobian" (of the mode that takes fewer products) or "hessian"."""
+    """The transforms "jacfwd", "jacrev", "jacobian" (the mode that takes fewer products) and "hessian"."""
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.name == "hessian":
-            found, aux = hessian_call(function, args, kwargs, self.argnums, self.argnames, self.has_aux)
+            matrix, aux = hessian_call(function, args, kwargs, self.argnums, self.argnames, self.has_aux)
         else:
             mode = {"jacfwd": "forward", "jacrev": "reverse"}.get(self.name, "")
-            found, aux = jacobian_call(
+            matrix, aux = jacobian_call(
                 function, args, kwargs, argnums=self.argnums, argnames=self.argnames, has_aux=self.has_aux, mode=mode
             )
-        return (found, aux) if self.has_aux else found
+        return (matrix, aux) if self.has_aux else matrix
 
 
 def hessian_call(
     function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Any, argnames: Any, has_aux: bool = False
 ) -> tuple[Any, Any]:
-    """Forward over reverse: the Jacobian of the Jacobian, and the aux output."""
+    """Return the Hessian, forward over reverse, as the Jacobian of the Jacobian, and the aux output. Raises TraceError for
+    complex arguments."""
     called = follow(function)
-    for leaf in tree.leaves(Chosen(called, args, kwargs, argnums, argnames).primals):
+    for leaf in tree.leaves(BoundCall(called, args, kwargs, argnums, argnames).primals):
         if as_traced(leaf).dtype.kind == "c":
             raise TraceError("a Hessian by complex numbers is not defined; differentiate by their real and imaginary parts")
 
@@ -107,10 +108,10 @@ def hessian_call(
         return rows(*xs, **options)[0]
 
     names = functools.wraps(function)
-    found, aux = jacobian_call(
+    matrix, aux = jacobian_call(
         names(rows if has_aux else inner), args, kwargs, argnums=argnums, argnames=argnames, has_aux=has_aux, mode="forward"
     )
-    return found, aux
+    return matrix, aux
 
 
 def _point(name: str, primals: Any, what: str = "primals") -> tuple[Any, ...]:
@@ -128,72 +129,72 @@ def _taken(function: Any, name: str) -> None:
 
 @with_users_frames
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
-    """``(value, tangent)``: a function at ``primals``, and its derivative along ``tangents``, in forward mode.
+    """Return ``(value, tangent)``: a function at ``primals``, and its derivative along ``tangents``, in forward mode.
 
         y, dy = pb.jvp(f, (x, w), (dx, dw))
 
-    ``tangents`` has one tangent for each primal, of its containers and shapes; None in place of an array is zero, and is what
-    integers have. ``tangent`` has the containers, shapes and dtypes of the value, None in the place of integers. With ``has_aux``
-    the function returns (value, aux), and the result is (value, tangent, aux).
+    ``tangents`` has one tangent for each primal, with its containers and shapes; None in place of an array is zero, and is
+    required for integers. ``tangent`` has the containers, shapes and dtypes of the value, None in place of integers. With
+    ``has_aux`` the function returns (value, aux), and the result is (value, tangent, aux).
 
-    Raises TypeError unless both are tuples, TraceError where they do not fit, and what tracing the function raises.
+    Raises TypeError unless both are tuples, TraceError if they do not fit, and what tracing the function raises.
     """
     _taken(function, "jvp")
-    given = _point("jvp", primals), _point("jvp", tangents, "tangents")
-    return transformed(function, AtPoint(name="jvp", words=("primals", "tangents"), has_aux=bool(has_aux)))(*given)
+    vectors = _point("jvp", primals), _point("jvp", tangents, "tangents")
+    return transformed(function, AtPoint(name="jvp", words=("primals", "tangents"), has_aux=bool(has_aux)))(*vectors)
 
 
 @with_users_frames
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``(value, pull)``: a function at ``primals``, and the function of its derivative in reverse mode.
+    """Return ``(value, pull)``: a function at ``primals``, and its derivative in reverse mode as a function.
 
         y, pull = pb.vjp(f, x, w)
         dx, dw = pull(dy)
 
-    ``pull(ct)`` takes a cotangent with the containers and shapes of the value and gives a tuple of gradients, one for each
-    primal: of the sum of the value's elements, each times that of the cotangent. None in place of an array is zero; integers
-    have None. With ``has_aux`` the function returns (value, aux), and the result is (value, pull, aux).
+    ``pull(ct)`` takes a cotangent with the containers and shapes of the value and returns a tuple of gradients, one for each
+    primal: of the sum of the value's elements, each times its element of the cotangent. None in place of an array is zero; the
+    gradients of integers are None. With ``has_aux`` the function returns (value, aux), and the result is (value, pull, aux).
 
-    ``pull`` is compiled, and computes what it needs of the value anew; inside a transformed function nothing is computed twice.
-    Raises TraceError where the function cannot be traced, and out of ``pull`` for a cotangent that does not fit.
+    ``pull`` is compiled, and recomputes what it needs of the value; inside a transformed function nothing is computed twice.
+    Raises TraceError if the function cannot be traced, and out of ``pull`` for a cotangent that does not fit.
     """
     _taken(function, "vjp")
-    return _maps(function, primals, has_aux, "pull")
+    return _with_linear_map(function, primals, has_aux, "pull")
 
 
 @with_users_frames
 def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``(value, push)``: a function at ``primals``, and the function of its derivative in forward mode.
+    """Return ``(value, push)``: a function at ``primals``, and its derivative in forward mode as a function.
 
         y, push = pb.linearize(f, x, w)
         dy = push(dx, dw)
 
-    ``push(*tangents)`` takes and gives tangents as ``pb.jvp`` does. With ``has_aux`` the result is (value, push, aux). ``push``
-    computes what it needs of the value anew, as the function of ``pb.vjp`` does. Raises what ``pb.vjp`` raises.
+    ``push(*tangents)`` takes and returns tangents as ``pb.jvp`` does. With ``has_aux`` the result is (value, push, aux).
+    ``push`` recomputes what it needs of the value, as the function of ``pb.vjp`` does. Raises what ``pb.vjp`` raises.
     """
     _taken(function, "linearize")
-    return _maps(function, primals, has_aux, "push")
+    return _with_linear_map(function, primals, has_aux, "push")
 
 
-def _maps(function: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, name: str) -> Any:
+def _with_linear_map(function: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, name: str) -> Any:
     if current() is not None:
         linear = Linear(follow(function), [follow(p) for p in primals], has_aux)
-        found: Any = linear.pull if name == "pull" else lambda *tangents: linear.push(tangents)
-        return (linear.value, found, linear.aux) if has_aux else (linear.value, found)
+        linear_map: Any = linear.pull if name == "pull" else lambda *tangents: linear.push(tangents)
+        return (linear.value, linear_map, linear.aux) if has_aux else (linear.value, linear_map)
     kept = tree.map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, primals)
     value = transformed(function, Transform())(*primals)
     words = ("primals", "cotangents" if name == "pull" else "tangents")
     compiled = transformed(function, AtPoint(name=name, words=words, has_aux=bool(has_aux)))
-    found = LinearMap(compiled, kept, is_forward=name == "push")
+    linear_map = LinearMap(compiled, kept, is_forward=name == "push")
     if not has_aux:
-        return value, found
+        return value, linear_map
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"has_aux wants a pair (value, aux), and the function returned a {type(value).__name__}")
-    return value[0], found, value[1]
+    return value[0], linear_map, value[1]
 
 
 class LinearMap:
-    """The derivative of a function at a point, as ``pb.vjp`` and ``pb.linearize`` return it."""
+    """The derivative of a function at a point, as returned by ``pb.vjp`` and ``pb.linearize``."""
 
     def __init__(self, compiled: Callable[..., Any], primals: tuple[Any, ...], is_forward: bool) -> None:
         self._compiled = compiled
@@ -201,12 +202,12 @@ class LinearMap:
         self._is_forward = is_forward
 
     @with_users_frames
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *vectors: Any) -> Any:
         if self._is_forward:
-            return self._compiled(self._primals, given)
-        if len(given) != 1:
-            raise TypeError(f"takes one cotangent, a tree like the value, got {len(given)}")
-        return self._compiled(self._primals, given[0])
+            return self._compiled(self._primals, vectors)
+        if len(vectors) != 1:
+            raise TypeError(f"takes one cotangent, a tree like the value, got {len(vectors)}")
+        return self._compiled(self._primals, vectors[0])
 
     def __repr__(self) -> str:
         return f"<{self._compiled!r} at {len(self._primals)} primals>"
@@ -214,14 +215,16 @@ class LinearMap:
 
 @with_users_frames
 def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
-    """The product of the Hessian of a scalar function at ``primals`` with ``tangents``: forward over reverse, no matrix.
+    """Return the product of the Hessian of a scalar function at ``primals`` with ``tangents``: forward over reverse, without
+    the matrix.
 
-    ``primals`` and ``tangents`` as of ``pb.jvp``. The result is like the primal, of several primals a tuple. With ``has_aux`` the
-    function returns (value, aux), and the result is (product, aux). Raises what ``pb.jvp`` and ``pb.grad`` raise.
+    ``primals`` and ``tangents`` are as in ``pb.jvp``. The result is like the primal, or a tuple for several primals. With
+    ``has_aux`` the function returns (value, aux), and the result is (product, aux). Raises what ``pb.jvp`` and ``pb.grad``
+    raise.
     """
     _taken(function, "hvp")
-    given = _point("hvp", primals), _point("hvp", tangents, "tangents")
-    return transformed(function, AtPoint(name="hvp", words=("primals", "tangents"), has_aux=bool(has_aux)))(*given)
+    vectors = _point("hvp", primals), _point("hvp", tangents, "tangents")
+    return transformed(function, AtPoint(name="hvp", words=("primals", "tangents"), has_aux=bool(has_aux)))(*vectors)
 
 
 def _jacobian(name: str, function: Any, argnums: Any, argnames: Any, has_aux: bool) -> Any:
@@ -235,10 +238,11 @@ def _jacobian(name: str, function: Any, argnums: Any, argnames: Any, has_aux: bo
 def jacfwd(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """The Jacobian of a function, in forward mode; also a decorator. Options as of ``pb.grad``.
+    """Return the Jacobian of a function, in forward mode; also a decorator. Options as in ``pb.grad``.
 
-    All columns are computed at once, in one batch. Of an array of shape s by an array of shape r it has shape s + r; of
-    containers it is a tree like the result, in which each array is a tree like the argument. With ``has_aux``: (jacobian, aux).
+    All columns are computed at once, in one batch. The Jacobian of an array of shape s by an array of shape r has shape s + r;
+    for containers it is a tree like the result, in which each array is a tree like the argument. With ``has_aux``: (jacobian,
+    aux).
     """
     return _jacobian("jacfwd", function, argnums, argnames, has_aux)
 
@@ -247,7 +251,7 @@ def jacfwd(
 def jacrev(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """The Jacobian of a function, in reverse mode: as ``pb.jacfwd``, but all rows are computed at once."""
+    """Return the Jacobian of a function, in reverse mode: as ``pb.jacfwd``, but all rows are computed at once."""
     return _jacobian("jacrev", function, argnums, argnames, has_aux)
 
 
@@ -255,7 +259,7 @@ def jacrev(
 def jacobian(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """The Jacobian of a function: ``pb.jacfwd`` where fewer numbers go in than come out, else ``pb.jacrev``."""
+    """Return the Jacobian of a function: ``pb.jacfwd`` if it has fewer input than output elements, otherwise ``pb.jacrev``."""
     return _jacobian("jacobian", function, argnums, argnames, has_aux)
 
 
@@ -263,28 +267,29 @@ def jacobian(
 def hessian(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """The Hessian of a function, of shape r + r for an argument of shape r: ``pb.jacfwd`` of ``pb.jacrev``; also a decorator.
+    """Return the Hessian of a function, of shape r + r for an argument of shape r: ``pb.jacfwd`` of ``pb.jacrev``; also a
+    decorator.
 
-    Of containers it is a tree like the argument, in which each array is such a tree. Options as of ``pb.grad``.
+    For containers it is a tree like the argument, in which each array is such a tree. Options as in ``pb.grad``.
     """
     return _jacobian("hessian", function, argnums, argnames, has_aux)
 
 
 def stop_gradient(x: T) -> T:
-    """``x`` itself, a constant to derivatives of any order and mode. ``x`` is an array, a number, or a tree of them."""
+    """Return ``x`` itself, as a constant to derivatives of any order and mode. ``x`` is an array, a number, or a tree of them."""
     if current() is None:
         return x
     leaves, structure = tree.flatten(x)
     stopped = [
         emit("stop_gradient", x, weak=x.weak) if isinstance(x, TracedArray) and x.dtype.kind not in "iub" else x for x in leaves
     ]
-    found: T = tree.unflatten(structure, stopped)
-    return found
+    result: T = tree.unflatten(structure, stopped)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Transform):
-    """A function whose derivatives compute its values anew, but those that the policy keeps."""
+    """A function whose derivatives recompute its values, except those that the policy keeps."""
 
     policy: Policy = "nothing"
     budget: int | None = None
@@ -294,26 +299,24 @@ class Checkpoint(Transform):
 
 
 @with_users_frames
-def checkpoint(
-    function: Callable[P, Any] | None = None, *, policy: Policy = "nothing", budget: int | None = None
-) -> Any:
-    """The same function, of which a gradient keeps the arguments and not what is computed on the way; also a decorator.
+def checkpoint(function: Callable[P, Any] | None = None, *, policy: Policy = "nothing", budget: int | None = None) -> Any:
+    """Return the same function, of which a gradient keeps the arguments but not the intermediate values; also a decorator.
 
         block = pb.checkpoint(lambda x, w: np.tanh(np.tanh(x @ w) @ w))
 
         @pb.checkpoint(policy="contractions")
         def block(x, w): ...
 
-    The gradient computes those values again when it comes to them: less memory for more time. Values and derivatives are the
-    same, at every order; forward mode keeps nothing anyway.
+    The gradient recomputes the intermediate values when it needs them: less memory for more time. Values and derivatives are
+    the same, at every order; forward mode keeps nothing in any case.
 
-    ``policy``: what is kept beside the arguments: "nothing", the results of "contractions" (matrix products), "everything"
-    that would be kept without ``pb.checkpoint``, or a function of the name of an op and of its place, "model.py:12", that
-    says whether its results are kept. ``budget``: bytes that results of matrix products, reductions, loops, sorts and
-    ``np.linalg`` take at any time of the gradient, those that are kept and those that are computed again together; the
-    arguments do not count. The function is divided into segments, each of which is computed again when the reverse reaches
-    it. Where no division stays within the budget, a ``pb.CheckpointWarning`` gives the least bytes there are. Raises
-    ValueError on other policies and budgets.
+    ``policy``: what is kept in addition to the arguments: "nothing", the results of "contractions" (matrix products),
+    "everything" that would be kept without ``pb.checkpoint``, or a function of the name of an op and of its location, such as
+    "model.py:12", that returns whether its results are kept. ``budget``: the largest size in bytes, at any time of the
+    gradient, of the results of matrix products, reductions, loops, sorts and ``np.linalg``, kept and recomputed ones together;
+    the arguments do not count. The function is divided into segments, each of which is recomputed when the reverse pass
+    reaches it. If no division stays within the budget, a ``pb.CheckpointWarning`` gives the smallest possible size. Raises
+    ValueError for other policies and budgets.
     """
     if not (callable(policy) or policy in POLICIES):
         raise ValueError(f"policy={policy!r}: takes {', '.join(map(repr, POLICIES))} or a function of an op's name and its place")

@@ -1,4 +1,4 @@
-"""``pb.jit(guards=True)``: Python branches on traced values are followed, and guarded."""
+"""Implement ``pb.jit(guards=True)``: follow Python branches on traced values, and guard their outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pullback.tracer import follow, following
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded(Transform):
-    """A function as it is, whose branches on traced values are followed."""
+    """The transform "jit" that follows branches on traced values."""
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with following():

@@ -1,7 +1,8 @@
-"""Solutions with implicit derivatives: ``fixed_point`` and ``odeint``.
+"""Solvers with implicit derivatives: ``fixed_point`` and ``odeint``.
 
-Fixed points are iterated natively; SciPy integrates, on a compiled right side, and in a transformed function that is a callback.
-The derivatives are those of the equation that the solution fulfils, not of the iterations.
+Fixed points are iterated natively; differential equations are integrated by SciPy on a compiled right-hand side, in a
+transformed function by a callback. The derivatives are those of the equation that the solution satisfies, not of the
+iterations.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Array = Any
 def _solve(f: Function, a: Any, x0: Any, distance: Function, tol: Any) -> Any:
     step = follow(f)(a)
     x = step(x0)
-    before = tree.map(lambda start, found: as_traced(start).astype(found.dtype), x0, x)
+    before = tree.map(lambda start, image: as_traced(start).astype(image.dtype), x0, x)
     return while_loop(lambda s: follow(distance)(*s) > tol, lambda s: (step(s[0]), s[0]), (x, before))[0]
 
 
@@ -41,7 +42,7 @@ _solution = custom_vjp(_solve, nondiff_argnums=(0, 3, 4))
 
 
 def _back_step(f: Function, parameters: Any) -> Function:
-    """The iteration whose fixed point is ``u = g + (df/dx)^T u``."""
+    """Return the iteration whose fixed point is ``u = g + (df/dx)^T u``."""
     a, x, g = parameters
     _, pull = vjp(follow(f)(a), x)
     return lambda u: tree.map(lambda part, seed: part + seed, pull(u)[0], g)
@@ -60,7 +61,7 @@ def _solution_with_residuals(f: Function, a: Any, x0: Any, distance: Function, t
 
 
 def _along_step(f: Function, parameters: Any) -> Function:
-    """The iteration whose fixed point is ``u = moved + (df/dx) u``."""
+    """Return the iteration whose fixed point is ``u = moved + (df/dx) u``."""
     a, x, moved = parameters
     return lambda u: tree.map(lambda part, by_a: part + by_a, jvp(follow(f)(a), (x,), (u,))[1], moved)
 
@@ -77,20 +78,20 @@ _solution.defjvp(_solution_along)
 
 
 def fixed_point(f: Callable[[Any], Callable[[T], T]], a: Any, x0: T, distance: Callable[[T, T], Any], tol: float) -> T:
-    """The ``x`` with ``f(a)(x) == x``, by iteration from ``x0`` until ``distance(x, previous)`` is at most ``tol``;
+    """Return the ``x`` with ``f(a)(x) == x``, by iteration from ``x0`` until ``distance(x, previous)`` is at most ``tol``;
     differentiable by ``a``.
 
         root = pb.fixed_point(lambda a: lambda x: (x + a / x) / 2, 2.0, 1.0, lambda x, y: np.abs(x - y), 1e-12)
 
-    ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. As
-    ``autograd.misc.fixed_points.fixed_point``, whose derivative it has: that of the equation, by the same iteration on its
-    adjoint (Christianson, 1994) or, in forward mode, on its tangent, of any order; that by ``x0`` is zero. The iteration is one
-    loop of machine code. Pass traced values in ``a``: what ``f`` reads otherwise is a constant to derivatives.
+    ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. The derivative is the one of
+    ``autograd.misc.fixed_points.fixed_point``: that of the equation, by the same iteration on its adjoint (Christianson, 1994)
+    or, in forward mode, on its tangent, of any order; the derivative by ``x0`` is zero. The iteration is one native loop. Pass
+    traced values in ``a``: any other value that ``f`` reads is a constant to derivatives.
 
-    It runs until Ctrl-C where the iteration does not converge.
+    If the iteration does not converge, it runs until Ctrl-C.
     """
-    found: T = (_solved if current() is None else _solution)(f, a, x0, distance, tol)
-    return found
+    solution: T = (_solved if current() is None else _solution)(f, a, x0, distance, tol)
+    return solution
 
 
 # ordinary differential equations
@@ -100,16 +101,16 @@ Options = dict[str, Any]
 
 
 def odeint(func: Function, y0: Any, t: Any, args: tuple[Any, ...] = (), **options: Any) -> Array:
-    """``scipy.integrate.odeint(func, y0, t, args)``, the states at times ``t`` of ``dy/dt = func(y, t, *args)``, differentiable
-    by ``y0``, ``t`` and the floats in ``args``.
+    """Return ``scipy.integrate.odeint(func, y0, t, args)``, the states at times ``t`` of ``dy/dt = func(y, t, *args)``,
+    differentiable by ``y0``, ``t`` and the floats in ``args``.
 
-    SciPy's LSODA runs on the compiled ``func``. Transformed functions may call it as ``scipy.integrate.odeint`` too. The gradient
-    is that of the continuous solution: the adjoint equation, integrated backwards from one time to the one before (Chen et al.,
-    2018), with the same options; forward mode integrates the sensitivities. Both are as exact as ``rtol`` and ``atol`` make the
-    solver. ``func`` is plain NumPy and runs after the trace: pass traced values in ``args``.
+    SciPy's LSODA runs on the compiled ``func``. Transformed functions may also call it as ``scipy.integrate.odeint``. The
+    gradient is the gradient of the continuous solution: the adjoint equation, integrated backwards from one time to the
+    previous one (Chen et al., 2018), with the same options; forward mode integrates the sensitivities. Both are as accurate as
+    ``rtol`` and ``atol`` make the solver. ``func`` is plain NumPy and runs after the trace: pass traced values in ``args``.
 
-    ``y0``: shape (n,) or (); returns float64 of shape (len(t), n). Options are SciPy's, but for those of a Jacobian and
-    ``full_output``: TypeError.
+    ``y0``: shape (n,) or (); returns float64 of shape (len(t), n). Options are SciPy's, except those of a Jacobian and
+    ``full_output``, for which TypeError is raised.
     """
     if current() is None and not set(options) <= {*_OPTIONS, "tfirst"}:
         return _scipy_odeint()(jit(func), y0, t, args, **options)
@@ -119,16 +120,16 @@ def odeint(func: Function, y0: Any, t: Any, args: tuple[Any, ...] = (), **option
     if unknown:
         raise TypeError(f"odeint in a transformed function does not take {', '.join(unknown)}; it takes {', '.join(_OPTIONS)}")
     start, times = (np.asarray(x) if current() is None else as_traced(x) for x in (y0, t))
-    given = tuple(args) if isinstance(args, tuple | list) else (args,)
-    found: Array = _states(func, options, np.ravel(start) * 1.0, times * 1.0, given)
-    return found
+    arguments = tuple(args) if isinstance(args, tuple | list) else (args,)
+    states: Array = _states(func, options, np.ravel(start) * 1.0, times * 1.0, arguments)
+    return states
 
 
 def _scipy_odeint() -> Function:
     import scipy.integrate
 
-    found: Function = scipy.integrate.odeint
-    return found
+    function: Function = scipy.integrate.odeint
+    return function
 
 
 def _time_first(func: Function, y: Array, t: Array, *args: Any) -> Any:
@@ -141,8 +142,8 @@ def _rate(func: Function, y: Array, t: Array, args: tuple[Any, ...]) -> Array:
 
 
 def _slope(func: Function, y: Array, t: Array, args: tuple[Any, ...]) -> Array:
-    found = follow(func)(y, t, *args)
-    return np.ravel(np.stack(found) if isinstance(found, tuple | list) else found)
+    rates = follow(func)(y, t, *args)
+    return np.ravel(np.stack(rates) if isinstance(rates, tuple | list) else rates)
 
 
 def _integrate(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Array:
@@ -160,8 +161,8 @@ _states = custom_vjp(_integrated, nondiff_argnums=(0, 1))
 
 
 def _states_with_residuals(func: Function, options: Options, y0: Array, t: Array, args: tuple[Any, ...]) -> Any:
-    found = _states(func, options, y0, t, args)
-    return found, (found, t, args)
+    states = _states(func, options, y0, t, args)
+    return states, (states, t, args)
 
 
 def _states_back(func: Function, options: Options, residuals: Any, g: Array) -> Any:
@@ -169,14 +170,15 @@ def _states_back(func: Function, options: Options, residuals: Any, g: Array) -> 
 
 
 def _states_along(func: Function, options: Options, primals: Any, tangents: Any) -> Any:
-    """The tangents: sensitivities integrated with the states, and the rates where the times move."""
+    """Return the states and their tangents: sensitivities integrated with the states, and the rates times the tangents of the
+    times."""
     (y0, t, args), (dy0, dt, dargs) = primals, tangents
     start = np.concatenate([y0, dy0 - _slope(func, y0, t[0], args) * dt[0]])
-    both = _states(partial(_sensitive, func), options, start, t, (args, dargs))
+    combined = _states(partial(_sensitive, func), options, start, t, (args, dargs))
     size = len(y0)
-    found = both[:, :size]
-    moves = [_slope(func, found[k], t[k], args) * dt[k] for k in range(len(t))]
-    return found, both[:, size:] + np.stack(moves)
+    states = combined[:, :size]
+    moves = [_slope(func, states[k], t[k], args) * dt[k] for k in range(len(t))]
+    return states, combined[:, size:] + np.stack(moves)
 
 
 def _sensitive(func: Function, state: Array, t: Array, args: tuple[Any, ...], dargs: tuple[Any, ...]) -> Array:
@@ -190,16 +192,16 @@ _states.defjvp(_states_along)
 
 
 def _adjoint_rate(func: Function, size: int, state: Array, t: Array, args: tuple[Any, ...]) -> Array:
-    """The states, and the cotangents of states, time and arguments, as they change with time."""
+    """Return the time derivatives of the states, and of the cotangents of states, time and arguments."""
     y, ct = state[:size], state[size : 2 * size]
     rate, pull = vjp(lambda y, t, args: _slope(func, y, t, args), y, t, args)
     return np.concatenate([rate, *(_vector(part) for part in pull(-ct))])
 
 
 def _vector(values: Any) -> Array:
-    """The floats of a tree of cotangents in a row."""
-    found = [np.ravel(x) for x in tree.leaves(values)]
-    return np.concatenate(found) if found else np.zeros(0)
+    """Return the floats of a tree of cotangents in one vector."""
+    parts = [np.ravel(x) for x in tree.leaves(values)]
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _swept(
@@ -212,7 +214,7 @@ def _swept(
     args: tuple[Any, ...],
     g: Array,
 ) -> Any:
-    """The cotangents of the first state, the times and the arguments, for cotangents ``g`` of the states."""
+    """Return the cotangents of the first state, the times and the arguments, for cotangents ``g`` of the states."""
     count, size = states.shape
     ct, at_first = g[-1], 0.0
     by_args: Any = np.zeros(sum(np.size(x) for x in tree.leaves(args) if _is_float(x)))
@@ -235,14 +237,14 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _like_floats(values: Any, vector: Array) -> Any:
-    """The elements of a vector in the place of the floats of a tree, None in the place of other leaves."""
+    """Return the elements of a vector in place of the floats of a tree, None in place of other leaves."""
     leaves, structure = tree.flatten(values)
-    found, start = [], 0
+    values_like, start = [], 0
     for leaf in leaves:
         size = int(np.size(leaf)) if _is_float(leaf) else 0
-        found.append(np.reshape(vector[start : start + size], np.shape(leaf)) if _is_float(leaf) else None)
+        values_like.append(np.reshape(vector[start : start + size], np.shape(leaf)) if _is_float(leaf) else None)
         start += size
-    return tree.unflatten(structure, found)
+    return tree.unflatten(structure, values_like)
 
 
 def _swept_once(func: Function, options: Options, states: Array, t: Array, args: tuple[Any, ...], g: Array) -> Any:
@@ -261,12 +263,12 @@ def _adjoint_with_residuals(func: Function, options: Options, *inputs: Any) -> A
 
 
 def _adjoint_back(func: Function, options: Options, inputs: Any, ct: Any) -> Any:
-    _, pull = vjp(lambda *given: _swept(_slope, _states, func, options, *given), *inputs)
+    _, pull = vjp(lambda *values: _swept(_slope, _states, func, options, *values), *inputs)
     return pull(ct)
 
 
 def _adjoint_along(func: Function, options: Options, primals: Any, tangents: Any) -> Any:
-    return jvp(lambda *given: _swept(_slope, _states, func, options, *given), primals, tangents)
+    return jvp(lambda *values: _swept(_slope, _states, func, options, *values), primals, tangents)
 
 
 _adjoint.defvjp(_adjoint_with_residuals, _adjoint_back)

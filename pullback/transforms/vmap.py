@@ -1,4 +1,4 @@
-"""``vmap``: a function for each index along an axis."""
+"""Implement ``pb.vmap``: map a function over an axis of its arguments."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Axes = Any
 
 @dataclass(frozen=True, kw_only=True)
 class Mapped(Transform):
-    """A function over axes; ``in_axes`` and ``out_axes`` are trees of static numbers. ``skip``: so many first arguments are not
-    mapped, as ``self``."""
+    """A function mapped over axes; ``in_axes`` and ``out_axes`` are trees of static numbers. ``skip``: the number of first
+    arguments that are not mapped, such as ``self``."""
 
     in_axes: TreeDef
     out_axes: TreeDef
@@ -28,11 +28,11 @@ class Mapped(Transform):
     skip: int = 0
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        given, out = rebuild(self.in_axes, ()), rebuild(self.out_axes, ())
+        axes, out = rebuild(self.in_axes, ()), rebuild(self.out_axes, ())
         if self.skip:
-            rest = given if isinstance(given, tuple | list) else [given] * (len(args) - self.skip)
-            given = [*(None for _ in range(self.skip)), *rest]
-        return over_axes(follow(function), args, kwargs, given, out, self.axis_size)
+            mapped_axes = axes if isinstance(axes, tuple | list) else [axes] * (len(args) - self.skip)
+            axes = [*(None for _ in range(self.skip)), *mapped_axes]
+        return over_axes(follow(function), args, kwargs, axes, out, self.axis_size)
 
     def after_self(self) -> Transform:
         return replace(self, skip=self.skip + 1)
@@ -48,38 +48,38 @@ def vmap(
 ) -> Callable[[Callable[P, Any]], Jitted[P, Any]]: ...
 @with_users_frames
 def vmap(function: Any = None, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None) -> Any:
-    """A function mapped over an axis of its arguments: all rows at once, as if each was called by itself; also a decorator.
+    """Map a function over an axis of its arguments: all rows at once, with the results of separate calls; also a decorator.
 
         pb.vmap(f)(xs, ys)                          # np.stack([f(x, y) for x, y in zip(xs, ys)])
         pb.vmap(f, in_axes=(1, None))(xs, y)        # over the columns of xs, with one y
         pb.vmap(pb.grad(loss), (None, 0))(w, data)  # a gradient for each row of the data
 
-    ``in_axes``: for each positional argument the axis to map over, None to take it as it is, or a tree of them for containers;
-    one number for all. Keywords are mapped over their first axis. ``out_axes``: where the new axis is in the result, or a tree
-    of such; None for what is the same for all rows. What does not depend on a mapped value is computed once. ``axis_size``: the
-    number of rows, which is needed where nothing is mapped.
+    ``in_axes``: for each positional argument the axis to map over, None to pass it unchanged, or a tree of these for
+    containers; one number for all. Keywords are mapped over their first axis. ``out_axes``: the position of the new axis in
+    the result, or a tree of positions; None for results that are the same for all rows. Values that do not depend on a mapped
+    value are computed once. ``axis_size``: the number of rows, which is needed if nothing is mapped.
 
     A write into a row of an argument reaches the argument. A check that fails for a row fails for all, and the error names the
-    first such row; ``pb.print`` shows
-    all rows at once. Raises TypeError for axes that are none, and calls raise TraceError where sizes or containers do not fit.
+    first such row; ``pb.print`` shows all rows at once. Raises TypeError for invalid axes, and calls raise TraceError if sizes
+    or containers do not fit.
     """
     if function is None:
         return functools.partial(vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size)
     if axis_size is not None:
         axis_size = operator.index(axis_size)
-    given, out = _static(in_axes, "in_axes"), _static(out_axes, "out_axes")
-    return transformed(function, Mapped(name="vmap", in_axes=given, out_axes=out, axis_size=axis_size))
+    mapped_in, mapped_out = _static(in_axes, "in_axes"), _static(out_axes, "out_axes")
+    return transformed(function, Mapped(name="vmap", in_axes=mapped_in, out_axes=mapped_out, axis_size=axis_size))
 
 
 def _static(axes: Axes, name: str) -> TreeDef:
-    """A tree of axes that can be compared. Raises TypeError."""
+    """Return a tree of axes that can be compared. Raises TypeError."""
     leaves, structure = flatten(axes, static_numbers=True)
     work = [structure]
     while work:
-        found = work.pop()
-        work.extend(found.children)
-        if found.kind == "static" and (isinstance(found.data, bool) or not isinstance(found.data, int | None)):
-            leaves.append(found.data)
+        node = work.pop()
+        work.extend(node.children)
+        if node.kind == "static" and (isinstance(node.data, bool) or not isinstance(node.data, int | None)):
+            leaves.append(node.data)
     if leaves:
         raise TypeError(f"{name} holds ints and None, not {leaves[0]!r}")
     return structure

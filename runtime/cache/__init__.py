@@ -1,1 +1,1 @@
-"""The kernel cache on disk: keys, folders, entries, bounds, the stamp of the sources."""
+"""The kernel cache on disk: keys, folders, entries, size limits and the stamp of the sources."""

@@ -1,7 +1,7 @@
 """Archives of cache entries: tar files that hold the files of entries and nothing else.
 
-An entry is machine code that will run in this process. What an archive holds is checked to be whole, not to be harmless: whoever
-takes entries from one trusts who made it.
+An entry is machine code that will run in this process. An archive is checked to be intact, not to be harmless:
+import one only from an author you trust.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pullback.runtime.cache.entry_format import NAME, SUFFIX, Damaged, Newer, de
 
 
 class BadArchive(ValueError):
-    """A file is no archive of entries that this version can read; nothing of it was taken."""
+    """Raised for a file that is no archive of entries readable by this version; nothing of it was imported."""
 
 
 def write_archive(cache: KernelCache, path: Path) -> int:
-    """Writes the good entries of a cache on disk to a file; how many. Raises OSError."""
+    """Write the valid entries of a cache on disk to a tar file and return their number. Raises OSError."""
     temporary = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
     count = 0
     try:
@@ -42,7 +42,8 @@ def write_archive(cache: KernelCache, path: Path) -> int:
 
 
 def read_archive(cache: KernelCache, path: Path) -> int:
-    """Puts the entries of an archive into a cache: all, or none where one is not whole. How many. Raises BadArchive, OSError."""
+    """Store the entries of an archive in a cache and return their number. If one entry is invalid, none is stored. Raises
+    BadArchive, OSError."""
     for _ in _members(path):
         pass
     count = 0
@@ -53,7 +54,7 @@ def read_archive(cache: KernelCache, path: Path) -> int:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The keys and files of an archive, each checked."""
+    """Yield the key and the file contents of each entry of an archive, after checking it. Raises BadArchive."""
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:

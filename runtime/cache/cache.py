@@ -1,10 +1,10 @@
-"""The kernel cache: bytes by key, in memory and in folders on disk, of which the first is written.
+"""The kernel cache: payloads by key, in memory and in folders on disk, of which the first is written.
 
-What comes out for a key is exactly what was put in under that key, or nothing: every entry carries its format version, its own
-key, its sizes and a checksum. One that is damaged, foreign, truncated or stale is a miss and is removed; one of a newer version
-is a miss and stays. Nothing read from disk is unpickled or evaluated. A folder or file that another user owns or may write to is
-not read; a folder that is only read may be root's. No failure of the disk reaches a caller: it is warned of once, and the cache
-then works in memory.
+A lookup returns exactly the bytes that were stored under the key, or nothing: every entry carries its format version, its own
+key, its sizes and a checksum. A damaged, foreign, truncated or stale entry is a miss and is removed; an entry of a newer
+format version is a miss and stays. Nothing read from disk is unpickled or evaluated. A folder or file that another user owns
+or may write to is not read; a read-only folder may belong to root. No disk failure reaches a caller: one warning is issued,
+and the cache then works in memory.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from pullback.runtime.process.locks import KeyedLocks
 Origin = Literal["memory", "disk"]
 
 MAX_BYTES = 1 << 30
+"""The default limit of the payloads and headers on disk, in bytes."""
 MAX_FILES = 20_000
+"""The default limit of the number of entries on disk."""
 MAX_MEMORY_BYTES = 64 << 20
+"""The default limit of the payloads in memory, in bytes."""
 
 
 def key(*parts: str) -> str:
-    """The sha256, in hex, of the parts; parts of other lengths or in another order give another key."""
+    """Return the SHA-256, in hex, of the parts. The lengths and the order of the parts are hashed too."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -49,9 +52,10 @@ def key(*parts: str) -> str:
 
 @memoised
 def generator_stamp() -> str:
-    """A hash of our own sources that decide what programs, their kernels and the code of those are, as they were imported.
+    """Return a hash of the package's own sources that decide the IR of programs, their kernels and their machine code, as
+    imported.
 
-    Where files were replaced meanwhile, one that no other process has.
+    If files were replaced since the import, return a value that no other process has.
     """
     cache = default_cache()
 
@@ -63,9 +67,9 @@ def generator_stamp() -> str:
 
 
 def default_folders(environ: Mapping[str, str] | None = None) -> list[Path | None]:
-    """The folders that the environment asks for: the one that is written, None for none, then those that are only read.
+    """Return the cache folders that the environment names: the one that is written (None for none), then the read-only ones.
 
-    `PULLBACK_CACHE_DIR`, a list as in PATH, where "off" in the first place means that nothing is written; else
+    They are `PULLBACK_CACHE_DIR`, a list as in PATH, whose first item may be "off" (nothing is written); else
     `$XDG_CACHE_HOME/pullback`; else `~/.cache/pullback`. Raises ValueError.
     """
     environ = os.environ if environ is None else environ
@@ -90,12 +94,12 @@ def _absolute(word: str) -> Path | None:
 
 
 class KernelCache:
-    """Payloads by key, in memory and, with a path, in that folder; those of the folders of ``others`` are only read.
+    """Payloads by key, in memory and, if a path is passed, in that folder; the folders of ``others`` are only read.
 
-    The folder is created private (0700). It is refused, with one RuntimeWarning, if another user owns it or
-    may write to it. On disk at most `max_bytes` and `max_files` stay, whatever the number of processes that write:
-    a sweep, hourly and where a bound is reached, removes the least recently used. All methods may be called from
-    any thread and any number of processes.
+    The folder is created private (0700). It is refused, with one RuntimeWarning, if another user owns it or may write to it.
+    On disk at most `max_bytes` and `max_files` are kept, whatever the number of processes that write: a sweep, which runs
+    hourly and when a limit is reached, removes the least recently used entries. All methods may be called from any thread and
+    any number of processes.
     """
 
     def __init__(
@@ -124,16 +128,16 @@ class KernelCache:
 
     @property
     def path(self) -> Path | None:
-        """The folder that is written; None where the disk is off."""
+        """The folder that is written; None if the disk is not used."""
         return None if self._first is None else self._first.path
 
     def get(self, key: str) -> bytes | None:
-        """The payload of `key`, or None."""
-        found = self.find(key)
-        return None if found is None else found[0]
+        """Return the payload of `key`, or None."""
+        hit = self.find(key)
+        return None if hit is None else hit[0]
 
     def find(self, key: str) -> tuple[bytes, Origin] | None:
-        """The payload of `key` and where it was, or None. Raises ValueError for a key that is no sha256."""
+        """Return the payload of `key` and its origin, or None. Raises ValueError if `key` is no SHA-256."""
         check_key(key)
         with self.lock:
             payload = self._memory.get(key)
@@ -148,7 +152,7 @@ class KernelCache:
         return None
 
     def where(self, key: str) -> Origin | None:
-        """Where `key` would be found, or None; nothing is read, moved or remembered."""
+        """Return the origin of `key`, or None, without reading, moving or storing anything."""
         check_key(key)
         with self.lock:
             if key in self._memory:
@@ -156,10 +160,10 @@ class KernelCache:
         return "disk" if self._may_use_disk() and any(folder.has(key) for folder in self.folders) else None
 
     def put(self, key: str, payload: bytes, *, kind: Kind, meta: Mapping[str, Any] | None = None) -> None:
-        """Stores `payload`, replacing what `key` held.
+        """Store `payload`, replacing what `key` held.
 
-        `meta` is what `entries` will show: a small dict that JSON can hold. Raises ValueError for a bad key
-        or kind or more than 64 KiB of metadata.
+        `meta` is a small JSON-serialisable dict, returned by `entries`. Raises ValueError for a bad key or kind or more than
+        64 KiB of metadata.
         """
         check_key(key)
         data = encode(key, payload, kind, meta or {})
@@ -168,7 +172,8 @@ class KernelCache:
             self._first.write(key, data)
 
     def get_or_make(self, key: str, make: Callable[[], bytes], *, kind: Kind, meta: Mapping[str, Any] | None = None) -> bytes:
-        """The payload of `key`, made and stored if absent; threads that ask at once make it once."""
+        """Return the payload of `key`; on a miss, call ``make`` and store its result. Of threads that miss at the same time,
+        one calls ``make``."""
         payload = self.get(key)
         if payload is not None:
             return payload
@@ -180,7 +185,7 @@ class KernelCache:
             return payload
 
     def discard(self, key: str) -> None:
-        """Forgets `key`, in memory and in the folder that is written."""
+        """Remove `key` from memory and from the folder that is written."""
         check_key(key)
         with self.lock:
             self._memory_bytes -= len(self._memory.pop(key, b""))
@@ -188,35 +193,37 @@ class KernelCache:
             self._first.discard(key)
 
     def entries(self) -> list[Entry]:
-        """The entries on disk, most recently used first; unreadable ones are left out."""
-        found = {entry.key: entry for folder in reversed(self.folders) for entry in folder.entries()}
-        return sorted(found.values(), key=lambda entry: (-entry.modified, entry.key))
+        """Return the entries on disk, most recently used first, without unreadable ones."""
+        by_key = {entry.key: entry for folder in reversed(self.folders) for entry in folder.entries()}
+        return sorted(by_key.values(), key=lambda entry: (-entry.modified, entry.key))
 
     def raw(self, key: str) -> bytes | None:
-        """The whole file of an entry on disk, if it is good."""
+        """Return the complete file of an entry on disk, or None if there is no valid one."""
         check_key(key)
         return next((data for data in (folder.raw(key) for folder in self.folders) if data is not None), None)
 
     def put_raw(self, key: str, data: bytes) -> None:
-        """Stores the whole file of an entry as another cache wrote it. Raises Damaged, Newer."""
+        """Store the complete file of an entry as another cache wrote it. Raises Damaged, Newer."""
         payload = decode(data, key)
         self._remember(key, payload)
         if self._first is not None:
             self._first.write(key, data)
 
     def verify(self) -> Verified:
-        """Reads every entry on disk, and removes damaged ones of the folder that is written."""
+        """Check every entry on disk, and remove damaged ones from the folder that is written."""
         return sum((folder.verify() for folder in self.folders), Verified(0, 0, 0))
 
     def clear(self) -> int:
-        """Empties memory and the folder that is written; the number of entries that were there. Files not of this cache stay."""
+        """Empty the memory and the folder that is written; return the number of entries removed. Files that are no entries
+        stay."""
         with self.lock:
             self._memory.clear()
             self._memory_bytes = 0
         return 0 if self._first is None else self._first.clear()
 
     def info(self) -> dict[str, Any]:
-        """The path (None where the disk is off), what is stored there, the limits, the last problem; the other folders."""
+        """Return the path (None if the disk is not used), the number and size of its entries, the limits, the last problem and
+        the other folders."""
         counts = [_measured(folder) for folder in self.folders]
         first = counts[0] if self._first is not None else (0, 0)
         problems = [problem for problem in (*(f.problem for f in self.folders), sources.imported.changed) if problem is not None]
@@ -234,7 +241,8 @@ class KernelCache:
             }
 
     def _may_use_disk(self, within: float = sources.SELDOM) -> bool:
-        """Whether what is on disk belongs to the modules that run: none of their files was replaced since. Warns once if not."""
+        """Return whether the files of the imported modules are unchanged since the import, so that entries on disk belong to
+        this version. Warns once if not."""
         if not self.folders or sources.imported.are_as_imported(within):
             return bool(self.folders)
         if sources.imported.changed is not None:
@@ -243,8 +251,8 @@ class KernelCache:
 
     def _warn(self, text: str) -> None:
         with self.lock:
-            known, self._warned = self._warned, True
-        if not known:
+            was_warned, self._warned = self._warned, True
+        if not was_warned:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _remember(self, name: str, payload: bytes) -> None:
@@ -257,7 +265,7 @@ class KernelCache:
 
 
 def _measured(folder: Folder) -> tuple[int, int]:
-    """The number of entries and their bytes."""
+    """Return the number of entries and their total size in bytes."""
     sizes = []
     for _, path in folder.files():
         with contextlib.suppress(OSError):
@@ -271,7 +279,7 @@ _default: KernelCache | None = None
 
 
 def default_cache() -> KernelCache:
-    """The cache of this process; the environment is read at the first call."""
+    """Return the cache of this process; the environment is read at the first call."""
     global _default
     with _default_lock:
         if _default is None:

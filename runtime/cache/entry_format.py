@@ -1,6 +1,6 @@
-"""The file of one entry of the kernel cache: a header with version, key, sizes and checksum, metadata as JSON, the payload.
+"""The file of one cache entry: a header with version, key, sizes and checksum, then metadata as JSON, then the payload.
 
-What is read is exactly what was written under that key, or nothing. Nothing is unpickled or evaluated.
+A read returns exactly what was written under the key, or fails. Nothing is unpickled or evaluated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SUFFIX = ".kernel"
 NAME = re.compile(r"([0-9a-f]{64})" + re.escape(SUFFIX))
 
 _MAGIC = b"pullback"
-# magic, format version, kind, bytes of metadata and of payload, key; then the sha256 of all the rest
+# magic, format version, kind, bytes of metadata, bytes of payload, key; the SHA-256 of everything else follows
 _CHECKED = struct.Struct("<8sHHIQ32s")
 _HEADER = struct.Struct(_CHECKED.format + "32s")
 MAX_META = 1 << 16
 HEAD = _HEADER.size + MAX_META
-"""So many bytes at most lie before the payload."""
+"""The largest offset of the payload in a file, in bytes."""
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -39,16 +39,16 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLO
 
 
 class Damaged(Exception):
-    """A file is not what this cache would have written."""
+    """Raised for a file that this cache would not have written."""
 
 
 class Newer(Exception):
-    """A file was written in a later format than this one."""
+    """Raised for a file written in a later format version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One stored payload; ``size`` is the payload's in bytes, ``modified`` a Unix time (of its last use, to a day)."""
+    """One stored payload: ``size`` is the payload's in bytes, ``modified`` the Unix time of its last use, accurate to a day."""
 
     key: str
     kind: str
@@ -58,13 +58,13 @@ class Entry:
 
 
 def check_key(name: str) -> None:
-    """Raises ValueError for what is no key."""
+    """Raise ValueError if ``name`` is no cache key."""
     if not _KEY.fullmatch(name):
         raise ValueError(f"cache key {name!r}: a sha256 in lower-case hex was expected")
 
 
 def encode(name: str, payload: bytes, kind: str, meta: Mapping[str, Any]) -> bytes:
-    """The bytes of an entry's file. Raises ValueError for another kind and for more than 64 KiB of metadata."""
+    """Return the bytes of an entry's file. Raises ValueError for an unknown kind and for more than 64 KiB of metadata."""
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r}: one of {', '.join(KINDS)}")
     text = json.dumps(dict(meta), sort_keys=True, ensure_ascii=True).encode()
@@ -78,8 +78,8 @@ def encode(name: str, payload: bytes, kind: str, meta: Mapping[str, Any]) -> byt
 
 
 def header(data: bytes, name: str, size: int) -> tuple[str, int, int]:
-    """(kind, bytes of metadata, bytes of payload) of a file of ``size`` bytes that should hold ``name``, of which ``data`` is the
-    beginning. Raises Damaged, Newer."""
+    """Return (kind, bytes of metadata, bytes of payload) from ``data``, the beginning of a file of ``size`` bytes that should
+    hold the key ``name``. Raises Damaged, Newer."""
     if len(data) < _HEADER.size:
         raise Damaged("truncated")
     magic, version, kind, meta_size, payload_size, stored, _ = _HEADER.unpack_from(data)
@@ -95,7 +95,7 @@ def header(data: bytes, name: str, size: int) -> tuple[str, int, int]:
 
 
 def described(data: bytes, name: str, size: int, modified: float) -> Entry:
-    """What the beginning of a file says. Raises Damaged, Newer."""
+    """Return the Entry that the beginning of a file describes. Raises Damaged, Newer."""
     kind, meta_size, payload_size = header(data, name, size)
     try:
         meta = json.loads(data[_HEADER.size : _HEADER.size + meta_size])
@@ -107,7 +107,7 @@ def described(data: bytes, name: str, size: int, modified: float) -> Entry:
 
 
 def decode(data: bytes, name: str) -> bytes:
-    """The payload of a whole file. Raises Damaged, Newer."""
+    """Return the payload of a complete file. Raises Damaged, Newer."""
     _, meta_size, _ = header(data, name, len(data))
     checksum = hashlib.sha256(data[: _CHECKED.size])
     checksum.update(memoryview(data)[_HEADER.size :])
@@ -117,7 +117,8 @@ def decode(data: bytes, name: str) -> bytes:
 
 
 def distrust(status: os.stat_result, *, trusts_root: bool = False) -> str | None:
-    """Why a file of this status is not ours alone (or root's), or None. Windows has no such bits and is trusted."""
+    """Return why a file with this status is not exclusively this user's (or root's, if ``trusts_root``), or None. Windows has
+    no such permission bits; its files are trusted."""
     if not hasattr(os, "geteuid"):
         return None
     if status.st_uid != os.geteuid() and not (trusts_root and status.st_uid == 0):
@@ -129,7 +130,8 @@ def distrust(status: os.stat_result, *, trusts_root: bool = False) -> str | None
 
 @contextlib.contextmanager
 def open_entry(path: Path, *, trusts_root: bool = False) -> Iterator[tuple[Any, os.stat_result]]:
-    """The open file and its status; no link is followed, no pipe waited for, nothing opened that others could write.
+    """Open a file and yield it with its status. Symbolic links are not followed, pipes do not block, and a file that other
+    users may write to is refused.
 
     Raises Damaged, OSError.
     """

@@ -1,8 +1,8 @@
-"""One folder of the kernel cache: entries in files, two levels deep by their keys.
+"""One folder of the kernel cache: entry files, in subfolders named by the first two hex digits of their keys.
 
-A folder that is written is private to its user (0700). Files are written under another name and renamed, so that no reader
-meets half of one. A folder that is only read may be root's too, and nothing in it is touched. No failure of the disk leaves this
-module, but as the reason that nothing is written any more.
+A folder that is written is private to its user (0700). A file is written under a temporary name and renamed, so that no reader
+meets a partial one. A read-only folder may belong to root, and nothing in it is changed. OSErrors are not raised to callers;
+one that persists stops further writes and is kept as ``problem``.
 """
 
 from __future__ import annotations
@@ -38,20 +38,23 @@ from pullback.runtime.cache.usage import FILE as USES
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _DAY = 86400.0
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
-_OF_ONE_FILE = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
-"""What stands in the place of one entry, and hinders no other."""
-_FOR_NOW = (errno.EMFILE, errno.ENFILE)
-"""There are no file descriptors left; there may be later."""
-_GONE = (errno.ENOENT, errno.ESTALE)
-"""What a folder that another process has just removed, or a server moved, answers."""
+_SINGLE_ENTRY_ERRORS = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
+"""Errors caused by a file or folder at one entry's path; other entries can still be written."""
+_TRANSIENT_ERRORS = (errno.EMFILE, errno.ENFILE)
+"""Errors of exhausted file descriptors, which may be transient."""
+_MISSING_FOLDER_ERRORS = (errno.ENOENT, errno.ESTALE)
+"""Errors raised if another process has just removed the folder, or a file server has moved it."""
 _ATTEMPTS = 5
-"""So often a write begins anew where folders go away meanwhile, or a sweep takes the unfinished file for a leftover."""
+"""The number of times that a write is tried if folders are removed meanwhile, or if a sweep removes the unfinished file as a
+leftover."""
 _LEFTOVER = 60.0
-"""In seconds: an unfinished file is written in a hundredth of it; its writer was killed, or is very slow and begins anew."""
+"""The age in seconds at which an unfinished file counts as left by a killed process; writing one takes about a hundredth of
+it."""
 
 
 class Verified(NamedTuple):
-    """How many entries were good, damaged (and removed, where the folder is ours) and of a newer version (and left alone)."""
+    """The numbers of entries that were good, bad (damaged; removed if the folder is owned) and of a newer format version (left
+    in place)."""
 
     good: int
     bad: int
@@ -62,14 +65,13 @@ class Verified(NamedTuple):
 
 
 class Folder:
-    """A folder of entries. ``path`` is None where it may not be used; ``problem`` says why, or what failed last.
+    """A folder of entries. ``path`` is None if it may not be used; ``problem`` is the reason, or the last failure.
 
-    ``owned``: it is the folder that is written; ``writes``: it still is. ``warn`` is told why it is not used or not written.
+    ``owned``: this is the folder that is written; ``writes``: writing has not been given up. ``warn`` is called with the
+    reason if the folder is not used or no longer written.
     """
 
-    def __init__(
-        self, path: Path, *, owned: bool, max_bytes: int, max_files: int, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: Path, *, owned: bool, max_bytes: int, max_files: int, warn: Callable[[str], None]) -> None:
         self.owned = self.writes = owned
         self.problem: str | None = None
         self._max_bytes = max_bytes
@@ -82,29 +84,29 @@ class Folder:
     # reading
 
     def read(self, name: str) -> bytes | None:
-        """The payload of a key, or None."""
+        """Return the payload of a key, or None."""
         if self.path is None:
             return None
-        path = self.place(name)
+        path = self.path_of(name)
         return self._read(path, name) if self._is_trusted(path.parent) else None
 
     def has(self, name: str) -> bool:
-        """Whether there is a file for a key."""
-        return self.path is not None and self.place(name).is_file()
+        """Return whether there is a file for a key."""
+        return self.path is not None and self.path_of(name).is_file()
 
-    def place(self, name: str) -> Path:
-        """The file of a key."""
+    def path_of(self, name: str) -> Path:
+        """Return the path of a key's file."""
         assert self.path is not None
         return self.path / name[:2] / (name + SUFFIX)
 
     def entries(self) -> Iterator[Entry]:
-        """The entries; unreadable ones are left out."""
+        """Yield the entries, without unreadable ones."""
         for name, path in self.files():
             with contextlib.suppress(OSError, Damaged, Newer), open_entry(path, trusts_root=not self.owned) as (file, status):
                 yield described(file.read(HEAD), name, status.st_size, status.st_mtime)
 
     def verify(self) -> Verified:
-        """Reads every entry; removes the damaged ones where the folder is written."""
+        """Read every entry and count the good, bad and newer ones; bad ones are removed if the folder is owned."""
         counts = [0, 0, 0]
         for name, path in self.files():
             try:
@@ -121,7 +123,7 @@ class Folder:
         return Verified(*counts)
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """The files of entries with their keys."""
+        """Yield the key and the path of each entry file."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 for file in sorted(os.listdir(folder)):
@@ -129,18 +131,18 @@ class Folder:
                     if match and match[1].startswith(folder.name):
                         yield match[1], folder / file
 
-    def raw(self, name: str) -> bytes | None:
-        """The whole file of a key, if it is good."""
-        if self.path is None or not self._is_trusted(self.place(name).parent):
+    def raw(self, key: str) -> bytes | None:
+        """Return the complete file of a key, or None if there is no valid one."""
+        if self.path is None or not self._is_trusted(self.path_of(key).parent):
             return None
-        with contextlib.suppress(OSError, Damaged, Newer), open_entry(self.place(name), trusts_root=not self.owned) as (file, _):
+        with contextlib.suppress(OSError, Damaged, Newer), open_entry(self.path_of(key), trusts_root=not self.owned) as (file, _):
             data: bytes = file.read()
-            decode(data, name)
+            decode(data, key)
             return data
         return None
 
     def _read(self, path: Path, name: str) -> bytes | None:
-        """The payload, or None; a file that may not be used or is damaged is removed, one of a newer version left."""
+        """Return the payload, or None. A file that is damaged or may not be used is removed; one of a newer version is left."""
         try:
             with open_entry(path, trusts_root=not self.owned) as (file, status):
                 if status.st_size > self._max_bytes:
@@ -163,29 +165,30 @@ class Folder:
     # writing
 
     def write(self, name: str, data: bytes) -> None:
-        """Stores the bytes of an entry's file. The first failure is warned of, and nothing is written after it."""
+        """Store the bytes of an entry's file. After a failure that is not specific to this entry and not transient, a warning
+        is issued and nothing is written any more."""
         if self.path is None or not self.writes:
             if self.writes and self.problem:
                 self._give_up(self.problem)
             return
         if len(data) > self._max_bytes:
             return
-        path = self.place(name)
+        path = self.path_of(name)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._store(path, data)
                 return
             except OSError as error:
-                if error.errno in _GONE and attempt < _ATTEMPTS:
+                if error.errno in _MISSING_FOLDER_ERRORS and attempt < _ATTEMPTS:
                     self._open(self.path)
                     continue
                 self.problem = f"{path}: {error.strerror or error}"
-                if error.errno not in (*_OF_ONE_FILE, *_FOR_NOW):
+                if error.errno not in (*_SINGLE_ENTRY_ERRORS, *_TRANSIENT_ERRORS):
                     self._give_up(f"{self.path}: {error.strerror or error}")
                 return
 
     def _store(self, path: Path, data: bytes) -> None:
-        """Writes under another name, then renames; nothing where the subfolder may not be used. Raises OSError."""
+        """Write under a temporary name, then rename; write nothing if the subfolder may not be used. Raises OSError."""
         assert self.path is not None
         if self._is_refused(self.path):
             return
@@ -205,12 +208,12 @@ class Folder:
             raise
 
     def discard(self, name: str) -> None:
-        """Removes the file of a key."""
+        """Remove the file of a key."""
         if self.path is not None:
-            self._remove(self.place(name))
+            self._remove(self.path_of(name))
 
     def clear(self) -> int:
-        """Removes all entries; how many. Files that are not of this cache stay."""
+        """Remove all entries and return their number. Files that do not belong to the cache stay."""
         removed = sum(self._remove(path) for _, path in self.files())
         for folder in self._folders():
             _remove_temporaries(folder, older_than=0.0)
@@ -250,7 +253,7 @@ class Folder:
             return None
 
     def _is_refused(self, path: Path) -> bool:
-        """Whether the folder or a subfolder may not be used, which is warned of. Raises OSError."""
+        """Return whether the folder or a subfolder may not be used, and warn if so. Raises OSError."""
         link = path.lstat()
         is_link = stat.S_ISLNK(link.st_mode) and not _FOLDER.fullmatch(path.name)
         status = path.stat() if is_link else link
@@ -270,7 +273,8 @@ class Folder:
         return f"it is a symbolic link of user {status.st_uid}" if trusted and status.st_uid not in trusted else None
 
     def _is_trusted(self, folder: Path) -> bool:
-        """Whether the entries of this subfolder may be used: it and the folder are there, and nobody else's."""
+        """Return whether the entries of this subfolder may be used: it and the folder exist, and no other user may write to
+        them."""
         assert self.path is not None
         try:
             return not self._is_refused(self.path) and not self._is_refused(folder)
@@ -291,15 +295,15 @@ class Folder:
     # bounds
 
     def _sweep_if_due(self, size: int) -> None:
-        """Sweeps where a file of so many bytes, which is counted already, passes a bound, or the last sweep was an hour ago."""
+        """Sweep if a file of ``size`` bytes, which is counted already, exceeds a limit, or if the last sweep was an hour ago."""
         if self._tally.is_due():
             with self.sweeping, contextlib.suppress(OSError):
                 if self._tally.is_due():
                     self._sweep(size)
 
     def _sweep(self, size: int) -> None:
-        """Removes what killed processes left and, where a file of so many bytes more would pass a bound, the least recently used
-        until a tenth is free. Raises OSError."""
+        """Remove what killed processes left and, if a further file of ``size`` bytes would exceed a limit, the least recently
+        used entries until a tenth of the limit is free. Raises OSError."""
         assert self.path is not None
         length = self._tally.begin()
         for folder in (self.path, *self._folders()):
@@ -315,7 +319,7 @@ class Folder:
         self._tally.note(length, total, count)
 
     def _measured(self) -> Iterator[tuple[float, int, Path]]:
-        """The time of its last use, the bytes and the path of each file, unfinished ones too."""
+        """Yield the time of the last use, the bytes and the path of each file, unfinished ones included."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 for file in os.listdir(folder):

@@ -1,10 +1,10 @@
-"""How much of its bounds a folder of the kernel cache has used, for any number of writers without locks.
+"""The used fraction of a cache folder's limits, tracked for any number of writers without locks.
 
-A writer appends to a file before it writes an entry, as many bytes as the entry takes of the bounds. A sweep reads the length
-of that file, then measures what is in the folder, and notes both. What was appended after that length counts on top. So whatever
-happens meanwhile, no entry is left out but those that were being written when the sweep began, for which ``LIMIT`` leaves room,
-and several sweeps at once do no harm: each note is an upper bound. What was removed, or what a killed process announced and
-never wrote, is forgotten by the next sweep.
+Before writing an entry, a writer appends to a file a number of bytes proportional to the entry's share of the limits. A sweep
+reads the length of that file, then measures the folder, and notes both. What was appended beyond that length counts on top.
+Therefore no entry is missed except those being written when the sweep began, for which ``LIMIT`` leaves room, and concurrent
+sweeps are harmless: each note is an upper bound. Removed entries, and entries that a killed process announced and never wrote,
+are accounted for by the next sweep.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from pullback.runtime.cache.entry_format import FLAGS
 
 TEMPORARY = ".new-"
-"""How the names of files begin that are being written."""
+"""The prefix of the names of unfinished files."""
 FULL = 1 << 18
-"""So many bytes of the file stand for the whole of a bound: an entry of 4 KiB in 1 GiB for one, of 20,000 files each for 14."""
+"""The number of bytes appended for the whole of a limit: an entry of 4 KiB in 1 GiB adds one byte, one file of 20,000 adds 14."""
 LIMIT = 15 / 16
-"""The part of a bound at which a sweep is due: the rest, 64 MiB of 1 GiB, is for entries that are half written at a sweep."""
+"""The fraction of a limit at which a sweep is due: the remainder, 64 MiB of 1 GiB, is for entries half written during a sweep."""
 _LONGEST = 16 * FULL
-"""A file that is longer begins anew."""
+"""The length in bytes beyond which the file is emptied at the next sweep."""
 _HOUR = 3600.0
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | FLAGS
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NOFOLLOW
@@ -33,7 +33,7 @@ _FILE, _NOTE = "written", "swept"
 
 
 class Tally:
-    """The two files of one folder: what was written, and the note of the last sweep."""
+    """The two files of one folder: the shares written so far, and the note of the last sweep."""
 
     def __init__(self, folder: Path, max_bytes: int, max_files: int) -> None:
         self._file, self._note = folder / _FILE, folder / _NOTE
@@ -41,11 +41,11 @@ class Tally:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that belong to the cache, and not to its entries."""
+        """The paths of the two files, which belong to the cache but are no entries."""
         return self._file, self._note
 
     def add(self, size: int) -> None:
-        """Count a file of so many bytes that will be written. Raises OSError."""
+        """Count a file of ``size`` bytes that will be written. Raises OSError."""
         file = os.open(self._file, _APPEND, 0o600)
         try:
             os.write(file, bytes(self._share(size, 1)))
@@ -53,7 +53,8 @@ class Tally:
             os.close(file)
 
     def is_due(self) -> bool:
-        """Whether to sweep: a bound is passed, the last sweep is an hour ago, or there is no note of one with these bounds."""
+        """Return whether to sweep: a limit is exceeded, the last sweep is an hour ago, or there is no note of one with these
+        limits."""
         try:
             with os.fdopen(os.open(self._note, os.O_RDONLY | _NOFOLLOW)) as file:
                 age = time.time() - os.fstat(file.fileno()).st_mtime
@@ -64,13 +65,13 @@ class Tally:
         return tuple(bounds) != self._bounds or since < 0 or used + since > LIMIT * FULL or abs(age) >= _HOUR
 
     def begin(self) -> int:
-        """The length of the file before a sweep measures. Raises OSError."""
+        """Return the length of the file before a sweep measures the folder. Raises OSError."""
         if self._length() > _LONGEST:
             self._replace(self._file, b"")
         return self._length()
 
     def note(self, length: int, size: int, files: int) -> None:
-        """Note what a sweep left, which began at that length: so many bytes in so many files. Raises OSError."""
+        """Note what a sweep left, ``size`` bytes in ``files`` files; ``length`` is what ``begin`` returned. Raises OSError."""
         self._replace(self._note, f"{length} {self._share(size, files)} {self._bounds[0]} {self._bounds[1]}".encode())
 
     def _length(self) -> int:

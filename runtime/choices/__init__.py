@@ -1,1 +1,1 @@
-"""Choices among candidates that measurements decide, kept on disk."""
+"""Choices among equivalent candidates, decided by measurement and kept on disk."""

@@ -1,9 +1,9 @@
-"""Who does plain matrix products on this machine: SciPy's BLAS or kernels of our own, for each class of shapes and each dtype.
+"""Whether plain matrix products run in SciPy's BLAS or in generated kernels on this machine, by shape class and dtype.
 
-A written table says so (``product_classes``), unless ``pullback tune`` has measured it here, which the kernel cache remembers,
-or ``PULLBACK_CHOICES`` pins it. It is settled when a process first needs it, and stays until the process ends: calls give the
-same bits. Nothing is measured by the way: near ties would fall by the load of the moment, and with them the last bits of results,
-in each process whose cache is not kept.
+A static table decides (``shape_classes``), unless ``pullback tune`` has measured the choice here, which the kernel cache
+remembers, or ``PULLBACK_CHOICES`` pins it. It is settled when a process first needs it, and stays until the process ends, so
+that calls give the same bits. Nothing is measured implicitly: near ties would be decided by the momentary load, and with them
+the last bits of results, in each process whose cache is not kept.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ hold_over_fork(_lock)
 _settled: dict[str, tuple[Choice, ...]] = {}
 
 
-def bits(dtype: str) -> int:
-    """What kernels are told of a dtype, "f32" or "f64"."""
+def generated_mask(dtype: str) -> int:
+    """Return the bit mask passed to kernels for a dtype: bit k is set if shape class k uses generated kernels."""
     return sum(1 << k for k, each in enumerate(settled(dtype)) if each.chosen == OURS)
 
 
 def settled(dtype: str) -> tuple[Choice, ...]:
-    """The choice for each of ``CLASSES``."""
+    """Return the choice for each of ``CLASSES``."""
     with _lock:
         if dtype not in _settled:
             _settled[dtype] = tuple(
@@ -41,24 +41,25 @@ def settled(dtype: str) -> tuple[Choice, ...]:
         return _settled[dtype]
 
 
-def are_settled() -> tuple[str, ...]:
-    """The dtypes that this process has needed so far."""
+def settled_dtypes() -> tuple[str, ...]:
+    """Return the dtypes whose choices this process has needed so far."""
     return tuple(_settled)
 
 
 def forget() -> None:
-    """Settle anew what is asked for next; kernels that are bound keep what they were told."""
+    """Drop the settled choices, so that later requests settle them anew; kernels that are bound keep the mask they were given."""
     with _lock:
         _settled.clear()
 
 
 def default_of(dtype: str, position: int) -> str:
-    """Who does a class where that is neither pinned nor measured."""
+    """Return the candidate used for a shape class that is neither pinned nor measured."""
     return static_choice(dtype, position, blas_core(), default_engine().host().vector_bytes)
 
 
 def key_of(dtype: str, position: int) -> Key:
-    """What a choice is about: versions and the processor may decide it, the number of threads must not."""
+    """Return the key of a choice. It holds the versions and the processor, which may decide it, and not the number of threads,
+    which must not."""
     return Key(subject=SUBJECT, details=(dtype, CLASSES[position].name, _class_text(position), *_machine()))
 
 

@@ -1,1 +1,1 @@
-"""LLVM text to machine code, and its place in the process."""
+"""LLVM text to loaded machine code."""

@@ -1,8 +1,8 @@
-"""Work done by threads of its own while the caller makes more of it, or does something else.
+"""Background work on texts: threads that work while the caller adds more texts, or does something else.
 
-Threads start when there is more work than those before them do at a time, and end with the ``Ahead``. A piece of work that fails
-is left out: who needs its result does it again, and meets the error there. What the handler of a signal raises reaches the
-caller, and leaves no thread waiting.
+``BackgroundWorkers`` starts a thread whenever there is more work than its threads do at a time, and ends them with ``finish``.
+A piece of work that fails is left out: the code that needs its result repeats it and meets the error there. An exception
+raised by a signal handler reaches the caller, and leaves no thread blocked.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pullback.runtime.process.fork import hold_over_fork, work
 
 Work = Callable[[str], bytes]
 
-SWITCH = 0.0002
-"""Seconds after which a thread that runs Python lets another one do so. A compilation is two dozen calls, after each of which a
-thread waits for that; of the usual 5 ms it would mostly wait."""
+SWITCH_INTERVAL = 0.0002
+"""The interpreter's switch interval in seconds while threads compile. A compilation is about two dozen calls, after each of
+which its thread waits for the GIL; with the usual 5 ms it would mostly wait."""
 
 
-class _Switching:
-    """The interval at which threads switch while some of them compile, and the one before, which is put back at the end unless
-    somebody has set another."""
+class _SwitchInterval:
+    """The interpreter's switch interval while some threads compile; the previous one is restored at the end unless other code
+    has changed it meanwhile."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.depth, self.before, self.own = 0, SWITCH, SWITCH
+        self.depth, self.before, self.own = 0, SWITCH_INTERVAL, SWITCH_INTERVAL
 
     @contextmanager
     def often(self) -> Iterator[None]:
@@ -36,7 +36,7 @@ class _Switching:
             self.depth += 1
             if self.depth == 1:
                 self.before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self.before, SWITCH))
+                sys.setswitchinterval(min(self.before, SWITCH_INTERVAL))
                 self.own = sys.getswitchinterval()
         try:
             yield
@@ -47,13 +47,13 @@ class _Switching:
                     sys.setswitchinterval(self.before)
 
 
-switching = _Switching()
+switching = _SwitchInterval()
 hold_over_fork(switching.lock)
 
 
-class Ahead:
-    """Up to ``helpers`` threads that do ``work`` on texts, which fails with ``failure``. Used by one thread; ``done`` is complete
-    after ``finish``."""
+class BackgroundWorkers:
+    """Up to ``helpers`` threads that call ``work`` on texts; it raises ``failure`` if it fails. Used by one thread; ``done``
+    is complete after ``finish``."""
 
     def __init__(self, work: Work, helpers: int, failure: type[Exception]) -> None:
         self.work = work
@@ -65,7 +65,7 @@ class Ahead:
         self._threads: list[threading.Thread] = []
 
     def add(self, text: str) -> None:
-        """Have a text worked on as soon as a thread has time."""
+        """Queue a text, and start a thread for it if fewer than ``helpers`` run."""
         self._waiting.put(text)
         if len(self._threads) < self.helpers:
             thread = threading.Thread(target=self._help, name="pullback-compile")
@@ -73,7 +73,7 @@ class Ahead:
             thread.start()
 
     def finish(self) -> None:
-        """Do what nobody has begun, and wait for the rest."""
+        """Work on the texts that no thread has begun, and wait for the threads."""
         with suppress(Empty):
             while (text := self._waiting.get_nowait()) is not None:
                 with suppress(self.failure):
@@ -81,7 +81,7 @@ class Ahead:
         self._end()
 
     def drop(self) -> None:
-        """Leave what nobody has begun, and wait for the rest."""
+        """Skip the texts that no thread has begun, and wait for the threads."""
         self._dropped = True
         self._end()
 
@@ -89,7 +89,7 @@ class Ahead:
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
-            if thread.is_alive():  # what raises amid ``start`` leaves one that never runs, or that finds None when it does
+            if thread.is_alive():  # an exception during ``start`` leaves one that never runs, or that meets None when it does
                 thread.join()
 
     def _help(self) -> None:
@@ -100,8 +100,9 @@ class Ahead:
                         self.done[text] = self.work(text)
 
 
-class Begun:
-    """One piece of work, which a thread of its own does. A fork waits for it, if whoever begins it is at work too."""
+class BackgroundTask:
+    """One piece of work, done by its own thread. A fork waits for it, if the caller of the constructor holds
+    ``work.underway``."""
 
     def __init__(self, do: Work, text: str) -> None:
         self._done: bytes | None = None
@@ -122,6 +123,6 @@ class Begun:
         return not self._thread.is_alive()
 
     def result(self) -> bytes | None:
-        """What the work gave, as soon as it is done; None if it raised."""
+        """Return the result of the work once it is done; None if it raised."""
         self._thread.join()
         return self._done

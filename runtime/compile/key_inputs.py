@@ -1,8 +1,7 @@
-"""What decides the code of a program besides its text, its sources, LLVM and NumPy: the machine that it is scheduled for, and
-what else constants are computed with while it is compiled.
+"""The inputs to a program's cache key besides its text, its sources, LLVM and NumPy: the machine that it is scheduled for, and
+the libraries that constants are folded with.
 
-The code of a kernel is decided by the kernel's own text, which says what came of these; so they are in the keys of programs
-alone.
+A kernel's code is decided by its own text, which already reflects these; therefore they enter the keys of programs only.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from pullback.runtime.compile.machine import Host
 if TYPE_CHECKING:
     import importlib.metadata as metadata
 else:
-    metadata = later("importlib.metadata")  # it imports the package email, 20 ms; seldom is it used
+    metadata = later("importlib.metadata")  # it imports the package email, 20 ms, and is seldom used
 
-_VERSIONS = {"scipy": "version.py", "ml_dtypes": "__init__.py"}
-"""Libraries whose functions fold constants too, and the file of each that says which version it is: a process whose programs are
-in the folder imports no more of SciPy than it needs."""
-_OF_NUMPY = ("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES")
-"""Which of its own loops NumPy takes: they may differ in last bits."""
+_VERSION_FILES = {"scipy": "version.py", "ml_dtypes": "__init__.py"}
+"""Libraries whose functions fold constants too, and the file of each that contains its version: reading the file avoids
+importing SciPy in a process whose programs are all cached."""
+_NUMPY_VARIABLES = ("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES")
+"""Environment variables that select NumPy's own loops, which may differ in last bits."""
 
 
 def deciders(host: Host) -> Iterator[str]:
-    """All of these, as words."""
+    """Yield all inputs, as text."""
     yield f"vectors of {host.vector_bytes} bytes, fused multiply-add {host.has_fma}, {host.core}, second cache {host.cache}"
-    for library, file in _VERSIONS.items():
+    for library, file in _VERSION_FILES.items():
         yield f"{library} {_version(library, file)}"
-    yield _c_library()
-    for name in _OF_NUMPY:
+    yield _c_library_version()
+    for name in _NUMPY_VARIABLES:
         yield f"{name}={os.environ.get(name, '')}"
 
 
@@ -47,8 +46,8 @@ def _version(library: str, file: str) -> str:
         return metadata.version(library)
 
 
-def _c_library() -> str:
-    """The library whose functions NumPy calls for numbers by themselves."""
+def _c_library_version() -> str:
+    """Return the version of the C library whose functions NumPy calls for scalars; "" if unknown."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""`llvmlite.binding`, which is imported and initialised at the first need, and what of it takes long."""
+"""Access to `llvmlite.binding`, imported and initialised at its first use, and its slow calls without its global lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @functools.cache
 def llvm_binding() -> Any:
-    """`llvmlite.binding`, imported and initialised at the first need."""
+    """Return `llvmlite.binding`, imported and initialised at the first call."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -21,17 +21,18 @@ def llvm_binding() -> Any:
 
 @functools.cache
 def _unlocked(name: str, count: int) -> Any:
-    """A function of llvmlite's of so many arguments, without the lock that it holds for each call; None if it is not as known.
-    Threads that share no context and no machine may be in LLVM at once."""
+    """Return a function of llvmlite's library that takes ``count`` arguments, without the lock that llvmlite holds during each
+    call; None if its signature is another. Threads that share no context and no target machine may be in LLVM at the same
+    time."""
     from llvmlite.binding import ffi
 
     try:
-        known = getattr(ffi.lib, name)
-        found = getattr(ctypes.CDLL(ffi.lib._name), name)
-        found.argtypes, found.restype = known.argtypes, known.restype
+        wrapped = getattr(ffi.lib, name)
+        function = getattr(ctypes.CDLL(ffi.lib._name), name)
+        function.argtypes, function.restype = wrapped.argtypes, wrapped.restype
     except (AttributeError, OSError):
         return None
-    return found if found.argtypes is not None and len(found.argtypes) == count else None
+    return function if function.argtypes is not None and len(function.argtypes) == count else None
 
 
 def run_passes(manager: Any, module: Any, builder: Any) -> None:
@@ -44,7 +45,7 @@ def run_passes(manager: Any, module: Any, builder: Any) -> None:
 
 
 def emit_object(machine: Any, module: Any) -> bytes:
-    """The object file of a module. Raises RuntimeError."""
+    """Return the object file of a module. Raises RuntimeError."""
     from llvmlite.binding import ffi
 
     emit = _unlocked("LLVMPY_TargetMachineEmitToMemory", 4)
@@ -61,11 +62,12 @@ def emit_object(machine: Any, module: Any) -> bytes:
 
 
 @contextmanager
-def unheld() -> Iterator[None]:
-    """A block of a thread that calls llvmlite, after which the thread does not hold the lock that llvmlite takes for each call.
+def releases_llvmlite_lock() -> Iterator[None]:
+    """A context in which a thread calls llvmlite, and at whose end it does not hold the lock that llvmlite takes for each
+    call.
 
-    What the handler of a signal raises between the taking of it and the call leaves it held, and every other thread would wait
-    for ever. It may also raise amid the end of an object, where Python passes over it.
+    An exception raised by a signal handler between acquiring the lock and the call leaves the lock held, and every other
+    thread would block forever. It may also be raised while an object is being finalised, where Python ignores it.
     """
     try:
         yield
@@ -78,14 +80,15 @@ def unheld() -> Iterator[None]:
 
 
 @functools.cache
-def know_all_targets() -> None:
+def initialise_all_targets() -> None:
+    """Initialise every target that LLVM was built with, so that code can be compiled for other machines."""
     llvm_binding().initialize_all_targets()
     llvm_binding().initialize_all_asmprinters()
 
 
 @functools.cache
 def llvm_version() -> str:
-    """The versions that decide what a text becomes, such as "llvmlite 0.50.0 LLVM 22.1.0"."""
+    """Return the versions that decide the machine code of a text, such as "llvmlite 0.50.0 LLVM 22.1.0"."""
     import llvmlite
 
     return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(map(str, llvm_binding().llvm_version_info))}"

@@ -1,6 +1,7 @@
-"""The symbols of object files: which functions an object defines, and what it needs from outside.
+"""The symbols of object files: the functions that an object defines, and those that it needs from outside.
 
-Layouts: System V ABI, chapter 4 (ELF); "PE Format" of Microsoft, chapter 5 (COFF); ``mach-o/loader.h`` and ``nlist.h`` (Mach-O).
+Layouts: System V ABI, chapter 4 (ELF); "PE Format" of Microsoft, chapter 5 (COFF); ``mach-o/loader.h`` and ``nlist.h``
+(Mach-O).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _COFF_MACHINES = (0x8664, 0xAA64)
 
 
 def object_symbols(payload: bytes) -> Symbols | None:
-    """The (defined, undefined) global symbols of a 64-bit little-endian object, without the underscore that Mach-O puts before
-    each; None for another format."""
+    """Return the (defined, undefined) global symbols of a 64-bit little-endian object file, without the underscore that Mach-O
+    prepends; None for another format."""
     reader: Callable[[bytes], Symbols]
     if payload[:6] == elf.MAGIC:
         reader = _elf
@@ -31,8 +32,8 @@ def object_symbols(payload: bytes) -> Symbols | None:
 
 
 def _elf(payload: bytes) -> Symbols:
-    found = [s for s in elf.symbols(payload, elf.sections(payload)) if s.info >> 4 and s.name]
-    return {s.name for s in found if s.section}, {s.name for s in found if not s.section}
+    symbols = [s for s in elf.symbols(payload, elf.sections(payload)) if s.info >> 4 and s.name]
+    return {s.name for s in symbols if s.section}, {s.name for s in symbols if not s.section}
 
 
 def _mach_o(payload: bytes) -> Symbols:

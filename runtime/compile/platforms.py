@@ -1,4 +1,4 @@
-"""The platforms that are promised, and what code for each is made for."""
+"""The supported platforms, and the compilation target of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTS: Mapping[str, Host] = {
     "Windows x86-64": Host(triple="x86_64-pc-windows-msvc", cpu="x86-64-v3", features="", vector_bytes=32, has_fma=True),
     "Windows x86-64 of 2009": Host(triple="x86_64-pc-windows-msvc", cpu="x86-64-v2", features="", vector_bytes=16, has_fma=False),
 }
-"""A machine of each platform, for which code can be made on any other."""
+"""A machine of each platform, for which code can be compiled on any other."""
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 _MACHINES = {"amd64": "x86-64", "x86_64": "x86-64", "arm64": "arm64", "aarch64": "aarch64"}
@@ -32,21 +32,21 @@ _SUPPORT = {
 
 
 def support(system: str = "", machine: str = "", *, bits: int = 8 * struct.calcsize("P"), has_gil: bool | None = None) -> str:
-    """What is promised for a platform, this one unless said otherwise: "tested", "expected to work", or "not supported: why"."""
+    """Return the level of support of a platform, by default this one: "tested", "expected to work", or "not supported: why"."""
     system, machine = system or platform.system(), machine or platform.machine()
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)() if has_gil is None else has_gil
     if bits != 64:
         return f"not supported: Python of {bits} bits"
     if not has_gil:
         return "not supported: Python without its lock (free-threaded)"
-    known = _MACHINES.get(machine.lower(), machine)
-    if (system, known) == ("Darwin", "x86-64"):
+    canonical = _MACHINES.get(machine.lower(), machine)
+    if (system, canonical) == ("Darwin", "x86-64"):
         return "not supported: Intel Macs"
-    return _SUPPORT.get((system, known), f"not supported: {system} {machine} was never tried")
+    return _SUPPORT.get((system, canonical), f"not supported: {system} {machine} was never tried")
 
 
 def python_support(version: tuple[int, int] = sys.version_info[:2], implementation: str = sys.implementation.name) -> str:
-    """What is promised for a Python."""
+    """Return the level of support of a Python version."""
     if implementation != "cpython":
         return f"not supported: {implementation}; CPython is"
     if version in PYTHONS:

@@ -1,1 +1,1 @@
-"""CUDA at run time."""
+"""CUDA at run time: driver, devices, arrays, compilers, libraries, programs."""

@@ -1,6 +1,7 @@
-"""What this machine has for CUDA, and what to do about what it has not: for people who ask, not for programs that run.
+"""The CUDA parts present on this machine, and advice on those that are missing. It is meant for diagnostics, not for running
+programs.
 
-The driver and the libraries are met through ctypes; no context is made on a device.
+The driver and the libraries are called through ctypes; no context is created on a device.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pullback.runtime.cuda.libraries import libraries as cuda_libraries
 
 EXTRA = "pip install 'pullback[cuda]'"
 _MAJOR, _MINOR = 75, 76
-"""The numbers of a device's attributes that say what code it runs."""
+"""The device attributes that hold the major and the minor number of its compute capability."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A thing that is used for CUDA. ``text``: what was found, or why not and what to do. ``is_here``: it can be used."""
+    """A component used for CUDA. ``text``: its version, or why it is missing and what to do. ``is_here``: it can be used."""
 
     name: str
     is_here: bool
@@ -29,8 +30,8 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A device: its name, its architecture as "sm_90", its bytes of memory."""
+class DeviceInfo:
+    """A device: its name, its architecture such as "sm_90", its memory in bytes."""
 
     name: str
     arch: str
@@ -41,7 +42,7 @@ class Found:
 
 
 class _Driver:
-    """NVIDIA's driver. Raises OSError, with what to do, where there is none or it finds no device."""
+    """NVIDIA's driver. The constructor raises OSError, with advice, if there is none or it reports no device."""
 
     def __init__(self) -> None:
         try:
@@ -62,20 +63,20 @@ class _Driver:
         if status:
             text = ctypes.c_char_p()
             self.library.cuGetErrorString(status, ctypes.byref(text))
-            said = text.value.decode() if text.value else f"error {status}"
-            raise OSError(f"it does not work ({said}): is it as old as its kernel module, and CUDA_VISIBLE_DEVICES right?")
+            reason = text.value.decode() if text.value else f"error {status}"
+            raise OSError(f"it does not work ({reason}): is it as old as its kernel module, and CUDA_VISIBLE_DEVICES right?")
 
     def _int(self, name: str, *arguments: Any) -> int:
         value = ctypes.c_int()
         self._call(name, ctypes.byref(value), *arguments)
         return value.value
 
-    def device(self, number: int) -> Found:
-        handle, name, size = self._int("cuDeviceGet", number), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    def device(self, index: int) -> DeviceInfo:
+        handle, name, size = self._int("cuDeviceGet", index), ctypes.create_string_buffer(256), ctypes.c_size_t()
         self._call("cuDeviceGetName", name, len(name), handle)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(size), handle)
         major, minor = (self._int("cuDeviceGetAttribute", attribute, handle) for attribute in (_MAJOR, _MINOR))
-        return Found(name=name.value.decode(errors="replace"), arch=f"sm_{major}{minor}", memory=size.value)
+        return DeviceInfo(name=name.value.decode(errors="replace"), arch=f"sm_{major}{minor}", memory=size.value)
 
 
 @lru_cache(1)
@@ -87,19 +88,19 @@ def _driver() -> _Driver | str:
 
 
 def architecture() -> str | None:
-    """The architecture of the first device; None where there is none."""
+    """Return the architecture of the first device; None if there is none."""
     driver = _driver()
     return None if isinstance(driver, str) else driver.device(0).arch
 
 
-def devices() -> list[Found]:
-    """The devices that the driver finds."""
+def devices() -> list[DeviceInfo]:
+    """Return the devices that the driver reports."""
     driver = _driver()
     return [] if isinstance(driver, str) else [driver.device(k) for k in range(driver.count)]
 
 
 def parts() -> list[Part]:
-    """All that is used for CUDA, what is needed first."""
+    """Return all components used for CUDA, required ones first."""
     return [_driver_part(), _pycuda(), *_compilers(), *map(_library, cuda_libraries.WANTED), _disassembler()]
 
 
@@ -118,42 +119,42 @@ def _pycuda() -> Part:
 
 
 def _compilers() -> list[Part]:
-    """NVRTC and nvcc; one of them is needed."""
+    """Return the entries of NVRTC and nvcc; one of them is needed."""
     library, why = nvrtc.find()
     program, without = nvcc.find()
     needed = "not needed: nvcc is used" if program else f"kernels cannot be compiled: {EXTRA}"
-    here = [f"{library.name} ({library.path})", *misfits(library)] if library else [f"none ({why}); {needed}"]
-    found = [Part(name="nvrtc", is_here=library is not None and len(here) == 1, text="; ".join(here))]
+    details = [f"{library.name} ({library.path})", *misfits(library)] if library else [f"none ({why}); {needed}"]
+    entries = [Part(name="nvrtc", is_here=library is not None and len(details) == 1, text="; ".join(details))]
     needed = "not needed: NVRTC is used" if library else "it comes with NVIDIA's CUDA toolkit"
     text = f"{program.name} ({program.path})" if program else f"none ({without}); {needed}"
-    return [*found, Part(name="nvcc", is_here=program is not None, text=text)]
+    return [*entries, Part(name="nvcc", is_here=program is not None, text=text)]
 
 
 def misfits(library: nvrtc.Nvrtc) -> list[str]:
-    """Why code of a compiler would not run on the devices here."""
+    """Return why a compiler's code would not run on the devices of this machine."""
     driver = _driver()
     if isinstance(driver, str):
         return []
-    found = []
+    reasons = []
     if library.version[0] > driver.version[0]:
-        found.append(
+        reasons.append(
             f"its code needs a driver for CUDA {library.version[0]}, and this one is for {driver.version[0]}: "
             f"update the driver, or pip install nvidia-cuda-nvrtc-cu{driver.version[0]} in its place"
         )
-    known = library.architectures()
-    found += [f"it makes no code for {each}; it knows {', '.join(known)}" for each in devices() if each.arch not in known]
-    return found
+    archs = library.architectures()
+    reasons += [f"it makes no code for {each}; it knows {', '.join(archs)}" for each in devices() if each.arch not in archs]
+    return reasons
 
 
 def _library(name: str) -> Part:
-    found = cuda_libraries.find(name)
-    if isinstance(found, str):
-        return Part(name=name, is_here=False, text=found)
-    return Part(name=name, is_here=True, text=f"{found.version} ({found.path})")
+    library = cuda_libraries.find(name)
+    if isinstance(library, str):
+        return Part(name=name, is_here=False, text=library)
+    return Part(name=name, is_here=True, text=f"{library.version} ({library.path})")
 
 
 def _disassembler() -> Part:
-    found = disassembly.tool()
-    if found is None:
+    tool = disassembly.tool()
+    if tool is None:
         return Part(name="sass", is_here=False, text=f"{disassembly.MISSING}; only the stage sass of a dump needs one")
-    return Part(name="sass", is_here=True, text=found[0])
+    return Part(name="sass", is_here=True, text=tool[0])

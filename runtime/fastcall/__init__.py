@@ -1,1 +1,1 @@
-"""The warm call as native code: checks of arguments, captures and results without Python."""
+"""The fast call as native code: checks of arguments, captures and results without Python."""

@@ -1,10 +1,11 @@
-"""What the native call path relies on of CPython's and NumPy's binary interfaces: struct offsets, exported functions, one type.
+"""The parts of CPython's and NumPy's binary interfaces that the fast call relies on: struct offsets, exported functions, one
+type.
 
-All of it is here, and tested in this process before it is used. ``problem`` says what stands against it: another interpreter, a
-minor version that it was not tested on, or something that lies elsewhere. Calls then take the plain path, in Python.
+All of them are here, and tested in this process before they are used. ``problem`` returns why they cannot be used: another
+interpreter, an untested minor version, or another layout. Calls are then served by Python.
 
-The base type of callables is made from exported functions alone, without machine code of ours: it has a vectorcall slot. While
-that is empty Python calls ``__call__``, as of any object.
+The base type of callables is created from exported functions alone, without machine code of ours: it has a vectorcall slot.
+While that is empty Python calls ``__call__``, as for any object.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from pullback.runtime.compile.platforms import PYTHONS
 
 VARIABLE = CALL_PATH.name
 NATIVE = ("native", "fused")
-"""Words that ask for native calls by name: by the generic entry alone, or by one of each signature's own from the start."""
+"""The settings that force native calls: through the generic entry only, or through an entry specialised for each signature at
+once."""
 
-# Bytes from the start of an object, ``object.h`` and its like, and ``ndarraytypes.h``.
+# Offsets in bytes within objects (``object.h`` and related headers) and arrays (``ndarraytypes.h``).
 COUNTS_PLAINLY = sys.version_info < (3, 12)
-"""Whether the first word of every object counts its references, all of them."""
+"""Whether the first word of every object is its reference count, without immortal objects."""
 TYPE = 8
 SIZE = 16
 ITEMS = 24
@@ -40,18 +42,18 @@ DTYPE_CLASS = 16
 DICT_TAG = 24
 ROW_MAJOR = 0x101
 DENSE, WRITEABLE = 0x3, 0x400
-"""Flags of an array: dense in row-major or column-major order; may be written."""
+"""Flags of an array: dense in row-major or column-major order; writeable."""
 TYPE_FLAGS = 168
 SLOTS = 16
-"""Of an object of a class with ``__slots__`` and no other base than object: the first one's value, by name."""
+"""The offset of the first slot, by name, in an object of a class with ``__slots__`` whose only base is object."""
 VECTORCALL, HELD = 16, 24
-"""Of a callable: the address that calls it, and the object that its native side reads."""
+"""Offsets in a callable: the vectorcall function, and the object that its native side reads."""
 METHOD = 32
-"""Of a callable: what its bound methods call."""
+"""The offset in a callable of the function that its bound methods call."""
 FUNCTION, INSTANCE = 24, 32
-"""Of a bound method."""
+"""Offsets in a bound method: its function and its instance."""
 DESCRIPTOR = 272
-"""Of a type: what is called when an attribute of this type is read."""
+"""The offset in a type of the function called when an attribute of this type is read."""
 
 _HAS_VECTORCALL, _IS_BASE = 1 << 11, 1 << 10
 _TP_ALLOC, _TP_CALL, _TP_MEMBERS = 47, 50, 72
@@ -70,13 +72,13 @@ ARRAY_FUNCTIONS = {
     "PyArray_CopyInto": 50, "PyArray_Scalar": 60, "PyArray_CopyObject": 84, "PyArray_NewCopy": 85, "PyArray_NewFromDescr": 94,
     "PyArray_EquivTypes": 182,
 }  # fmt: skip
-"""Functions of NumPy's by their places in its table of addresses, ``__multiarray_api.h``."""
+"""NumPy functions by their indices in its table of addresses, ``__multiarray_api.h``."""
 OBJECTS: dict[str, Any] = {
     "ndarray": np.ndarray, "tuple": tuple, "list": list, "dict": dict, "str": str, "true": True, "none": None,
     "missed": NotImplemented, "float": float, "Exception": Exception, "AttributeError": AttributeError, "new": object.__new__,
 }  # fmt: skip
 ADDRESSES = (*FUNCTIONS, *ARRAY_FUNCTIONS, *OBJECTS)
-"""What native code reads of one table, in this order."""
+"""The names of the addresses that native code reads from one table, in this order."""
 
 
 class _Slot(ctypes.Structure):
@@ -97,18 +99,18 @@ class _Member(ctypes.Structure):
     )  # fmt: skip
 
 
-# A type refers to these as long as the process lives.
+# Objects referenced by the type, for the life of the process.
 _kept: list[Any] = []
 
 
 def wanted() -> str:
-    """ "native", "fused", "plain", or "" where nothing was asked for. Raises ValueError for another word."""
+    """Return "native", "fused", "plain", or "" if unset. Raises ValueError for another word."""
     word = CALL_PATH.read()
     return "" if word == "auto" else word
 
 
-def _unfit() -> str:
-    """Why nothing of this can be used at all; empty if nothing stands against it."""
+def _unsupported() -> str:
+    """Return why native calls cannot be used at all; "" if they can."""
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name}: CPython is known"
     if struct.calcsize("P") != 8:
@@ -122,8 +124,8 @@ def _unfit() -> str:
     return ""
 
 
-def _made_type() -> Any:
-    """A type of objects with one word of their own, their vectorcall slot."""
+def _create_type() -> Any:
+    """Return a type of objects with one word of their own, the vectorcall slot."""
     members = (_Member * 2)(_Member(b"__vectorcalloffset__", _SSIZE, VECTORCALL, _READONLY, None))
     slots = (_Slot * 3)(
         _Slot(_TP_CALL, address_of("PyVectorcall_Call")), _Slot(_TP_MEMBERS, ctypes.addressof(members))
@@ -136,31 +138,31 @@ def _made_type() -> Any:
 
 
 def address_of(function: str) -> int:
-    """The address of an exported function of Python's. Raises AttributeError."""
+    """Return the address of an exported function of Python. Raises AttributeError."""
     return int(ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p).value or 0)
 
 
 class _PlainCalled:
-    """The base of callables where there is no native path."""
+    """The base of callables if there is no native path."""
 
     __slots__ = ()
 
 
 def _callable_type() -> Any:
-    if _unfit():
+    if _unsupported():
         return _PlainCalled
     try:
-        return _made_type()
+        return _create_type()
     except (AttributeError, OSError, SystemError, TypeError, ValueError):
         return _PlainCalled
 
 
 Called: Any = _callable_type()
-"""The base of callables. The slots of a subclass lie in the order of their names; the first is what native code reads."""
+"""The base of callables. The slots of a subclass are ordered by name; native code reads the first."""
 
 
 def word_at(address: int) -> int:
-    """The 64 bits at an address."""
+    """Return the 64 bits at an address."""
     return int(ctypes.c_int64.from_address(address).value)
 
 
@@ -170,24 +172,23 @@ def set_word(address: int, value: int) -> None:
 
 
 def set_vectorcall(owner: Any, address: int) -> None:
-    """Have a callable called at an address; 0 for its ``__call__``."""
+    """Set the function that calls a callable; 0 for its ``__call__``."""
     ctypes.c_int64.from_address(id(owner) + VECTORCALL).value = address
 
 
-def is_called(owner: Any) -> bool:
-    """Whether a callable is called natively."""
+def is_native(owner: Any) -> bool:
+    """Return whether a callable is called natively."""
     return word_at(id(owner) + VECTORCALL) != 0
 
 
 def enable_vectorcall(kind: type) -> None:
-    """Have Python look at the vectorcall slot of a class's objects, though the class has a ``__call__``, for which it is another
-    way."""
-    if Called is not _PlainCalled and _flags_lie_there():
+    """Make Python use the vectorcall slot of a class's objects, although the class defines ``__call__``, which disables it."""
+    if Called is not _PlainCalled and _flags_match():
         ctypes.c_ulong.from_address(id(kind) + TYPE_FLAGS).value |= _HAS_VECTORCALL
 
 
 def set_descriptor(kind: type, address: int) -> None:
-    """Have the attributes that are objects of a class read at an address, instead of by its ``__get__``."""
+    """Set the function that reads attributes whose values are objects of a class, in place of its ``__get__``."""
     ctypes.c_int64.from_address(id(kind) + DESCRIPTOR).value = address
 
 
@@ -207,29 +208,29 @@ def _test_descriptors() -> bool:
     return all(word_at(id(k) + DESCRIPTOR) == _slot_of(k, _TP_DESCRIPTOR) != 0 for k in kinds)
 
 
-def _flags_lie_there() -> bool:
+def _flags_match() -> bool:
     kinds: tuple[Any, ...] = (int, dict, Called, np.ndarray, functools.partial)
     return all(ctypes.c_ulong.from_address(id(k) + TYPE_FLAGS).value == k.__flags__ for k in kinds)
 
 
 def addresses() -> list[int]:
-    """The table for native code. Raises AttributeError or ImportError."""
+    """Return the table of addresses for native code. Raises AttributeError or ImportError."""
     numpy_core = importlib.import_module("numpy._core._multiarray_umath")
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     table = (ctypes.c_void_p * (max(ARRAY_FUNCTIONS.values()) + 1)).from_address(pointer(numpy_core._ARRAY_API, None))
-    found = [address_of(name) for name in FUNCTIONS]
-    return [*found, *(table[k] or 0 for k in ARRAY_FUNCTIONS.values()), *map(id, OBJECTS.values())]
+    exported = [address_of(name) for name in FUNCTIONS]
+    return [*exported, *(table[k] or 0 for k in ARRAY_FUNCTIONS.values()), *map(id, OBJECTS.values())]
 
 
-def is_known() -> bool:
-    """Whether nothing stands against the native path."""
+def is_supported() -> bool:
+    """Return whether the native path can be used."""
     return not problem()
 
 
 @functools.cache
 def problem() -> str:
-    """Why calls take the plain path; empty if they need not. Tests every offset."""
-    if unfit := _unfit():
+    """Return why calls are served by Python; "" if native calls can be used. Tests every offset."""
+    if unfit := _unsupported():
         return unfit
     if Called is _PlainCalled:
         return "PyType_FromSpec made no type"
@@ -245,7 +246,7 @@ def problem() -> str:
 
 @functools.cache
 def dicts_are_tagged() -> bool:
-    """Whether a dict has a number that every change of it changes, to one that no dict had, as up to Python 3.12."""
+    """Return whether every change of a dict sets its version tag to a value that no dict has had, as up to Python 3.12."""
     if problem() or sys.version_info >= (3, 13):
         return False
     table: dict[str, Any] = {"a": 1}
@@ -263,7 +264,7 @@ def dicts_are_tagged() -> bool:
 
 
 def allocator(kind: type) -> int:
-    """The address of what makes an object of a class of numbers of 8 bytes, ``f(kind, 0)``; 0 if it is not as known."""
+    """Return the address of the function ``f(kind, 0)`` that creates a scalar of a class of 8 bytes; 0 if it is unknown."""
     return _allocator(kind) if kind in (np.float64, np.int64) and not problem() else 0
 
 
@@ -272,9 +273,9 @@ def _allocator(kind: Any) -> int:
     address = _slot_of(kind, _TP_ALLOC)
     if not address:
         return 0
-    made, three = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0), kind(3)
-    ctypes.c_int64.from_address(id(made) + VALUE).value = word_at(id(three) + VALUE)
-    return address if type(made) is kind and made == 3 else 0
+    created, three = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0), kind(3)
+    ctypes.c_int64.from_address(id(created) + VALUE).value = word_at(id(three) + VALUE)
+    return address if type(created) is kind and created == 3 else 0
 
 
 def _test_type() -> bool:
@@ -289,8 +290,8 @@ def _test_counts() -> bool:
 
 def _test_items() -> bool:
     a, b = object(), object()
-    both = (a, b)
-    if word_at(id(both) + SIZE) != 2 or [word_at(id(both) + ITEMS + 8 * k) for k in range(2)] != [id(a), id(b)]:
+    pair = (a, b)
+    if word_at(id(pair) + SIZE) != 2 or [word_at(id(pair) + ITEMS + 8 * k) for k in range(2)] != [id(a), id(b)]:
         return False
     many = [a, b, a]
     items = word_at(id(many) + ITEMS)
@@ -307,13 +308,13 @@ def _test_values() -> bool:
 
 
 def _test_arrays() -> bool:
-    whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    for x in (whole, whole[1:, ::2], whole.T, np.zeros(()), np.zeros((0, 3), np.int64), whole.view(np.int32)):
+    base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for x in (base, base[1:, ::2], base.T, np.zeros(()), np.zeros((0, 3), np.int64), base.view(np.int32)):
         shape, strides = (word_at(id(x) + at) for at in (ARRAY_SHAPE, ARRAY_STRIDES))
         axes = range(x.ndim)
-        found = [tuple(word_at(shape + 8 * k) for k in axes), tuple(word_at(strides + 8 * k) for k in axes)]
+        read = [tuple(word_at(shape + 8 * k) for k in axes), tuple(word_at(strides + 8 * k) for k in axes)]
         rank, flags = (ctypes.c_int.from_address(id(x) + at).value for at in (ARRAY_RANK, ARRAY_FLAGS))
-        if found != [x.shape, x.strides] or (rank, flags & 0xFFFF) != (x.ndim, x.flags.num & 0xFFFF):
+        if read != [x.shape, x.strides] or (rank, flags & 0xFFFF) != (x.ndim, x.flags.num & 0xFFFF):
             return False
         if word_at(id(x) + ARRAY_DATA) != x.__array_interface__["data"][0] or word_at(id(x) + ARRAY_DTYPE) != id(x.dtype):
             return False
@@ -349,10 +350,10 @@ def _test_callables() -> bool:
     probe, slotted = Probe(), Slotted()
     before = [word_at(id(probe) + HELD), word_at(id(probe) + VECTORCALL), word_at(id(slotted) + SLOTS)]
     probe.held, probe.method, slotted.a, slotted.b = slotted, before, probe, before
-    lies = [word_at(id(probe) + HELD), word_at(id(slotted) + SLOTS), word_at(id(slotted) + SLOTS + 8)]
-    lies.append(word_at(id(probe) + METHOD))
+    stored = [word_at(id(probe) + HELD), word_at(id(slotted) + SLOTS), word_at(id(slotted) + SLOTS + 8)]
+    stored.append(word_at(id(probe) + METHOD))
     is_called = bool(Probe.__flags__ & _HAS_VECTORCALL) and probe(1, b=2) == ((1,), {"b": 2})
-    return before == [0, 0, 0] and lies == [id(slotted), id(probe), id(before), id(before)] and is_called
+    return before == [0, 0, 0] and stored == [id(slotted), id(probe), id(before), id(before)] and is_called
 
 
 def _test_dtypes() -> bool:
@@ -369,7 +370,7 @@ _TESTS: dict[str, Callable[[], bool]] = {
     "the value of a number": _test_values,
     "the fields of an array": _test_arrays,
     "the object of a weak reference": _test_references,
-    "the flags of a type": _flags_lie_there,
+    "the flags of a type": _flags_match,
     "the slots of a callable": _test_callables,
     "what reads an attribute": _test_descriptors,
     "the functions of arrays": _test_dtypes,

@@ -1,4 +1,4 @@
-"""What the native functions of the call path share: addresses of the API, references, fields of tables."""
+"""Shared parts of the native functions of the fast call: addresses of the API, reference counts, table fields."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pullback.runtime.fastcall.record_layout import TABLES
 
 STATE = "pullback_call_state"
 STATE_FIELDS = ("plain", "variable", "dispatch", "clock", "get", "method")
-"""``plain``: what serves a call in Python; ``variable``: the context variable that holds the trace under way; ``dispatch``: the
-type of dispatches; ``clock``: the C library's clock_gettime, or 0; ``get``: the ``__get__`` of callables, ``method``: the type of
-their bound methods."""
+"""``plain``: the function that serves a call in Python; ``variable``: the context variable that holds the current trace;
+``dispatch``: the type of dispatches; ``clock``: the C library's clock_gettime, or 0; ``get``: the ``__get__`` of callables;
+``method``: the type of their bound methods."""
 GLOBALS = f"@{STATE} = internal global [{len(abi.ADDRESSES) + len(STATE_FIELDS)} x i64] zeroinitializer\n"
 
 _POINTERS = frozenset((
@@ -26,7 +26,7 @@ _POINTERS = frozenset((
 
 @dataclass(frozen=True)
 class Part:
-    """A native function of the call path: ``write`` writes what it does, given an Entrance and its operands."""
+    """A native function of the fast call. ``write`` emits its body, given an Entrance and its operands."""
 
     symbol: str
     result: str
@@ -37,35 +37,37 @@ class Part:
 
     @property
     def text(self) -> str:
-        """The function by itself."""
+        """The LLVM text of the function."""
         f = Entrance(self.symbol, self.parameters, self.result, internal=self.is_internal, inline=self.is_inline)
         self.write(f, *f.parameters)
         return f.text
 
 
 def part(result: str, *parameters: str, symbol: str = "", is_inline: bool = False) -> Callable[[Callable[..., None]], Part]:
-    """Makes a part of what writes it. One with a ``symbol`` is seen from outside."""
+    """Return a decorator that turns a function that emits a body into a Part. Its symbol is ``symbol``, then visible from
+    outside, or the function's name."""
 
-    def made(write: Callable[..., None]) -> Part:
+    def decorate(write: Callable[..., None]) -> Part:
         name = symbol or write.__name__.lstrip("_")
         return Part(name, result, parameters, is_inline, not symbol, write)
 
-    return made
+    return decorate
 
 
 class Entrance(Native):
-    """A native function of the call path."""
+    """A builder of one native function of the fast call."""
 
     def use(self, called: Part, *operands: Operand) -> Word:
-        """What a part gives."""
+        """Emit a call of a part, and return its result."""
         return self.call(called.result, function_at(called.symbol), *operands)
 
     def on_stack(self, frame: Word, bytes: Word, filled: Word) -> Word | None:
-        """A copy on the stack of a frame of so many bytes, the first of which are filled; None where it is not to be there."""
+        """Return a copy on the stack of a frame of ``bytes`` bytes, of which the first ``filled`` are initialised; None if
+        frames are not on the stack."""
         return None
 
     def api(self, name: str) -> Word:
-        """An address that Python or NumPy gave."""
+        """Load an address of Python's or NumPy's API."""
         return self.load(self._state(abi.ADDRESSES.index(name)), 0, "ptr")
 
     def state(self, name: str) -> Word:
@@ -75,7 +77,7 @@ class Entrance(Native):
         return self.at(function_at(STATE), 8 * index)
 
     def field(self, table: str, base: Word, name: str) -> Word:
-        """A word of a table."""
+        """Load a field of a table."""
         return self.load(base, 8 * TABLES[table].index(name), "ptr" if name in _POINTERS else "i64")
 
     def pointer(self, table: str, base: Word, name: str) -> Word:
@@ -85,22 +87,22 @@ class Entrance(Native):
         self.store(value, base, 8 * TABLES[table].index(name))
 
     def row(self, table: str, base: Word, index: Word) -> Word:
-        """Row ``index`` of a table."""
+        """Return the address of row ``index`` of a table."""
         return self.at(base, self.mul(index, 8 * len(TABLES[table])))
 
     def python(self, result: str, name: str, *operands: Operand) -> Word:
-        """The result of a function of Python's or NumPy's."""
+        """Emit a call of a function of Python's or NumPy's API, and return its result."""
         return self.call(result, self.api(name), *operands)
 
-    def hold(self, x: Word) -> None:
-        """Hold an object, which is not null."""
+    def incref(self, x: Word) -> None:
+        """Increment the reference count of an object, which is not null."""
         if abi.COUNTS_PLAINLY:
             self.store(self.add(self.load(x), 1), x)
         else:
             self.python("void", "Py_IncRef", x)
 
-    def release(self, x: Word) -> None:
-        """Let go of an object, or of null."""
+    def decref(self, x: Word) -> None:
+        """Decrement the reference count of an object, or of null."""
         if not abi.COUNTS_PLAINLY:
             self.python("void", "Py_DecRef", x)
             return
@@ -118,11 +120,11 @@ class Entrance(Native):
 
     @contextmanager
     def case(self, kind: Word, *values: int) -> Iterator[None]:
-        """What is written inside runs if a kind is one of some."""
-        found = self.eq(kind, values[0])
+        """Run the code emitted inside if ``kind`` is one of ``values``."""
+        matches = self.eq(kind, values[0])
         for value in values[1:]:
-            found = self.either(found, self.eq(kind, value))
-        with self.when(found):
+            matches = self.bit_or(matches, self.eq(kind, value))
+        with self.when(matches):
             yield
 
 

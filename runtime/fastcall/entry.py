@@ -1,13 +1,13 @@
-"""The native function that a warm call is: it finds the record of the call's signature, checks the arguments and what the trace
-depends on outside, runs the program and builds the result.
+"""The native entry point of a fast call: it finds the record of the call's signature, checks the arguments and the captures of
+the trace, runs the program and builds the result.
 
-It interprets tables (``layouts``). What they do not know goes to ``__call__`` in Python, which traces or explains; so does
-anything that is not as expected before the program has run. The program runs at most once a call, but for guards of its own on
-values.
+It interprets tables (``record_layout``). What they cannot express is served by ``__call__`` in Python, which traces or raises;
+so is any call that fails a check before the program has run. The program runs at most once per call, except for its own guards
+on values.
 
-References: arguments belong to the caller for as long as the call lasts. What is inside containers is held where Python code, or
-another thread, may run meanwhile; what is read from outside always is. Between the look at a slot of the hash table and the
-reference to its record no Python code runs. A frame is used by one call at a time; others take their own.
+References: arguments belong to the caller for the duration of the call. The items of containers are held if Python code, or
+another thread, may run meanwhile; captures always are. No Python code runs between reading a slot of the hash table and
+holding its record. A frame is used by one call at a time; concurrent calls allocate their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.runtime.compile.background import Begun
+from pullback.runtime.compile.background import BackgroundTask
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.validation import CompileError
 from pullback.runtime.fastcall import (
@@ -43,85 +43,86 @@ from pullback.runtime.fastcall.checks import HASH, hash_of_call
 from pullback.runtime.fastcall.common import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at, part
 from pullback.runtime.fastcall.methods import GET, METHOD
 from pullback.runtime.fastcall.record_layout import SLOT, TABLE, size
-from pullback.runtime.fastcall.run import ATTEMPT, missed
+from pullback.runtime.fastcall.run import ATTEMPT, not_served
 from pullback.runtime.process import counters
 
 CALL, INIT = "pullback_call", "pullback_call_init"
 _OFFSET_FLAG = 1 << 63
 """PY_VECTORCALL_ARGUMENTS_OFFSET"""
-MOST_PROBES = 64
+MAX_PROBES = 64
+"""The largest number of slots of the hash table that a call reads."""
 MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
 
 
 class Unavailable(Exception):
-    """Why calls take the plain path."""
+    """Raised, with the reason, if there is no native path."""
 
 
 @part("void", "ptr", symbol=INIT)
 def _init(f: Entrance, words: Word) -> None:
-    """(words): takes over the addresses."""
+    """(words): stores the table of addresses."""
     with f.count_to(len(abi.ADDRESSES) + len(STATE_FIELDS)) as k:
         f.put(f.item(words, k), function_at(STATE), k)
-    f.give_nothing()
+    f.ret_void()
 
 
 @part("ptr", "ptr", "ptr", "ptr", "i64", "i64", "ptr")
 def _plain(f: Entrance, function: Word, own: Word, arguments: Word, count: Word, positional: Word, names: Word) -> None:
-    """(function, callable, arguments, count, positional, names) -> what the function gives for a call of the callable"""
+    """(function, callable, arguments, count, positional, names) -> the result of the function for a call of the callable"""
     words = f.many_words(f.add(count, 2))
     f.put(own, words, 1)
     for k in f.each(count):
         f.put(f.item(arguments, k), words, f.add(k, 2))
-    number = f.either(f.add(positional, 1), Word(str(_OFFSET_FLAG - (1 << 64))))
-    f.give(f.call("ptr", f.api("PyObject_Vectorcall"), function, f.at(words, 8), number, names))
+    flagged_count = f.bit_or(f.add(positional, 1), Word(str(_OFFSET_FLAG - (1 << 64))))
+    f.ret(f.call("ptr", f.api("PyObject_Vectorcall"), function, f.at(words, 8), flagged_count, names))
 
 
 @part("ptr", "ptr", "ptr", "i64", "i64", "ptr")
 def _held_attempt(f: Entrance, record: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
-    """As the record's own attempt, which this is with the record held."""
+    """As the record's own attempt, with the record held meanwhile."""
     owner = f.field("record", record, "owner")
-    f.hold(owner)
+    f.incref(owner)
     function = f.field("record", record, "attempt")
-    found = f.call("ptr", function, record, arguments, positional, keywords, names)
-    f.release(owner)
-    f.give(found)
+    result = f.call("ptr", function, record, arguments, positional, keywords, names)
+    f.decref(owner)
+    f.ret(result)
 
 
 def _table(f: Entrance, dispatch: Word) -> Word:
-    """The hash table that a dispatch has now."""
+    """Load the current hash table of a dispatch."""
     slots = f.load(dispatch, abi.SLOTS, "ptr")
     return f.load(f.load(slots, abi.SLOTS, "ptr"), abi.ARRAY_DATA, "ptr")
 
 
 @part("ptr", "ptr", "ptr", "i64", "i64", "ptr")
 def _search(f: Entrance, dispatch: Word, arguments: Word, positional: Word, keywords: Word, names: Word) -> None:
-    """(dispatch, arguments, positional, keywords, names) -> as ``attempt``, of the records whose hash is the call's."""
+    """(dispatch, arguments, positional, keywords, names) -> as ``attempt``, over the records with the hash of the call."""
     h = f.use(hash_of_call, arguments, f.add(positional, keywords), keywords)
-    found = f.variable(missed(f))
-    with f.count_to(MOST_PROBES) as k:
-        # Read anew each time: where a guard has run Python code, the table may be another.
+    result = f.variable(not_served(f))
+    with f.count_to(MAX_PROBES) as k:
+        # Read again each time: a guard may have run Python code that replaced the table.
         table = _table(f, dispatch)
-        place = f.both(f.add(h, k), f.field("table", table, "mask"))
-        slot = f.at(table, f.add(f.mul(place, size(SLOT)), size(TABLE)))
+        index = f.bit_and(f.add(h, k), f.field("table", table, "mask"))
+        slot = f.at(table, f.add(f.mul(index, size(SLOT)), size(TABLE)))
         record = f.load(slot, 8, "ptr")
         f.leave_if(f.is_null(record))
         with f.when(f.eq(f.load(slot), h)):
-            found.set(f.use(_held_attempt, record, arguments, positional, keywords, names))
-            f.leave_if(f.ne(found.get(), missed(f)))
+            result.set(f.use(_held_attempt, record, arguments, positional, keywords, names))
+            f.leave_if(f.ne(result.get(), not_served(f)))
             f.leave_if(f.xor(f.is_null(f.python("ptr", "PyErr_Occurred")), 1))
-    f.give(found.get())
+    f.ret(result.get())
 
 
 @part("ptr", "ptr", "ptr", "i64", "ptr", symbol=CALL)
 def _call(f: Entrance, own: Word, arguments: Word, flagged: Word, names: Word) -> None:
     """The vectorcall function: (callable, arguments, count and flag, names of keywords) -> a new reference"""
-    positional = f.both(flagged, _OFFSET_FLAG - 1)
+    positional = f.bit_and(flagged, _OFFSET_FLAG - 1)
     keywords = f.variable(0)
     with f.unless(f.is_null(names)):
         keywords.set(f.load(names, abi.SIZE))
-    found = f.variable(missed(f))
+    result = f.variable(not_served(f))
     dispatch = f.load(own, abi.HELD, "ptr")
-    given = (arguments, positional, keywords.get(), names)
+    operands = (arguments, positional, keywords.get(), names)
     with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
         table = _table(f, dispatch)
         count = f.field("table", table, "count")
@@ -130,42 +131,42 @@ def _call(f: Entrance, own: Word, arguments: Word, flagged: Word, names: Word) -
             frame = f.words(1)
             wrong = f.python("i32", "PyContextVar_Get", f.state("variable"), NULL, frame)
             with f.unless(f.eq(wrong, 0)):
-                f.give(NULL)
+                f.ret(NULL)
             trace = f.load(frame, 0, "ptr")
-            f.release(trace)
-            is_traced.set(f.xor(f.either(f.is_null(trace), f.same(trace, f.api("none"))), 1))
+            f.decref(trace)
+            is_traced.set(f.xor(f.bit_or(f.is_null(trace), f.same(trace, f.api("none"))), 1))
         with f.unless(is_traced.get()):
             with f.when(f.eq(count, 1)):
-                found.set(f.use(_held_attempt, f.field("table", table, "only"), *given))
+                result.set(f.use(_held_attempt, f.field("table", table, "only"), *operands))
             with f.unless(f.eq(count, 1)):
-                f.hold(dispatch)
-                found.set(f.use(_search, dispatch, *given))
-                f.release(dispatch)
-    with f.when(f.ne(found.get(), missed(f))):
-        f.give(found.get())
+                f.incref(dispatch)
+                result.set(f.use(_search, dispatch, *operands))
+                f.decref(dispatch)
+    with f.when(f.ne(result.get(), not_served(f))):
+        f.ret(result.get())
     with f.unless(f.is_null(f.python("ptr", "PyErr_Occurred"))):
-        f.give(NULL)
-    otherwise, dispatch = f.variable(f.state("plain")), f.load(own, abi.HELD, "ptr")
+        f.ret(NULL)
+    fallback, dispatch = f.variable(f.state("plain")), f.load(own, abi.HELD, "ptr")
     with f.unless(f.is_null(dispatch)), f.when(f.same(f.type_of(dispatch), f.state("dispatch"))):
         unserved = f.load(dispatch, abi.SLOTS + 8, "ptr")
-        with f.unless(f.either(f.is_null(unserved), f.same(unserved, f.api("none")))):
-            otherwise.set(unserved)
+        with f.unless(f.bit_or(f.is_null(unserved), f.same(unserved, f.api("none")))):
+            fallback.set(unserved)
     count = f.add(positional, keywords.get())
-    f.give(f.use(_plain, otherwise.get(), own, arguments, count, positional, names))
+    f.ret(f.use(_plain, fallback.get(), own, arguments, count, positional, names))
 
 
 def source() -> str:
-    """The text of all of it. No address is in it."""
-    rooms = (entrance_objects, entrance_memory, entrance_checks, entrance_run, entrance_methods)
-    parts = [*(made for room in rooms for made in room.PARTS), _init, _plain, _held_attempt, _search, _call]
-    return "\n".join([GLOBALS, MEMCPY, *(made.text for made in parts)])
+    """Return the text of all parts. It contains no address."""
+    modules = (entrance_objects, entrance_memory, entrance_checks, entrance_run, entrance_methods)
+    parts = [*(each for module in modules for each in module.PARTS), _init, _plain, _held_attempt, _search, _call]
+    return "\n".join([GLOBALS, MEMCPY, *(each.text for each in parts)])
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """``address``: what a callable's vectorcall slot is set to, ``method`` that of a bound method, ``get`` what reads an
-    attribute that is a callable. ``attempt``: what serves a call of a record, at first. ``state``: the addresses that native code
-    reads. ``hash_of(arguments, keywords)``: of a call."""
+    """``address``: the vectorcall function of callables, ``method`` that of bound methods, ``get`` the function that reads an
+    attribute whose value is a callable. ``attempt``: the initial function that serves a call of a record. ``state``: the
+    table of addresses that native code reads. ``hash_of(arguments, keywords)``: the hash of a call."""
 
     address: int
     method: int
@@ -177,7 +178,7 @@ class Entry:
 
 
 def _clock() -> int:
-    """The address of clock_gettime; 0 where clock 1 is not known to run steadily."""
+    """Return the address of clock_gettime; 0 where clock 1 may not be monotonic."""
     if not sys.platform.startswith("linux"):
         return 0
     try:
@@ -186,15 +187,16 @@ def _clock() -> int:
         return 0
 
 
-def begin() -> Begun | None:
-    """Have a thread compile what ``load`` takes; None if that is compiled already, or not wanted here."""
-    return None if abi.problem() else default_engine().begin(source(), passes="full")
+def compile_in_background() -> BackgroundTask | None:
+    """Start compiling the code that ``load`` needs in a background thread; return None if it is compiled already, or not used
+    here."""
+    return None if abi.problem() else default_engine().compile_in_background(source(), passes="full")
 
 
 def load(plain: Any, variable: Any, dispatch: type, get: Any, method: type) -> Entry:
-    """The native call path of this process: ``plain`` is what serves a call in Python, ``variable`` the context variable whose
-    value is None outside of traces, ``dispatch`` the class of the tables, ``get`` what reads an attribute that is a callable, and
-    ``method`` the class of what that gives. Raises Unavailable."""
+    """Load the native code of the fast call: ``plain`` serves a call in Python, ``variable`` is the context variable whose
+    value is None outside traces, ``dispatch`` the class of the dispatches, ``get`` reads an attribute whose value is a
+    callable, and ``method`` is the class of what it returns. Raises Unavailable."""
     if reason := abi.problem():
         raise Unavailable(reason)
     try:

@@ -1,8 +1,8 @@
-"""Writes native functions as LLVM IR text: loads, stores, calls, conditions and loops over 64-bit words and pointers.
+"""A builder of native functions as LLVM IR text: loads, stores, calls, conditions and loops over 64-bit words and pointers.
 
-A function's variables are stack slots at its head, which LLVM turns into registers. A ``Word`` is a value: the text of an operand
-and its type. What is known when the text is written is worked out then: of conditions that are constants one side is written,
-loops over ``each`` of few are written out, and loads from memory that is ``Known`` are what lies there.
+A function's variables are stack slots at its head, which LLVM promotes to registers. A ``Word`` is a value: the text of an
+operand and its type. Constants are folded while the text is emitted: of a constant condition one side is emitted, short loops
+over ``each`` are unrolled, and loads from ``Known`` memory return its contents.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_WRITTEN_OUT = 64
-"""Loops over ``each`` of more stay loops."""
+MAX_UNROLLED = 64
+"""The largest trip count of a loop over ``each`` that is unrolled."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Word:
 
 @dataclass(frozen=True)
 class Known(Word):
-    """A pointer to memory of which something is known: what lies ``contents[offset]`` bytes further, a number, an operand, or the
-    contents of what a pointer there leads to."""
+    """A pointer to memory with known contents: at ``contents[offset]`` bytes, a constant, an operand, or the contents of the
+    memory that a pointer there leads to."""
 
     type: str = "ptr"
     contents: Mapping[int, Any] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Known(Word):
 
 @dataclass(frozen=True)
 class Parted(Word):
-    """A pointer to memory in several parts, each with its first offset, its end and a pointer of its own."""
+    """A pointer to memory in several parts, each with its first offset, its end and its own pointer."""
 
     type: str = "ptr"
     parts: tuple[tuple[int, int, Word], ...] = ()
@@ -51,22 +51,22 @@ _CONSTANTS = {"true": 1, "false": 0, "null": 0}
 
 
 def constant_of(value: Operand) -> int | None:
-    """The number that an operand is known to be."""
+    """Return the value of a constant operand; None if it is not constant."""
     if isinstance(value, int):
         return value
-    found = _CONSTANTS.get(value.text)
-    if found is None and value.text.lstrip("-").isdecimal():
+    constant = _CONSTANTS.get(value.text)
+    if constant is None and value.text.lstrip("-").isdecimal():
         return int(value.text)
-    return found
+    return constant
 
 
 def function_at(name: str) -> Word:
-    """A function of the same text."""
+    """Return the function of that name in the same text."""
     return Word(f"@{name}", "ptr")
 
 
 class Native:
-    """One function. Its text is complete once every way through it has returned."""
+    """A builder of one function. Its text is complete once every path through it has returned."""
 
     def __init__(
         self, name: str, parameters: Sequence[str], result: str = "i64", *, internal: bool = True, inline: bool = False
@@ -75,7 +75,7 @@ class Native:
         head = f"{'internal ' if internal else ''}{result} @{name}({', '.join(map(str, self.parameters))})"
         self._head = f"define {head} {'alwaysinline ' if inline else ''}nounwind {{"
         self._result = result
-        self._places: list[str] = []
+        self._allocas: list[str] = []
         self._lines: list[str] = []
         self._count = 0
         self._loops: list[_Loop] = []
@@ -84,55 +84,55 @@ class Native:
 
     @property
     def text(self) -> str:
-        lines = [self._head, "entry:", *self._places, *self._lines]
+        lines = [self._head, "entry:", *self._allocas, *self._lines]
         return "\n".join([*lines, *([] if self._has_left else ["  unreachable"]), "}", ""])
 
     # values
 
     def let(self, expression: str, type: str = "i64") -> Word:
-        """A new value."""
+        """Emit an expression and return its value."""
         self._count += 1
         self._line(f"%v{self._count} = {expression}")
         return Word(f"%v{self._count}", type)
 
     def let_nothing(self, expression: str) -> None:
-        """What is done for its effect."""
+        """Emit an instruction without a value."""
         self._line(expression)
 
     def load(self, base: Word, offset: Operand = 0, type: str = "i64") -> Word:
-        """What lies at an address, ``offset`` bytes further."""
+        """Return the value at an address plus ``offset`` bytes."""
         at = constant_of(offset)
-        known = base.contents.get(at) if isinstance(base, Known) and at is not None else None
-        if isinstance(known, Word):
-            return known
-        if isinstance(known, int):
-            return NULL if type == "ptr" and not known else Word(str(known), type)
-        found = self.let(f"load {type}, {self.at(base, offset)}", type)
-        return found if known is None else Known(found.text, contents=known)
+        content = base.contents.get(at) if isinstance(base, Known) and at is not None else None
+        if isinstance(content, Word):
+            return content
+        if isinstance(content, int):
+            return NULL if type == "ptr" and not content else Word(str(content), type)
+        value = self.let(f"load {type}, {self.at(base, offset)}", type)
+        return value if content is None else Known(value.text, contents=content)
 
     def item(self, base: Word, index: Operand, type: str = "i64") -> Word:
-        """Word ``index`` at an address."""
+        """Return word ``index`` of the memory at an address."""
         return self.load(base, self.scaled(index), type)
 
     def store(self, value: Operand, base: Word, offset: Operand = 0) -> None:
         self._line(f"store {_word(value)}, {self.at(base, offset)}")
 
     def put(self, value: Operand, base: Word, index: Operand) -> None:
-        """Store word ``index`` at an address."""
+        """Store word ``index`` of the memory at an address."""
         self.store(value, base, self.scaled(index))
 
     def at(self, base: Word, offset: Operand) -> Word:
-        """An address some bytes further."""
+        """Return an address plus ``offset`` bytes."""
         n = constant_of(offset)
         if isinstance(base, Parted) and n is not None:
             first, _, pointer = next(part for part in base.parts if n < part[1])
             return self.at(pointer, n - first)
         if n == 0:
             return base
-        found = self.let(f"getelementptr i8, {base}, {_word(offset)}", "ptr")
+        pointer_ = self.let(f"getelementptr i8, {base}, {_word(offset)}", "ptr")
         if isinstance(base, Known) and n is not None:
-            return Known(found.text, contents={at - n: x for at, x in base.contents.items() if at >= n})
-        return found
+            return Known(pointer_.text, contents={at - n: x for at, x in base.contents.items() if at >= n})
+        return pointer_
 
     def scaled(self, index: Operand) -> Operand:
         return self.shl(_word(index), 3)
@@ -146,10 +146,10 @@ class Native:
     def mul(self, a: Word, b: Operand) -> Word:
         return self._binary("mul", a, b)
 
-    def both(self, a: Word, b: Operand) -> Word:
+    def bit_and(self, a: Word, b: Operand) -> Word:
         return self._binary("and", a, b)
 
-    def either(self, a: Word, b: Operand) -> Word:
+    def bit_or(self, a: Word, b: Operand) -> Word:
         return self._binary("or", a, b)
 
     def xor(self, a: Word, b: Operand) -> Word:
@@ -192,37 +192,37 @@ class Native:
         return self.let(f"trunc {a} to {type}", type)
 
     def call(self, result: str, function: Word, *operands: Operand) -> Word:
-        """The result of a call of a native function; no value for "void"."""
+        """Emit a call of a native function and return its result; no value for "void"."""
         text = f"call {result} {function.text}({', '.join(str(_word(o)) for o in operands)})"
         if result == "void":
             self._line(text)
             return Word("", "void")
         return self.let(text, result)
 
-    # memory of the call
+    # stack memory
 
     def variable(self, value: Operand) -> Variable:
-        """A variable that starts with a value."""
+        """Return a variable with an initial value."""
         word = _word(value)
-        made = self.variable_of(word.type)
-        made.set(word)
-        return made
+        variable_ = self.variable_of(word.type)
+        variable_.set(word)
+        return variable_
 
     def variable_of(self, type: str) -> Variable:
-        """A variable with no value yet."""
+        """Return an uninitialised variable."""
         self._count += 1
-        place = Word(f"%s{self._count}", "ptr")
-        self._places.append(f"  {place.text} = alloca {type}")
-        return Variable(self, place, type)
+        slot = Word(f"%s{self._count}", "ptr")
+        self._allocas.append(f"  {slot.text} = alloca {type}")
+        return Variable(self, slot, type)
 
     def words(self, count: int, align: int = 16) -> Word:
-        """A few words on the stack."""
+        """Return ``count`` words on the stack."""
         self._count += 1
-        self._places.append(f"  %s{self._count} = alloca [{count} x i64], align {align}")
+        self._allocas.append(f"  %s{self._count} = alloca [{count} x i64], align {align}")
         return Word(f"%s{self._count}", "ptr")
 
     def many_words(self, count: Word) -> Word:
-        """As many words on the stack as the call asks for, until the function returns."""
+        """Return a number of words on the stack that may be known only at run time; they live until the function returns."""
         known = constant_of(count)
         if known is not None:
             return self.words(max(known, 1))
@@ -232,7 +232,7 @@ class Native:
 
     @contextmanager
     def when(self, condition: Word) -> Iterator[None]:
-        """What is written inside runs if the condition holds."""
+        """Run the code emitted inside if the condition holds."""
         known = constant_of(condition)
         if self._has_left or known is not None:
             before = self._has_left
@@ -249,13 +249,13 @@ class Native:
 
     @contextmanager
     def unless(self, condition: Word) -> Iterator[None]:
-        """What is written inside runs if the condition does not hold."""
+        """Run the code emitted inside if the condition does not hold."""
         with self.when(self.xor(condition, 1)):
             yield
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """What is written inside runs until it leaves."""
+        """Repeat the code emitted inside until it leaves."""
         if self._has_left:
             self._loops.append(_Loop(""))
             yield
@@ -271,10 +271,10 @@ class Native:
             self._start(after)
 
     def each(self, count: Operand, start: Operand = 0) -> Iterator[Word]:
-        """``start``, ``start + 1``, ... below ``count``, for a Python loop. A few that are known are written out, of others once
-        what is done with any. What ends early has to ``leave``."""
+        """Yield ``start``, ``start + 1``, ... below ``count``, for a Python loop. A short constant range is unrolled;
+        otherwise the body is emitted once, with a variable. A loop that ends early must call ``leave``."""
         first, end = constant_of(start), constant_of(count)
-        if first is None or end is None or end - first > MOST_WRITTEN_OUT:
+        if first is None or end is None or end - first > MAX_UNROLLED:
             with self.count_to(count, start) as k:
                 yield k
             return
@@ -289,16 +289,16 @@ class Native:
 
     @contextmanager
     def count_to(self, count: Operand, start: Operand = 0) -> Iterator[Word]:
-        """As ``each``, never written out."""
+        """As ``each``, never unrolled."""
         k = self.variable(start)
         with self.loop():
-            now = k.get()
-            self.leave_if(self.ge(now, count))
-            yield now
-            k.set(self.add(now, 1))
+            current = k.get()
+            self.leave_if(self.ge(current, count))
+            yield current
+            k.set(self.add(current, 1))
 
     def leave_if(self, condition: Word) -> None:
-        """Leave the innermost loop."""
+        """Leave the innermost loop if the condition holds."""
         with self.when(condition):
             self.leave()
 
@@ -309,20 +309,20 @@ class Native:
 
     @contextmanager
     def inlined(self, result: str) -> Iterator[Callable[[], Word]]:
-        """What is written inside gives its value to what stands behind, where the object given says it. No loop of outside can be
-        left inside."""
-        made, loops = _Inlined(None if result == "void" else self.variable_of(result), self._label()), self._loops
+        """Inline the function emitted inside: values that it returns are the value of the yielded callable afterwards. The
+        code inside cannot leave a loop outside."""
+        inlined_, loops = _Inlined(None if result == "void" else self.variable_of(result), self._label()), self._loops
         self._loops = []
-        self._inlined.append(made)
-        yield lambda: Word("", "void") if made.value is None else made.value.get()
+        self._inlined.append(inlined_)
+        yield lambda: Word("", "void") if inlined_.value is None else inlined_.value.get()
         self._inlined.pop()
         self._loops = loops
-        if made.is_left:
-            self._jump(made.after)
-            self._start(made.after)
+        if inlined_.is_left:
+            self._jump(inlined_.after)
+            self._start(inlined_.after)
 
-    def give(self, value: Operand) -> None:
-        """Return a value."""
+    def ret(self, value: Operand) -> None:
+        """Return a value from the function."""
         if self._has_left:
             return
         if self._inlined:
@@ -335,9 +335,9 @@ class Native:
         self._line(f"ret {_word(value)}")
         self._has_left = True
 
-    def give_nothing(self) -> None:
+    def ret_void(self) -> None:
         if self._inlined:
-            self.give(0)
+            self.ret(0)
             return
         self._line("ret void")
         self._has_left = True
@@ -379,7 +379,7 @@ class Native:
 
 @dataclass
 class _Loop:
-    """A loop in the making: where it is left to, and whether it is."""
+    """A loop being emitted: the label after it, and whether it is left."""
 
     after: str
     is_left: bool = False
@@ -387,7 +387,7 @@ class _Loop:
 
 @dataclass
 class _Inlined:
-    """A function that is written inside another one: what it gives, and what comes after it."""
+    """A function being inlined: the variable of its result, and the label after it."""
 
     value: Variable | None
     after: str
@@ -396,17 +396,17 @@ class _Inlined:
 
 @dataclass(frozen=True)
 class Variable:
-    """A value that changes."""
+    """A mutable value in a stack slot."""
 
     native: Native
-    place: Word
+    slot: Word
     type: str
 
     def get(self) -> Word:
-        return self.native.load(self.place, 0, self.type)
+        return self.native.load(self.slot, 0, self.type)
 
     def set(self, value: Operand) -> None:
-        self.native.store(value, self.place)
+        self.native.store(value, self.slot)
 
 
 def _word(value: Operand) -> Word:
@@ -414,14 +414,14 @@ def _word(value: Operand) -> Word:
 
 
 def _folded(name: str, x: int, y: int, type: str) -> Word:
-    found = {
+    result = {
         "add": lambda: x + y, "sub": lambda: x - y, "mul": lambda: x * y, "and": lambda: x & y, "or": lambda: x | y,
         "xor": lambda: x ^ y, "shl": lambda: x << y, "lshr": lambda: (x & _MASK) >> y,
     }[name]()  # fmt: skip
     if type == "i1":
-        return YES if found & 1 else NO
-    found &= _MASK
-    return Word(str(found - (1 << 64) if found >> 63 else found))
+        return YES if result & 1 else NO
+    result &= _MASK
+    return Word(str(result - (1 << 64) if result >> 63 else result))
 
 
 _MASK = (1 << 64) - 1

@@ -1,8 +1,8 @@
-"""The tables that the native call path interprets: what each word means. All words have 64 bits.
+"""The tables that the fast call interprets, and the meaning of each word. All words have 64 bits.
 
 A *record* is one compiled signature. It has registers, which hold objects: first the arguments in the order of the call, then
-what is read from outside, then what is inside containers, parents before children, then the results. Each register but the
-results' has a *node*, which says what the object must be.
+the captures, then the items of containers, parents before children, then the results. Each register except the results' has a
+*node*, which describes the object that it must hold.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ RECORD = (
     "build", "build_count", "finish", "failed", "leaves", "leaf_count",
     "demands", "demand_count", "puts", "put_count",
 )  # fmt: skip
-"""``owner``: the Python object that all of it lies in. ``names``: of ``keywords`` arguments. ``watch``: what reads everything
-from outside in Python, or 0. ``attempt``: what serves a call. ``countdown``: after so many calls ``warm`` is called. ``state``:
-the addresses of Python's and NumPy's functions. ``mode``: below 0 Python's lock is let go while the program runs, above 0 too
-and the run is timed, 0 not. ``took``: nanoseconds of the shortest run that was timed. ``filled_bytes``: so many of a frame have
-values before a call; the rest is for temporaries. ``has_inside``: 0 without containers, 2 where what is inside is held in any
-case. ``arena_*``: memory for temporaries that do not lie in the frame. ``finish``: what builds the result in Python, or 0.
-``failed``: what is called with a status. ``demands``: of the memory of arrays. ``puts``: arrays that are filled when the result
-is built."""
+"""``owner``: the Python object that owns the tables. ``names``: of ``keywords`` arguments. ``watch``: the function that reads
+all captures in Python, or 0. ``attempt``: the function that serves a call. ``countdown``: the number of calls after which
+``warm`` is called. ``state``: the addresses of Python's and NumPy's functions. ``mode``: below 0, Python's lock is released
+while the program runs; above 0 too, and the run is timed; at 0 it is kept. ``took``: the nanoseconds of the shortest timed
+run. ``filled_bytes``: the bytes of a frame that are initialised before a call; the rest is for temporaries. ``has_inside``:
+0 without containers, 2 if their items are always held. ``arena_*``: memory for temporaries outside the frame. ``finish``:
+the function that builds the result in Python, or 0. ``failed``: the function called with a status. ``demands``:
+requirements on the memory of arrays. ``puts``: arrays that are filled when the result is built."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
 GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
@@ -38,12 +38,12 @@ RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
 BUILD = ("kind", "a", "b", "place")
 DEMAND = ("kind", "register", "a", "b")
 SPAN = ("register", "item_bytes", "is_written")
-"""An array whose memory is compared with others'."""
+"""An array whose memory is compared with other arrays."""
 PUT = ("target", "source")
 
 SLOT = ("hash", "record")
 TABLE = ("mask", "count", "only")
-"""What a hash table begins with, before its slots: their number less one, how many records are there, and the record if it is the
+"""The head of a hash table, before its slots: the number of slots less one, the number of records, and the record if it is the
 only one."""
 
 TABLES = {
@@ -53,7 +53,7 @@ TABLES = {
 
 
 class Node(IntEnum):
-    """What an object must be."""
+    """The kinds of objects that a register must hold."""
 
     ARRAY = 1
     """a: dtype, b: rank, c: shape, first: whether dense in row-major order"""
@@ -66,39 +66,39 @@ class Node(IntEnum):
     WEAK = 5
     """the object that the weak reference a leads to"""
     SEQUENCE = 6
-    """of the type, a tuple or a subclass, with ``count`` items, which go to the registers from ``first``"""
+    """of the type, a tuple or a subclass, with ``count`` items, which are stored in the registers from ``first``"""
     LIST = 7
     DICT = 8
     """a: its keys, in order"""
     NUMBER = 9
     """a: its value"""
     FIELDS = 10
-    """of the type; its attributes, with the names a, go to the registers"""
+    """of the type; its attributes, with the names a, are stored in the registers"""
     TAKEN = 11
-    """of the type; what a call of a with it gives, a pair of children and of what is beside them, goes to the registers"""
+    """of the type; the result of a(object), a pair of children and auxiliary data, is stored in the registers"""
     ANY = 12
-    """whatever"""
+    """any object"""
     RANGE = 13
-    """an int of at most so many bits as b says, 32 or 64"""
+    """an int of at most b bits, 32 or 64"""
 
 
 class Guard(IntEnum):
-    """Something outside that must still be ``expected``."""
+    """The kinds of guards on captured objects, which must be ``expected``."""
 
     ITEM = 1
     """item b of the dict a"""
     CODE = 2
-    """the code of the function that the weak reference a leads to; of a dead one b"""
+    """the code of the function that the weak reference a refers to; b if it is dead"""
     ATTRIBUTE = 3
     """attribute b of the object a"""
     THROUGH = 4
-    """attribute b of the object that the weak reference a leads to"""
+    """attribute b of the object that the weak reference a refers to"""
     TAGGED = 5
-    """ITEM, of a dict whose tag changes with it; ``tag``: what it was when the guard last held"""
+    """ITEM, of a dict with a version tag; ``tag``: its value when the guard last held"""
 
 
 class Reading(IntEnum):
-    """Where an object from outside is."""
+    """The ways to read a captured object."""
 
     SAME = 0
     ITEM = 1
@@ -107,14 +107,14 @@ class Reading(IntEnum):
 
 
 class Fill(IntEnum):
-    """How a word of the argument block is written. ``target``: bytes from the start of the frame."""
+    """The ways to write a word of the argument block. ``target``: bytes from the start of the frame."""
 
     POINTER = 1
-    """where an array's elements are, and ``extra`` bytes on"""
+    """the address of an array's elements plus ``extra`` bytes"""
     STRIDE = 2
-    """a stride of an array; extra: bytes from the first one"""
+    """a stride of an array; extra: its offset in the strides, in bytes"""
     VALUE = 3
-    """extra: the bytes of a number that are copied"""
+    """extra: the bytes of a scalar that are copied"""
     INTEGER = 4
     BOOL = 5
     ELEMENT = 6
@@ -124,18 +124,18 @@ class Fill(IntEnum):
 
 
 class Result(IntEnum):
-    """What a result of the program is. ``offset``: of a number, where it is in the frame."""
+    """The kinds of results of a program. ``offset``: of a scalar, its offset in the frame."""
 
     SMALL = 1
     LARGE = 2
     NUMBER = 3
-    """``allocate``: what makes an object of the type ``shape`` for 8 bytes, or 0"""
+    """``allocate``: the function that creates an object of the type ``shape`` for 8 bytes, or 0"""
     GIVEN = 4
     """an array of the caller's, in register ``offset``"""
 
 
 class Build(IntEnum):
-    """What is put on the stack of results at ``place``, a container in place of its items."""
+    """The objects put on the stack of results at ``place``, a container in place of its items."""
 
     RESULT = 1
     REGISTER = 2
@@ -144,32 +144,32 @@ class Build(IntEnum):
     TUPLE = 5
     LIST = 6
     DICT = 7
-    """a: how many, b: the keys"""
+    """a: the number of items, b: the keys"""
     CALL = 8
-    """what a call of b gives, with a things from the stack"""
+    """the result of calling b with a items from the stack"""
     FIELDS = 9
-    """an object of the first of b, with a attributes that have the names after that"""
+    """an object of the first of b, with a attributes named by the others"""
     AGAIN = 10
     """a copy of a result"""
     SHARED = 11
-    """a result that is read again afterwards"""
+    """a result that is used again afterwards"""
 
 
 CONTAINERS = (Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS)
-"""What takes things from the stack."""
+"""The kinds that take items from the stack."""
 
 
 class Demand(IntEnum):
-    """What must hold for the memory of an array in a register, or the call goes to Python, which knows what to do instead."""
+    """A requirement on the memory of an array in a register; if it does not hold, the call goes to Python."""
 
     WRITEABLE = 1
     READONLY = 2
     STRIDES = 3
-    """a: those, in bytes"""
+    """a: the strides, in bytes"""
     SINGLE = 4
-    """no two elements lie in one place; a: the bytes of one"""
+    """no two elements share memory; a: the bytes of one"""
     APART = 5
-    """of the b arrays a none that is written shares memory with another"""
+    """of the b arrays a, none that is written shares memory with another"""
 
 
 def size(fields: tuple[str, ...]) -> int:

@@ -1,7 +1,7 @@
-"""Writes the tables of the native call path for one compiled signature, and the hash table that finds them.
+"""Build the tables of the fast call for one compiled signature, and the hash table that finds them.
 
-``Description`` says in Python's terms what a call must be, where the program's arguments come from and what becomes of its
-results; a ``Record`` is that as words (``layouts``), with all that they point to.
+``Description`` says in Python's terms what a call must be, the sources of the program's arguments and the use of its results;
+a ``Record`` holds that as words (``record_layout``), with all that they point to.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ from pullback.runtime.program.executable import Executable, Instance
 from pullback.runtime.program.launcher import address_of
 
 BOX_BYTES = 16
+"""The bytes of a frame that a scalar takes."""
 LARGEST_STACK = 1 << 13
-"""A record has at most so many registers; they lie on the stack of the calling thread."""
+"""The largest number of registers of a record; they are on the stack of the calling thread."""
 
 
 class NotNative(Exception):
-    """Why the calls of a signature go through Python."""
+    """Raised, with the reason, if the calls of a signature must go through Python."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOf:
-    """A row of the table of nodes; ``object`` is its type or dtype's owner, kept alive with it. ``keys``: of a dict, and the
-    names of attributes."""
+    """A row of the table of nodes. ``type`` and ``a`` are kept alive with it. ``keys``: the keys of a dict, or the names of
+    attributes."""
 
     kind: Node
     type: Any = None
     a: Any = None
     shape: tuple[int, ...] = ()
-    number: int = 0
+    constant: int = 0
     first: int = 0
     count: int = 0
     keys: tuple[Any, ...] = ()
@@ -60,7 +61,7 @@ class NodeOf:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where an argument of the program comes from: a register, or always ``value``.
+    """The source of an argument of the program: a register, or a constant ``value``.
 
     ``kind``: "array", "element" (of an array of rank 0), "number" (NumPy's, a float or complex), "int", "bool" or "constant".
     """
@@ -73,9 +74,10 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """All that a record is made of. ``guards``: (how, owner, name, expected, whether by value). ``build``: (kind, a, keys or
-    None). ``leaves``: the registers of the call's leaves. ``given``: the results that are arrays of the caller's, with the
-    registers of these. ``demands``: (what, register, operand). ``puts``: pairs of registers, the results' after all others."""
+    """The contents of a record. ``guards``: (how, owner, name, expected, whether by value). ``build``: (kind, a, keys or
+    None). ``leaves``: the registers of the call's leaves. ``caller_arrays``: the results that are arrays of the caller,
+    with their registers. ``demands``: (kind, register, operand). ``puts``: pairs of registers, the results' after all
+    others."""
 
     positional: int
     keywords: tuple[str, ...]
@@ -90,17 +92,25 @@ class Description:
     build: Sequence[tuple[Build, Any, Any]]
     finish: Callable[[list[Any], list[Any]], Any] | None
     failed: Callable[[int, list[Any]], Any]
-    given: Mapping[int, int] = field(default_factory=dict)
+    caller_arrays: Mapping[int, int] = field(default_factory=dict)
     demands: Sequence[tuple[Demand, int, Any]] = ()
     puts: Sequence[tuple[int, int]] = ()
 
 
 class Record:
-    """The tables of one compiled signature, which is that of ``entry``. They live as long as this, which every call under way
-    holds. Without ``native`` they are for looking at. Raises NotNative."""
+    """The tables of the compiled signature of ``entry``. They live as long as this object, which every call in progress holds.
+    Without ``native`` they cannot be called, only inspected. The constructor raises NotNative."""
 
     __slots__ = (
-        "_kept", "address", "description", "entry", "executable", "hash", "instance", "is_looked_for", "rows",
+        "_kept",
+        "address",
+        "description",
+        "entry",
+        "executable",
+        "hash",
+        "instance",
+        "rows",
+        "was_searched",
         "words",
     )  # fmt: skip
 
@@ -113,7 +123,7 @@ class Record:
         self.description, self.executable, self.instance = description, executable, instance
         self._kept: list[Any] = []
         self.rows: dict[str, list[list[int]]] = {}
-        self.is_looked_for = False
+        self.was_searched = False
         self.words: dict[str, int] = dict.fromkeys(RECORD, 0)
         if native is not None:
             self.words |= {"attempt": native.attempt, "state": native.state}
@@ -127,7 +137,7 @@ class Record:
         self.address = self._table([list(self.words.values())])
 
     def is_like(self, other: Record) -> bool:
-        """Whether it serves the calls that another one does."""
+        """Return whether it serves the same calls as another one."""
         if self.entry is not other.entry or self.hash != other.hash:
             return False
         a, b = self.description, other.description
@@ -140,7 +150,7 @@ class Record:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call uses the record's own frame."""
+        """Whether a call is using the record's own frame."""
         return abi.word_at(self.address + 8 * RECORD.index("busy")) != 0
 
     @property
@@ -148,122 +158,122 @@ class Record:
         return self["mode"]
 
     def __getitem__(self, name: str) -> int:
-        """A word of the record, as it is now."""
+        """Return the current value of a word of the record."""
         return abi.word_at(self.address + 8 * RECORD.index(name))
 
     def __setitem__(self, name: str, value: int) -> None:
         abi.set_word(self.address + 8 * RECORD.index(name), value)
 
     def keep(self, x: Any) -> None:
-        """Have an object live as long as the record."""
+        """Keep an object alive as long as the record."""
         self._kept.append(x)
 
     def _named(self, name: str, rows: list[list[int]]) -> int:
-        """As ``_table``; the rows are found by name."""
+        """As ``_table``, and remember the rows by name."""
         self.rows[name] = rows
         return self._table(rows)
 
     def _table(self, rows: Sequence[Sequence[int]]) -> int:
-        """The address of words that live as long as the record."""
-        made = np.array(rows, np.int64).reshape(-1) if rows else np.zeros(1, np.int64)
-        self._kept.append(made)
-        return address_of(made)
+        """Return the address of words that live as long as the record."""
+        words = np.array(rows, np.int64).reshape(-1) if rows else np.zeros(1, np.int64)
+        self._kept.append(words)
+        return address_of(words)
 
     def _id(self, x: Any) -> int:
-        """The address of an object that lives as long as the record; of None 0."""
+        """Return the address of an object that lives as long as the record; 0 for None."""
         if x is None:
             return 0
         self._kept.append(x)
         return id(x)
 
-    def _checks(self, given: Description) -> None:
+    def _checks(self, d: Description) -> None:
         rows = []
-        for node in given.nodes:
-            a, b = self._id(node.a), node.number
+        for node in d.nodes:
+            a, b = self._id(node.a), node.constant
             c = self._table([node.shape]) if node.kind is Node.ARRAY else 0
             if node.kind in (Node.DICT, Node.FIELDS):
                 a = self._table([[self._id(k) for k in node.keys]])
             elif node.kind is Node.NUMBER:
-                a = node.number
+                a = node.constant
             elif node.kind is Node.SAME and node.a is None:
                 a = id(None)
             elif node.kind is Node.ARRAY:
                 b = len(node.shape)
             rows.append([node.kind, self._id(node.type), a, b, c, node.first, node.count, 0])
-        names = self._table([[self._id(k) for k in given.keywords]])
-        self.words |= {"positional": given.positional, "keywords": len(given.keywords), "names": names}
-        self.words |= {"nodes": self._named("nodes", rows), "node_count": len(rows), "has_inside": given.has_inside}
-        self.words |= {"leaves": self._table([list(given.leaves)] if given.leaves else []), "leaf_count": len(given.leaves)}
+        names = self._table([[self._id(k) for k in d.keywords]])
+        self.words |= {"positional": d.positional, "keywords": len(d.keywords), "names": names}
+        self.words |= {"nodes": self._named("nodes", rows), "node_count": len(rows), "has_inside": d.has_inside}
+        self.words |= {"leaves": self._table([list(d.leaves)] if d.leaves else []), "leaf_count": len(d.leaves)}
 
-    def _outside(self, given: Description) -> None:
+    def _outside(self, description: Description) -> None:
         tagged = Guard.TAGGED if abi.dicts_are_tagged() else Guard.ITEM
         guards = []
-        for kind, a, b, expected, by_value in given.guards:
+        for kind, a, b, expected, by_value in description.guards:
             last = id(None) if expected is None else self._id(expected)
             guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0, by_value])
-        reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in given.reads]
-        self.words |= {"guards": self._named("guards", guards), "guard_count": len(guards), "watch": self._id(given.watch)}
-        self.words |= {"reads": self._named("reads", reads), "read_count": given.outside}
+        reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in description.reads]
+        self.words |= {"guards": self._named("guards", guards), "guard_count": len(guards), "watch": self._id(description.watch)}
+        self.words |= {"reads": self._named("reads", reads), "read_count": description.outside}
 
-    def _run(self, given: Description, executable: Executable | None, instance: Instance | None, clock: bool) -> None:
-        self.words["finish"], self.words["failed"] = self._id(given.finish), self._id(given.failed)
+    def _run(self, description: Description, executable: Executable | None, instance: Instance | None, clock: bool) -> None:
+        self.words["finish"], self.words["failed"] = self._id(description.finish), self._id(description.failed)
         if executable is None or instance is None:
             return
-        places = _Places(executable, instance, given.sources, len(given.nodes), given.given)
-        frame = np.zeros(places.bytes + ALIGNMENT, np.uint8)
+        layout = _FrameLayout(executable, instance, description.sources, len(description.nodes), description.caller_arrays)
+        frame = np.zeros(layout.bytes + ALIGNMENT, np.uint8)
         self._kept.append(frame)
         start = -address_of(frame) % ALIGNMENT
-        frame = frame[start : start + places.bytes]
-        places.write(frame)
+        frame = frame[start : start + layout.bytes]
+        layout.write(frame)
         functions, starts = instance.tables[:2]
         self._kept.append(instance.tables)
-        own, others = places.fills(address_of(frame), frame)
+        own, others = layout.fills(address_of(frame), frame)
         waits = bool(instance.hosts) or bool(instance.looks) or executable.polls or not clock
         self.words |= {"mode": -1 if waits else SHORT_RUNS, "took": 1 << 62, "frame": address_of(frame)}
-        self.words |= {"frame_bytes": places.bytes, "filled_bytes": places.arena}
+        self.words |= {"frame_bytes": layout.bytes, "filled_bytes": layout.arena}
         self.words |= {"fills": self._named("fills", own), "fill_count": len(own)}
         self.words |= {"frame_fills": self._named("frame_fills", others), "frame_fill_count": len(others)}
         self.words |= {"functions": address_of(functions), "offsets": address_of(starts), "steps": len(functions)}
-        if places.arena_bytes:
+        if layout.arena_bytes:
             pool = memory.pool()
             assert pool is not None
-            self.words |= {"arena_bytes": places.arena_bytes, "arena_context": pool.address}
+            self.words |= {"arena_bytes": layout.arena_bytes, "arena_context": pool.address}
             self.words |= {"arena_malloc": pool.malloc, "arena_free": pool.free}
         rows = []
-        for k, ((shape, dtype), offset, is_large) in enumerate(zip(instance.results, places.results, places.large, strict=True)):
-            if k in given.given:
-                rows.append([Result.GIVEN, 0, 0, 0, given.given[k], 0])
+        for k, ((shape, dtype), offset, is_large) in enumerate(zip(instance.results, layout.results, layout.large, strict=True)):
+            if k in description.caller_arrays:
+                rows.append([Result.GIVEN, 0, 0, 0, description.caller_arrays[k], 0])
                 continue
             kind = Result.LARGE if is_large else Result.SMALL if shape else Result.NUMBER
             allocate = 0 if shape else abi.allocator(dtype.type)
-            place = self._table([shape]) if shape else self._id(dtype.type)
-            rows.append([kind, self._id(dtype), len(shape), place, offset, allocate])
+            operand = self._table([shape]) if shape else self._id(dtype.type)
+            rows.append([kind, self._id(dtype), len(shape), operand, offset, allocate])
         self.words |= {"results": self._named("results", rows), "result_count": len(rows)}
-        if any(places.large):
+        if any(layout.large):
             pool = memory.pool()
             assert pool is not None
             self.words["context"] = self._id(pool.new_context())
 
-    def _results(self, given: Description, instance: Instance | None) -> None:
+    def _results(self, description: Description, instance: Instance | None) -> None:
         count = 0 if instance is None else len(instance.results)
-        rows, place = [], 0
-        for kind, a, keys in given.build:
-            place -= a if kind in CONTAINERS else 0
+        rows, position = [], 0
+        for kind, a, keys in description.build:
+            position -= a if kind in CONTAINERS else 0
             if kind is Build.OBJECT:
-                rows.append([kind, id(None) if a is None else self._id(a), 0, place])
+                rows.append([kind, id(None) if a is None else self._id(a), 0, position])
             elif kind is Build.CALL:
-                rows.append([kind, a, self._id(keys), place])
+                rows.append([kind, a, self._id(keys), position])
             else:
-                rows.append([kind, a, self._table([[self._id(k) for k in keys]]) if keys else 0, place])
-            place += 1
+                rows.append([kind, a, self._table([[self._id(k) for k in keys]]) if keys else 0, position])
+            position += 1
         self.words |= {"build": self._named("build", rows), "build_count": len(rows)}
-        self.words |= {"first_result": len(given.nodes), "registers": len(given.nodes) + count}
-        self._memory(given)
+        self.words |= {"first_result": len(description.nodes), "registers": len(description.nodes) + count}
+        self._memory(description)
 
-    def _memory(self, given: Description) -> None:
-        """What is asked of the memory of arrays, and what is put where."""
+    def _memory(self, description: Description) -> None:
+        """Fill in the demands on the memory of arrays, and the arrays to fill."""
         rows = []
-        for kind, register, a in given.demands:
+        for kind, register, a in description.demands:
             match kind:
                 case Demand.STRIDES:
                     rows.append([kind, register, self._table([a]), 0])
@@ -272,15 +282,15 @@ class Record:
                 case _:
                     rows.append([kind, register, a or 0, 0])
         self.words |= {"demands": self._table(rows), "demand_count": len(rows)}
-        self.words |= {"puts": self._table(given.puts), "put_count": len(given.puts)}
+        self.words |= {"puts": self._table(description.puts), "put_count": len(description.puts)}
 
 
-class _Places:
-    """Where everything is in a frame: the argument block, boxes of numbers that the program takes by address, numbers that it
-    gives, and the temporaries if they are few. Offsets in bytes."""
+class _FrameLayout:
+    """The layout of a frame: the argument block, boxes of scalars that the program takes by address, scalars that it returns,
+    and the temporaries if they are small. Offsets are in bytes."""
 
     def __init__(
-        self, executable: Executable, instance: Instance, sources: Sequence[Source], first_result: int, given: Mapping[int, int]
+        self, executable: Executable, instance: Instance, sources: Sequence[Source], first_result: int, callers: Mapping[int, int]
     ) -> None:
         self.instance = instance
         self.sources = sources
@@ -294,7 +304,7 @@ class _Places:
             end += BOX_BYTES
         self.results: list[int] = []
         for k, (shape, _) in enumerate(instance.results):
-            is_inside = not shape and k not in given
+            is_inside = not shape and k not in callers
             self.results.append(end if is_inside else 0)
             end += BOX_BYTES if is_inside else 0
         end += -end % ALIGNMENT
@@ -305,7 +315,7 @@ class _Places:
         self.large = instance.large if has_pool and instance.large else (False,) * len(instance.results)
 
     def write(self, frame: Any) -> None:
-        """What is the same for all calls."""
+        """Write the parts of a frame that are the same for all calls."""
         frame[: 8 * len(self.instance.block)].view(np.int64)[:] = self.instance.block
         for name, position, k in self.instance.scalars:
             if self.sources[k].kind == "constant":
@@ -315,7 +325,8 @@ class _Places:
                 _put(frame, self.boxes[k], np.array(self.sources[k].value, dtype))
 
     def fills(self, address: int, frame: Any) -> tuple[list[list[int]], list[list[int]]]:
-        """The rows to follow at each call, and those for a frame that is not at ``address``, which are written there already."""
+        """Return the fills of each call, and the further fills of a frame that is not at ``address``; for the frame at
+        ``address`` the latter are written here."""
         own: list[list[int]] = []
         others: list[list[int]] = []
         count = len(self.sources)
@@ -343,7 +354,7 @@ class _Places:
         return own, others
 
     def _inside(self, result: int | None, row: int) -> int | None:
-        """Where in the frame a buffer is, by its row in the table of addresses; None if it is elsewhere."""
+        """Return the offset in the frame of a buffer, by its row in the table of addresses; None if it is elsewhere."""
         if result is None:
             return self.boxes.get(row)
         if result < len(self.results):
@@ -365,7 +376,7 @@ def _put(frame: Any, offset: int, value: Any) -> None:
 
 
 class Table:
-    """A hash table of records, which it keeps alive. Only ever added to: one with fewer is another table."""
+    """A hash table of records, which it keeps alive. Records are only added; removing some creates another table."""
 
     __slots__ = ("array", "records")
 
@@ -384,7 +395,7 @@ class Table:
         return 2 * len(self.records) < int(self.array[TABLE.index("mask")])
 
     def add(self, record: Record) -> None:
-        """Into the first free slot from that of its hash on; there is one."""
+        """Insert a record into the first free slot from the one of its hash on; there always is one."""
         self.records.append(record)
         mask = int(self.array[TABLE.index("mask")])
         at, k = len(TABLE), record.hash & mask
@@ -397,11 +408,11 @@ class Table:
 
 
 class Dispatch:
-    """The records of a function, found by the hash of a call. Callables hold it, and native code reads ``table`` at each look.
-    ``unserved(callable, *args, **kwargs)`` serves calls that are not found; None for ``Jitted.__call__``.
+    """The records of a function, found by the hash of a call. Callables hold it, and native code reads ``table`` at each
+    lookup. ``unserved(callable, *args, **kwargs)`` serves calls without a record; None for ``Jitted.__call__``.
 
-    A table and all that it leads to live as long as it can be found here; what native code has found it holds. So threads may add
-    and leave out at once: at worst a record is not found any more, and its calls go through Python.
+    A table and all that it refers to live as long as it can be reached from here; native code holds the records that it has
+    found. So threads may add and remove concurrently: at worst a record is no longer found, and its calls go through Python.
     """
 
     __slots__ = ("table", "unserved")
@@ -414,7 +425,7 @@ class Dispatch:
         return len(self.table.records)
 
     def add(self, record: Record) -> None:
-        """Find a record from now on, if none is like it."""
+        """Add a record, if none serves the same calls."""
         if any(record.is_like(other) for other in self.table.records):
             return
         if self.table.has_room:
@@ -423,7 +434,7 @@ class Dispatch:
             self.table = Table([*self.table.records, record])
 
     def keep(self, alive: Collection[int]) -> None:
-        """Find only those of entries with these ids from now on."""
+        """Remove all records whose entries do not have one of these ids."""
         records = self.table.records
         kept = [record for record in records if id(record.entry) in alive]
         if len(kept) < len(records):

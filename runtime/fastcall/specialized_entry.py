@@ -1,10 +1,10 @@
-"""The second tier of the native call path: the entry of one small program that is called often, with all that its tables say
-written into it, and its kernels.
+"""The second tier of the fast call: an entry point specialised for one small program that is called often, with the contents
+of its tables folded into the code, and its kernels inlined.
 
-It is the text of ``entrance_run.attempt``, of which is written what the record's tables ask for, and nothing of what they do not.
-Addresses are read from the record, so none is in the text, and the code is one for all processes. What it does not expect it
-leaves to others, as the generic entry does. A record counts its calls down: after ``LOOK_AFTER`` a thread looks for such code in
-the kernel cache, after ``MAKE_AFTER`` more one compiles it. No call waits for either.
+It is the text of ``run.attempt``, reduced to what the record's tables require. Addresses are read from the record, so the text
+contains none, and the code is the same for all processes. Unexpected calls are left to Python, as by the generic entry. A
+record counts its calls down: after ``LOOK_AFTER`` a thread looks for such code in the kernel cache, after ``MAKE_AFTER`` more
+it compiles it. No call waits for either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pullback.codegen.cpu.llvm.text import THREADS
 from pullback.ir.ops.control.host import Host
-from pullback.runtime.compile.background import Begun
+from pullback.runtime.compile.background import BackgroundTask
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.common import Entrance, Part
@@ -28,9 +28,11 @@ from pullback.runtime.program.executable import Executable, Instance
 
 SYMBOL = "pullback_call_fused"
 LOOK_AFTER, MAKE_AFTER = 2_000, 20_000
-MOST_NS = 2_000
-"""Longer runs gain little."""
+"""The number of calls before the cache is searched, and the further number before the code is compiled."""
+MAX_NS = 2_000
+"""The largest run time in nanoseconds of a program that is specialised; longer runs gain little."""
 MOST_FRAME, MOST_STEPS, MOST_REGISTERS = 1 << 12, 8, 32
+"""The largest frame in bytes, number of steps and number of registers of a program that is specialised."""
 
 _NUMBERS = (
     "positional", "keywords", "registers", "node_count", "has_inside", "guard_count", "read_count", "watch", "frame_bytes",
@@ -48,7 +50,7 @@ _NODES = frozenset((
 ))  # fmt: skip
 _RESULTS = frozenset((Result.SMALL, Result.LARGE, Result.NUMBER))
 _BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT))
-"""What such an entry knows; records with other kinds keep the generic one."""
+"""The kinds that such an entry supports; records with other kinds keep the generic one."""
 _OWN_THREADS = f"""
 @threads = internal constant {{ {", ".join("ptr" for _ in THREADS)}, i64 }} {{ ptr @run, ptr null, ptr null, ptr null, i64 1 }}
 
@@ -70,15 +72,15 @@ done:
   ret i64 %result
 }}
 """
-"""Loops over chunks on the caller's thread, which those of small programs are."""
+"""Loops over chunks on the caller's thread, as in all small programs."""
 
 
-class _Fused(Entrance):
-    """The entry in the making."""
+class _SpecializedBuilder(Entrance):
+    """The builder of a specialised entry."""
 
     state_at: Word
     starts: list[int]
-    """Where the arguments of each step begin in a frame, in words, and the end of all."""
+    """The start of each step's arguments in a frame, in words, and the end of all."""
 
     def use(self, called: Part, *operands: Operand) -> Word:
         if self._has_left:
@@ -95,57 +97,57 @@ class _Fused(Entrance):
         assert words is not None and blocks is not None
         parts = [(8 * first, 8 * end, self.words(end - first)) for first, end in zip(self.starts, self.starts[1:]) if end > first]
         first = 8 * self.starts[-1]
-        # What lies behind the blocks is aligned as in a frame, which begins at a multiple of 64.
-        whole = self.words(blocks // 8 + 1, 64)
-        parts.append((first, blocks + 1, self.at(whole, first)))
-        made = Parted(parts[0][2].text, parts=tuple(parts))
+        # The memory after the blocks is aligned as in a frame, which begins at a multiple of 64.
+        memory = self.words(blocks // 8 + 1, 64)
+        parts.append((first, blocks + 1, self.at(memory, first)))
+        split = Parted(parts[0][2].text, parts=tuple(parts))
         for at in range(0, words, 8):
-            self.store(self.load(frame, at), made, at)
-        return made
+            self.store(self.load(frame, at), split, at)
+        return split
 
 
 def text_of(record: Record) -> str:
-    """The entry of a record, but for its kernels, which it calls by their symbols."""
-    f = _Fused(SYMBOL, attempt.parameters, attempt.result, internal=False)
+    """Return the specialised entry of a record, without its kernels, which it calls by their symbols."""
+    f = _SpecializedBuilder(SYMBOL, attempt.parameters, attempt.result, internal=False)
     instance, executable = record.instance, record.executable
     assert instance is not None and executable is not None
     f.starts = [*instance.tables[1].tolist(), len(instance.block)]
-    given, *others = f.parameters
-    known = Known(given.text, contents=_contents(record))
-    f.state_at = f.field("record", known, "state")
-    attempt.write(f, known, *others)
+    first, *others = f.parameters
+    record_pointer = Known(first.text, contents=_contents(record))
+    f.state_at = f.field("record", record_pointer, "state")
+    attempt.write(f, record_pointer, *others)
     declared = [f"declare i64 @{kernel.symbol}(ptr)" for kernel in executable.kernels.values()]
     memcpy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    return "\n".join([memcpy, *dict.fromkeys(declared), _OWN_THREADS if _is_apart(record) else "", f.text])
+    return "\n".join([memcpy, *dict.fromkeys(declared), _OWN_THREADS if _calls_no_library(record) else "", f.text])
 
 
 def _contents(record: Record) -> Mapping[int, Any]:
-    """What is known of a record's tables: all but addresses."""
-    found: dict[int, Any] = {8 * RECORD.index(name): record.words[name] for name in _NUMBERS}
-    found[8 * RECORD.index("mode")] = 0
+    """Return the known contents of a record's tables: everything except addresses."""
+    contents_: dict[int, Any] = {8 * RECORD.index(name): record.words[name] for name in _NUMBERS}
+    contents_[8 * RECORD.index("mode")] = 0
     for name in ("nodes", "guards", "reads", "fills", "frame_fills", "results", "build"):
-        found[8 * RECORD.index(name)] = _rows(record, name)
+        contents_[8 * RECORD.index(name)] = _rows(record, name)
     for name, contents in _program(record).items():
-        found[8 * RECORD.index(name)] = contents
-    return found
+        contents_[8 * RECORD.index(name)] = contents
+    return contents_
 
 
 def _rows(record: Record, name: str) -> Mapping[int, Any]:
     fields = TABLES[_TABLE.get(name, name)]
-    found: dict[int, Any] = {}
+    contents: dict[int, Any] = {}
     for k, row in enumerate(record.rows.get(name, ())):
         at = {field: size(fields) * k + 8 * n for n, field in enumerate(fields)}
         values = dict(zip(fields, row, strict=True))
-        found |= {at[field]: int(values[field]) for field in _FIELDS[name]}
+        contents |= {at[field]: int(values[field]) for field in _FIELDS[name]}
         if name == "nodes" and values["kind"] == Node.ARRAY:
-            found[at["c"]] = dict(_words(record.description.nodes[k].shape))
+            contents[at["c"]] = dict(_words(record.description.nodes[k].shape))
         elif name == "nodes" and values["kind"] == Node.NUMBER:
-            found[at["a"]] = int(values["a"])
+            contents[at["a"]] = int(values["a"])
         elif name == "results" and values["kind"] != Result.NUMBER and record.instance is not None:
-            found[at["shape"]] = dict(_words(record.instance.results[k][0]))
+            contents[at["shape"]] = dict(_words(record.instance.results[k][0]))
         elif name == "build" and values["kind"] != Build.OBJECT:
-            found[at["a"]] = int(values["a"])
-    return found
+            contents[at["a"]] = int(values["a"])
+    return contents
 
 
 def _words(values: Any) -> Any:
@@ -153,7 +155,7 @@ def _words(values: Any) -> Any:
 
 
 def _program(record: Record) -> dict[str, Mapping[int, Any]]:
-    """The steps and where their arguments are, and those arguments that are sizes."""
+    """Return the steps, the offsets of their arguments, and those arguments that are sizes."""
     executable, instance = record.executable, record.instance
     assert executable is not None and instance is not None
     functions: dict[int, Any] = {}
@@ -166,29 +168,29 @@ def _program(record: Record) -> dict[str, Mapping[int, Any]]:
             at = starts[k] + n
             if slot[0] == "size":
                 frame[8 * at] = int(instance.block[at])
-            elif slot[0] == "threads" and _is_apart(record):
+            elif slot[0] == "threads" and _calls_no_library(record):
                 frame[8 * at] = Word("ptrtoint (ptr @threads to i64)")
     return {"functions": functions, "offsets": dict(_words(starts)), "frame": frame}
 
 
-def _is_apart(record: Record) -> bool:
-    """Whether the program calls no library, whose threads would have to know."""
+def _calls_no_library(record: Record) -> bool:
+    """Return whether the program calls no library, which would need the real worker pool."""
     assert record.executable is not None
     slots = [slot for kernel in record.executable.kernels.values() for slot in kernel.slots]
     return not any(slot[0] in ("library", "gemm") for slot in slots)
 
 
-def _is_plain(record: Record) -> bool:
-    """Whether the record asks for nothing but what such an entry knows."""
+def _is_supported(record: Record) -> bool:
+    """Return whether the record needs only what such an entry supports."""
     if record.words["demand_count"] or record.words["put_count"]:
         return False
-    known = (("nodes", _NODES), ("results", _RESULTS), ("build", _BUILDS))
-    return all(row[0] in kinds for name, kinds in known for row in record.rows.get(name, ()))
+    supported = (("nodes", _NODES), ("results", _RESULTS), ("build", _BUILDS))
+    return all(row[0] in kinds for name, kinds in supported for row in record.rows.get(name, ()))
 
 
 def _is_small(record: Record) -> bool:
-    """Whether there is code that such an entry can be made of."""
-    if not _is_plain(record):
+    """Return whether a record can be specialised."""
+    if not _is_supported(record):
         return False
     executable, instance, words = record.executable, record.instance, record.words
     if executable is None or instance is None or executable.polls or instance.hosts or words["watch"] or words["finish"]:
@@ -197,20 +199,20 @@ def _is_small(record: Record) -> bool:
         return False
     if words["frame_bytes"] > MOST_FRAME or any(isinstance(step.op, Host) for step in executable.plan.steps):
         return False
-    return _is_bare(executable, instance) and all(kernel.text for kernel in executable.kernels.values())
+    return _has_only_kernels(executable, instance) and all(kernel.text for kernel in executable.kernels.values())
 
 
-def _is_bare(executable: Executable, instance: Instance) -> bool:
-    """Whether each step is a kernel's function, and its arguments are that kernel's, with nothing between or before."""
+def _has_only_kernels(executable: Executable, instance: Instance) -> bool:
+    """Return whether each step is a kernel function with exactly that kernel's arguments, with nothing between or before them."""
     functions, starts = (table.tolist() for table in instance.tables[:2])
     kernels = [executable.kernels[step.params["kernel"]] for step in executable.plan.steps]
     ends = [*starts, len(instance.block)][1:]
-    found = [(function, end - start) for function, start, end in zip(functions, starts, ends, strict=True)]
-    return found == [(kernel.address, len(kernel.slots)) for kernel in kernels]
+    actual = [(function, end - start) for function, start, end in zip(functions, starts, ends, strict=True)]
+    return actual == [(kernel.address, len(kernel.slots)) for kernel in kernels]
 
 
 def prepare(record: Record) -> None:
-    """Have a record count its calls, or get its own entry at once where that is asked for, if it is of a small program."""
+    """Make a record of a small program count its calls, or specialise it immediately if the setting is "fused"."""
     wanted = abi.wanted()
     if wanted == "native" or not _is_small(record):
         return
@@ -222,27 +224,27 @@ def prepare(record: Record) -> None:
 
 
 def _warm(record: Record) -> None:
-    """What a record calls that was called often."""
+    """Start specialising a record in a background thread; called after many calls."""
     if record["mode"]:
         record["countdown"] = LOOK_AFTER
-    elif record["took"] <= MOST_NS:
+    elif record["took"] <= MAX_NS:
         with work.underway():
-            Begun(lambda _: _find(record), "")
+            BackgroundTask(lambda _: _find(record), "")
 
 
 def _find(record: Record) -> bytes:
-    """Give a record its own entry, if that was made before or it is the second time."""
+    """Specialise a record if its code is cached, or if it was searched for before."""
     name, text = _named(record)
-    if record.is_looked_for or default_engine().is_joined(name):
+    if record.was_searched or default_engine().is_joined(name):
         _join(record, name, text)
     else:
-        record.is_looked_for = True
+        record.was_searched = True
         record["countdown"] = MAKE_AFTER
     return b""
 
 
 def _named(record: Record) -> tuple[str, str]:
-    """The cache key of a record's own entry, and its text."""
+    """Return the cache key of a record's specialised entry, and its text."""
     assert record.executable is not None
     text = text_of(record)
     return default_engine().joined_key(text, [kernel.key for kernel in record.executable.kernels.values()]), text

@@ -1,8 +1,8 @@
-"""NumPy's own sorts, as native functions: those that ``np.sort`` and ``np.argsort`` run for each dtype, without Python.
+"""NumPy's own sorts as native functions: those that ``np.sort`` and ``np.argsort`` run for each dtype, without Python.
 
-They are in the table of functions that each built-in dtype has (``PyArray_ArrFuncs``), whose layout and whose place in NumPy's C
-API (``_PyDataType_GetArrFuncs``) its headers have published since 2.0. A function found there is tried before it is handed out;
-where one is missing, or does not sort, a Python function that calls ``np.sort`` takes its place.
+They are in the function table of each built-in dtype (``PyArray_ArrFuncs``), whose layout and whose index in NumPy's C API
+(``_PyDataType_GetArrFuncs``) its headers have published since 2.0. A function from the table is tested before it is used; if
+it is missing, or does not sort, a Python function that calls ``np.sort`` replaces it.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ _PROTOTYPES: dict[str, Any] = {
     "argsort": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_void_p),
 }
 _GET_ARRAY_FUNCTIONS = 365
+"""The index of ``_PyDataType_GetArrFuncs`` in NumPy's C API table."""
 
 
 class _ArrayFunctions(ctypes.Structure):
-    """The head of PyArray_ArrFuncs."""
+    """The first fields of PyArray_ArrFuncs."""
 
     _fields_ = (("others", ctypes.c_void_p * 33), ("sort", ctypes.c_void_p * 3), ("argsort", ctypes.c_void_p * 3))
 
 
 def address(kind: str, dtype: str) -> int:
-    """The address of a "sort" or "argsort" of contiguous elements of a dtype; the places that an argsort gets are in any order
-    before, and are not sorted stably."""
-    return _found(kind, dtype)[0]
+    """Return the address of a "sort" or "argsort" of contiguous elements of a dtype. The index array passed to an argsort may
+    hold the indices in any order; the sort is not stable."""
+    return _resolved(kind, dtype)[0]
 
 
 @functools.cache
-def _found(kind: str, dtype: str) -> tuple[int, Any]:
-    """The address, and what must live as long."""
+def _resolved(kind: str, dtype: str) -> tuple[int, Any]:
+    """Return the address, and an object that must live as long."""
     native = _native(kind, np.dtype(dtype))
     if native is not None and _sorts(kind, dtype, _PROTOTYPES[kind](native)):
         return native, None
     substitute = _PROTOTYPES[kind](_by_python(kind, np.dtype(dtype)))
-    found = ctypes.cast(substitute, ctypes.c_void_p).value
-    assert found is not None
-    return found, substitute
+    pointer = ctypes.cast(substitute, ctypes.c_void_p).value
+    assert pointer is not None
+    return pointer, substitute
 
 
 def _native(kind: str, dtype: np.dtype[Any]) -> int | None:
@@ -55,18 +56,18 @@ def _native(kind: str, dtype: np.dtype[Any]) -> int | None:
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
     functions = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(table[_GET_ARRAY_FUNCTIONS])(dtype)
-    found: int | None = getattr(_ArrayFunctions.from_address(functions), kind)[0] if functions else None
-    return found
+    function: int | None = getattr(_ArrayFunctions.from_address(functions), kind)[0] if functions else None
+    return function
 
 
 def _sorts(kind: str, dtype: str, function: Callable[..., int]) -> bool:
-    """Whether a function sorts a few elements."""
+    """Return whether a function sorts a small array correctly."""
     x = np.array([3, 1, 2, 0, 5, 4] * 50).astype(dtype)
-    places = np.arange(x.size)
-    given = [x.ctypes.data, *([places.ctypes.data] if kind == "argsort" else [])]
-    if function(*given, x.size, None):
+    indices = np.arange(x.size)
+    arguments = [x.ctypes.data, *([indices.ctypes.data] if kind == "argsort" else [])]
+    if function(*arguments, x.size, None):
         return False
-    return bool(np.all(np.diff(x[places].astype(float)) >= 0)) and np.unique(places).size == x.size
+    return bool(np.all(np.diff(x[indices].astype(float)) >= 0)) and np.unique(indices).size == x.size
 
 
 def _by_python(kind: str, dtype: np.dtype[Any]) -> Callable[..., int]:

@@ -1,15 +1,14 @@
 """Addresses of native functions by dotted name: BLAS, LAPACK, special functions, libm and ufunc loops.
 
-What depends on the ABI of Python, NumPy, SciPy or the C library is here alone. An address is handed out only
-together with a signature that was read from, or checked against, the library itself. Nothing here changes the
-process, except `blas_set_threads`, which says so.
+All dependence on the ABI of Python, NumPy, SciPy and the C library is in this folder. An address is returned only together
+with a signature that was read from, or checked against, the library itself. Nothing here changes the process, except
+`blas_set_threads`.
 
-"blas.dgemm" and "lapack.dpotrf" come from `scipy.linalg.cython_blas` and `cython_lapack`: Fortran calls,
-every argument a pointer, 32-bit integers. "special.psi" comes from `scipy.special.cython_special`, the
-variant of doubles; a function of these that returns a value takes one more argument last, the int
-`__pyx_skip_dispatch`, which it does not read (pass 0), while those that return through pointers do not.
-"libm.tan" is the C library's, as are "c.realloc", "c.free" and "c.clock". "python.PyThread_get_thread_ident" is Python's.
-"sort.float64" and "argsort.float64" are NumPy's; see `sorts`.
+"blas.dgemm" and "lapack.dpotrf" come from `scipy.linalg.cython_blas` and `cython_lapack`: Fortran calls, every argument a
+pointer, 32-bit integers. "special.psi" comes from `scipy.special.cython_special`, the variant of doubles; such a function that
+returns a value takes one more argument last, the int `__pyx_skip_dispatch`, which it does not read (pass 0), while those that
+return through pointers do not. "libm.tan" is the C library's, as are "c.realloc", "c.free" and "c.clock".
+"python.PyThread_get_thread_ident" is Python's. "sort.float64" and "argsort.float64" are NumPy's; see `numpy_sorts`.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _SKIP_DISPATCH = "int __pyx_skip_dispatch"
 
 
 class MissingSymbol(KeyError):
-    """No native function of that name in the installed libraries."""
+    """Raised if the installed libraries have no native function of that name."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -81,23 +80,23 @@ class UfuncLoop:
 
 
 def address(name: str) -> int:
-    """The address of a native function, such as "blas.dgemm". Raises MissingSymbol."""
+    """Return the address of a native function, such as "blas.dgemm". Raises MissingSymbol."""
     return _resolve(name)[0]
 
 
 def signature(name: str) -> str:
-    """Its C signature, such as "double (double, int __pyx_skip_dispatch)". Raises MissingSymbol."""
+    """Return the C signature of a native function, such as "double (double, int __pyx_skip_dispatch)". Raises MissingSymbol."""
     return _resolve(name)[1]
 
 
 @functools.cache
 def ufunc_loop(name: str, types: str) -> UfuncLoop:
-    """The loop of the ufunc `name`, such as "scipy.special.gammaln", for types such as "f->f".
+    """Return the loop of the ufunc `name`, such as "scipy.special.gammaln", for types such as "f->f".
 
-    A loop serves whole arrays, and what `cython_special` lacks: variants of float32, Hurwitz's zeta (the
-    ufunc "scipy.special._ufuncs._zeta"; the public name is a Python function). Its address is read from the
-    ufunc object, whose public layout is checked against what the ufunc says of itself. Raises MissingSymbol
-    for an unknown name or types, and where the check fails.
+    Loops serve whole arrays, and functions that `cython_special` lacks: variants of float32, Hurwitz's zeta (the ufunc
+    "scipy.special._ufuncs._zeta"; the public name is a Python function). The address is read from the ufunc object, whose
+    public layout is checked against the ufunc's attributes. Raises MissingSymbol for an unknown name or types, and if the
+    check fails.
     """
     module, _, attribute = name.rpartition(".")
     try:
@@ -109,58 +108,59 @@ def ufunc_loop(name: str, types: str) -> UfuncLoop:
     if types not in ufunc.types:
         raise MissingSymbol(f"{name} has no loop {types}, only {', '.join(ufunc.types)}")
     layout = _UfuncHead.from_address(id(ufunc))
-    said = (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes, ufunc.__name__.encode())
-    if (layout.nin, layout.nout, layout.nargs, layout.ntypes) != said[:4] or layout.name != said[4]:
+    attributes = (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes, ufunc.__name__.encode())
+    if (layout.nin, layout.nout, layout.nargs, layout.ntypes) != attributes[:4] or layout.name != attributes[4]:
         raise MissingSymbol(f"{name}: this NumPy's ufunc objects have another layout")
-    at = ufunc.types.index(types)
-    codes = layout.types[at * ufunc.nargs : (at + 1) * ufunc.nargs]
+    index = ufunc.types.index(types)
+    codes = layout.types[index * ufunc.nargs : (index + 1) * ufunc.nargs]
     if [np.dtype(code) for code in types.replace("->", "")] != [_dtype(code) for code in codes]:
         raise MissingSymbol(f"{name}: this NumPy's ufunc objects have another layout")
-    function = layout.functions[at]
+    function = layout.functions[index]
     if not function:
         raise MissingSymbol(f"{name} has an empty loop {types}")
-    data = (layout.data[at] or 0) if layout.data else 0
+    data = (layout.data[index] or 0) if layout.data else 0
     return UfuncLoop(function=function, data=data, types=types)
 
 
 def blas_get_threads() -> int | None:
-    """The number of threads of the BLAS behind "blas."; None where it does not say."""
-    found = _blas_function("get")
-    return None if found is None else int(found())
+    """Return the number of threads of the BLAS behind "blas."; None if it cannot be queried."""
+    function = _blas_function("get")
+    return None if function is None else int(function())
 
 
-def blas_set_threads(number: int) -> bool:
-    """Sets that number, for the whole process and SciPy's own calls too; whether the library let us."""
-    if number < 1:
-        raise ValueError(f"{number} threads: at least 1 was expected")
-    found = _blas_function("set")
-    if found is None:
+def blas_set_threads(count: int) -> bool:
+    """Set that number, for the whole process including SciPy's own calls; return whether the library has such a function.
+    Raises ValueError below 1."""
+    if count < 1:
+        raise ValueError(f"{count} threads: at least 1 was expected")
+    function = _blas_function("set")
+    if function is None:
         return False
-    found(number)
+    function(count)
     return True
 
 
 def blas_thread_functions() -> tuple[int, int]:
-    """The addresses of what the two functions above call; 0 where the library has none. Code that sets a number puts the one
-    that it found back."""
-    found: list[Any] = [_blas_function(verb) for verb in ("get", "set")]
-    get, put = (int(ctypes.cast(f, ctypes.c_void_p).value or 0) if f else 0 for f in found)
+    """Return the addresses of the functions that get and set that number; 0 if the library has none. Code that sets the number
+    must restore the previous one."""
+    functions: list[Any] = [_blas_function(verb) for verb in ("get", "set")]
+    get, put = (int(ctypes.cast(f, ctypes.c_void_p).value or 0) if f else 0 for f in functions)
     return get, put
 
 
 @functools.cache
 def blas_name() -> str:
-    """The BLAS behind "blas.": what OpenBLAS says of itself, its version and whose processor's kernels it has taken among it;
-    else SciPy's version, by which one can be told from another."""
-    said = _openblas("get_config", ctypes.CFUNCTYPE(ctypes.c_char_p))
-    if said is None:
+    """Return a description of the BLAS behind "blas.": OpenBLAS's configuration, with its version and the processor whose
+    kernels it uses; else SciPy's version, which distinguishes one BLAS from another."""
+    get_config = _openblas("get_config", ctypes.CFUNCTYPE(ctypes.c_char_p))
+    if get_config is None:
         return f"the BLAS of SciPy {importlib.import_module('scipy').__version__}"
-    text: bytes = said() or b""
+    text: bytes = get_config() or b""
     return " ".join(text.decode(errors="replace").split())
 
 
 class _UfuncHead(ctypes.Structure):
-    """The head of PyUFuncObject as `numpy/ufuncobject.h` has published it since 1.0."""
+    """The first fields of PyUFuncObject, as `numpy/ufuncobject.h` has published them since 1.0."""
 
     _fields_ = (
         ("object", ctypes.c_byte * object.__basicsize__),
@@ -202,22 +202,23 @@ def _resolve(name: str) -> tuple[int, str]:
         raise MissingSymbol(f"{_MODULES[library]} exports no {function}")
     capsule = capsules[function]
     text = _capsule_name(capsule)
-    return _capsule_pointer(capsule, text), _plain(text.decode())
+    return _capsule_pointer(capsule, text), _demangled(text.decode())
 
 
 @functools.cache
 def _capsules(module: str) -> Mapping[str, object]:
     try:
-        found: Mapping[str, object] = _extension(module).__pyx_capi__
+        capsules: Mapping[str, object] = _extension(module).__pyx_capi__
     except (ImportError, AttributeError) as error:
         raise MissingSymbol(f"{module} exports no native functions: {error}") from None
-    return found
+    return capsules
 
 
 def _extension(module: str) -> ModuleType:
-    """The extension module; of `scipy.linalg` without the package around it, whose import takes longer than all of ours.
+    """Return the extension module; a module of `scipy.linalg` is loaded without its package, whose import takes longer than
+    our whole import.
 
-    It is not left in `sys.modules`: a later `import scipy.linalg` finds nothing half done, and gets the same module.
+    It is not left in `sys.modules`, so that a later `import scipy.linalg` runs normally, and gets the same module.
     """
     package, _, _ = module.rpartition(".")
     if package != "scipy.linalg" or package in sys.modules:
@@ -227,24 +228,24 @@ def _extension(module: str) -> ModuleType:
     spec = around and PathFinder.find_spec(module, around.submodule_search_locations)
     if spec is None or spec.loader is None:
         return importlib.import_module(module)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
+    extension = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
     sys.modules.pop(module, None)
-    return found
+    return extension
 
 
 def _double_variant(function: str, capsules: Mapping[str, object]) -> str:
-    """The key of a fused function's variant of doubles, or of its only variant."""
+    """Return the key of a fused function's variant of doubles, or of its only variant."""
     variant = re.compile(_FUSED + re.escape(function))
     candidates = [key for key in capsules if variant.fullmatch(key)]
-    doubles = [key for key in candidates if _is_double(_plain(_capsule_name(capsules[key]).decode()))]
+    doubles = [key for key in candidates if _is_double(_demangled(_capsule_name(capsules[key]).decode()))]
     if len(doubles) == 1:
         return doubles[0]
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
-        known = "; ".join(f"{key}: {_plain(_capsule_name(capsules[key]).decode())}" for key in candidates)
-        raise MissingSymbol(f"special.{function} has no single variant of doubles, but there are {known}")
+        variants = "; ".join(f"{key}: {_demangled(_capsule_name(capsules[key]).decode())}" for key in candidates)
+        raise MissingSymbol(f"special.{function} has no single variant of doubles, but there are {variants}")
     return function
 
 
@@ -254,8 +255,8 @@ def _is_double(text: str) -> bool:
     return result in ("double", "void") and kinds <= {"double", "double *", _SKIP_DISPATCH}
 
 
-def _plain(text: str) -> str:
-    """A capsule's signature with Cython's mangled type names replaced by C's."""
+def _demangled(text: str) -> str:
+    """Return a capsule's signature with Cython's mangled type names replaced by C's."""
     text = _LINALG_SCALAR.sub(lambda match: _SCALARS[match[1]], text)
     return re.sub(r"__pyx_t_(double|float)_complex", r"\1 complex", text)
 
@@ -264,20 +265,20 @@ def _capsule_name(capsule: object) -> bytes:
     function = ctypes.pythonapi.PyCapsule_GetName
     function.restype = ctypes.c_char_p
     function.argtypes = [ctypes.py_object]
-    found: bytes | None = function(capsule)
-    return found or b""
+    name: bytes | None = function(capsule)
+    return name or b""
 
 
 def _capsule_pointer(capsule: object, name: bytes) -> int:
     function = ctypes.pythonapi.PyCapsule_GetPointer
     function.restype = ctypes.c_void_p
     function.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    found: int = function(capsule, name)
-    return found
+    pointer: int = function(capsule, name)
+    return pointer
 
 
 def _plain_c(library: str, function: str) -> int:
-    """The address of a function of the C library or of Python."""
+    """Return the address of a function of the C library or of Python."""
     if library == "python":
         holder: ctypes.CDLL = ctypes.pythonapi
     else:
@@ -297,30 +298,31 @@ def _libm(function: str) -> tuple[int, str]:
     if function not in _LIBM:
         raise MissingSymbol(f"libm.{function}: its signature is not known here")
     try:
-        found = ctypes.cast(getattr(_libm_library(), function), ctypes.c_void_p).value
+        pointer = ctypes.cast(getattr(_libm_library(), function), ctypes.c_void_p).value
     except AttributeError:
-        found = None
-    if found is None:
+        pointer = None
+    if pointer is None:
         raise MissingSymbol(f"the C library has no {function}")
-    return found, _LIBM[function]
+    return pointer, _LIBM[function]
 
 
 @functools.cache
 def _blas_function(verb: str) -> Callable[..., int] | None:
-    """`openblas_{verb}_num_threads`, under the name it has in the OpenBLAS that SciPy loaded."""
+    """Return `openblas_{verb}_num_threads` of the OpenBLAS that SciPy loaded; None if there is none."""
     prototype = ctypes.CFUNCTYPE(ctypes.c_int) if verb == "get" else ctypes.CFUNCTYPE(None, ctypes.c_int)
-    found: Callable[..., int] | None = _openblas(f"{verb}_num_threads", prototype)
-    return found
+    bound: Callable[..., int] | None = _openblas(f"{verb}_num_threads", prototype)
+    return bound
 
 
 def blas_core() -> str:
-    """The processor whose kernels OpenBLAS has taken, such as "Haswell"; "" where that is not known."""
-    said = _openblas("get_corename", ctypes.CFUNCTYPE(ctypes.c_char_p))
-    return "" if said is None else (said() or b"").decode(errors="replace")
+    """Return the processor whose kernels OpenBLAS uses, such as "Haswell"; "" if that is unknown."""
+    get_corename = _openblas("get_corename", ctypes.CFUNCTYPE(ctypes.c_char_p))
+    return "" if get_corename is None else (get_corename() or b"").decode(errors="replace")
 
 
 def _openblas(name: str, prototype: Any) -> Any:
-    """``openblas_{name}``, under the name it has in the OpenBLAS that SciPy loaded."""
+    """Return ``openblas_{name}`` of the OpenBLAS that SciPy loaded, whatever the prefix and suffix of its symbols; None if
+    there is none."""
     for path in _scipy_openblas():
         library = ctypes.CDLL(path)
         for prefix, suffix in itertools.product(("scipy_", ""), ("", "64_", "_")):
@@ -333,7 +335,7 @@ def _openblas(name: str, prototype: Any) -> Any:
 
 @functools.cache
 def _scipy_openblas() -> list[str]:
-    """The OpenBLAS libraries that SciPy may be using; NumPy's own is not one."""
+    """Return the paths of the OpenBLAS libraries that SciPy may be using; NumPy's own is excluded."""
     address("blas.dgemm")
     folder = os.path.dirname(os.path.dirname(importlib.import_module("scipy").__file__ or ""))
     mapped = [path for path in _mapped_libraries() if "openblas" in os.path.basename(path)]

@@ -1,1 +1,1 @@
-"""Memory of results, kernels and pools."""
+"""Memory of results, kernel scratch and pools."""

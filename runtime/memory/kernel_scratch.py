@@ -1,7 +1,7 @@
-"""Memory that kernels take for themselves while they run: from the pool, or from the C library where there is none.
+"""Scratch memory of kernels: from the pool, or from the C library if there is no pool.
 
-``take(state, bytes)`` gives null where there is no memory, ``give(state, block, bytes)`` takes a block back; both may be called
-from any thread.
+``take(state, bytes)`` returns a block, or null if there is no memory; ``give(state, block, bytes)`` frees a block. Both may be
+called from any thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _tables: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
 
 @functools.cache
 def addresses() -> dict[str, int]:
-    """The addresses of "state", "take" and "give"."""
+    """Return the addresses of "state", "take" and "give"."""
     pool = memory.pool_of_kernels()
     if pool is not None:
         return {"state": pool.address, "take": pool.malloc, "give": pool.free}

@@ -1,15 +1,15 @@
 """The native side of result memory: a NumPy allocator over a bounded table of freed blocks, as LLVM IR text.
 
-Every function may be called from any thread, with or without Python's lock. The table is touched under its own lock alone; a
-lock that stays taken is passed by, and memory then goes to and comes from the C library. No block is given twice: it is either in
-the table or handed out. The code calls nothing but the addresses in %pool, which are the C library's.
+Every function may be called from any thread, with or without Python's lock. The table is accessed only under its own lock; if
+the lock cannot be acquired, memory comes from and goes to the C library. No block is handed out twice: it is either in the
+table or in use. The code calls only the addresses in %pool, which are the C library's.
 
-A block is what the C library gave: some bytes, then the data at a multiple of 64. The 16 bytes before the data name the
-block and its capacity, so that what NumPy says about sizes is not needed.
+A block from the C library begins with some bytes of padding; the data follow at a multiple of 64. The 16 bytes before the data
+hold the address of the block and its capacity, so that the sizes passed by NumPy are not needed.
 
-Large blocks begin at different places of a page. A processor compares the low 12 bits of addresses first: a load waits for stores
-just before it that have the same, as loops have that walk several arrays from the same place of a page. Stores past the caches
-wait long (Zen 3: a loop that reads two arrays and fills two took eight times as long).
+Large blocks start at different offsets within a page. A processor compares the low 12 bits of addresses first: a load waits
+for earlier stores with the same low bits, as in loops that traverse several arrays from the same page offset. Streaming stores
+make it wait long (Zen 3: a loop that reads two arrays and writes two took eight times as long).
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ import mmap
 from pullback.codegen.cpu.llvm.text import TIERED
 
 LARGE_BYTES = 1 << 16
+"""The size in bytes from which arrays are pooled, and their capacity is a multiple of a page."""
 POOL_BLOCKS = 64
+"""The number of blocks that the table of freed blocks holds."""
 HUGE_BYTES = 4 << 20
+"""The size in bytes from which huge pages are requested."""
 COLOURS, COLOUR_STEP = 13, 5
-"""Data begin at 512, 768, ... or 3584 bytes of a page, successive blocks far apart; NumPy's own large arrays begin at 16."""
+"""The number of page offsets (512, 768, ... 3584 bytes), and the step between successive blocks. NumPy's own large arrays
+begin at 16."""
 
 # The fields of %pool, 64 bits each, before the table of blocks.
 FIELDS = ("lock", "count", "bytes", "limit", "hits", "misses", "malloc", "calloc", "free", "madvise")
 STATE_BYTES = 8 * len(FIELDS) + 16 * POOL_BLOCKS
-# Those of NumPy's PyDataMemAllocator in its order; then trim(pool, bytes) -> more to do, acquire(pool) -> taken, release(pool).
+# NumPy's PyDataMemAllocator functions in order; then trim(pool, bytes) -> more to do, acquire(pool) -> success, release(pool).
 ALLOCATOR = ("malloc", "calloc", "realloc", "free")
 SERVICES = ("trim", "acquire", "release")
 

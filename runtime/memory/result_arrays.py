@@ -1,13 +1,13 @@
-"""Memory of results: large arrays that own their data and whose memory is used again when they die.
+"""Memory of results: large arrays that own their data and whose memory is reused when they die.
 
-A freshly mapped page costs more than writing it, so the blocks of dead results wait in a bounded pool (``pool`` has its code).
-NumPy allocates and frees through a handler of ours (NEP 49), which each array names. So arrays may be freed on any thread, in
-forked children and after this module: handler, table and code stay for the life of the process. NumPy finds the handler in a
-context variable; it is set only in contexts of our own, in which nothing but ``np.empty`` runs. The pool is made at the first
-large result and tested before its first use; where anything is not as expected, ``np.empty`` serves instead and ``status`` says
-why.
+A freshly mapped page costs more than writing it, so the blocks of dead results are kept in a bounded pool (``pool`` has its
+code). NumPy allocates and frees through our handler (NEP 49), which each array references. Arrays may therefore be freed on
+any thread, in forked children and after this module: handler, table and code stay for the life of the process. NumPy reads the
+handler from a context variable; it is set only in contexts of our own, in which only ``np.empty`` runs. The pool is created at
+the first large result and tested before its first use; if a test fails, ``np.empty`` is used instead and ``status`` gives the
+reason.
 
-The layout of the handler and the places of NumPy's functions are part of NumPy's ABI: ``PyDataMem_Handler`` in
+The layout of the handler and the indices of NumPy's functions are part of NumPy's ABI: ``PyDataMem_Handler`` in
 ``ndarraytypes.h`` and the API table in ``__multiarray_api.h``.
 """
 
@@ -36,7 +36,7 @@ from pullback.runtime.process.fork import hold_over_fork
 
 VARIABLE = POOL_BYTES.name
 LEAST_BYTES, MOST_BYTES = 256 << 20, 2 << 30
-"""The bounds of what the pool may hold where nothing else is said: a sixteenth of the machine's memory."""
+"""The bounds, in bytes, of the pool's default limit, which is a sixteenth of the machine's memory."""
 HANDLER_NAME = "pullback"
 
 _ABI_VERSION = 0x02000000
@@ -49,12 +49,12 @@ Spec = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class Unavailable(Exception):
-    """Why there is no pool in this process."""
+    """Raised, with the reason, if there is no pool in this process."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
-    """A handler of NumPy's and its table of freed blocks. Never freed, since arrays may outlive everything else."""
+    """A NumPy memory handler and its table of freed blocks. Never freed, since arrays may outlive everything else."""
 
     handler: Any
     limit: int
@@ -75,7 +75,7 @@ class Pool:
         return ctypes.addressof(self.fields)
 
     def empty_many(self, specs: Sequence[Spec], pooled: Sequence[bool]) -> list[Array]:
-        """Uninitialised arrays, those for which ``pooled`` is true from the pool, whatever their sizes."""
+        """Return uninitialised arrays; those for which ``pooled`` is true come from the pool, whatever their sizes."""
         try:
             context = self.contexts.pop()
         except IndexError:
@@ -90,13 +90,13 @@ class Pool:
             self.contexts.append(context)
 
     def new_context(self) -> Context:
-        """A context in which NumPy takes the memory of arrays from the pool."""
+        """Return a context in which NumPy allocates arrays from the pool."""
         context = Context()
         context.run(self.set_handler, self.handler)
         return context
 
     def trim(self, keep: int = 0) -> None:
-        """Give the oldest blocks back to the system until at most ``keep`` bytes are held."""
+        """Free the oldest blocks until at most ``keep`` bytes are held."""
         while self.trim_one(self.address, keep):
             pass
 
@@ -110,51 +110,53 @@ class Pool:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An uninitialised array that owns its data, like ``np.empty``. Raises MemoryError."""
+    """Return an uninitialised array that owns its data, like ``np.empty``. Raises MemoryError."""
     return empty_many([(shape, dtype)])[0]
 
 
 def empty_many(specs: Sequence[Spec], large: Sequence[bool] | None = None) -> list[Array]:
-    """An uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more from the pool. Raises MemoryError.
+    """Return an uninitialised array for each (shape, dtype); those of ``LARGE_BYTES`` and more come from the pool. Raises
+    MemoryError.
 
-    ``large``: what ``is_large`` says of each, for who asks more than once.
+    ``large``: the precomputed results of ``is_large``, for repeated calls.
     """
     if large is None:
         large = [is_large(shape, dtype) for shape, dtype in specs]
-    pool = _find() if True in large else None
+    pool = _get_pool() if True in large else None
     if pool is None:
         return [np.empty(shape, dtype) for shape, dtype in specs]
     return pool.empty_many(specs, large)
 
 
 def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether such an array comes from the pool, where there is one."""
+    """Return whether such an array comes from the pool, if there is one."""
     return prod(shape) * dtype.itemsize >= LARGE_BYTES
 
 
 def trim(keep: int = 0) -> None:
-    """Give the memory that waits in the pool back to the system, all but ``keep`` bytes."""
+    """Free the memory held by the pools, except ``keep`` bytes each."""
     for name in ("pool", "kernels"):
-        if isinstance(found := _state.get(name), Pool):
-            found.trim(max(0, keep))
+        if isinstance(pool := _state.get(name), Pool):
+            pool.trim(max(0, keep))
 
 
 def info() -> dict[str, int]:
-    """The ``bytes`` and ``blocks`` that wait in the pool, and how many allocations it served (``hits``) or not (``misses``)."""
-    found = _state.get("pool")
-    if not isinstance(found, Pool):
+    """Return the ``bytes`` and ``blocks`` held by the pool, and the number of allocations served by it (``hits``) or not
+    (``misses``)."""
+    pool = _state.get("pool")
+    if not isinstance(pool, Pool):
         return {"bytes": 0, "blocks": 0, "hits": 0, "misses": 0}
-    return {"bytes": found["bytes"], "blocks": found["count"], "hits": found["hits"], "misses": found["misses"]}
+    return {"bytes": pool["bytes"], "blocks": pool["count"], "hits": pool["hits"], "misses": pool["misses"]}
 
 
 def status() -> str:
-    """One line: how many bytes the pool may hold, or why there is none."""
-    pool = _find()
+    """Return one line: the limit of the pool in bytes, or why there is none."""
+    pool = _get_pool()
     return str(_state["pool"]) if pool is None else f"up to {pool.limit:,} bytes ({VARIABLE})"
 
 
 def make_pool(limit: int) -> Pool:
-    """A pool of at most ``limit`` bytes that passed its test. Raises Unavailable."""
+    """Return a pool of at most ``limit`` bytes that passed its test. Raises Unavailable."""
     if sys.implementation.name != "cpython" or struct.calcsize("P") != 8:
         raise Unavailable(f"{sys.implementation.name}, {8 * struct.calcsize('P')} bits: CPython with 64 bits is known")
     try:
@@ -169,62 +171,62 @@ def make_pool(limit: int) -> Pool:
     return pool
 
 
-def begin() -> None:
-    """Have the pool's code compiled meanwhile, by a thread of its own, if the first pool is still to be made."""
+def compile_in_background() -> None:
+    """Compile the pool's code in a background thread, if the pool has not been created yet."""
     if "pool" not in _state:
         with suppress(Unavailable):
             _limit()
-            default_engine().begin(SOURCE)
+            default_engine().compile_in_background(SOURCE)
 
 
 def pool() -> Pool | None:
-    """The pool of this process, made at the first call; None if there is none."""
-    return _find()
+    """Return the pool of this process, created at the first call; None if there is none."""
+    return _get_pool()
 
 
 def pool_of_kernels() -> Pool | None:
-    """Another pool of the same kind and limit, for what kernels take while they run, which is not counted with the results."""
-    first = _find()
-    found = _state.get("kernels")
-    if found is None and first is not None:
+    """Return a second pool of the same limit for the scratch memory of kernels, which is not counted with the results."""
+    first = _get_pool()
+    pool = _state.get("kernels")
+    if pool is None and first is not None:
         state = _calloc()(1, STATE_BYTES)
         if not state:
             return None
         fields = (ctypes.c_int64 * len(FIELDS)).from_address(state)
         for name in ("limit", "malloc", "calloc", "free", "madvise"):
             fields[FIELDS.index(name)] = first[name]
-        made = replace(first, fields=fields, contexts=[])
-        found = _state.setdefault("kernels", made)
-        if found is made:
-            hold_over_fork(made)
-    return found if isinstance(found, Pool) else None
+        created = replace(first, fields=fields, contexts=[])
+        pool = _state.setdefault("kernels", created)
+        if pool is created:
+            hold_over_fork(created)
+    return pool if isinstance(pool, Pool) else None
 
 
 def _calloc() -> Callable[[int, int], int | None]:
     return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)(("calloc", ctypes.CDLL(None)))
 
 
-# "pool": the pool, or why there is none; "kernels": that of kernels.
+# "pool": the pool of results, or why there is none; "kernels": the pool of kernel scratch.
 _state: dict[str, Pool | Unavailable] = {}
 
 
-def _find() -> Pool | None:
-    """The pool of this process, made at the first call; None if there is none."""
-    found = _state.get("pool")
-    if found is None:
-        made: Pool | Unavailable
+def _get_pool() -> Pool | None:
+    """Return the pool of this process, created at the first call; None if there is none."""
+    pool = _state.get("pool")
+    if pool is None:
+        created: Pool | Unavailable
         try:
-            made = make_pool(_limit())
+            created = make_pool(_limit())
         except Unavailable as reason:
-            made = reason
-        found = _state.setdefault("pool", made)
-        if found is made and isinstance(made, Pool):
-            hold_over_fork(made)
-    return found if isinstance(found, Pool) else None
+            created = reason
+        pool = _state.setdefault("pool", created)
+        if pool is created and isinstance(created, Pool):
+            hold_over_fork(created)
+    return pool if isinstance(pool, Pool) else None
 
 
 def default_bytes() -> int:
-    """How many bytes the pool may hold on this machine."""
+    """Return the default limit of the pool on this machine, in bytes."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -277,18 +279,18 @@ def _build(limit: int) -> Pool:
 
 
 def _python(name: str, *types: Any) -> Any:
-    """A function of Python's C API, by its result type and argument types."""
+    """Return a function of Python's C API, given its result type and argument types."""
     return ctypes.PYFUNCTYPE(*types)((name, ctypes.pythonapi))
 
 
 def _wants_huge_pages(numpy_core: Any) -> bool:
-    """Whether NumPy asks for huge pages; we do as it does."""
+    """Return whether NumPy requests huge pages; the pool does the same."""
     wants = getattr(numpy_core, "_get_madvise_hugepage", None)
     return sys.platform == "linux" and wants is not None and bool(wants())
 
 
 def _test(pool: Pool) -> str | None:
-    """What is wrong with the pool; None if it does what it should."""
+    """Return what is wrong with the pool; None if it passes."""
     numpy_core = importlib.import_module("numpy._core._multiarray_umath")
     before = numpy_core.get_handler_name()
     byte = np.dtype(np.uint8)
@@ -310,10 +312,10 @@ def _test(pool: Pool) -> str | None:
         return "a shorter array lost its values"
     del array
     (first,) = pool.empty_many([((3 * LARGE_BYTES,), byte)], [True])
-    place = first.ctypes.data
+    address = first.ctypes.data
     del first
     held = pool["bytes"]
-    (again,) = pool.empty_many([((3 * LARGE_BYTES,), byte)], [True])
-    if pool.limit >= 3 * LARGE_BYTES and (again.ctypes.data != place or pool["bytes"] != held - 3 * LARGE_BYTES):
+    (reused,) = pool.empty_many([((3 * LARGE_BYTES,), byte)], [True])
+    if pool.limit >= 3 * LARGE_BYTES and (reused.ctypes.data != address or pool["bytes"] != held - 3 * LARGE_BYTES):
         return "freed memory is not used again"
     return None

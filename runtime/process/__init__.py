@@ -1,1 +1,1 @@
-"""What concerns the whole process: fork, locks, garbage collection, counters, stack."""
+"""Process-wide state: fork, locks, garbage collection, counters, stack frames."""

@@ -1,7 +1,7 @@
-"""Counts of kernels and templates met and of the seconds each stage took, for this process and within one compile.
+"""Counts of kernels and templates used, and the seconds that each stage took, for this process and within one compile.
 
-Every kernel asked for is counted exactly once, as a hit (already loaded, or its bytes still in memory), a
-disk hit (loaded from the cache folder) or a compile. All functions may be called from any thread.
+Every requested kernel is counted exactly once: as a hit (already loaded, or its bytes still in memory), a disk hit (loaded
+from the cache folder) or a compile. All functions may be called from any thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVENTS: tuple[Event, ...] = get_args(Event)
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """One reading; `seconds` and `runs` are by stage. Later minus earlier is what lies between."""
+    """One reading; `seconds` and `runs` are by stage. A later reading minus an earlier one gives the counts between them."""
 
     hits: int = 0
     disk_hits: int = 0
@@ -42,7 +42,7 @@ class Counters:
 
 
 class Recorder:
-    """A tally: of the process, of one compile, of one function."""
+    """Counts and times of the process, of one compile, or of one function."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -54,9 +54,9 @@ class Recorder:
             self._seconds: dict[str, float] = {}
             self._runs: dict[str, int] = {}
 
-    def count(self, event: Event, number: int = 1) -> None:
+    def count(self, event: Event, amount: int = 1) -> None:
         with self.lock:
-            self._events[event] += number
+            self._events[event] += amount
 
     def add_time(self, stage: str, seconds: float, runs: int = 1) -> None:
         with self.lock:
@@ -84,14 +84,14 @@ _within = threading.local()
 
 
 def innermost() -> Recorder | None:
-    """The tally that this thread's work counts for, beside that of the process."""
-    found: Recorder | None = getattr(_within, "recorder", None)
-    return found
+    """Return the recorder that this thread's work counts for, besides the recorder of the process."""
+    recorder: Recorder | None = getattr(_within, "recorder", None)
+    return recorder
 
 
 @contextmanager
 def within(recorder: Recorder | None) -> Iterator[None]:
-    """What this thread does in the block counts for a tally too, and for no other but that of the process."""
+    """Count this thread's work in the block for ``recorder`` too, and for no other recorder except the one of the process."""
     before = innermost()
     _within.recorder = recorder
     try:
@@ -100,14 +100,14 @@ def within(recorder: Recorder | None) -> Iterator[None]:
         _within.recorder = before
 
 
-def count(event: Event, number: int = 1) -> None:
-    """Adds `number` kernels or templates to one of the counts."""
-    for recorder in _counting():
-        recorder.count(event, number)
+def count(event: Event, amount: int = 1) -> None:
+    """Add `amount` kernels or templates to one of the counts."""
+    for recorder in _active_recorders():
+        recorder.count(event, amount)
 
 
-def _counting() -> list[Recorder]:
-    """The tallies that this thread's work counts for."""
+def _active_recorders() -> list[Recorder]:
+    """Return the recorders that this thread's work counts for."""
     if getattr(_own, "is_on", False):
         return []
     inside = innermost()
@@ -116,7 +116,7 @@ def _counting() -> list[Recorder]:
 
 @contextmanager
 def own() -> Iterator[None]:
-    """What this thread compiles or loads inside is code of the package itself, which is no one's kernel and not counted."""
+    """Count nothing in the block: what this thread compiles or loads there is code of the package itself, not a user's kernel."""
     before = getattr(_own, "is_on", False)
     _own.is_on = True
     try:
@@ -126,18 +126,18 @@ def own() -> Iterator[None]:
 
 
 class Clock:
-    """Runs from when it is made."""
+    """A stopwatch, started at construction."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
 
     def seconds(self) -> float:
-        """How long it has run."""
+        """Return the elapsed seconds, without paused blocks."""
         return time.perf_counter() - self._start
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The time of the block does not count."""
+        """Exclude the time of the block."""
         start = time.perf_counter()
         try:
             yield
@@ -147,21 +147,21 @@ class Clock:
 
 @contextmanager
 def timed(stage: str) -> Iterator[Clock]:
-    """Adds the wall time of the block to `stage`, also when the block raises."""
+    """Add the wall time of the block to `stage`, also if the block raises."""
     clock = Clock()
     try:
         yield clock
     finally:
         seconds = clock.seconds()
-        for recorder in _counting():
+        for recorder in _active_recorders():
             recorder.add_time(stage, seconds)
 
 
 def snapshot() -> Counters:
-    """The counts so far."""
+    """Return the counts so far."""
     return _recorder.snapshot()
 
 
 def reset() -> None:
-    """Sets every count and time to zero."""
+    """Set every count and time to zero."""
     _recorder.reset()

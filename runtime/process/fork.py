@@ -1,7 +1,7 @@
-"""Locks that are whole again in a forked child, and work that a fork waits for.
+"""Locks that are free in a forked child, and work that a fork waits for.
 
-A fork waits for such a lock, so no child starts with one that a thread it does not have is holding. Of locks
-taken inside each other the innermost is registered first, since a fork takes the last registered first.
+A fork acquires these locks first, so that no child starts with a lock held by a thread that it does not have. Of nested locks,
+the innermost is registered first, since a fork acquires the last registered first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _taken: dict[int, list[_Lock]] = {}
 
 
 def hold_over_fork(lock: _Lock) -> None:
-    """Registers `lock` for the life of the process."""
+    """Register `lock` to be held during forks, for the life of the process."""
     _locks.append(lock)
 
 
@@ -37,14 +37,14 @@ class Work:
         self._start()
 
     def _start(self) -> None:
-        # Taken itself, not by the condition: what a signal's handler raises amid the latter's ``__enter__`` leaves it held.
+        # Acquired directly: an exception raised by a signal handler in ``Condition.__enter__`` would leave it held.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._depths: dict[int, int] = {}
 
     @contextmanager
     def underway(self) -> Iterator[None]:
-        """This thread works; it may also fork or enter again."""
+        """Mark this thread as working; it may also fork or enter again."""
         me = threading.get_ident()
         with self._lock:
             self._depths[me] = self._depths.get(me, 0) + 1
@@ -58,9 +58,9 @@ class Work:
                     self._changed.notify_all()
 
     def before_fork(self) -> int:
-        """Waits for the other threads, then keeps them out. A thread that forks amid its own work is waited for by none.
+        """Wait for the other threads to finish, then keep them out. A thread that forks during its own work is not waited for.
 
-        Returns how deep this thread is in its own work.
+        Returns this thread's nesting depth in its own work.
         """
         self._changed.acquire()
         depth = self._depths.pop(threading.get_ident(), 0)
@@ -70,7 +70,7 @@ class Work:
         return depth
 
     def after_fork(self, depth: int, *, in_child: bool) -> None:
-        """Undoes ``before_fork``."""
+        """Undo ``before_fork``."""
         if in_child:
             self._start()
         if depth:

@@ -1,8 +1,8 @@
-"""Python's garbage collector stands still while a program is built.
+"""Pause Python's garbage collector while a program is built.
 
-What passes make is many small objects that nearly all live until the end. The collector would walk them again and again, a tenth
-of the time of a long program, and find nothing. What was made is collected once, at the end, without what was there before: left
-to itself, the collector would often take that along, in the first call of a program.
+Passes create many small objects, nearly all of which live until the end. The collector would traverse them repeatedly, a tenth
+of the time of a long program, and free nothing. At the end the new objects are collected once, without older ones, which the
+collector would otherwise often traverse too, in the first call of a program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pullback.runtime.process.fork import hold_over_fork
 
 
 class _Collector:
-    """How many threads build programs, and whether the collector ran before."""
+    """The number of threads that build programs, and whether the collector was enabled before."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -24,7 +24,8 @@ class _Collector:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within, nothing is collected; after the last of all threads what is new is, and the rest as before."""
+        """Collect nothing in the block; after the last thread's block, collect the youngest generation and restore the
+        collector."""
         with self.lock:
             self.depth += 1
             if self.depth == 1:

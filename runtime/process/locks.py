@@ -1,4 +1,4 @@
-"""A lock for each key that somebody works on."""
+"""Locks by key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class KeyedLocks:
-    """Work on one key is done by one thread at a time, work on others meanwhile; a thread may enter a key again."""
+    """One lock per key in use: one thread at a time works on a key, and may enter it again; other keys are independent."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -16,7 +16,7 @@ class KeyedLocks:
 
     @contextmanager
     def hold(self, key: Hashable) -> Iterator[None]:
-        """Waits until no other thread holds ``key``."""
+        """Hold the lock of ``key`` in the block."""
         with self._lock:
             lock, users = self._inside.get(key) or (threading.RLock(), 0)
             self._inside[key] = (lock, users + 1)

@@ -1,9 +1,9 @@
-"""Room for the frames of Python functions.
+"""Reserve memory for the frames of Python functions.
 
-CPython keeps frames in pieces of memory of 16 KiB, and gives one back as soon as the last function in it returns. Where a loop
-happens to run at the end of a piece, each call that it makes maps memory, meets a page fault, and unmaps it, and processors tell
-each other so: a compilation took up to half as long again, by how deep its caller was. A frame that asks for more gets a larger
-piece.
+CPython allocates frames in chunks of 16 KiB, and frees a chunk as soon as the last function in it returns. If a loop happens
+to run at the end of a chunk, each call that it makes maps memory, takes a page fault, and unmaps it, which interrupts other
+processors: a compilation took up to half as long again, depending on its caller's depth. A frame that requests more gets a
+larger chunk.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-ROOM = 1 << 15
-"""The words that the frame asks for. What it gets is a power of two above that, so calls inside have nearly as many."""
+STACK_WORDS = 1 << 15
+"""The stack size, in words, of the frame. Its chunk is the next power of two above, so calls inside have nearly as many words
+left."""
 
 
-def with_room(do: Callable[[], Result]) -> Result:
-    """What a function gives, which runs with room for its calls."""
+def with_reserved_stack(do: Callable[[], Result]) -> Result:
+    """Return the result of ``do``, which runs with frame memory reserved for its calls."""
     return do()
 
 
-with_room.__code__ = with_room.__code__.replace(co_stacksize=ROOM)
+with_reserved_stack.__code__ = with_reserved_stack.__code__.replace(co_stacksize=STACK_WORDS)

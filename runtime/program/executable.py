@@ -1,9 +1,9 @@
-"""Programs: what one signature compiles to, run as one native call.
+"""Executables: the compiled program of one signature, run as one native call.
 
 An ``Executable`` holds the machine code of a program's kernels. For each set of sizes it keeps an ``Instance``: the argument
-slots of all steps in one block, with sizes and native addresses filled in, and the places of temporary buffers in one arena,
-planned from their lifetimes. A call takes a ``Frame`` (a copy of the block, and an arena), fills in addresses and scalars, and
-runs all steps natively. Executables may be called from several threads at once.
+slots of all steps in one block, with sizes and native addresses filled in, and the offsets of temporary buffers in one arena,
+planned from their live ranges. A call takes a ``Frame`` (a copy of the block, and an arena), fills in addresses and scalars,
+and runs all steps natively. Executables may be called from several threads at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from weakref import WeakSet
 import numpy as np
 
 from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow
-from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, Unwritten
-from pullback.codegen.cpu.loops.reachability import Reached, Steps, Told
+from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, LazyText
+from pullback.codegen.cpu.loops.reachability import OnCallee, Reached, Steps
 from pullback.codegen.slots import Slot
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import Function, Instruction, Module, walk
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.host import Host as HostOp
 from pullback.ir.ops.control.regions import CheckFailed
-from pullback.ir.ops.kernel.functions import parted
+from pullback.ir.ops.kernel.functions import split_functions
 from pullback.ir.ops.program import launch
 from pullback.ir.shapes.extents import value_of
 from pullback.ir.text import canonical
@@ -37,11 +37,11 @@ from pullback.runtime.memory import result_arrays as memory
 from pullback.runtime.memory.result_arrays import empty, empty_many, is_large
 from pullback.runtime.program import interrupts, polling
 from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
-from pullback.runtime.program.host_calls import HostStep, raised
+from pullback.runtime.program.host_calls import HostStep, take_exception
 from pullback.runtime.program.launcher import address_of, fill, launcher
 from pullback.runtime.program.loaded_kernel import LoadedKernel
 from pullback.runtime.program.native_addresses import NATIVE, Callees, Sizes, native_address, reaches
-from pullback.runtime.program.plan import Given, Plan, shape_of
+from pullback.runtime.program.plan import Plan, ResultSource, shape_of
 from pullback.runtime.threads import threads
 
 if TYPE_CHECKING:
@@ -52,10 +52,13 @@ else:
     llvm, llvm_program = later("pullback.codegen.cpu.llvm.kernel"), later("pullback.codegen.cpu.llvm.program")
 
 KEPT_FRAMES = 4
+"""The largest number of frames kept per instance."""
 KEPT_INSTANCES = 64
-MOST_TEXT = 1 << 17
-"""Programs of more LLVM text get no entry of their own (``fused``)."""
-MOST_OF_LAPACK = 2**31 - 1
+"""The largest number of sets of sizes whose instances are kept."""
+MAX_TEXT = 1 << 17
+"""The length of LLVM text up to which programs get a fast call of their own (``specialized_entry``)."""
+MAX_LAPACK_INT = 2**31 - 1
+"""The largest axis that LAPACK's 32-bit integers allow."""
 
 Table = np.ndarray[Any, Any]
 
@@ -63,41 +66,40 @@ _BYTE = np.dtype(np.uint8)
 
 
 def emit_kernel(
-    kernel: Function, host: Host | None = None, told: Told | None = None, reached: Reached = lambda steps: True
+    kernel: Function, host: Host | None = None, on_callee: OnCallee | None = None, reached: Reached = lambda steps: True
 ) -> Emitted:
-    """The LLVM text of a scheduled kernel for a machine, this one if none is given. ``told``, ``reached``: as ``llvm.emit`` has
-    them."""
+    """Return the LLVM text of a scheduled kernel for a machine, by default this one. ``on_callee``, ``reached``: as for
+    ``llvm.emit``."""
     host = host or default_engine().host()
-    return llvm.emit(kernel, "", host.target, told, reached)
+    return llvm.emit(kernel, "", host.target, on_callee, reached)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
-    """The LLVM text of a program with control flow, its kernels scheduled, for a machine, this one if none is given."""
+    """Return the LLVM text of a program with control flow, its kernels scheduled, for a machine, by default this one."""
     host = host or default_engine().host()
     program, *kernels = module.functions
-    name = f"p{cache.key(*(f'{f.name} {canonical(parted(f)[0])}' for f in module.functions))[:24]}"
+    name = f"p{cache.key(*(f'{f.name} {canonical(split_functions(f)[0])}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
     fresh, emit = Plan(program).fresh, llvm_program.emit_program
     return emit(program, by_name, fresh, name, host.target, writer)
 
 
 def parts_of(module: Module) -> list[str]:
-    """The LLVM texts of a scheduled module for this machine, one for each thing that is compiled on its own."""
+    """Return the LLVM texts of a scheduled module for this machine, one per unit compiled separately."""
     program, *kernels = module.functions
-    made: list[Emitted | Driver] = [emit_driver(module)] if has_control_flow(program) else [emit_kernel(k) for k in kernels]
-    return list(dict.fromkeys(text for emitted in made for text in (*shared_with(emitted), emitted.text)))
+    codes: list[Emitted | Driver] = [emit_driver(module)] if has_control_flow(program) else [emit_kernel(k) for k in kernels]
+    return list(dict.fromkeys(text for emitted in codes for text in (*shared_with(emitted), emitted.text)))
 
 
 def shared_with(emitted: Emitted | Driver) -> list[str]:
-    """The texts of the functions that code shares with other code."""
+    """Return the texts of the functions that code shares with other code."""
     return [str(slot[2]) for slot in emitted.slots if slot[0] == "shared"]
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A program with its sizes: ready to run but for addresses. ``tables`` and ``hosts`` keep what ``header`` points to alive.
-    ``looks``: the steps before which it may be interrupted.
-    """
+    """A program with its sizes, complete except for addresses and scalars. ``tables`` and ``hosts`` keep alive what ``header``
+    points to. ``looks``: the steps before which it polls for an interrupt."""
 
     block: Table
     header: Table
@@ -110,14 +112,14 @@ class Instance:
     arena_bytes: int
     sizes: Mapping[str, int]
     frames: list[Frame]
-    gives: tuple[Given, ...]
+    gives: tuple[ResultSource, ...]
     looks: tuple[int, ...]
 
 
 class Frame:
-    """The memory of one call in flight: argument slots, seen as each dtype, and the arena of temporaries.
+    """The memory of one call in progress: argument slots, viewed as each dtype, and the arena of temporaries.
 
-    A large arena is taken for each call from the pool that results come from: programs of many sizes would keep one each.
+    A large arena is allocated for each call from the pool of results: kept arenas would add up over programs with many sizes.
     """
 
     __slots__ = ("address", "arena", "base", "block", "views")
@@ -130,7 +132,7 @@ class Frame:
         self.base = 0
 
     def take(self, size: int) -> None:
-        """An arena of so many bytes."""
+        """Allocate an arena of ``size`` bytes."""
         self.arena = empty((size + ALIGNMENT,), _BYTE)
         self.base = address_of(self.arena)
         self.base += -self.base % ALIGNMENT
@@ -145,20 +147,20 @@ def _load(emitted: Emitted | Driver, source: Function | None = None) -> LoadedKe
 
 
 def is_unwritten(slot: Slot) -> bool:
-    """Whether a slot is a function of another module whose text nobody has asked for."""
-    return slot[0] == "shared" and isinstance(slot[2], Unwritten) and not slot[2].is_written
+    """Return whether a slot is a function of another module whose text has not been generated yet."""
+    return slot[0] == "shared" and isinstance(slot[2], LazyText) and not slot[2].is_written
 
 
 Schedule = Callable[..., Function]
-"""Of a kernel, and what is told of the functions that it shares with others."""
+"""Schedules a kernel; takes a callback for the functions that it shares with others."""
 
 
-def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Schedule, sizes: Sizes | None) -> dict[str, Emitted]:
-    """The LLVM texts of kernels by name, the longest first. Threads compile these, and the functions of other modules that they
-    call with these sizes, while more is written, and while the functions that they call are looked up, which may import
-    libraries."""
-    found: dict[str, Emitted] = {}
-    with default_engine().ahead(threads.get_num_threads() - 1) as compile_ahead:
+def _emit_ahead(program: Function, kernels: Sequence[Function], schedule: Schedule, sizes: Sizes | None) -> dict[str, Emitted]:
+    """Return the LLVM texts of kernels by name, emitting the longest first. Threads compile them, and the functions of other
+    modules that they call with these sizes, while more are emitted, and while native functions are looked up, which may
+    import libraries."""
+    emitted_by_name: dict[str, Emitted] = {}
+    with default_engine().precompile(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
             launches = [i for i in walk(program.body) if i.op is launch and i.params["kernel"] == kernel.name]
 
@@ -166,43 +168,43 @@ def _emitted_ahead(program: Function, kernels: Sequence[Function], schedule: Sch
             def reached(steps: Steps, launches: Sequence[Instruction] = tuple(launches)) -> bool:
                 return sizes is None or any(reaches(i, steps, sizes) for i in launches)
 
-            scheduled = schedule(kernel, llvm.ahead(default_engine().host().target, compile_ahead, reached))
-            emitted = emit_kernel(scheduled, told=lambda slot: compile_ahead(str(slot[2])), reached=reached)
-            found[kernel.name] = emitted
+            scheduled = schedule(kernel, llvm.early_emitter(default_engine().host().target, compile_ahead, reached))
+            emitted = emit_kernel(scheduled, on_callee=lambda slot: compile_ahead(str(slot[2])), reached=reached)
+            emitted_by_name[kernel.name] = emitted
             if len(kernels) == 1 and not any(slot[0] == "shared" for slot in emitted.slots):
-                return found
+                return emitted_by_name
             compile_ahead(emitted.text)
-        for slot in dict.fromkeys(slot for emitted in found.values() for slot in emitted.slots):
+        for slot in dict.fromkeys(slot for emitted in emitted_by_name.values() for slot in emitted.slots):
             if slot[0] in NATIVE and slot[0] != "shared":
                 native_address(slot)
-    return found
+    return emitted_by_name
 
 
 class Executable:
     """A program and its compiled kernels.
 
-    ``module``: the program, then its kernels, of which ``schedule`` makes what the CPU runs. ``home``: the results that are in
-    the memory of parameters, with these. ``sizes``: those of the first call, if they are known; what these do not reach of
-    kernels is compiled for the first that do. Raises CompileError.
+    ``module``: the program, then its kernels, which ``schedule`` schedules for the CPU. ``home``: the results that reuse the
+    memory of parameters, with these parameters. ``sizes``: those of the first call, if known; parts of kernels that they do
+    not reach are compiled for the first sizes that do. The constructor raises CompileError.
     """
 
     writer: type[ProgramWriter] | None = None
-    """What writes the driver, if not the ordinary writer."""
+    """The class that emits the driver, if not the ordinary one."""
     keep: Callable[[], None] | None = None
-    """Keeps the program again, with the texts of functions that its entry in the cache does not have."""
+    """Stores the program again, with the texts of functions that its cache entry lacks."""
     laps: Table | None = None
-    """Where a driver that reads the clock adds up what its steps take."""
+    """The table in which a driver that reads the clock adds up the time of each step."""
 
     def __init__(
         self, module: Module, home: Mapping[int, int] = MappingProxyType({}),
-        schedule: Schedule = lambda kernel, told=None: kernel, sizes: Sizes | None = None,
+        schedule: Schedule = lambda kernel, on_callee=None: kernel, sizes: Sizes | None = None,
     ) -> None:  # fmt: skip
         program, *kernels = module.functions
         driver = None
         if has_control_flow(program):
             driver = emit_driver(Module((program, *map(schedule, kernels))), writer=self.writer)
         if driver is None:
-            emitted, sources = _emitted_ahead(program, kernels, schedule, sizes), {kernel.name: kernel for kernel in kernels}
+            emitted, sources = _emit_ahead(program, kernels, schedule, sizes), {kernel.name: kernel for kernel in kernels}
             loaded = {name: _load(each, sources[name]) for name, each in emitted.items()}
         else:
             loaded = {driver.name: _load(driver)}
@@ -212,10 +214,10 @@ class Executable:
     def of(
         cls, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None, home: Mapping[int, int]
     ) -> Executable:
-        """A program whose kernels, by name, or whose driver are loaded."""
-        made = cls.__new__(cls)
-        made._set(program, kernels, driver, home)
-        return made
+        """Return a program whose kernels, by name, or whose driver are loaded."""
+        executable = cls.__new__(cls)
+        executable._set(program, kernels, driver, home)
+        return executable
 
     def _set(
         self, program: Function, kernels: Mapping[str, LoadedKernel], driver: Driver | None, home: Mapping[int, int]
@@ -223,7 +225,7 @@ class Executable:
         self.program = program
         self.home = home
         self.kernels = kernels
-        if sum(len(kernel.text) for kernel in kernels.values()) > MOST_TEXT:
+        if sum(len(kernel.text) for kernel in kernels.values()) > MAX_TEXT:
             for kernel in kernels.values():
                 kernel.text = ""
         self.driver = None if driver is None else replace(driver, text="")
@@ -235,29 +237,29 @@ class Executable:
         _alive.add(self)
 
     def run(self, arguments: list[Any], sizes: Mapping[str, int]) -> list[Any]:
-        """Run on arguments (arrays for references, scalars for rank-0 parameters) and the sizes of all extents.
+        """Run the program on arguments (arrays for references, scalars for rank-0 parameters) with the sizes of all extents.
 
-        Returns fresh arrays, except that a parameter that is a result, or whose memory one takes, is returned itself. Raises
-        CheckFailed, and what a step in Python raises.
+        Returns fresh arrays, except that a parameter that is a result, or whose memory a result takes, is returned itself.
+        Raises CheckFailed, and what a host call raises.
         """
         return self.call(self.instance(sizes), arguments)
 
     def instance(self, sizes: Mapping[str, int]) -> Instance:
-        """The program with these sizes; the last few are kept."""
+        """Return the program with these sizes; the last few are kept."""
         key = tuple(sizes.values())
-        found = self.instances.get(key)
-        if found is None:
+        known = self.instances.get(key)
+        if known is None:
             if len(self.instances) >= KEPT_INSTANCES:
                 self.instances.pop(next(iter(self.instances.copy())), None)
-            found = self.instances.setdefault(key, self.instantiate(sizes))
+            known = self.instances.setdefault(key, self.instantiate(sizes))
             if self.callees.has_written and self.keep is not None:
                 self.callees.has_written = False
                 self.keep()
-        return found
+        return known
 
     def call(self, instance: Instance, arguments: list[Any], chosen: Sequence[Any] | None = None) -> list[Any]:
-        """As ``run``, with an instance of this program. ``chosen``: for each buffer made for results the array that it is, dense
-        and apart from all arguments, or None."""
+        """Run an instance of this program, as ``run`` does. ``chosen``: for each result buffer the dense array to use, which
+        shares no memory with arguments, or None for a new one."""
         try:
             frame = instance.frames.pop()
         except IndexError:
@@ -289,40 +291,40 @@ class Executable:
             instance.frames.append(frame)
         if status:
             raise self.failure(status)
-        return results if self.plan.gives_all else [given.out_of(arguments, results) for given in instance.gives]
+        return results if self.plan.gives_all else [source.out_of(arguments, results) for source in instance.gives]
 
     def failure(self, status: int) -> BaseException:
-        """What a status says: the step above bit 32, the kernel's own code below."""
+        """Return the exception of a status: the step above bit 32, the kernel's own code below."""
         if status & 0xFFFFFFFF == polling.STOPPED:
-            return raised()
+            return take_exception()
         if status & 0xFFFFFFFF == NO_MEMORY:
             return MemoryError("there is no memory for what a step computes with")
         step = self.plan.steps[(status >> 32) - 1]
         if isinstance(step.op, HostOp):
-            return raised()
+            return take_exception()
         failure = step.params["failures"][(status & 0xFFFFFFFF) - 1]
         if failure is None:
-            return raised()
-        error, message, place = failure
+            return take_exception()
+        error, message, note = failure
         failed = CheckFailed(error, message)
-        if place:
-            failed.add_note(place)
+        if note:
+            failed.add_note(note)
         return failed
 
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:
-        """Fill in sizes and native addresses, and place the temporaries."""
-        places = self.plan.place(sizes)
-        called = self.callees.of(sizes)
+        """Return an instance: fill in sizes and native addresses, and place the temporaries."""
+        places = self.plan.placement(sizes)
+        called = self.callees.addresses(sizes)
         block: list[int] = []
         functions, starts, targets, sources, shifts = [], [], [], [], []
         strides: list[tuple[int, int, int]] = []
         scalars: list[tuple[str, int, int]] = []
         hosts: list[HostStep] = []
         homes = {self.program.parameters[k] for k in self.home.values()}
-        looks = polling.looks(self.plan, self.kernels, homes, sizes)
-        for number, step in enumerate(self.plan.steps):
+        looks = polling.polled_steps(self.plan, self.kernels, homes, sizes)
+        for index, step in enumerate(self.plan.steps):
             starts.append(len(block))
-            block += [0] * len(polling.SLOTS) if number in looks else []
+            block += [0] * len(polling.SLOTS) if index in looks else []
             slots: Sequence[tuple[Any, ...]]
             if isinstance(step.op, HostOp):
                 hosts.append(HostStep(step, [shape_of(v, sizes) for v in step.operands]))
@@ -347,11 +349,11 @@ class Executable:
                     hosts.append(HostStep(inside, [shape_of(v, sizes) for v in inside.operands]))
                     block[at] = hosts[-1].address
                 elif kind in ("shared", "choice"):
-                    block[at] = called[number].get(slot, 0)
+                    block[at] = called[index].get(slot, 0)
                 elif kind in NATIVE:
                     limited = step.params.get("limited", step.params["sizes"])
-                    if kind == "library" and any(value_of(e, sizes) > MOST_OF_LAPACK for e in limited):
-                        raise ValueError(f"{rest[0]} takes axes of at most {MOST_OF_LAPACK:,} elements")
+                    if kind == "library" and any(value_of(e, sizes) > MAX_LAPACK_INT for e in limited):
+                        raise ValueError(f"{rest[0]} takes axes of at most {MAX_LAPACK_INT:,} elements")
                     block[at] = native_address(slot)
                 else:
                     owner = self.plan.owner[step.operands[rest[0]]]
@@ -365,7 +367,7 @@ class Executable:
                         strides.append((at, self.plan.parameter[owner], rest[1]))
                     else:
                         scalars.append((rest[1], at * 8 // DTYPES[rest[1]].bytes, self.plan.parameter[owner]))
-        polling.fill(block, functions, starts, {number: self.plan.steps[number] for number in looks})
+        polling.fill(block, functions, starts, {index: self.plan.steps[index] for index in looks})
         tables = tuple(np.array(t, np.int64) for t in (functions, starts, targets, sources, shifts))
         counts = (len(targets) if self.launcher.reads_arrays else 0, len(self.program.parameters), len(self.plan.fresh))
         addresses = [address_of(t) for t in tables]
@@ -382,14 +384,14 @@ class Executable:
 
 _alive: WeakSet[Executable] = WeakSet()
 trims: list[Callable[[], None]] = []
-"""What else gives memory back: devices that are in use."""
+"""Further functions that free memory: those of devices in use."""
 
 
 def trim(keep: int = 0) -> None:
-    """Give memory that waits for calls back: small arenas, and that of large results and arenas, all but ``keep`` bytes.
+    """Free memory kept for later calls: small arenas, and the pool of large results and arenas, except ``keep`` bytes.
 
-    Large results and arenas take their memory from a pool, and it comes back to it when they die; each program keeps small arenas
-    for its next calls. Devices give back all that waits. Nothing that is in use is touched.
+    Large results and arenas take their memory from a pool and return it when they die; each program keeps small arenas for its
+    next calls. Devices free all unused memory. Memory in use is not touched.
     """
     for executable in list(_alive):
         for instance in list(executable.instances.values()):

@@ -1,7 +1,7 @@
-"""Steps of a program that run in Python: a native function, like a kernel's, that calls the meaning of an op.
+"""Host calls of a program: a native function, with the interface of a kernel, that runs an op in Python.
 
-A native call is made without the interpreter's lock; ``ctypes`` takes it for the step, in the calling thread. What the step
-raises waits in that thread until the program has returned.
+A native call is made without the interpreter's lock; ``ctypes`` acquires it for the step, in the calling thread. An exception
+raised by the step is stored in that thread until the program has returned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _raised = threading.local()
 
 
 class HostStep:
-    """One step for one set of sizes. ``address``: of its native function, which reads one pointer for each operand."""
+    """One host call for one set of sizes. ``address``: its native function, which reads one pointer per operand."""
 
     def __init__(self, step: Instruction, shapes: Sequence[tuple[int, ...]]) -> None:
         assert isinstance(step.op, Host)
@@ -40,25 +40,25 @@ class HostStep:
             for pointer, value in zip(pointers[self._inputs :], values[self._inputs :], strict=True):
                 ctypes.memmove(pointer, value.ctypes.data, value.nbytes)
         except BaseException as error:
-            keep(error)
+            store_exception(error)
             return 1
         return 0
 
 
-def keep(error: BaseException) -> None:
-    """Have an exception wait until this thread's program has returned."""
+def store_exception(error: BaseException) -> None:
+    """Store an exception until this thread's program has returned."""
     _raised.error = error
 
 
-def raised() -> BaseException:
-    """What the step that stopped this thread's last program raised."""
+def take_exception() -> BaseException:
+    """Return, and forget, the exception that stopped this thread's last program."""
     error: BaseException = _raised.error
     del _raised.error
     return error
 
 
 def _copy(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A copy of a dense buffer."""
-    found = np.empty(shape, dtype)
-    ctypes.memmove(found.ctypes.data, address, found.nbytes)
-    return found
+    """Return a copy of a dense buffer."""
+    array = np.empty(shape, dtype)
+    ctypes.memmove(array.ctypes.data, address, array.nbytes)
+    return array

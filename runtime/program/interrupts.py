@@ -1,8 +1,8 @@
-"""How Ctrl-C reaches a loop that runs natively.
+"""Deliver Ctrl-C to a loop that runs natively.
 
-A loop looks at the clock now and then, and asks here a few times in a tenth of a second. Python runs the handlers of signals in
-its main thread alone, and between two of its instructions; so only that thread asks, by resuming a generator: what a handler
-raises is raised inside the generator's ``try``, wherever that is.
+A loop reads the clock at intervals, and polls the function here a few times in a tenth of a second. Python runs signal
+handlers only in its main thread, between two of its instructions; so only that thread polls, by resuming a generator: an
+exception raised by a handler is raised inside the generator's ``try``.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from collections.abc import Iterator
 import numpy as np
 
 from pullback.runtime.libraries import symbols
-from pullback.runtime.program.host_calls import keep
+from pullback.runtime.program.host_calls import store_exception
 
 QUANTUM_MS = 10
+"""The time between two polls, in milliseconds."""
 FIELDS = ("clock", "quantum", "ask", "ident", "main", "busy")
+"""The fields of the table that a loop polls with."""
 
 
 @functools.cache
 def table() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """What a loop needs to ask, as ``FIELDS``: for the life of the process."""
+    """Return the table that a loop polls with, as ``FIELDS``; it lives as long as the process."""
     answers = _answers()
-    next(answers)  # into its ``try``: a signal that waits when a loop first asks is raised where the generator stands
+    next(answers)  # enters its ``try``, so that a signal pending at the first poll is raised inside it
     ask = ctypes.CFUNCTYPE(ctypes.c_int64)(answers.__next__)
     ticks = QUANTUM_MS if sys.platform == "win32" else QUANTUM_MS * 1000
     address = int(ctypes.cast(ask, ctypes.c_void_p).value or 0)
     ident = symbols.address("python.PyThread_get_thread_ident")
     main = threading.main_thread().ident or 0
-    found = np.array([symbols.address("c.clock"), ticks, address, ident, main, 0], np.int64)
+    fields = np.array([symbols.address("c.clock"), ticks, address, ident, main, 0], np.int64)
     _kept.extend((ask, answers))
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: found.__setitem__(FIELDS.index("main"), threading.get_ident()))
-    return found
+        os.register_at_fork(after_in_child=lambda: fields.__setitem__(FIELDS.index("main"), threading.get_ident()))
+    return fields
 
 
 _kept: list[object] = []
 
 
 def _answers() -> Iterator[int]:
-    """0 to go on; 1 where a handler of a signal raised, which is kept for the caller of the program."""
+    """Yield 0 to continue, or 1 if a signal handler raised; the exception is stored for the caller of the program."""
     answer = 0
     while True:
         try:
@@ -54,5 +56,5 @@ def _answers() -> Iterator[int]:
         except GeneratorExit:
             return
         except BaseException as error:
-            keep(error)
+            store_exception(error)
             answer = 1

@@ -1,8 +1,8 @@
-"""The native function that runs a program's steps, and the struct offsets it relies on.
+"""The native function that runs a program's steps, and the struct offsets that it relies on.
 
-It takes the addresses of arrays straight from two Python lists (arguments and results), writes them into the argument slots of
-the steps, and calls the steps one after another. Two offsets of CPython and NumPy structs are needed for that: a list's items
-and an array's data. Both are tested before first use; where the test fails, addresses are asked of each array in Python.
+It reads the addresses of arrays directly from two Python lists (arguments and results), writes them into the argument slots of
+the steps, and calls the steps in order. That takes two offsets of CPython and NumPy structs: of a list's items and of an
+array's data. Both are tested before their first use; if the test fails, Python reads the address of each array instead.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.process import counters
 
 LIST_ITEMS = 24
+"""The offset of the items pointer in a Python list."""
 ARRAY_DATA = 16
+"""The offset of the data pointer in a NumPy array."""
 HEADER = ("functions", "offsets", "steps", "targets", "sources", "shifts", "pointers", "arguments", "results")
+"""The fields of the header that the native function reads."""
 
 RUNNER = f"""{TIERED}
 define i64 @pullback_run(ptr %header, ptr %arguments, ptr %results, i64 %arena, ptr %block) {{
@@ -107,7 +110,7 @@ Native = Callable[[int, int, int, int, int], int]
 
 
 class Launcher:
-    """Runs steps natively. ``reads_arrays``: whether it takes addresses from the lists itself."""
+    """Runs steps natively. ``reads_arrays``: whether it reads addresses from the lists itself."""
 
     def __init__(self) -> None:
         with counters.own():
@@ -117,7 +120,7 @@ class Launcher:
         self.reads_arrays = self.self_test()
 
     def self_test(self) -> bool:
-        """Whether the struct offsets hold here: known addresses are where they are expected."""
+        """Return whether the struct offsets hold in this process: known addresses are where they are expected."""
         if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
             return False
         arrays = [np.zeros(3), np.zeros((2, 2), np.float32)[1:], np.zeros(())]
@@ -125,28 +128,28 @@ class Launcher:
         return all(_holds(items + 8 * k, id(a)) and _holds(id(a) + ARRAY_DATA, address_of(a)) for k, a in enumerate(arrays))
 
 
-def begin() -> None:
-    """Have the launcher's code compiled meanwhile, if it is not there."""
+def compile_in_background() -> None:
+    """Start compiling the launcher's code in a background thread, if there is no launcher yet."""
     if not launcher.cache_info().currsize:
-        default_engine().begin(RUNNER)
+        default_engine().compile_in_background(RUNNER)
 
 
 @functools.cache
 def launcher() -> Launcher:
-    """The launcher of this process."""
+    """Return the launcher of this process."""
     return Launcher()
 
 
 def address_of(array: Any) -> int:
-    """The address of an array's first element."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    """Return the address of an array's first element."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def fill(
     block: Any, targets: Sequence[int], sources: Sequence[int], shifts: Sequence[int], arrays: Sequence[Any], arena: int
 ) -> None:
-    """What the native function does with addresses, in Python."""
+    """Write addresses into argument slots in Python, as the native function does."""
     for target, source, shift in zip(targets, sources, shifts, strict=True):
         block[target] = (address_of(arrays[source]) if source < len(arrays) else arena) + shift
 

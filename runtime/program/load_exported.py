@@ -1,4 +1,4 @@
-"""Exported libraries in this process: opened, given what they need of SciPy, NumPy and the threads, and called."""
+"""Exported libraries loaded in this process: opened, initialised with the functions and threads that they need, and called."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pullback.runtime.threads import threads
 
 
 class NotExported(Exception):
-    """A library lacks what an exported one has."""
+    """Raised for a library that lacks a symbol of exported ones."""
 
 
 class Library:
-    """An exported library. ``manifest``: what it says of itself. Raises OSError and NotExported."""
+    """An exported library. ``manifest``: its embedded description. The constructor raises OSError and NotExported."""
 
     first_check = FIRST_CHECK
 
@@ -45,7 +45,7 @@ class Library:
         self.manifest = ctypes.string_at(self._address(f"{self.name}_manifest")).decode()
 
     def _open_copy(self) -> None:
-        """Opens the file by another name: the system gave a library that had this name before, which is loaded still."""
+        """Open a copy of the file under another name: the system returned a library still loaded under this name."""
         with tempfile.TemporaryDirectory(prefix="pullback") as folder:
             copy = Path(folder) / self.path.name
             shutil.copyfile(self.path, copy)
@@ -54,26 +54,27 @@ class Library:
     def _address(self, symbol: str) -> int:
         return int(ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value or 0)
 
-    def begin(self, needs: Sequence[tuple[Any, ...]]) -> int:
-        """Give it the threads of this process and the functions that it needs; 0, or the status that says why it will not run."""
-        crew = threads.table()
-        field = threads.functions()
-        hooks = {"user": crew, "parallel_for": field["run"], "poll": address_of(interrupts.table())}
+    def initialise(self, needs: Sequence[tuple[Any, ...]]) -> int:
+        """Initialise the library with the worker pool of this process and the functions that it needs. Return 0, or the status
+        that says why it cannot run."""
+        pool = threads.table()
+        pool_functions = threads.functions()
+        hooks = {"user": pool, "parallel_for": pool_functions["run"], "poll": address_of(interrupts.table())}
         if any(slot[0] in ("library", "gemm") for slot in needs):
-            hooks |= {"before_library": field["enter"], "after_library": field["leave"]}
+            hooks |= {"before_library": pool_functions["enter"], "after_library": pool_functions["leave"]}
         fields = [threads.get_num_threads(), *(hooks.get(name, 0) for name in HOOKS), *map(native_address, needs)]
         words = (ctypes.c_int64 * (1 + len(fields)))(8 * (1 + len(fields)), *fields)
         return int(self._init(ctypes.addressof(words)))
 
     def call(self, extents: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]) -> int:
-        """The status of a call on arrays, which are dense."""
+        """Call the function on dense arrays and return its status."""
         types = self._types.get(len(results))
         if types is None:
             lengths = len(extents), len(arguments), len(results)
             types = self._types[len(results)] = tuple([ctypes.c_int64 * max(n, 1) for n in lengths])
-        words, given, written = types
-        return int(self._call(words(*extents), given(*map(address_of, arguments)), written(*map(address_of, results))))
+        words, inputs, outputs = types
+        return int(self._call(words(*extents), inputs(*map(address_of, arguments)), outputs(*map(address_of, results))))
 
     def message(self, status: int) -> str:
-        """What a status means."""
+        """Return the message of a status."""
         return str(self._error(status).decode())

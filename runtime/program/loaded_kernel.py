@@ -1,4 +1,4 @@
-"""A kernel of a program as a process has it: its machine code and its argument slots."""
+"""A loaded kernel of a program: its machine code and its argument slots."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pullback.runtime.compile.engine import Kernel
 
 
 class LoadedKernel:
-    """A kernel of a program: its machine code and the key of that, where it starts, and what its argument slots are. ``text``:
-    what it was made of; empty where the kernels of the program are long. ``source``: the kernel before it was scheduled, or its
-    text, where texts in its slots may be unwritten."""
+    """A kernel of a program: its machine code and cache key, its address, and its argument slots. ``text``: the LLVM text;
+    empty if the program's kernels are long. ``source``: the kernel before scheduling, or its IR text, if texts of its slots
+    may be unwritten."""
 
     __slots__ = ("address", "code", "key", "slots", "source", "symbol", "text")
 
     def __init__(
-        self, code: Kernel, symbol: str, key: str, slots: tuple[tuple[Any, ...], ...], text: str,
+        self,
+        code: Kernel,
+        symbol: str,
+        key: str,
+        slots: tuple[tuple[Any, ...], ...],
+        text: str,
         source: Function | str | None = None,
     ) -> None:
         self.text = text

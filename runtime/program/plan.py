@@ -1,7 +1,7 @@
-"""What a program is planned to: its steps, the buffer of each value, where temporaries and results lie.
+"""The plan of a program: its steps, the buffer of each value, and the locations of temporaries and results.
 
-A ``Plan`` is the same for all sizes of a program; with sizes it gives the ``Places`` of temporaries, and of each result where it
-is, a ``Given``.
+A ``Plan`` is the same for all sizes of a program; with sizes it gives the ``Placement`` of temporaries, and for each result
+its source, a ``ResultSource``.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow
 from pullback.ir.core.structure import Function, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
-from pullback.ir.interpret import seen_as
+from pullback.ir.interpret import reinterpreted
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
 from pullback.ir.shapes.extents import value_of
-from pullback.runtime.program.arena import END, SMALL_ARENA, Life, Room, pack
+from pullback.runtime.program.arena import END, SMALL_ARENA, Life, ReusableBuffer, pack
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where temporaries lie: at ``offsets`` of the arena, or of the results that some are ``within``, whose memory is not filled
-    before they are dead. ``rows``: the row of the address table of each buffer. ``lives`` count the instructions of the program;
-    at most ``live_bytes`` live at once.
-    """
+class Placement:
+    """The locations of temporaries: at ``offsets`` of the arena, or of the result buffers that some are ``within``, which are
+    filled only after the temporaries are dead. ``rows``: the row of each buffer in the table of addresses. ``lives`` are in
+    instructions of the program; at most ``live_bytes`` are live at once."""
 
     offsets: Mapping[Value, int]
     within: Mapping[Value, Value]
@@ -40,9 +39,10 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Where a result is: in an argument or in one of the buffers made for results, at ``position``. ``is_whole``: it is that
-    array; otherwise its memory in another shape, or under another dtype. ``is_again``: that memory is a result's already."""
+class ResultSource:
+    """The source of a result: an argument or a result buffer, at ``position``. ``is_whole``: the result is that array;
+    otherwise it is its memory in another shape, or under another dtype. ``is_again``: an earlier result has that memory
+    already."""
 
     from_arguments: bool
     position: int
@@ -52,18 +52,19 @@ class Given:
     is_again: bool
 
     def out_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
-        """The result, which shares no memory with another one."""
+        """Return the result, which shares no memory with another one."""
         array = (arguments if self.from_arguments else results)[self.position]
         if self.is_whole:
             return array.copy() if self.is_again else array
         if self.from_arguments:
-            return np.array(seen_as(array, self.dtype, self.shape))
+            return np.array(reinterpreted(array, self.dtype, self.shape))
         array = array.reshape(self.shape)
         return array.copy() if self.is_again else array
 
 
 class Plan:
-    """What is the same for all sizes: steps (a ``driver`` is one), which buffer each value is in, which buffers are results."""
+    """The part of a plan that is the same for all sizes: the steps (a ``driver`` is one), the buffer of each value, and the
+    result buffers."""
 
     def __init__(self, program: Function, driver: Driver | None = None) -> None:
         self.program = program
@@ -89,19 +90,19 @@ class Plan:
         self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
         self.gives_all = self.fresh == owners
 
-    def place(self, sizes: Mapping[str, int]) -> Places:
-        """Where the temporaries of a program with these sizes lie."""
+    def placement(self, sizes: Mapping[str, int]) -> Placement:
+        """Return the locations of the temporaries of a program with these sizes."""
         count = len(self.program.parameters)
         rows = {**self.parameter, **{v: count + k for k, v in enumerate(self.fresh)}}
         lives: dict[Value, Life] = {}
-        rooms: dict[Value, Room] = {}
+        rooms: dict[Value, ReusableBuffer] = {}
         for position, i in enumerate(walk(self.program.body)):
             if isinstance(i.op, Alloc) and not (self.has_driver and on_stack(i.result.type)):
                 size = math.prod(shape_of(i.result, sizes)) * i.result.type.dtype.bytes
                 if i.result not in rows:
                     lives[i.result] = Life(position, END, size)
                 elif size >= SMALL_ARENA:
-                    rooms[i.result] = Room(position, size)
+                    rooms[i.result] = ReusableBuffer(position, size)
             elif isinstance(i.op, Free) and self.owner.get(i.operands[0]) in lives:
                 owner = self.owner[i.operands[0]]
                 lives[owner] = replace(lives[owner], last=position)
@@ -113,12 +114,13 @@ class Plan:
             rows[v] = count + len(self.fresh) if room is None else rows[results[room]]
             if room is not None:
                 within[v] = results[room]
-        return Places(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
+        return Placement(offsets, within, rows, lives, packing.arena_bytes, packing.live_bytes)
 
-    def gives(self, sizes: Mapping[str, int], home: Mapping[int, int]) -> tuple[Given, ...]:
-        """Where each result of a program with these sizes is. Those of ``home`` have the memory of their parameters."""
-        given: set[Value] = set()
-        found = []
+    def gives(self, sizes: Mapping[str, int], home: Mapping[int, int]) -> tuple[ResultSource, ...]:
+        """Return the source of each result of a program with these sizes. Those of ``home`` have the memory of their
+        parameters."""
+        returned: set[Value] = set()
+        sources = []
         for k, value in enumerate(self.program.results):
             owner = self.owner[value]
             shape = shape_of(value, sizes)
@@ -127,12 +129,12 @@ class Plan:
             is_like = shape == shape_of(owner if from_arguments else self.shown[position], sizes)
             is_whole = is_like and value.type.dtype is (owner if from_arguments else value).type.dtype
             is_taken = from_arguments and k not in home and position in home.values()
-            is_again = is_taken or (owner in given and k not in home and not (from_arguments and value is owner))
-            found.append(Given(from_arguments, position, shape, value.type.dtype, is_whole, is_again))
-            given.update([owner] if is_whole or not from_arguments else [])
-        return tuple(found)
+            is_again = is_taken or (owner in returned and k not in home and not (from_arguments and value is owner))
+            sources.append(ResultSource(from_arguments, position, shape, value.type.dtype, is_whole, is_again))
+            returned.update([owner] if is_whole or not from_arguments else [])
+        return tuple(sources)
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Returns the shape of a value of a program with these sizes."""
+    """Return the shape of a value of a program with these sizes."""
     return tuple(value_of(e, sizes) for e in value.type.shape)

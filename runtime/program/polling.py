@@ -1,8 +1,9 @@
-"""Ctrl-C between the steps of a program: native code looks at the clock before some steps of a long one, and asks as loops do.
+"""Ctrl-C between the steps of a program: native code reads the clock before some steps of a long program, and polls as loops
+do.
 
-Such a step's function is another one, which looks and then calls the step's own. Its argument slots stand before those of the
-step: so steps keep their numbers, and small programs have none of it. Before steps in Python it asks at once: what a handler
-raises at the very entry of one would be lost.
+The function of such a step is replaced by one that polls and then calls the step's own. Its argument slots precede those of
+the step: so steps keep their indices, and small programs are unchanged. Host calls are polled before immediately: an exception
+that a signal handler raises at the very entry of one would be lost.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from pullback.runtime.program.loaded_kernel import LoadedKernel
 from pullback.runtime.program.plan import Plan
 
 SLOTS = ("step", "table", "shift", "begins", "last")
-"""The step's own function; the table of ``interrupts``; how many bytes from here to the slot ``last`` of the first step that
-looks at the clock; whether this is that one; when a question was asked last."""
+"""The step's own function; the table of ``interrupts``; the offset in bytes from here to the slot ``last`` of the first step
+that reads the clock; whether this is that one; the time of the last poll."""
 STOPPED = 0xFFFFFFFF
-"""The status of a step before which a handler of a signal raised."""
+"""The status of a step before which a signal handler raised."""
 WORK = 1 << 20
-"""So much work, in numbers that a step touches, is some hundred microseconds: one look at the clock is a thousandth of it."""
+"""The work between two readings of the clock, in scalars that a step accesses: some hundred microseconds, of which a reading
+is a thousandth."""
 
 
 def _at(name: str) -> str:
@@ -92,26 +94,26 @@ go:
 """
 
 
-def looks(plan: Plan, kernels: Mapping[str, LoadedKernel], homes: Set[Value], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The steps of a program with these sizes before which to look: steps in Python, and of a long program those after much work,
-    with the first step, which starts the clock. None follows a step that may write over a parameter, one of ``homes``: these are
-    to be as they were where a program is interrupted."""
-    found, timed, done = [], [0], 0.0
-    for number, step in enumerate(plan.steps):
+def polled_steps(plan: Plan, kernels: Mapping[str, LoadedKernel], homes: Set[Value], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the steps of a program with these sizes before which to poll: host calls, and in a long program those after much
+    work, with the first step, which starts the clock. None follows a step that may overwrite a parameter, one of ``homes``:
+    parameters must be unchanged if a program is interrupted."""
+    polled, timed, done = [], [0], 0.0
+    for index, step in enumerate(plan.steps):
         owners = [plan.owner[v] for v in step.operands if v in plan.owner]
         if isinstance(step.op, Host):
-            found.append(number)
-        elif number and done >= WORK:
-            timed.append(number)
+            polled.append(index)
+        elif index and done >= WORK:
+            timed.append(index)
             done = 0.0
         if not homes.isdisjoint(owners):
             break
         done += _work(step, owners, kernels, sizes)
-    return tuple(sorted({*found, *timed} if len(timed) > 1 else found))
+    return tuple(sorted({*polled, *timed} if len(timed) > 1 else polled))
 
 
 def _work(step: Instruction, owners: Sequence[Value], kernels: Mapping[str, LoadedKernel], sizes: Mapping[str, int]) -> float:
-    """About how much a step does: the numbers in its largest buffer; of BLAS and LAPACK as for square matrices."""
+    """Estimate the work of a step: the scalars of its largest buffer; for BLAS and LAPACK as for square matrices."""
     shapes = [v.type.shape for v in owners if isinstance(v.type, RefType)]
     most = float(max((math.prod(value_of(e, sizes) for e in shape) for shape in shapes), default=0))
     kernel = kernels.get(step.params.get("kernel", ""))
@@ -120,16 +122,16 @@ def _work(step: Instruction, owners: Sequence[Value], kernels: Mapping[str, Load
 
 
 def fill(block: list[int], functions: list[int], starts: Sequence[int], steps: Mapping[int, Instruction]) -> None:
-    """Have native code look before these steps, by number, whose slots begin with room for ``SLOTS``."""
+    """Make native code poll before these steps, by index, whose slots begin with ``SLOTS``."""
     if not steps:
         return
     code = default_engine().load(SOURCE, symbols=["pullback_host_step", "pullback_long_step"])
-    first = min((number for number, step in steps.items() if not isinstance(step.op, Host)), default=0)
-    for number, step in steps.items():
-        at = starts[number]
+    first = min((index for index, step in steps.items() if not isinstance(step.op, Host)), default=0)
+    for index, step in steps.items():
+        at = starts[index]
         values = {
-            "step": functions[number], "table": address_of(interrupts.table()), "last": 0,
-            "shift": 8 * (starts[first] + SLOTS.index("last") - at), "begins": int(number == first),
+            "step": functions[index], "table": address_of(interrupts.table()), "last": 0,
+            "shift": 8 * (starts[first] + SLOTS.index("last") - at), "begins": int(index == first),
         }  # fmt: skip
         block[at : at + len(SLOTS)] = [values[name] for name in SLOTS]
-        functions[number] = code["pullback_host_step" if isinstance(step.op, Host) else "pullback_long_step"]
+        functions[index] = code["pullback_host_step" if isinstance(step.op, Host) else "pullback_long_step"]

@@ -1,9 +1,9 @@
-"""Programs that read the clock around their steps: what a profile runs in place of the ordinary ones.
+"""Programs that read the clock around their steps, which a profile runs in place of the ordinary ones.
 
-The kernels are those of the ordinary program. Between the steps stand further ones, each of which stores the count of the
-processor's clock, so that intervals are adjacent: what a call takes is the sum of its steps and of what is before and after them.
-In a program with control flow the driver reads the clock itself (``codegen.cpu.llvm.program_timing``). Nothing of this is in an
-ordinary call.
+The kernels are those of the ordinary program. Between the steps are further ones, each of which stores the processor's clock,
+so that intervals are adjacent: the time of a call is the sum of its steps and of what is before and after them. In a program
+with control flow the driver reads the clock itself (``codegen.cpu.llvm.program_timing``). An ordinary call contains none of
+this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.cpu.llvm.program_timing import LapsWriter, clock_of
+from pullback.codegen.cpu.llvm.program_timing import TimedProgramWriter, clock_of
 from pullback.ir.core.structure import Module, walk
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Launch
@@ -43,23 +43,26 @@ define i64 @pullback_stamp(ptr %slots) {{
 }}
 """
 CALIBRATION_S = 0.02
+"""The seconds over which the clock is calibrated."""
 
 
-class _Laps(LapsWriter):
+class _Laps(TimedProgramWriter):
     clock = CLOCK
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clock:
-    """The processor's clock. ``ticks`` reads it; ``stamp``: the address of a step that stores it."""
+    """The processor's clock. ``ticks`` reads it; ``stamp``: the address of a step that stores it; ``seconds``: the length of a
+    tick."""
 
     ticks: Callable[[], int]
     stamp: int
     seconds: float
 
     @staticmethod
-    def made() -> Clock:
-        """The clock, its tick measured against ``time.perf_counter_ns``. Raises RuntimeError where programs may not read one."""
+    def calibrated() -> Clock:
+        """Return the clock, its tick calibrated against ``time.perf_counter_ns``. Raises RuntimeError if programs cannot read
+        a clock."""
         code = default_engine().load(SOURCE, symbols=["pullback_ticks", "pullback_stamp"])
         ticks: Callable[[], int] = ctypes.CFUNCTYPE(ctypes.c_int64)(code["pullback_ticks"])
         first = _pair(ticks)
@@ -72,12 +75,12 @@ class Clock:
 
 @functools.cache
 def clock() -> Clock:
-    """The clock of this process."""
-    return Clock.made()
+    """Return the clock of this process."""
+    return Clock.calibrated()
 
 
 def _pair(ticks: Callable[[], int]) -> tuple[int, int]:
-    """The time in nanoseconds and in ticks, of several tries that which was read fastest."""
+    """Return the time in nanoseconds and in ticks, from the fastest of several tries."""
     tries = []
     for _ in range(9):
         before = time.perf_counter_ns()
@@ -90,9 +93,9 @@ def _pair(ticks: Callable[[], int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """One call, in ticks of ``second`` seconds. ``stamps``: its start, where its first step begins, where its last one ends, and
-    its end. ``laps`` and ``runs`` of each step: what all of its runs took, and how many these were. ``starts``: where each
-    begins; those of steps in loops and branches mean nothing."""
+    """One call, in ticks of ``second`` seconds. ``stamps``: its start, the start of its first step, the end of its last step,
+    and its end. ``laps`` and ``runs`` of each step: the total time of its runs, and their number. ``starts``: the start of
+    each step; meaningless for steps in loops and branches."""
 
     stamps: Any
     laps: Any
@@ -102,7 +105,7 @@ class Times:
 
 
 class TimedExecutable(Executable):
-    """A program that stores the clock before its first step and after each one. To be called by one thread at a time."""
+    """A program that stores the clock before its first step and after each one. It must be called by one thread at a time."""
 
     writer = _Laps
     laps: Table
@@ -114,25 +117,25 @@ class TimedExecutable(Executable):
         self.stamps = np.zeros(len(self.plan.steps) + 1, np.int64)
 
     def instantiate(self, sizes: Mapping[str, int]) -> Instance:
-        made = super().instantiate(sizes)
-        functions, starts = made.tables[:2]
-        count, base, first = len(functions), len(made.block), address_of(self.stamps)
-        both = np.full((2, 2 * count + 1), clock().stamp, np.int64)
-        both[1, 0::2] = base + np.arange(count + 1)
-        both[:, 1::2] = functions, starts
-        tables = (both[0], both[1], *made.tables[2:])
-        header = made.header.copy()
-        header[HEADER.index("functions")], header[HEADER.index("offsets")] = address_of(both[0]), address_of(both[1])
+        instance = super().instantiate(sizes)
+        functions, starts = instance.tables[:2]
+        count, base, first = len(functions), len(instance.block), address_of(self.stamps)
+        pair_table = np.full((2, 2 * count + 1), clock().stamp, np.int64)
+        pair_table[1, 0::2] = base + np.arange(count + 1)
+        pair_table[:, 1::2] = functions, starts
+        tables = (pair_table[0], pair_table[1], *instance.tables[2:])
+        header = instance.header.copy()
+        header[HEADER.index("functions")], header[HEADER.index("offsets")] = address_of(pair_table[0]), address_of(pair_table[1])
         header[HEADER.index("steps")] = 2 * count + 1
-        block = np.concatenate([made.block, first + 8 * np.arange(count + 1)])
-        return replace(made, block=block, header=header, tables=tables)
+        block = np.concatenate([instance.block, first + 8 * np.arange(count + 1)])
+        return replace(instance, block=block, header=header, tables=tables)
 
     def failure(self, status: int) -> BaseException:
         step = (status >> 32) // 2
         return super().failure(step << 32 | status & 0xFFFFFFFF)
 
     def timed(self, instance: Instance, arguments: list[Any]) -> Times:
-        """One call, whose results are dropped."""
+        """Run one call, drop its results, and return its times."""
         ticks = clock().ticks
         self.laps[:] = 0
         start = ticks()

@@ -1,1 +1,1 @@
-"""The worker pool, and libraries' threads beside it."""
+"""The worker pool, and its interplay with the threads of libraries."""

@@ -1,4 +1,4 @@
-"""Routines of BLAS and LAPACK beside the crew, as LLVM IR text: the library's own threads rest while one of them runs."""
+"""The functions around routines of BLAS and LAPACK, as LLVM IR text: the library runs on one thread between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pullback.runtime.threads.worker_loop import SPINS_BETWEEN
 
 
 def source() -> str:
-    """The functions ``enter`` and ``leave`` around such routines."""
+    """Return the functions ``enter`` and ``leave`` around such routines."""
     return f"""
 define internal void @hold(ptr %state) nounwind {{
 entry:
@@ -29,20 +29,23 @@ define internal void @unhold(ptr %state) nounwind {{
   store atomic i64 0, ptr %guard release, align 8
   ret void
 }}
-{_change("enter", "add", "%users", ONE)}{_change("leave", "sub", "%now", AS_BEFORE)}"""
+{_change("enter", "add", "%users", SET_ONE_THREAD)}{_change("leave", "sub", "%now", RESTORE_THREADS)}"""
 
 
-ONE = """%before = call i32 %get()
+SET_ONE_THREAD = """%before = call i32 %get()
   %wide = sext i32 %before to i64
   store i64 %wide, ptr %before.at
   call void %function(i32 1)"""
-AS_BEFORE = """%before = load i64, ptr %before.at
+"""Save the library's number of threads and set it to 1."""
+RESTORE_THREADS = """%before = load i64, ptr %before.at
   %narrow = trunc i64 %before to i32
   call void %function(i32 %narrow)"""
+"""Restore the library's number of threads."""
 
 
 def _change(name: str, step: str, last: str, change: str) -> str:
-    """The function that counts who is inside, by ``step``, and for the first or last of them does ``change``."""
+    """Return a function that updates the count of callers inside by ``step``, and runs ``change`` for the first or the last of
+    them."""
     return f"""
 define void @pullback_crew_{name}(ptr %state) nounwind {{
 entry:

@@ -1,7 +1,8 @@
-"""threadpoolctl sees our threads: ``threadpool_info`` lists them, and ``threadpool_limits`` limits them like those of BLAS.
+"""Support for threadpoolctl: ``threadpool_info`` lists the worker pool, and ``threadpool_limits`` limits it like the threads
+of BLAS.
 
-It knows libraries by the names of the files that are loaded. Our threads have none, so they go by NumPy's, which is always there.
-It is never imported here: where it is imported, by whomever and whenever, it is told.
+threadpoolctl identifies libraries by the names of loaded files. The worker pool has no file, so it is listed under NumPy's,
+which is always loaded. threadpoolctl is never imported here: the controller is registered after any other code imports it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PREFIXES = ("_multiarray_umath",)
 
 
 def register(module: Any) -> None:
-    """Have threadpoolctl control how many threads our loops run on. Old versions that take no controllers are left alone."""
+    """Register a controller of the worker pool's size with threadpoolctl. Old versions without controllers are left alone."""
     if not hasattr(module, "register") or not hasattr(module, "LibController"):
         return
 
@@ -43,16 +44,16 @@ def register(module: Any) -> None:
 
 
 class _Finder:
-    """Finds threadpoolctl as others do, and has it told after its import."""
+    """An import finder that loads threadpoolctl as usual, and calls ``register`` after its import."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != MODULE:
             return None
         sys.meta_path.remove(self)
-        found = importlib.util.find_spec(name)
-        loader: Any = None if found is None else found.loader
+        spec = importlib.util.find_spec(name)
+        loader: Any = None if spec is None else spec.loader
         if not hasattr(loader, "exec_module"):
-            return found
+            return spec
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
@@ -61,11 +62,11 @@ class _Finder:
             register(module)
 
         loader.exec_module = exec_module
-        return found
+        return spec
 
 
 def announce() -> None:
-    """Register with threadpoolctl, at once or when it is imported."""
+    """Register with threadpoolctl, now or when it is imported."""
     if MODULE in sys.modules:
         register(sys.modules[MODULE])
     else:

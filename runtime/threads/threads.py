@@ -1,8 +1,9 @@
-"""How many threads run parallel loops, and the memory and code that they share (``crew`` has the code).
+"""The number of threads that run parallel loops, and the memory and code of the worker pool (``worker_pool`` generates the
+code).
 
-The number is what ``set_num_threads`` was given last; else `PULLBACK_NUM_THREADS`; else `OMP_NUM_THREADS`; else as many as this
-process may use at once, by its affinity and its control group's quota. Threads start with the first loop that is worth them.
-They end with the process, and a forked child starts its own. Results do not depend on the number.
+The number is the last argument of ``set_num_threads``; else `PULLBACK_NUM_THREADS`; else `OMP_NUM_THREADS`; else the number of
+processors that this process may use at once, by its affinity and its control group's quota. Threads start with the first loop
+that is large enough. They end with the process, and a forked child starts its own. Results do not depend on the number.
 """
 
 from __future__ import annotations
@@ -53,58 +54,59 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads loops may run on, the caller's included: as set by ``set_num_threads``, else by the environment variable
-    `PULLBACK_NUM_THREADS`, else `OMP_NUM_THREADS`, else the processors that this process may use."""
+    """Return the number of threads that loops may run on, the caller's included: as set by ``set_num_threads``, else by the
+    environment variable `PULLBACK_NUM_THREADS`, else `OMP_NUM_THREADS`, else the processors that this process may use."""
     with _lock:
-        found = _chosen.get("number")
-        if found is None:
-            found = _chosen["number"] = _from_environment()
-    return found
+        count = _chosen.get("number")
+        if count is None:
+            count = _chosen["number"] = _from_environment()
+    return count
 
 
 def table() -> int:
-    """The address of what emitted code needs to run a loop on several threads. Raises ValueError for settings without sense."""
-    return _crew().address
+    """Return the address of the state that generated code passes to run a loop on several threads. Raises ValueError for
+    invalid settings."""
+    return _worker_pool().address
 
 
 def functions() -> dict[str, int]:
-    """The addresses of the functions in that table, which take its address first."""
-    return {name: _crew()[name] for name in THREADS}
+    """Return the addresses of the functions in that state, which take its address first."""
+    return {name: _worker_pool()[name] for name in THREADS}
 
 
-def begin() -> None:
-    """Have the code that ``table`` is about compiled, if a thread can do that meanwhile."""
-    if not _made and get_num_threads() > 1:
-        default_engine().begin(_source())
+def compile_in_background() -> None:
+    """Start compiling the pool's code in a background thread, if more than one thread is used and the pool does not exist yet."""
+    if not _pools and get_num_threads() > 1:
+        default_engine().compile_in_background(_source())
 
 
 @functools.cache
-def tame_library() -> None:
-    """Let the routines of BLAS and LAPACK run on the caller's thread alone while a program calls them."""
+def make_library_sequential() -> None:
+    """Run the routines of BLAS and LAPACK called by programs on the calling thread alone."""
     get, put = symbols.blas_thread_functions()
     if get and put:
-        _crew().set(blas_set=put)
-        _crew().set(blas_get=get)
+        _worker_pool().set(blas_set=put)
+        _worker_pool().set(blas_get=get)
 
 
-def started() -> int:
-    """How many threads wait for work."""
-    return _made[0]["started"] if _made else 0
+def started_threads() -> int:
+    """Return the number of threads of the pool that have started."""
+    return _pools[0]["started"] if _pools else 0
 
 
-def library_users() -> int:
-    """How many calls of BLAS and LAPACK are under way."""
-    return _made[0]["users"] if _made else 0
+def library_calls() -> int:
+    """Return the number of calls of BLAS and LAPACK in progress."""
+    return _pools[0]["users"] if _pools else 0
 
 
-def dispatched() -> int:
-    """How many loops were shared out among threads."""
-    return _made[0]["dispatched"] if _made else 0
+def parallel_loops() -> int:
+    """Return the number of loops run in parallel so far."""
+    return _pools[0]["dispatched"] if _pools else 0
 
 
 @dataclass(frozen=True, eq=False)
-class Crew:
-    """The state of the threads. Never freed: threads of a process that ends may still look at it."""
+class WorkerPool:
+    """The state of the worker pool. Never freed: threads of an ending process may still read it."""
 
     address: int
     fields: Any
@@ -119,20 +121,20 @@ class Crew:
         for name, value in values.items():
             self.fields[FIELDS.index(name)] = value
 
-    def resize(self, number: int, patience: float = math.inf) -> None:
-        """Use so many threads from now on; those that run end first."""
+    def resize(self, count: int, patience: float = math.inf) -> None:
+        """Use ``count`` threads from now on; running threads are stopped first. Gives up after ``patience`` seconds."""
         end = time.monotonic() + patience
         while not self.acquire(self.address):
             if time.monotonic() > end:
                 return
             time.sleep(0.0001)
-        if number != self["threads"]:
+        if count != self["threads"]:
             self.stop(self.address)
-            self.set(threads=number if self["create"] else 1)
+            self.set(threads=count if self["create"] else 1)
         self.release(self.address)
 
-    def renew(self) -> None:
-        """As at first, in a child that has none of the threads."""
+    def reset_after_fork(self) -> None:
+        """Reset the state in a forked child, which has none of the threads."""
         if self["users"]:
             symbols.blas_set_threads(self["blas_before"])
         self.set(users=0, guard=0, busy=0, gate=0, started=0, sleeping=0, waiting=0, stop=0, dispatched=0)
@@ -150,40 +152,40 @@ class Crew:
 _lock = threading.Lock()
 hold_over_fork(_lock)
 _chosen: dict[str, int] = {}
-_made: list[Crew] = []
+_pools: list[WorkerPool] = []
 
 
-def _choose(number: int) -> None:
+def _choose(count: int) -> None:
     with _lock:
-        _chosen["number"] = number
-        if _made:
-            _made[0].resize(number)
+        _chosen["number"] = count
+        if _pools:
+            _pools[0].resize(count)
 
 
 @functools.cache
-def _crew() -> Crew:
-    """The threads of this process; none has started yet."""
-    number = get_num_threads()
+def _worker_pool() -> WorkerPool:
+    """Return the worker pool of this process; creating it starts no thread."""
+    count = get_num_threads()
     with _lock:
-        if not _made:
-            _made.append(_build(_chosen.get("number", number)))
-            _made[0].renew()
+        if not _pools:
+            _pools.append(_build(_chosen.get("number", count)))
+            _pools[0].reset_after_fork()
             atexit.register(_end)
             if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=_made[0].renew)
-    return _made[0]
+                os.register_at_fork(after_in_child=_pools[0].reset_after_fork)
+    return _pools[0]
 
 
 def _end() -> None:
-    """No thread may run code that the process is about to unload."""
-    _made[0].resize(1, patience=1.0)
+    """Stop the threads before the process unloads the code that they run."""
+    _pools[0].resize(1, patience=1.0)
 
 
 def _source() -> str:
     return source(platform.machine().lower() in ("x86_64", "amd64"))
 
 
-def _build(number: int) -> Crew:
+def _build(threads: int) -> WorkerPool:
     code = default_engine().load(_source(), symbols=[f"pullback_crew_{name}" for name in SERVICES])
     calloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)(("calloc", _c_library()))
     block = calloc(1, STATE_BYTES + 64)
@@ -193,20 +195,20 @@ def _build(number: int) -> Crew:
     fields = (ctypes.c_int64 * len(FIELDS)).from_address(address)
     functions = {name: _address(symbol) for name, symbol in _PTHREAD.items()}
     pointer = ctypes.c_void_p
-    crew = Crew(
+    pool = WorkerPool(
         address,
         fields,
         ctypes.CFUNCTYPE(ctypes.c_int64, pointer)(code["pullback_crew_acquire"]),
         ctypes.CFUNCTYPE(None, pointer)(code["pullback_crew_release"]),
         ctypes.CFUNCTYPE(None, pointer)(code["pullback_crew_stop"]),
     )
-    crew.set(threads=1, **{name: code[f"pullback_crew_{name}"] for name in THREADS})
+    pool.set(threads=1, **{name: code[f"pullback_crew_{name}"] for name in THREADS})
     if all(functions.values()):
-        crew.set(**functions, threads=number, block_all=int(signal.SIG_SETMASK), processor=-1)
-    places = {name: _address(symbol) for name, symbol in _PROCESSORS.items()}
-    if all(places.values()):
-        crew.set(**places)
-    return crew
+        pool.set(**functions, threads=threads, block_all=int(signal.SIG_SETMASK), processor=-1)
+    processor_functions = {name: _address(symbol) for name, symbol in _PROCESSORS.items()}
+    if all(processor_functions.values()):
+        pool.set(**processor_functions)
+    return pool
 
 
 def _c_library() -> ctypes.CDLL:
@@ -214,61 +216,61 @@ def _c_library() -> ctypes.CDLL:
 
 
 def _address(symbol: str) -> int:
-    """Of a function of the system's thread library; 0 if there is none."""
+    """Return the address of a function of the system's thread library; 0 if there is none."""
     try:
         return int(ctypes.cast(getattr(_c_library(), symbol), ctypes.c_void_p).value or 0)
     except AttributeError:
         return 0
 
 
-def _checked(number: int) -> int:
-    if not 1 <= number <= MOST_THREADS:
-        raise ValueError(f"set_num_threads: {number} threads, 1 to {MOST_THREADS} are possible")
-    return number
+def _checked(count: int) -> int:
+    if not 1 <= count <= MOST_THREADS:
+        raise ValueError(f"set_num_threads: {count} threads, 1 to {MOST_THREADS} are possible")
+    return count
 
 
 def _from_environment() -> int:
     text = NUM_THREADS.read()
     if text:
         return int(text)
-    given = os.environ.get(OTHER_VARIABLE, "").strip()
-    numbers = [word.strip() for word in given.split(",")]
+    setting = os.environ.get(OTHER_VARIABLE, "").strip()
+    numbers = [word.strip() for word in setting.split(",")]
     if all(re.fullmatch("[0-9]*[1-9][0-9]*", word) for word in numbers):
         return min(int(numbers[0]), MOST_THREADS)
-    if given:
-        # It is not ours, and OpenMP says so too, and goes on.
-        text = f"{OTHER_VARIABLE}={given}: numbers of threads are expected, 1 or more, with a comma between them; it is ignored"
+    if setting:
+        # The variable is not ours; OpenMP also warns and continues.
+        text = f"{OTHER_VARIABLE}={setting}: numbers of threads are expected, 1 or more, with a comma between them; it is ignored"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     return min(_processors(), MOST_THREADS)
 
 
 def _processors() -> int:
-    """How many processors this process may use at once."""
+    """Return the number of processors that this process may use at once."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(count, _quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")))))
 
 
 def _quota(groups: Path, root: Path) -> float:
-    """The processors' time that the control groups of this process grant, in processors; inf if they do not say."""
+    """Return the processor time granted by the control groups of this process, in processors; inf if unlimited or unknown."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:
         return math.inf
-    found = [math.inf]
+    quotas = [math.inf]
     for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            found += [_share(*_words(place / "cpu.max")) for place in _upwards(root, path)]
+        hierarchy, controllers, path = line.split(":", 2)
+        if hierarchy == "0":
+            quotas += [_share(*_words(folder / "cpu.max")) for folder in _with_parents(root, path)]
         elif "cpu" in controllers.split(","):
-            for place in _upwards(root / "cpu", path):
-                found.append(_share(*_words(place / "cpu.cfs_quota_us"), *_words(place / "cpu.cfs_period_us")))
-    return min(found)
+            for folder in _with_parents(root / "cpu", path):
+                quotas.append(_share(*_words(folder / "cpu.cfs_quota_us"), *_words(folder / "cpu.cfs_period_us")))
+    return min(quotas)
 
 
-def _upwards(root: Path, path: str) -> list[Path]:
-    """A control group's folder and those above it."""
-    place = root / path.strip("/")
-    return [place, *(p for p in place.parents if p.is_relative_to(root))]
+def _with_parents(root: Path, path: str) -> list[Path]:
+    """Return a control group's folder and its parents."""
+    folder = root / path.strip("/")
+    return [folder, *(p for p in folder.parents if p.is_relative_to(root))]
 
 
 def _words(path: Path) -> list[str]:

@@ -1,24 +1,25 @@
-"""What the threads of the crew do all their life, as LLVM IR text: wait at the gate, work, sleep, end."""
+"""The loop of a worker thread, as LLVM IR text: wait at the gate, work, sleep, end."""
 
 from __future__ import annotations
 
 from pullback.runtime.threads.state import HANDLES, OPEN, RANGE, RANGES, at, call, part
 
 SPINS, SPINS_BETWEEN = 1 << 11, 1 << 6
-"""How often a thread that waits looks at the gate before it sleeps, and before it offers its processor to others."""
+"""The number of times that a waiting thread reads the gate before it sleeps, and before it yields its processor."""
 SPIN_TICKS = 1 << 19
-"""How long it looks at the gate where a register counts time (x86: 130 to 260 microseconds): a pause takes 15 to 140 cycles."""
+"""The time for which a thread reads the gate where a register counts time, in ticks (x86: 130 to 260 microseconds); there a
+pause instruction takes 15 to 140 cycles."""
 
 
-def now(is_x86: bool) -> str:
-    """An operation that gives the time in ticks; 0 where no register counts it."""
+def ticks(is_x86: bool) -> str:
+    """Return an operation that reads the time in ticks; 0 where no register counts it."""
     return "call i64 @llvm.x86.rdtsc()" if is_x86 else "add i64 0, 0"
 
 
-def waiting(is_x86: bool) -> str:
-    """The functions of who waits, be it a thread at the gate or the caller."""
+def wait_functions(is_x86: bool) -> str:
+    """Return the functions for waiting, used by workers at the gate and by the caller."""
     pause = "call void @llvm.x86.sse2.pause()" if is_x86 else ""
-    patient = f"%time = {now(is_x86)}\n  %spent = sub i64 %time, %since\n  %on = icmp ult i64 %spent, {SPIN_TICKS}"
+    patient = f"%time = {ticks(is_x86)}\n  %spent = sub i64 %time, %since\n  %on = icmp ult i64 %spent, {SPIN_TICKS}"
     return f"""
 ; Whether a thread that has waited for %k looks at the gate, from %since on, looks on.
 define internal i1 @patient(i64 %k, i64 %since) nounwind alwaysinline {{
@@ -95,8 +96,8 @@ done:
 """
 
 
-def member(is_x86: bool) -> str:
-    """The function of a thread, and those that reach the ones that sleep."""
+def worker(is_x86: bool) -> str:
+    """Return the function of a worker thread, and those that wake sleeping threads."""
     take = "call void @llvm.x86.sse.ldmxcsr(ptr %mode)" if is_x86 else ""
     return f"""
 ; What a thread does all its life. %range names the thread and the state.
@@ -121,7 +122,7 @@ entry:
   br label %watch
 watch:
   %known = phi i64 [ 0, %entry ], [ %known, %enter ], [ %known, %awake ], [ %number, %leave ], [ %number, %tell ]
-  %since = {now(is_x86)}
+  %since = {ticks(is_x86)}
   br label %spin
 spin:
   %k = phi i64 [ 0, %watch ], [ %k.next, %again ]
@@ -204,8 +205,8 @@ define internal void @wake(ptr %state) nounwind noinline {{
 """
 
 
-def life() -> str:
-    """The functions that start and end threads."""
+def start_stop() -> str:
+    """Return the functions that start and stop threads."""
     return f"""
 ; Starts the threads that are missing; fewer, where the system gives no more.
 define internal void @start(ptr %state, i64 %threads) nounwind noinline {{

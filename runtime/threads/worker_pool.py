@@ -1,19 +1,19 @@
-"""The native side of parallel loops: threads that share out the chunks of a loop, as LLVM IR text.
+"""The native side of parallel loops: a worker pool that shares out the chunks of a loop, as LLVM IR text.
 
 ``run(state, function, context, chunks)`` calls ``function(context, chunk)`` once for each chunk and returns the status of the
-lowest chunk that has one, or 0. It may be called from any thread; a caller that finds the threads at work runs its chunks by
-itself, and so do nested calls. The code calls nothing but the addresses in %state, which are of the system's thread library.
+lowest chunk that has one, or 0. It may be called from any thread; a caller that finds the pool busy runs its chunks itself,
+and so do nested calls. The code calls only the addresses in %state, which are the system's thread library.
 
-Chunks are shared out in contiguous ranges, one for each thread, so that a loop that runs again meets its data in the same
-cache; who is done takes from the others. %gate says what is going on: its low bits count the threads at work, a bit says that
-more may come, and the bits above are the number of the loop. The caller works too, then closes the gate and waits for those
-inside, never for those who have not come. A thread that is done looks at the gate for about 200 microseconds, then sleeps.
-Threads work in the caller's mode of floating-point arithmetic, so that what they do with subnormal numbers does not depend on who
-started them.
+Chunks are assigned in contiguous ranges, one per thread, so that a repeated loop finds its data in the same cache; a thread
+that is done steals chunks from the others. %gate holds the state of the loop: its low bits count the threads at work, one bit
+says that more may enter, and the bits above are the ordinal of the loop. The caller works too, then closes the gate and waits
+for the threads inside, never for those that have not entered. An idle thread polls the gate for about 200 microseconds, then
+sleeps. Threads use the caller's floating-point mode, so that the treatment of subnormal numbers does not depend on who started
+them.
 
-A library's routine runs on one thread between ``enter`` and ``leave``: its own threads would wait for ours, and its results
-depend on their number. ``gemm`` is a matrix product in parts (``products``). The number of the library's threads is what it was
-as soon as nobody is inside.
+A library routine runs on one thread between ``enter`` and ``leave``: its own threads would compete with ours, and its results
+depend on their number. ``gemm`` is a matrix product in parts (``parallel_gemm``). The library's number of threads is restored
+as soon as no call is inside.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from pullback.codegen.cpu.llvm.text import THREADS, TIERED
 from pullback.runtime.threads import blas_region as crew_library
 from pullback.runtime.threads import parallel_gemm as products
 from pullback.runtime.threads.state import INSIDE, OPEN, RANGE, RANGES, at, call
-from pullback.runtime.threads.worker_loop import life, member, now, waiting
+from pullback.runtime.threads.worker_loop import start_stop, ticks, wait_functions, worker
 
 SMALL, PASSES = 4, 7
-"""So many loops of so few chunks that meet all threads asleep leave them so, after one that woke them in vain."""
+"""A loop of at most SMALL chunks is small. After one that woke the threads in vain, the next PASSES small loops that find all
+threads asleep run on the caller alone."""
 SERVICES = (*THREADS, "stop", "acquire", "release")
 
 PROCESSORS = """declare i64 @llvm.x86.rdtsc()
@@ -41,12 +42,12 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 
 def source(is_x86: bool) -> str:
-    """The module. What only some processors have: a pause that spares a neighbour, and the mode of floating-point arithmetic."""
-    parts = [waiting(is_x86), HELD, _work(), member(is_x86), life(), ALONE, _shared_out(is_x86)]
+    """Return the module. A pause instruction and the floating-point mode are x86 only."""
+    parts = [wait_functions(is_x86), ACQUIRE_RELEASE, _work(), worker(is_x86), start_stop(), SEQUENTIAL, _run(is_x86)]
     return "".join([TIERED, *parts, crew_library.source(), products.source(SMALL), PROCESSORS if is_x86 else "", DECLARED])
 
 
-HELD = f"""
+ACQUIRE_RELEASE = f"""
 define i64 @pullback_crew_acquire(ptr %state) nounwind {{
   {at("busy", "busy")}
   %pair = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic, align 8
@@ -61,8 +62,9 @@ define void @pullback_crew_release(ptr %state) nounwind {{
   ret void
 }}
 """
+"""The functions that acquire and release the pool."""
 
-ALONE = """
+SEQUENTIAL = """
 define internal i64 @alone(ptr %function, ptr %context, i64 %chunks) nounwind {
 entry:
   br label %head
@@ -81,10 +83,11 @@ done:
   ret i64 %first
 }
 """
+"""The function that runs all chunks on the calling thread."""
 
 
 def _work() -> str:
-    """A thread's part of a loop."""
+    """Return the function that runs a thread's part of a loop."""
     return f"""
 ; The chunks of one's own range, then those that others have left. Statuses join in %failure.
 define internal void @work(ptr %state, i64 %id) nounwind {{
@@ -136,8 +139,8 @@ done:
 """
 
 
-def _shared_out(is_x86: bool) -> str:
-    """A loop, from the caller's side."""
+def _run(is_x86: bool) -> str:
+    """Return the functions that run a loop in parallel, from the caller's side."""
     keep = "call void @llvm.x86.sse.stmxcsr(ptr %mode)" if is_x86 else ""
     return f"""
 define i64 @pullback_crew_run(ptr %state, ptr %function, ptr %context, i64 %chunks) nounwind {{
@@ -259,7 +262,7 @@ stand:
   %ignored = call i32 %yield()
   br label %hold
 hold:
-  %since = {now(is_x86)}
+  %since = {ticks(is_x86)}
   br label %spin
 spin:
   %k = phi i64 [ 0, %hold ], [ %k.next, %again ]

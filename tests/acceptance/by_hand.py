@@ -133,12 +133,12 @@ class Tape:
 
     def gradients(self, ct: Array, wanted: Any) -> list[Array]:
         """By the arrays of ``wanted``, known by identity."""
-        found: dict[int, Array] = {id(self.layers[-1][0]): ct}
+        actual: dict[int, Array] = {id(self.layers[-1][0]): ct}
         for out, arguments, back in reversed(self.layers):
-            results = back(found[id(out)])
+            results = back(actual[id(out)])
             for argument, result in zip(arguments, results if isinstance(results, tuple) else (results,)):
-                found[id(argument)] = found.get(id(argument), 0) + result
-        return [found[id(array)] for array in wanted]
+                actual[id(argument)] = actual.get(id(argument), 0) + result
+        return [actual[id(array)] for array in wanted]
 
 
 def add(x: Array, y: Array) -> Any:

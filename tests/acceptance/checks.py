@@ -63,11 +63,11 @@ def cotangent(result: Any, seed: int = 7) -> Any:
     )
 
 
-def close(found: Any, expected: Any, tolerance: float, cancels: float = 0.0) -> None:
+def close(result: Any, expected: Any, tolerance: float, cancels: float = 0.0) -> None:
     """Trees of arrays agree elementwise to a relative tolerance, or to a tenth of it of the largest, or of what cancels."""
-    found, expected = pb.tree.leaves(found), pb.tree.leaves(expected)
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
+    result, expected = pb.tree.leaves(result), pb.tree.leaves(expected)
+    assert len(result) == len(expected)
+    for a, b in zip(result, expected, strict=True):
         assert np.shape(a) == np.shape(b)
         largest = np.max(np.abs(b), initial=cancels, where=np.isfinite(b))
         floor = np.finfo(np.asarray(a).dtype).tiny if np.asarray(a).dtype.kind == "f" else 0
@@ -81,8 +81,8 @@ def gradients(f: Callable[..., Any], G: Any, *args: Any) -> tuple[Any, list[Any]
         y, pull = pb.vjp(f, *args)
         return y, pull(G)
 
-    y, found = pb.jit(both)(G, *args)
-    return y, [found[k] for k in floats(*args)]
+    y, result = pb.jit(both)(G, *args)
+    return y, [result[k] for k in floats(*args)]
 
 
 def check(program: Program, dtype: Any) -> None:
@@ -95,26 +95,26 @@ def check(program: Program, dtype: Any) -> None:
     plain = f(*args)
     close(plain, expected, tolerance)
     G = cotangent(plain)
-    y, found = gradients(f, G, *args)
+    y, result = gradients(f, G, *args)
     close(y, expected, tolerance)
     for leaf in pb.tree.leaves((plain, y)):
         assert leaf.dtype == dtype
     wrt = [k for k in floats(*args) if k not in program.data]
-    found = [g for k, g in zip(floats(*args), found, strict=True) if k in wrt]
+    result = [g for k, g in zip(floats(*args), result, strict=True) if k in wrt]
     wide = pb.tree.map(lambda g: np.asarray(g, float)[()], G)
     formula = program.formula(wide, *exact, **program.options)
-    assert len(found) == len(formula)
-    for k, g, expected in zip(wrt, found, formula, strict=True):
+    assert len(result) == len(formula)
+    for k, g, expected in zip(wrt, result, formula, strict=True):
         assert isinstance(args[k], float) or g.dtype == args[k].dtype
         close(g, expected, tolerance, program.cancels)
     if program.smooth and dtype == np.float64:
-        differences(f, wide, args, wrt, found)
+        differences(f, wide, args, wrt, result)
 
 
-def differences(f: Callable[..., Any], G: Any, args: Any, wrt: Any, found: Any, step: float = 1e-5) -> None:
+def differences(f: Callable[..., Any], G: Any, args: Any, wrt: Any, result: Any, step: float = 1e-5) -> None:
     """Gradients agree with central differences of plain NumPy's values along random directions."""
     rng = np.random.default_rng(3)
-    for k, g in zip(wrt, found, strict=True):
+    for k, g in zip(wrt, result, strict=True):
         for _ in range(2):
             direction = rng.uniform(0.5, 1.0, np.shape(g)) * rng.choice([-1, 1], np.shape(g))
             values = [total(G, f(*args[:k], args[k] + s * step * direction, *args[k + 1 :])) for s in (-2, -1, 1, 2)]

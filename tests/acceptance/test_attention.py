@@ -125,21 +125,21 @@ def bert_values(states: Array, weights: Any, heads: int, activation: str) -> dic
 
 def bert_formula(ct: Array, states: Array, *weights: Array, heads: int, activation: str) -> Any:
     """Three cotangents meet at the states, two at the result of the first layer norm."""
-    p, values, found = dict(zip(NAMES, weights)), bert_values(states, weights, heads, activation), {}
+    p, values, result = dict(zip(NAMES, weights)), bert_values(states, weights, heads, activation), {}
 
     def affine(name: str, ct: Array, x: Array) -> Array:
-        found[f"w_{name}"], found[f"b_{name}"] = np.einsum("nti,ntj->ij", x, ct), ct.sum((0, 1))
+        result[f"w_{name}"], result[f"b_{name}"] = np.einsum("nti,ntj->ij", x, ct), ct.sum((0, 1))
         return ct @ p[f"w_{name}"].T
 
-    second, found["gamma_2"], found["beta_2"] = layer_norm_formula(ct, *values["norm_2"])
+    second, result["gamma_2"], result["beta_2"] = layer_norm_formula(ct, *values["norm_2"])
     after = affine("out", second * MASKS[2], values["after"])
     before = after * ACTIVATIONS[activation][2](values["before"])
     middle = second + affine("intermediate", before, values["middle"])
-    first, found["gamma_1"], found["beta_1"] = layer_norm_formula(middle, *values["norm_1"])
+    first, result["gamma_1"], result["beta_1"] = layer_norm_formula(middle, *values["norm_1"])
     context = affine("context", first * MASKS[1], values["context"])
     parts = multi_formula(context, values["q"], values["k"], values["v"], heads, MASKS[0])
     into = [affine(name, part, states) for name, part in zip("qkv", parts)]
-    return first + sum(into), *[found[name] for name in NAMES]
+    return first + sum(into), *[result[name] for name in NAMES]
 
 
 def masked(q: Array, k: Array, v: Array, heads: int, mask: Array) -> Array:
@@ -203,8 +203,8 @@ def test_heads_give_the_gradients_of_pytorch() -> None:
     def gradients(ct: Array, q: Array, k: Array, v: Array) -> Any:
         return pb.vjp(lambda q, k, v: attention.multi_attention(q, k, v, 2), q, k, v)[1](ct)
 
-    for name, found in zip("qkv", gradients(*[figures[key] for key in ("ct", "q", "k", "v")])):
-        np.testing.assert_allclose(found, figures[f"d{name}"], rtol=0, atol=1e-6)
+    for name, result in zip("qkv", gradients(*[figures[key] for key in ("ct", "q", "k", "v")])):
+        np.testing.assert_allclose(result, figures[f"d{name}"], rtol=0, atol=1e-6)
 
 
 def test_bert_gives_the_figures_of_hugging_face() -> None:
@@ -217,8 +217,8 @@ def test_bert_gives_the_figures_of_hugging_face() -> None:
         out, pull = pb.vjp(lambda params, states: attention.bert_layer(params, states, 2, np.tanh), params, states)
         return out, pull(ct)
 
-    out, (found, states) = program(BERT["ct"], params, BERT["states"])
-    for name, array in {"out": out, "states": states, **found}.items():
+    out, (result, states) = program(BERT["ct"], params, BERT["states"])
+    for name, array in {"out": out, "states": states, **result}.items():
         *ends, total = BERT_RESULTS[name]
         np.testing.assert_allclose([array.flat[0], array.flat[-1]], ends, rtol=0, atol=2e-5)
         np.testing.assert_allclose(np.sum(array), total, rtol=0, atol=1e-4)

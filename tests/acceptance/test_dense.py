@@ -38,17 +38,17 @@ def fm_gradients(G: Array, x: Array, w0: Array, w: Array, v: Array) -> Any:
 
 def loop_embedding(table: Array, indices: Array, padding: Any = None) -> Array:
     out = np.zeros((*indices.shape, table.shape[1]))
-    for place in np.ndindex(*indices.shape):
-        row = indices[place] % len(table)
+    for position in np.ndindex(*indices.shape):
+        row = indices[position] % len(table)
         if padding is None or row != padding % len(table):
-            out[place] = table[row]
+            out[position] = table[row]
     return out
 
 
 def embedding_gradient(G: Array, table: Array, indices: Array, padding: Any = None) -> Any:
     out = np.zeros_like(table)
-    for place in np.ndindex(*indices.shape):
-        out[indices[place]] += G[place]
+    for position in np.ndindex(*indices.shape):
+        out[indices[position]] += G[position]
     if padding is not None:
         out[padding] = 0
     return (out,)
@@ -56,8 +56,8 @@ def embedding_gradient(G: Array, table: Array, indices: Array, padding: Any = No
 
 def loop_scale_shift(x: Array, gamma: Array, beta: Array) -> Array:
     out = np.empty(x.shape)
-    for place in np.ndindex(*x.shape):
-        out[place] = x[place] * gamma[place[1]] + beta[place[1]]
+    for position in np.ndindex(*x.shape):
+        out[position] = x[position] * gamma[position[1]] + beta[position[1]]
     return out
 
 
@@ -122,11 +122,11 @@ def test_embedding_as_published() -> None:
     """Figures of Apache SystemDS's test of its embedding layer, whose indices count from 1."""
     G = np.arange(1.0, 31.0).reshape(5, 6)
     indices = np.array([1, 1, 1, 4, 6]) - 1
-    y, (found,) = gradients(lambda table, indices: embedding(table, indices, padding=3), G, *draw((10, 6)), indices)
+    y, (result,) = gradients(lambda table, indices: embedding(table, indices, padding=3), G, *draw((10, 6)), indices)
     expected = np.zeros((10, 6))
     expected[0] = [21, 24, 27, 30, 33, 36]
     expected[5] = [25, 26, 27, 28, 29, 30]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(y[3], np.zeros(6))
 
 

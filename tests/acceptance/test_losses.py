@@ -30,8 +30,8 @@ Array = Any
 
 def rows(x: Array, axis: int) -> Any:
     """The places of x without an axis, each with the numbers along it."""
-    for place in np.ndindex(*np.delete(x.shape, axis)):
-        index = (*place[: axis % x.ndim], slice(None), *place[axis % x.ndim :])
+    for position in np.ndindex(*np.delete(x.shape, axis)):
+        index = (*position[: axis % x.ndim], slice(None), *position[axis % x.ndim :])
         yield index, [float(v) for v in x[index]]
 
 
@@ -44,8 +44,8 @@ def loop_softmax(s: Array, axis: int = -1) -> Array:
 
 
 def loop_logsumexp(s: Array, axis: int = -1) -> Array:
-    found = [max(row) + math.log(sum(math.exp(v - max(row)) for v in row)) for _, row in rows(s, axis)]
-    return np.array(found).reshape(np.delete(s.shape, axis))
+    result = [max(row) + math.log(sum(math.exp(v - max(row)) for v in row)) for _, row in rows(s, axis)]
+    return np.array(result).reshape(np.delete(s.shape, axis))
 
 
 def softmax_gradient(G: Array, s: Array, axis: int = -1) -> Any:
@@ -64,10 +64,10 @@ def mean(term: Any) -> Any:
 
 def loop_cross_entropy2d(p: Array, y: Array) -> Any:
     n, _, height, width = p.shape
-    found = 0.0
+    result = 0.0
     for i, k, u, v in np.ndindex(*p.shape):
-        found -= y[i, k, u, v] * math.log(p[i, k, u, v] + 1e-10)
-    return np.float64(found / (n * height * width))
+        result -= y[i, k, u, v] * math.log(p[i, k, u, v] + 1e-10)
+    return np.float64(result / (n * height * width))
 
 
 def loop_softmax_cross_entropy(s: Array, y: Array) -> Any:
@@ -236,8 +236,8 @@ def test_log_loss_of_far_scores(dtype: Any) -> None:
 def test_shortcut_of_softmax_cross_entropy() -> None:
     """(p - y) g/N, as SystemDS has it, is right only where the rows of y sum to 1 and the epsilon does not count."""
     for y, right in ((LABELS, True), (ANY, False)):
-        _, (found, _) = gradients(softmax_cross_entropy, np.float64(0.7), SCORES, y)
-        error = np.max(np.abs(found - 0.7 / len(y) * (softmax(SCORES) - y)))
+        _, (result, _) = gradients(softmax_cross_entropy, np.float64(0.7), SCORES, y)
+        error = np.max(np.abs(result - 0.7 / len(y) * (softmax(SCORES) - y)))
         assert (error < 1e-6) == right
 
 

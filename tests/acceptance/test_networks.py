@@ -111,5 +111,5 @@ def test_network(name: str, dtype: Any) -> None:
 
 
 def test_a_value_of_two_readers() -> None:
-    value, found = gradients(networks.two_biases, 2.0, 0.0, -1.0, 2.0)
-    assert (float(value), [float(g) for g in found]) == (2.0, [-2.0, 0.0, 2.0])
+    value, result = gradients(networks.two_biases, 2.0, 0.0, -1.0, 2.0)
+    assert (float(value), [float(g) for g in result]) == (2.0, [-2.0, 0.0, 2.0])

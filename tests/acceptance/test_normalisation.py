@@ -25,22 +25,22 @@ def statistics(x: Array, axes: Any) -> Any:
     kept = [k for k in range(x.ndim) if k not in axes]
     shape = [x.shape[k] for k in kept]
     means, variances = np.empty(shape), np.empty(shape)
-    for place in np.ndindex(*shape):
+    for position in np.ndindex(*shape):
         index: list[Any] = [slice(None)] * x.ndim
-        for k, i in zip(kept, place, strict=True):
+        for k, i in zip(kept, position, strict=True):
             index[k] = i
         numbers = [float(v) for v in x[tuple(index)].ravel()]
-        means[place] = sum(numbers) / len(numbers)
-        variances[place] = sum((v - means[place]) ** 2 for v in numbers) / len(numbers)
+        means[position] = sum(numbers) / len(numbers)
+        variances[position] = sum((v - means[position]) ** 2 for v in numbers) / len(numbers)
     return means, variances
 
 
 def loop_batch_norm(x: Array, gamma: Array, beta: Array, mean: Array, var: Array, train: bool = True) -> Any:
     m, v = statistics(x, [k for k in range(x.ndim) if k != 1]) if train else (mean, var)
     out = np.empty(x.shape)
-    for place in np.ndindex(*x.shape):
-        c = place[1]
-        out[place] = (x[place] - m[c]) / math.sqrt(v[c] + EPS) * gamma[c] + beta[c]
+    for position in np.ndindex(*x.shape):
+        c = position[1]
+        out[position] = (x[position] - m[c]) / math.sqrt(v[c] + EPS) * gamma[c] + beta[c]
     return (out, 0.9 * mean + 0.1 * m, 0.9 * var + 0.1 * v) if train else (out, mean, var)
 
 
@@ -70,9 +70,9 @@ def batch_norm_gradients(G: Any, x: Array, gamma: Array, beta: Array, mean: Arra
 def loop_layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
     m, v = statistics(x, [x.ndim - 1])
     out = np.empty(x.shape)
-    for place in np.ndindex(*x.shape):
-        row, k = place[:-1], place[-1]
-        out[place] = (x[place] - m[row]) / math.sqrt(v[row] + EPS) * gamma[k] + beta[k]
+    for position in np.ndindex(*x.shape):
+        row, k = position[:-1], position[-1]
+        out[position] = (x[position] - m[row]) / math.sqrt(v[row] + EPS) * gamma[k] + beta[k]
     return out
 
 

@@ -25,11 +25,11 @@ def windows(x: Array, size: Pair, stride: Pair, pad: Pair) -> Any:
 
 
 def pooled(x: Array, size: Pair, stride: Pair, pad: Pair, of: Any) -> Array:
-    found = {place: [of([x[n, c, u, v] for u, v in inside]) for n, c in np.ndindex(*x.shape[:2])]
-             for place, inside in windows(x, size, stride, pad)}  # fmt: skip
-    rows, columns = (max(place[k] for place in found) + 1 for k in (0, 1))
+    result = {position: [of([x[n, c, u, v] for u, v in inside]) for n, c in np.ndindex(*x.shape[:2])]
+             for position, inside in windows(x, size, stride, pad)}  # fmt: skip
+    rows, columns = (max(position[k] for position in result) + 1 for k in (0, 1))
     out = np.empty((*x.shape[:2], rows, columns))
-    for (p, q), values in found.items():
+    for (p, q), values in result.items():
         out[:, :, p, q] = np.reshape(values, x.shape[:2])
     return out
 

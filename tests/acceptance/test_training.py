@@ -168,11 +168,11 @@ def test_fifty_steps(task: str, name: str) -> None:
     values = []
     for k in range(STEPS):
         x, y = data[k % len(data)]
-        found, params, states = step(params, states, x, y)
+        result, params, states = step(params, states, x, y)
         value, gradients = gradients_by_hand(scores, expected, x, y)
         results = [RULES[name](p, g, *s) for p, g, s in zip(expected, gradients, expected_states)]
         expected, expected_states = [p for p, _ in results], [s for _, s in results]
-        np.testing.assert_allclose(found, value, rtol=1e-10)
+        np.testing.assert_allclose(result, value, rtol=1e-10)
         values.append(value)
     for array, by_numpy in zip(pb.tree.leaves((params, states)), pb.tree.leaves((expected, expected_states))):
         np.testing.assert_allclose(array, by_numpy, rtol=0, atol=1e-10 * max(1.0, np.max(np.abs(by_numpy))))
@@ -213,11 +213,11 @@ def test_python_runs_once_for_each_signature(task: str) -> None:
     assert entered(params, states, x[:3], y[:3]) > 0
     assert entered(*narrow([params, states, x, y])) > 0
     assert [entered(params, states, x[1:4], y[1:4]), entered(*narrow([params, states, x, y]))] == [0, 0]
-    value, found, _ = step(*narrow([params, states, x, y]))
+    value, result, _ = step(*narrow([params, states, x, y]))
     wide, expected, _ = step(params, states, x, y)
     assert value.dtype == np.float32
     np.testing.assert_allclose(value, wide, rtol=1e-5)
-    for a, b in zip(found, expected):
+    for a, b in zip(result, expected):
         assert a.dtype == np.float32
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-5)
 

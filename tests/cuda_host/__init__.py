@@ -1,4 +1,4 @@
-"""A CUDA device on the host, for tests: a stand-in libcuda.so.1 under the real PyCUDA. README.md tells how."""
+"""A CUDA device on the host, for tests: a stand-in libcuda.so.1 under the real PyCUDA. README.md explains its use."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def activate(devices: int = 2, arch: int = 90, memory: int = 4 << 30) -> Any:
     import pycuda.driver as cuda
 
     cuda.init()
-    for number in range(devices):  # primary contexts outlive every test, as where another library holds them
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), number)
+    for count in range(devices):  # primary contexts outlive every test, as where another library holds them
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), count)
     return cuda
 
 
 @lru_cache
 def _driver() -> Any:
-    found = ctypes.CDLL(str(library()), ctypes.RTLD_GLOBAL)
-    found.cuda_host_count.restype = ctypes.c_ulonglong
-    found.cuda_host_error.restype = ctypes.c_char_p
-    found.cuda_host_order.argtypes = [ctypes.c_uint64]
-    found.cuda_host_memory.argtypes = [ctypes.c_int, ctypes.c_size_t]
-    found.cuda_host_limit.argtypes = [ctypes.c_double]
-    found.cuda_host_forgive.restype = None
-    return found
+    result = ctypes.CDLL(str(library()), ctypes.RTLD_GLOBAL)
+    result.cuda_host_count.restype = ctypes.c_ulonglong
+    result.cuda_host_error.restype = ctypes.c_char_p
+    result.cuda_host_order.argtypes = [ctypes.c_uint64]
+    result.cuda_host_memory.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    result.cuda_host_limit.argtypes = [ctypes.c_double]
+    result.cuda_host_forgive.restype = None
+    return result
 
 
 def unavailable() -> str | None:

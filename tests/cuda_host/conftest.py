@@ -30,9 +30,9 @@ class Bench:
         return self.driver.to_device(np.ascontiguousarray(array))
 
     def get(self, memory: Any, like: Any) -> Any:
-        found = np.empty_like(like)
-        self.driver.memcpy_dtoh(found, memory)
-        return found
+        result = np.empty_like(like)
+        self.driver.memcpy_dtoh(result, memory)
+        return result
 
     @contextmanager
     def fails(self, *words: str) -> Iterator[None]:
@@ -48,9 +48,9 @@ class Bench:
 def bench() -> Iterator[Bench]:
     if UNAVAILABLE is not None:
         pytest.skip(UNAVAILABLE)
-    made = Bench()
+    built = Bench()
     cuda_host.forgive()
     cuda_host.order(0)
-    yield made
+    yield built
     cuda_host.forgive()
     cuda_host.order(0)

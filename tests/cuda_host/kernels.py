@@ -45,13 +45,13 @@ def precompiled() -> Path:
                 for old in BUILD.glob("device-*"):
                     shutil.rmtree(old, ignore_errors=True)
                 with tempfile.TemporaryDirectory(dir=BUILD) as name:
-                    made = Path(name) / "device"
-                    made.mkdir()
+                    built = Path(name) / "device"
+                    built.mkdir()
                     for header in HEADERS:
-                        shutil.copy(HERE / header, made)
-                    _run(COMPILER, *FLAGS, "-x", "c++-header", str(made / "device.h"))
-                    (made / "images").mkdir()
-                    made.rename(folder)
+                        shutil.copy(HERE / header, built)
+                    _run(COMPILER, *FLAGS, "-x", "c++-header", str(built / "device.h"))
+                    (built / "images").mkdir()
+                    built.rename(folder)
     for old in sorted((folder / "images").iterdir(), key=lambda p: p.lstat().st_mtime)[:-MOST_IMAGES]:
         old.unlink(missing_ok=True) if old.is_file() else shutil.rmtree(old, ignore_errors=True)
     return folder / "device.h"
@@ -71,8 +71,8 @@ def host_text(source: str, arch: int = 90) -> str:
     body = DYNAMIC.sub(r"\1* \2 = (\1*)cuda_host_dynamic();", source)
     if "CUDA_HOST_KERNEL(" in source:  # it brings the records
         return f'#define __CUDA_ARCH__ {arch}0\n#line 1 "kernels.cu"\n{body}\n'
-    found = {m["name"]: m["first"] or m["second"] or "0" for m in KERNEL.finditer(source)}
-    records = "\n".join(f"CUDA_HOST_KERNEL({name}, {bound})" for name, bound in found.items())
+    result = {m["name"]: m["first"] or m["second"] or "0" for m in KERNEL.finditer(source)}
+    records = "\n".join(f"CUDA_HOST_KERNEL({name}, {bound})" for name, bound in result.items())
     return f'#define __CUDA_ARCH__ {arch}0\n#line 1 "kernels.cu"\n{body}\n{records}\n'
 
 
@@ -92,7 +92,7 @@ def image(source: str, arch: int = 90) -> bytes:
         _run(COMPILER, *FLAGS, "-include", str(header), "-x", "c++", "-c", "-o", str(code), f"{name}/kernels.cu")
         _run(COMPILER, "-shared", "-o", str(library), str(code))
         machine = library.read_bytes()
-        found = struct.pack("<8sIIQII", b"CUDAHOST", 1, arch, len(machine), zlib.crc32(machine), 0) + machine
-        library.write_bytes(found)
+        result = struct.pack("<8sIIQII", b"CUDAHOST", 1, arch, len(machine), zlib.crc32(machine), 0) + machine
+        library.write_bytes(result)
         library.replace(kept)
-    return found
+    return result

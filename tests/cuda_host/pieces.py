@@ -77,20 +77,20 @@ def _fetched(what: str, name: str, folder: Path, *options: str) -> Path:
 
 def headers() -> Path:
     """The folder of cuda.h and cudaProfiler.h."""
-    place = BUILD / "headers"
-    if not place.exists():
+    position = BUILD / "headers"
+    if not position.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as name:
-            made = Path(name) / "headers"
-            made.mkdir()
+            built = Path(name) / "headers"
+            built.mkdir()
             for package in HEADERS:
                 with zipfile.ZipFile(_fetched("fetching CUDA's headers", package, Path(name))) as wheel:
                     for inside in wheel.namelist():
                         if inside.endswith(("/cuda.h", "/cudaProfiler.h")):
-                            (made / Path(inside).name).write_bytes(wheel.read(inside))
-            if not place.exists():
-                made.rename(place)
-    return place
+                            (built / Path(inside).name).write_bytes(wheel.read(inside))
+            if not position.exists():
+                built.rename(position)
+    return position
 
 
 def driver_names() -> list[str]:
@@ -120,17 +120,17 @@ def _link(sources: list[Path], folder: Path) -> None:
     for old in BUILD.glob("driver-*"):
         shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=BUILD) as name:
-        made = Path(name)
-        rest = made / "rest.cpp"
+        built = Path(name)
+        rest = built / "rest.cpp"
         rest.write_text("".join(f'extern "C" __attribute__((weak)) int {n}() {{ return 801; }}\n' for n in driver_names()))
-        objects = [made / f"{s.stem}.o" for s in (*sources, rest)]
+        objects = [built / f"{s.stem}.o" for s in (*sources, rest)]
         run("building the stand-in", COMPILER, *flags, "-w", "-c", "-o", objects[-1], rest)
         commands = [[COMPILER, *flags, *strict, "-c", "-o", str(o), str(s)] for o, s in zip(objects, sources)]
         jobs = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for c in commands]
         said = [job.communicate()[0] for job in jobs]
         if any(job.returncode for job in jobs):
             raise Missing("building the stand-in driver failed:\n" + "".join(said)[:6000])
-        target = made / "driver" / "libcuda.so.1"
+        target = built / "driver" / "libcuda.so.1"
         target.parent.mkdir()
         name_of_library = ("-Wl,-soname,libcuda.so.1", "-Wl,-z,defs")
         run("linking the stand-in", COMPILER, "-shared", "-pthread", *name_of_library, "-o", target, *objects, "-ldl")
@@ -144,38 +144,37 @@ def site_folder() -> Path:
 
 def site() -> Path:
     """The folder to put on ``sys.path`` for PyCUDA, installed there for this Python."""
-    place = site_folder()
-    if not place.exists():
+    position = site_folder()
+    if not position.exists():
         with one_at_a_time():
-            if not place.exists():
-                _build_pycuda(place)
-    return place
+            if not position.exists():
+                _build_pycuda(position)
+    return position
 
 
-def _build_pycuda(place: Path) -> None:
+def _build_pycuda(position: Path) -> None:
     if shutil.which(COMPILER) is None:
         raise Missing(f"PyCUDA cannot be built: there is no {COMPILER}")
     if importlib.util.find_spec("setuptools") is None:
         raise Missing("PyCUDA cannot be built: there is no setuptools")
     include = headers()
     with tempfile.TemporaryDirectory(dir=BUILD) as name:
-        made = Path(name)
-        sdist = _fetched("fetching PyCUDA", PYCUDA, made, "--no-binary=pycuda", "--no-build-isolation")
+        built = Path(name)
+        sdist = _fetched("fetching PyCUDA", PYCUDA, built, "--no-binary=pycuda", "--no-build-isolation")
         with tarfile.open(sdist) as archive:
-            archive.extractall(made, filter="data")
-        source = next(p for p in made.iterdir() if p.is_dir())
-        stub = made / "stub"
+            archive.extractall(built, filter="data")
+        source = next(p for p in built.iterdir() if p.is_dir())
+        stub = built / "stub"
         stub.mkdir()
         (stub / "stub.cpp").write_text("".join(f'extern "C" int {n}() {{ return 100; }}\n' for n in driver_names()))
         flags = ("-w", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
         run("building a stub", COMPILER, *flags, "-o", stub / "libcuda.so", stub / "stub.cpp")
         (source / "siteconf.py").write_text(SETTINGS.format(root=str(include), headers=str(include), library=str(stub)))
         print("building PyCUDA for the tests of CUDA (about a minute, once)", file=sys.stderr, flush=True)
-        install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", made / "site", source)
+        install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", built / "site", source)
         _pip("building PyCUDA", *install)
-        (made / "site").rename(place)
+        (built / "site").rename(position)
 
 
 def compiler_version() -> str:
     return run("looking for the compiler", COMPILER, "-dumpfullversion").strip()
-

@@ -38,7 +38,7 @@ PLACES = [pytest.param("host", id="host", marks=needs_host), pytest.param("gpu",
 
 
 @pytest.fixture(params=PLACES, autouse=True)
-def place(request: Any) -> Iterator[None]:
+def places(request: Any) -> Iterator[None]:
     """What a test compiles runs there."""
     with compiled_there(request.param, crc32(request.node.name.encode())):
         yield

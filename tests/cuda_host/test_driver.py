@@ -36,11 +36,11 @@ def called(name: str, *arguments: Any) -> None:
 
 
 def in_each_order(run: Any) -> set[bytes]:
-    found = set()
+    result = set()
     for seed in ORDERS:
         cuda_host.order(seed)
-        found.add(run().tobytes())
-    return found
+        result.add(run().tobytes())
+    return result
 
 
 # streams
@@ -79,12 +79,12 @@ def test_the_null_stream_waits_for_streams_that_block_and_for_no_others(bench: A
     add, stream = bench.function(ADD), cuda.Stream(flags)
 
     def run() -> Any:
-        place, seen = bench.put(0 * ONES), bench.put(0 * ONES)
-        add(place, np.float32(1), block=(64, 1, 1), stream=stream)
-        cuda.memcpy_dtod(seen, place, ONES.nbytes)
-        found = bench.get(seen, ONES)
+        position, seen = bench.put(0 * ONES), bench.put(0 * ONES)
+        add(position, np.float32(1), block=(64, 1, 1), stream=stream)
+        cuda.memcpy_dtod(seen, position, ONES.nbytes)
+        result = bench.get(seen, ONES)
         stream.synchronize()
-        return found
+        return result
 
     assert len(in_each_order(run)) == (1 if flags == 0 else 2)
 
@@ -95,14 +95,14 @@ def test_a_pinned_buffer_that_is_reused_before_its_copy_ran_shows(bench: Any) ->
     pinned = cuda.pagelocked_empty(64, np.float32)
 
     def run(waits: bool) -> Any:
-        place = bench.put(0 * ONES)
+        position = bench.put(0 * ONES)
         pinned[...] = 1
-        cuda.memcpy_htod_async(place, pinned, stream)
+        cuda.memcpy_htod_async(position, pinned, stream)
         if waits:
             stream.synchronize()
         pinned[...] = 2
         stream.synchronize()
-        return bench.get(place, ONES)
+        return bench.get(position, ONES)
 
     assert in_each_order(lambda: run(True)) == {ONES.tobytes()}
     assert (2 * ONES).tobytes() in in_each_order(lambda: run(False))
@@ -111,9 +111,9 @@ def test_a_pinned_buffer_that_is_reused_before_its_copy_ran_shows(bench: Any) ->
 def test_a_pinned_buffer_that_is_freed_before_its_copy_ran(bench: Any) -> None:
     cuda = bench.driver
     cuda_host.order(1)
-    stream, place = cuda.Stream(1), bench.put(ONES)
+    stream, position = cuda.Stream(1), bench.put(ONES)
     pinned = cuda.pagelocked_empty(64, np.float32)
-    cuda.memcpy_htod_async(place, pinned, stream)
+    cuda.memcpy_htod_async(position, pinned, stream)
     del pinned
     with bench.fails("touches memory that was freed"):
         stream.synchronize()
@@ -124,11 +124,11 @@ def test_pageable_memory_is_read_when_the_copy_is_asked_for(bench: Any) -> None:
     stream = cuda.Stream(1)
 
     def run() -> Any:
-        place, values = bench.put(0 * ONES), ONES.copy()
-        cuda.memcpy_htod_async(place, values, stream)
+        position, values = bench.put(0 * ONES), ONES.copy()
+        cuda.memcpy_htod_async(position, values, stream)
         values[...] = 7
         stream.synchronize()
-        return bench.get(place, ONES)
+        return bench.get(position, ONES)
 
     assert in_each_order(run) == {ONES.tobytes()}
 
@@ -136,9 +136,9 @@ def test_pageable_memory_is_read_when_the_copy_is_asked_for(bench: Any) -> None:
 def test_results_in_pinned_memory_are_there_when_the_stream_is_done(bench: Any) -> None:
     cuda = bench.driver
     cuda_host.order(1)
-    stream, place = cuda.Stream(1), bench.put(ONES)
+    stream, position = cuda.Stream(1), bench.put(ONES)
     pinned = cuda.pagelocked_zeros(64, np.float32)
-    cuda.memcpy_dtoh_async(pinned, place, stream)
+    cuda.memcpy_dtoh_async(pinned, position, stream)
     assert not pinned.any()
     assert cuda_host.counts()["waiting"] == 1
     stream.synchronize()
@@ -148,10 +148,10 @@ def test_results_in_pinned_memory_are_there_when_the_stream_is_done(bench: Any) 
 def test_events_tell_when_they_are_done(bench: Any) -> None:
     cuda = bench.driver
     cuda_host.order(1)
-    add, place, stream = bench.function(ADD), bench.put(ONES), cuda.Stream(1)
+    add, position, stream = bench.function(ADD), bench.put(ONES), cuda.Stream(1)
     start, end = cuda.Event(), cuda.Event()
     start.record(stream)
-    add(place, np.float32(1), block=(64, 1, 1), stream=stream)
+    add(position, np.float32(1), block=(64, 1, 1), stream=stream)
     end.record(stream)
     assert not end.query()
     for _ in range(9):
@@ -171,20 +171,20 @@ def test_memory_that_is_allocated_in_stream_order(bench: Any) -> None:
     add, first, second, event = bench.function(ADD), cuda.Stream(1), cuda.Stream(1), cuda.Event()
 
     def run(waits: bool) -> Any:
-        place = ctypes.c_void_p()
-        called("cuMemAllocAsync", ctypes.byref(place), ctypes.c_size_t(256), ctypes.c_void_p(first.handle))
-        cuda.memset_d32_async(place.value, 0, 64, first)
+        position = ctypes.c_void_p()
+        called("cuMemAllocAsync", ctypes.byref(position), ctypes.c_size_t(256), ctypes.c_void_p(first.handle))
+        cuda.memset_d32_async(position.value, 0, 64, first)
         event.record(first)
         if waits:
             second.wait_for_event(event)
-        add(np.uint64(place.value), np.float32(1), block=(64, 1, 1), stream=second)
+        add(np.uint64(position.value), np.float32(1), block=(64, 1, 1), stream=second)
         event.record(second)
         first.wait_for_event(event)
-        found = cuda.pagelocked_empty(64, np.float32)
-        cuda.memcpy_dtoh_async(found, place.value, first)
-        called("cuMemFreeAsync", place, ctypes.c_void_p(first.handle))
+        result = cuda.pagelocked_empty(64, np.float32)
+        cuda.memcpy_dtoh_async(result, position.value, first)
+        called("cuMemFreeAsync", position, ctypes.c_void_p(first.handle))
         first.synchronize()
-        return np.array(found)
+        return np.array(result)
 
     assert in_each_order(lambda: run(True)) == {ONES.tobytes()}
     with bench.fails("an illegal memory access", "whose allocation its stream does not wait for"):
@@ -196,11 +196,11 @@ def test_memory_freed_in_one_stream_while_another_uses_it(bench: Any) -> None:
     add, first, second = bench.function(ADD), cuda.Stream(1), cuda.Stream(1)
 
     def run() -> Any:
-        place = ctypes.c_void_p()
-        called("cuMemAllocAsync", ctypes.byref(place), ctypes.c_size_t(256), ctypes.c_void_p(first.handle))
+        position = ctypes.c_void_p()
+        called("cuMemAllocAsync", ctypes.byref(position), ctypes.c_size_t(256), ctypes.c_void_p(first.handle))
         first.synchronize()
-        add(np.uint64(place.value), np.float32(1), block=(64, 1, 1), stream=second)
-        called("cuMemFreeAsync", place, ctypes.c_void_p(first.handle))
+        add(np.uint64(position.value), np.float32(1), block=(64, 1, 1), stream=second)
+        called("cuMemFreeAsync", position, ctypes.c_void_p(first.handle))
         first.synchronize()
         second.synchronize()
         return ONES
@@ -214,27 +214,30 @@ def test_out_of_memory_is_an_error_that_passes(bench: Any) -> None:
     gc.collect()
     before = cuda_host.counts()["bytes"]
     with cuda_host.memory(0, before + 5_000_000):
-        place = cuda.mem_alloc(4_000_000)
+        position = cuda.mem_alloc(4_000_000)
         # PyCUDA collects garbage before it gives up: some hundred bytes of earlier tests may be free then, too.
         with pytest.raises(cuda.MemoryError, match=r"2000000 bytes asked for, 100\d{4} free"):
             cuda.mem_alloc(2_000_000)
         free, total = cuda.mem_get_info()
         assert 1_000_000 <= free < 1_010_000 and total == before + 5_000_000
-        place.free()
+        position.free()
         cuda.mem_alloc(5_000_000).free()
     assert cuda_host.counts()["bytes"] <= before
 
 
 def test_freeing_twice_and_copies_past_the_end(bench: Any) -> None:
     cuda = bench.driver
-    place = bench.put(ONES)
-    for call in (lambda: cuda.memcpy_htod(place, np.ones(65, np.float32)), lambda: bench.get(place, np.ones(65, np.float32))):
+    position = bench.put(ONES)
+    for call in (
+        lambda: cuda.memcpy_htod(position, np.ones(65, np.float32)),
+        lambda: bench.get(position, np.ones(65, np.float32)),
+    ):
         with bench.fails("is not within one allocation"):
             call()
     with bench.fails("is not within one allocation"):
-        cuda.memset_d32(int(place), 0, 65)
-    address = ctypes.c_void_p(int(place))
-    place.free()
+        cuda.memset_d32(int(position), 0, 65)
+    address = ctypes.c_void_p(int(position))
+    position.free()
     assert api()["cuMemFree_v2"](address) == 1
 
 
@@ -242,11 +245,11 @@ def test_freeing_twice_and_copies_past_the_end(bench: Any) -> None:
 
 
 def test_parameters_of_a_wrong_size(bench: Any) -> None:
-    add, place = bench.function(ADD), bench.put(ONES)
+    add, position = bench.function(ADD), bench.put(ONES)
     with bench.fails("k takes 12 bytes of parameters, not 16"):
-        add(place, np.float64(1), block=(64, 1, 1))
+        add(position, np.float64(1), block=(64, 1, 1))
     with bench.fails("k takes 12 bytes of parameters, not 8"):
-        add(place, block=(64, 1, 1))
+        add(position, block=(64, 1, 1))
 
 
 def test_a_pointer_of_the_host(bench: Any) -> None:
@@ -257,18 +260,18 @@ def test_a_pointer_of_the_host(bench: Any) -> None:
 
 
 def test_what_a_launch_may_not_ask_for(bench: Any) -> None:
-    place = bench.put(ONES)
+    position = bench.put(ONES)
     bounded = bench.function(ADD.replace("void k", "void __launch_bounds__(32) k"))
     assert bounded.max_threads_per_block == 32
     with bench.fails("k is bound to 32 threads, not 64"):
-        bounded(place, np.float32(1), block=(64, 1, 1))
+        bounded(position, np.float32(1), block=(64, 1, 1))
     add = bench.function(ADD)
     for bad in ({"block": (2048, 1, 1)}, {"block": (64, 1, 1), "grid": (1, 70000)}, {"block": (64, 1, 1), "shared": 60000}):
         with bench.fails("invalid argument"):
-            add(place, np.float32(1), **bad)
+            add(position, np.float32(1), **bad)
     add.set_attribute(bench.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000)
-    add(place, np.float32(1), block=(64, 1, 1), shared=60000)
-    np.testing.assert_array_equal(bench.get(place, ONES), 2 * ONES)
+    add(position, np.float32(1), block=(64, 1, 1), shared=60000)
+    np.testing.assert_array_equal(bench.get(position, ONES), 2 * ONES)
 
 
 def test_images_that_cannot_be_loaded(bench: Any) -> None:
@@ -288,11 +291,11 @@ def test_images_that_cannot_be_loaded(bench: Any) -> None:
 def test_the_text_keeps_its_lines() -> None:
     kernel = 'extern "C" __global__ void __launch_bounds__(256, 2) a(int* x) {'
     text = f"\n{kernel}\n    extern __shared__ __align__(16) unsigned char y[];\n}}\n"
-    found = host_text(text)
-    assert found.splitlines()[1:5] == [
+    result = host_text(text)
+    assert result.splitlines()[1:5] == [
         '#line 1 "kernels.cu"', "", kernel, "    unsigned char* y = (unsigned char*)cuda_host_dynamic();",
     ]  # fmt: skip
-    assert found.endswith("CUDA_HOST_KERNEL(a, 256)\n")
+    assert result.endswith("CUDA_HOST_KERNEL(a, 256)\n")
     assert KERNEL.search('extern "C" __global__ void __launch_bounds__(64) f(')["name"] == "f"
 
 
@@ -303,14 +306,14 @@ def test_text_that_does_not_compile() -> None:
 
 
 def test_a_fault_stays_until_the_context_is_reset(bench: Any) -> None:
-    cuda, place = bench.driver, bench.put(ONES)
+    cuda, position = bench.driver, bench.put(ONES)
     bad = bench.function('extern "C" __global__ void k(float* x) { x[99] = 1; }')
-    bad(place, block=(1, 1, 1))
-    for call in (cuda.Context.synchronize, lambda: bench.get(place, ONES), lambda: cuda.mem_alloc(4)):
+    bad(position, block=(1, 1, 1))
+    for call in (cuda.Context.synchronize, lambda: bench.get(position, ONES), lambda: cuda.mem_alloc(4)):
         with pytest.raises(cuda.Error, match=r"illegal memory .*: k, block \(0,0,0\), thread \(0,0,0\): .* 140 bytes behind"):
             call()
     cuda_host.forgive()
-    np.testing.assert_array_equal(bench.get(place, ONES), ONES)
+    np.testing.assert_array_equal(bench.get(position, ONES), ONES)
 
 
 # graphs
@@ -337,22 +340,22 @@ def test_a_graph_of_two_streams(bench: Any, waits: bool) -> None:
     """A fork and a join; without the first wait of the other stream, its node is not ordered."""
     cuda = bench.driver
     add, copy, first, second = bench.function(ADD), bench.function(COPY), cuda.Stream(1), cuda.Stream(1)
-    place, seen = bench.put(ONES), bench.put(0 * ONES)
+    position, seen = bench.put(ONES), bench.put(0 * ONES)
     fork, join = cuda.Event(), cuda.Event()
     captured = Graph(first)
     if not waits:
         fork.record(first)
-    add(place, np.float32(1), block=(64, 1, 1), stream=first)
+    add(position, np.float32(1), block=(64, 1, 1), stream=first)
     if waits:
         fork.record(first)
     second.wait_for_event(fork)
-    copy(place, seen, block=(64, 1, 1), stream=second)
+    copy(position, seen, block=(64, 1, 1), stream=second)
     join.record(second)
     first.wait_for_event(join)
     captured.end()
 
     def run() -> Any:
-        cuda.memcpy_htod(place, ONES)
+        cuda.memcpy_htod(position, ONES)
         captured.launch()
         first.synchronize()
         return bench.get(seen, ONES)
@@ -363,19 +366,19 @@ def test_a_graph_of_two_streams(bench: Any, waits: bool) -> None:
 
 def test_a_stream_that_is_not_joined_ends_a_capture_badly(bench: Any) -> None:
     cuda = bench.driver
-    add, first, second, fork, place = bench.function(ADD), cuda.Stream(1), cuda.Stream(1), cuda.Event(), bench.put(ONES)
+    add, first, second, fork, position = bench.function(ADD), cuda.Stream(1), cuda.Stream(1), cuda.Event(), bench.put(ONES)
     captured = Graph(first)
     fork.record(first)
     second.wait_for_event(fork)
-    add(place, np.float32(1), block=(64, 1, 1), stream=second)
+    add(position, np.float32(1), block=(64, 1, 1), stream=second)
     with pytest.raises(AssertionError, match="cuStreamEndCapture gives 904"):
         captured.end()
 
 
 def test_what_may_not_happen_during_a_capture(bench: Any) -> None:
     cuda = bench.driver
-    stream, place = cuda.Stream(), bench.put(ONES)
-    for call in (lambda: cuda.mem_alloc(4), stream.synchronize, lambda: bench.get(place, ONES)):
+    stream, position = cuda.Stream(), bench.put(ONES)
+    for call in (lambda: cuda.mem_alloc(4), stream.synchronize, lambda: bench.get(position, ONES)):
         captured = Graph(stream)
         with pytest.raises(cuda.Error):
             call()
@@ -394,9 +397,9 @@ class KernelNode(ctypes.Structure):
 
 def test_the_parameters_of_a_graph_are_changed(bench: Any) -> None:
     cuda = bench.driver
-    add, stream, place, other = bench.function(ADD), cuda.Stream(1), bench.put(ONES), bench.put(ONES)
+    add, stream, position, other = bench.function(ADD), cuda.Stream(1), bench.put(ONES), bench.put(ONES)
     captured = Graph(stream)
-    add(place, np.float32(1), block=(64, 1, 1), stream=stream)
+    add(position, np.float32(1), block=(64, 1, 1), stream=stream)
     captured.end()
     nodes, count, now = (ctypes.c_void_p * 1)(), ctypes.c_size_t(1), KernelNode()
     called("cuGraphGetNodes", captured.graph, nodes, ctypes.byref(count))
@@ -407,7 +410,7 @@ def test_the_parameters_of_a_graph_are_changed(bench: Any) -> None:
     del table
     captured.launch()
     stream.synchronize()
-    np.testing.assert_array_equal(bench.get(place, ONES), ONES)
+    np.testing.assert_array_equal(bench.get(position, ONES), ONES)
     np.testing.assert_array_equal(bench.get(other, ONES), 6 * ONES)
 
 
@@ -417,19 +420,19 @@ def test_the_parameters_of_a_graph_are_changed(bench: Any) -> None:
 def test_two_devices_have_their_own_memory(bench: Any) -> None:
     cuda = bench.driver
     assert cuda.Device.count() == 2
-    place, add = bench.put(ONES), bench.function(ADD)
+    position, add = bench.put(ONES), bench.function(ADD)
     second = cuda.Device(1).retain_primary_context()
     second.push()
     try:
         with bench.fails("a function of another context"):
-            add(place, np.float32(1), block=(64, 1, 1))
+            add(position, np.float32(1), block=(64, 1, 1))
         other = bench.function(ADD)
-        other(place, np.float32(1), block=(64, 1, 1))
+        other(position, np.float32(1), block=(64, 1, 1))
         with bench.fails("k, block (0,0,0), thread (0,0,0)", "byte 0 of an allocation of 256 bytes of device 0"):
             cuda.Context.synchronize()
     finally:
         second.pop()
-    np.testing.assert_array_equal(bench.get(place, ONES), ONES)
+    np.testing.assert_array_equal(bench.get(position, ONES), ONES)
 
 
 def test_a_stream_of_a_context_that_is_destroyed(bench: Any) -> None:

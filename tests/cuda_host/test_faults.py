@@ -64,8 +64,8 @@ KERNEL = 'extern "C" __global__ void k({}) {{\n{}\n}}\n'
 
 def bodies(name: str) -> dict[str, tuple[str, str, str]]:
     """By their names: parameters, statements and words of the cases of a file."""
-    found = re.findall(r"//// (.*) \((.*)\):(?: (.*))?\n((?:(?!////).*\n?)*)", (HERE / name).read_text())
-    return {name: (parameters, body.strip(), words) for name, parameters, words, body in found}
+    result = re.findall(r"//// (.*) \((.*)\):(?: (.*))?\n((?:(?!////).*\n?)*)", (HERE / name).read_text())
+    return {name: (parameters, body.strip(), words) for name, parameters, words, body in result}
 
 
 MISTAKES, PROPER = bodies("mistakes.cu"), bodies("proper.cu")
@@ -75,11 +75,11 @@ MISTAKES, PROPER = bodies("mistakes.cu"), bodies("proper.cu")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_named_in_every_order(bench: Any, name: str, order: int) -> None:
     parameters, body, words = MISTAKES[name]
-    place = bench.put(np.zeros(1024, np.float32))
+    position = bench.put(np.zeros(1024, np.float32))
     function = bench.function(KERNEL.format(parameters, body))
     cuda_host.order(order)
     with bench.fails(words, "k, block ("):
-        function(place, grid=(2, 1), block=(64, 1, 1), shared=128)
+        function(position, grid=(2, 1), block=(64, 1, 1), shared=128)
         bench.driver.Context.synchronize()
 
 
@@ -88,15 +88,15 @@ def test_what_is_no_mistake_gives_the_same_in_every_order(bench: Any, name: str)
     start = "__shared__ float y[64];\nint i = blockIdx.x * blockDim.x + threadIdx.x;\n"
     function = bench.function(KERNEL.format("float* x", start + PROPER[name][1]))
     values = np.arange(256, dtype=np.float32)
-    found = []
+    result = []
     for order in (0, 1, 2, 3):
         cuda_host.order(order)
-        place = bench.put(values)
-        function(place, grid=(4, 1), block=(64, 1, 1))
-        found.append(bench.get(place, values))
-    assert not np.array_equal(found[0], values)
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+        position = bench.put(values)
+        function(position, grid=(4, 1), block=(64, 1, 1))
+        result.append(bench.get(position, values))
+    assert not np.array_equal(result[0], values)
+    for other in result[1:]:
+        np.testing.assert_array_equal(other, result[0])
 
 
 def test_the_last_block_may_read_what_the_others_wrote_behind_a_fence(bench: Any) -> None:
@@ -125,11 +125,11 @@ def test_the_last_block_may_read_what_the_others_wrote_behind_a_fence(bench: Any
 
 def test_memory_that_was_freed(bench: Any) -> None:
     function = bench.function(KERNEL.format("float** x", "x[0][threadIdx.x] = 1;"))
-    place = bench.put(np.zeros(64, np.float32))
-    table = bench.put(np.array([int(place)], np.uint64))
+    position = bench.put(np.zeros(64, np.float32))
+    table = bench.put(np.array([int(position)], np.uint64))
     function(table, block=(64, 1, 1))
     bench.driver.Context.synchronize()
-    place.free()
+    position.free()
     with bench.fails("of an allocation of 256 bytes that was freed"):
         function(table, block=(64, 1, 1))
         bench.driver.Context.synchronize()
@@ -143,8 +143,8 @@ def test_a_write_just_before_an_allocation(bench: Any) -> None:
 
 
 def test_memory_never_written_is_nan(bench: Any) -> None:
-    place = bench.driver.mem_alloc(400)
-    assert np.isnan(bench.get(place, np.zeros(100, np.float32))).all()
+    position = bench.driver.mem_alloc(400)
+    assert np.isnan(bench.get(position, np.zeros(100, np.float32))).all()
 
 
 SPINS = {
@@ -156,12 +156,12 @@ SPINS = {
 
 @pytest.mark.parametrize("name", SPINS)
 def test_a_launch_without_end(bench: Any, name: str) -> None:
-    place = bench.put(np.zeros(2, np.int32))
+    position = bench.put(np.zeros(2, np.int32))
     function = bench.function(KERNEL.format("int* x", SPINS[name]))
     for _ in range(2):
         with cuda_host.limit(0.05), bench.fails("timed out", "k, block (", "the launch does not end in 0.05 s"):
-            function(place, grid=(2, 1), block=(2, 1, 1))
+            function(position, grid=(2, 1), block=(2, 1, 1))
             bench.driver.Context.synchronize()
     function = bench.function(KERNEL.format("int* x", "x[0] = 7;"))
-    function(place, block=(1, 1, 1))
-    assert bench.get(place, np.zeros(2, np.int32))[0] == 7
+    function(position, block=(1, 1, 1))
+    assert bench.get(position, np.zeros(2, np.int32))[0] == 7

@@ -36,17 +36,17 @@ def joined(parts: Sequence[Function]) -> Function:
     return Function("f", Block(tuple(parameters), tuple(instructions), tuple(results)))
 
 
-def check(place: str, op: Op, parts: Sequence[tuple[Function, list[Any]]], is_narrow: bool = False) -> None:
+def check(runs_on: str, op: Op, parts: Sequence[tuple[Function, list[Any]]], is_narrow: bool = False) -> None:
     """The program of these parts gives on the device, called in several ways, what it does on the CPU. ``is_narrow``: it computes
     in float32."""
-    function, arguments = joined([part for part, _ in parts]), [a for _, given in parts for a in given]
+    function, arguments = joined([part for part, _ in parts]), [a for _, inputs in parts for a in inputs]
     rng = seeded(op)
-    with opened(place, crc32(op.name.encode())):
+    with opened(runs_on, crc32(op.name.encode())):
         (wanted,) = calls_of(function, arguments, rng, 0, device="cpu")
         every = calls_of(function, arguments, rng)
     close = LIBRARY if isinstance(op, Linalg | Composed) else CLOSE
-    for found in every:
-        for a, b in zip(found, wanted, strict=True):
+    for result in every:
+        for a, b in zip(result, wanted, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape)
             if b.dtype.kind not in "fc":
                 np.testing.assert_array_equal(a, b)
@@ -58,15 +58,15 @@ def check(place: str, op: Op, parts: Sequence[tuple[Function, list[Any]]], is_na
 
 @on_each_place
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_values(place: str, op: Op) -> None:
+def test_values(runs_on: str, op: Op) -> None:
     rng = seeded(op)
-    check(place, op, [(case_function(case), case.arguments(rng)) for case in cases(op)])
+    check(runs_on, op, [(case_function(case), case.arguments(rng)) for case in cases(op)])
 
 
 @on_each_place
 @pytest.mark.parametrize("op", MOVING, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", ["f64", "f32"])
-def test_gradients(place: str, op: Op, dtype: str) -> None:
+def test_gradients(runs_on: str, op: Op, dtype: str) -> None:
     rng, parts = seeded(op), []
     for case, wanted in differentiable(op):
         if dtype == "f32":
@@ -75,7 +75,7 @@ def test_gradients(place: str, op: Op, dtype: str) -> None:
             case = replace(case, types=tuple(t.with_dtype(NARROW.get(t.dtype, t.dtype)) for t in case.types))
         loss, extra = loss_of(case)
         weights = [np.asarray(sample(rng, t, (0.3, 1.5))) for t in extra]
-        given = [np.asarray(x, t.dtype.numpy) for x, t in zip(case.arguments(rng), case.types, strict=True)]
-        parts.append((with_gradient(loss, case.types, wanted, extra), [*given, *weights]))
+        arguments = [np.asarray(x, t.dtype.numpy) for x, t in zip(case.arguments(rng), case.types, strict=True)]
+        parts.append((with_gradient(loss, case.types, wanted, extra), [*arguments, *weights]))
     if parts:
-        check(place, op, parts, dtype == "f32")
+        check(runs_on, op, parts, dtype == "f32")

@@ -68,9 +68,9 @@ def run(function: Function, values: Any, order: int, edited: Callable[[str], str
             return edited(text)
 
         def load(self, kernels: Any) -> Any:
-            found = super().load(kernels)
+            result = super().load(kernels)
             cuda_host.order(order)
-            return found
+            return result
 
     try:
         return run_program(Edited, function, values)
@@ -84,12 +84,12 @@ def is_named(function: Function, values: Any, text: str, fault: str, good: Any, 
     """Whether a fault in a text is named in every order; one that is not changes nothing."""
     named = 0
     for order in orders:
-        found = run(function, values, order, lambda emitted: text)
-        if isinstance(found, str):
-            assert re.search(FAULTS[fault][1], found) and re.search(r"k\d\w*, block \(", found), found
+        result = run(function, values, order, lambda emitted: text)
+        if isinstance(result, str):
+            assert re.search(FAULTS[fault][1], result) and re.search(r"k\d\w*, block \(", result), result
             named += 1
         else:
-            for a, b in zip(found, good, strict=True):
+            for a, b in zip(result, good, strict=True):
                 np.testing.assert_array_equal(a, b)
     return named == len(orders)
 

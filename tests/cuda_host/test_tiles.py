@@ -83,8 +83,8 @@ def test_special_halves_keep_what_they_are(bench: Any) -> None:
     function = bench.function(KERNEL.format(ROWS.replace("T", "unsigned short"), LANE + HALVES + SUM.format("m16n8k16_f16")))
     places = [bench.put(x) for x in (np.zeros((16, 8), np.float32), a, b)]
     function(*places, grid=(1, 1), block=(32, 1, 1))
-    found = bench.get(places[0], np.zeros((16, 8), np.float32))
-    np.testing.assert_array_equal(found, np.repeat(a[:, :1].astype(np.float32), 8, 1))
+    result = bench.get(places[0], np.zeros((16, 8), np.float32))
+    np.testing.assert_array_equal(result, np.repeat(a[:, :1].astype(np.float32), 8, 1))
 
 
 LDMATRIX = """
@@ -101,15 +101,15 @@ for (int n = 0; n < {n}; ++n) found[threadIdx.x * {n} + n] = words[n];
 @pytest.mark.parametrize("n", [2, 4])
 def test_tiles_are_loaded_by_their_rows(bench: Any, n: int, turned: str) -> None:
     rows = np.arange(32 * 8, dtype=np.uint16).reshape(32, 8)
-    found = np.zeros((32, n), np.uint32)
+    result = np.zeros((32, n), np.uint32)
     body = LDMATRIX.format(n=n, turned=turned, rows=8 * n)
     function = bench.function(KERNEL.format("unsigned* found, const unsigned short* x", body))
-    places = [bench.put(found), bench.put(rows)]
+    places = [bench.put(result), bench.put(rows)]
     function(*places, grid=(1, 1), block=(32, 1, 1))
     for tile in range(n):
         part = rows[8 * tile : 8 * tile + 8]
         wanted = np.ascontiguousarray(part.T if turned else part).reshape(32, 2)
-        words = bench.get(places[0], found)[:, tile]
+        words = bench.get(places[0], result)[:, tile]
         np.testing.assert_array_equal(np.stack([words & 0xFFFF, words >> 16], 1), wanted)
 
 
@@ -143,10 +143,10 @@ def test_copies_arrive_behind_the_wait_for_their_group(bench: Any, order: int) -
     cuda_host.order(order)
     x = np.arange(256, dtype=np.float32).reshape(2, 32, 4)
     x[1, 20:] = 0
-    found = staged(bench, WAIT.format(1) + BARRIER, WAIT.format(0) + BARRIER)
-    np.testing.assert_array_equal(found, x[:, ::-1].reshape(-1))
-    found = staged(bench, WAIT.format(1) + BARRIER, WAIT.format(1) + BARRIER)
-    assert np.isnan(found[128:]).all()
+    result = staged(bench, WAIT.format(1) + BARRIER, WAIT.format(0) + BARRIER)
+    np.testing.assert_array_equal(result, x[:, ::-1].reshape(-1))
+    result = staged(bench, WAIT.format(1) + BARRIER, WAIT.format(1) + BARRIER)
+    assert np.isnan(result[128:]).all()
 
 
 @pytest.mark.parametrize("order", [0, 1, 5])

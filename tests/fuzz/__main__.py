@@ -25,19 +25,19 @@ def run(kind: str, seed: int, count: int, findings: str) -> Counter[str]:
     from tests.fuzz.kinds import KINDS, Failed
 
     counts: Counter[str] = Counter()
-    for number in range(seed, seed + count):
+    for index in range(seed, seed + count):
         try:
-            counts[KINDS[kind](number)] += 1
+            counts[KINDS[kind](index)] += 1
         except Failed as error:
             counts["failed"] += 1
-            report = f"=== {kind} {number}\n{error}\n"
+            report = f"=== {kind} {index}\n{error}\n"
             print(report, flush=True)
             if findings:
                 with open(findings, "a") as file:
                     file.write(report)
         except Exception as error:
             counts["failed"] += 1
-            print(f"=== {kind} {number}\nthe fuzzer itself: {type(error).__name__}: {error}\n", flush=True)
+            print(f"=== {kind} {index}\nthe fuzzer itself: {type(error).__name__}: {error}\n", flush=True)
     return counts
 
 
@@ -48,18 +48,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--findings", default="", help="a file to which failures are added")
     parser.add_argument("--here", action="store_true", help="in this process")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     is_bad = False
-    for kind in given.kind.split(","):
+    for kind in arguments.kind.split(","):
         began = time.monotonic()
-        if given.here:
-            counts = run(kind, given.seed, given.programs, given.findings)
+        if arguments.here:
+            counts = run(kind, arguments.seed, arguments.programs, arguments.findings)
         else:
-            counts = _in_processes(kind, given.seed, given.programs, given.findings)
+            counts = _in_processes(kind, arguments.seed, arguments.programs, arguments.findings)
         passed, refused, failed = (counts[k] for k in ("passed", "refused", "failed"))
         share = refused / max(sum(counts.values()), 1)
         print(
-            f"{kind}: {sum(counts.values())} programs from seed {given.seed}, {passed} passed, {refused} refused ({share:.1%}), "
+            f"{kind}: {sum(counts.values())} programs from seed {arguments.seed}, {passed} passed, {refused} refused "
+            f"({share:.1%}), "
             f"{counts['nothing']} said nothing, {failed} failed; {time.monotonic() - began:.0f} s", flush=True,
         )  # fmt: skip
         is_bad |= bool(failed)
@@ -73,19 +74,20 @@ def _in_processes(kind: str, seed: int, count: int, findings: str) -> Counter[st
         for first in range(seed, seed + count, CHUNK):
             many = min(CHUNK, seed + count - first)
             words = ["--kind", kind, "--programs", str(many), "--seed", str(first), "--here", "--findings", findings]
-            made = subprocess.run(
+            built = subprocess.run(
                 [sys.executable, "-m", "tests.fuzz", *words], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE
             )  # fmt: skip
-            *reports, last = made.stdout.rstrip("\n").split("\n")
+            *reports, last = built.stdout.rstrip("\n").split("\n")
             if reports:
                 print("\n".join(reports), flush=True)
             for name, word in (("passed", "passed"), ("refused", "refused"), ("nothing", "said"), ("failed", "failed")):
                 numbers = [w for w, after in zip(last.split(), last.split()[1:], strict=False) if after.strip(",;") == word]
                 total[name] += int(numbers[0]) if numbers else 0
-            if made.returncode not in (0, 1):
+            if built.returncode not in (0, 1):
                 total["failed"] += 1
                 print(
-                    f"=== {kind} {first} to {first + many - 1}: the process ended with {made.returncode}\n{made.stdout[-2000:]}",
+                    f"=== {kind} {first} to {first + many - 1}: the process ended with "
+                    f"{built.returncode}\n{built.stdout[-2000:]}",
                     flush=True,
                 )
     return total

@@ -134,17 +134,17 @@ class Program:
         if kind is WRITES and new in exact and y in self.rough:
             return
         try:
-            found = quiet(defined(self.text([*self.lines, whole])), *copy.deepcopy(self.arguments))
+            result = quiet(defined(self.text([*self.lines, whole])), *copy.deepcopy(self.arguments))
         except Exception:
             if self.pick(12) == 0:
                 self.lines.append(whole)
                 self.refused = True
             return
         is_rough = kind is ROUGH or bool({x, y} & self.rough)
-        if not all(map(self.is_fit, found.values())) or (is_rough and not np.isfinite(found[new]).all()):
+        if not all(map(self.is_fit, result.values())) or (is_rough and not np.isfinite(result[new]).all()):
             return
         self.lines.append(whole)
-        self.values = found
+        self.values = result
         if is_rough:
             self.rough.add(new)
 
@@ -162,11 +162,11 @@ def is_fit(value: Any, chars: str = "?bBhHiIlLqQfdFD") -> bool:
     """Whether a value is small and of one of the dtypes."""
     if not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
         return False
-    found = np.asarray(value)
-    if found.size > MOST_ELEMENTS or found.dtype.char not in chars:
+    result = np.asarray(value)
+    if result.size > MOST_ELEMENTS or result.dtype.char not in chars:
         return False
     with np.errstate(all="ignore"):
-        sizes = np.abs(found.astype(complex))
+        sizes = np.abs(result.astype(complex))
     return bool(np.all((sizes < LARGEST) | ~np.isfinite(sizes)))
 
 
@@ -178,20 +178,20 @@ def argument(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> An
     return rearranged(np.asarray(np.abs(values) if dtype == "u1" else values).astype(dtype), rng)
 
 
-def rearranged(made: Any, rng: np.random.Generator) -> Any:
+def rearranged(built: Any, rng: np.random.Generator) -> Any:
     """The same array in a memory order of chance."""
-    order = rng.integers(4) if made.ndim else 0
+    order = rng.integers(4) if built.ndim else 0
     if order == 1:
-        return np.asfortranarray(made)
-    return np.repeat(made, 2, axis=0)[::2] if order == 2 else made[::-1].copy()[::-1] if order == 3 else made
+        return np.asfortranarray(built)
+    return np.repeat(built, 2, axis=0)[::2] if order == 2 else built[::-1].copy()[::-1] if order == 3 else built
 
 
 def defined(text: str, known: Mapping[str, Any] = MappingProxyType({"np": np})) -> Callable[..., Any]:
     """The function of a text, in which some names are known."""
     space: dict[str, Any] = dict(known)
     exec(text, space)
-    found: Callable[..., Any] = space["f"]
-    return found
+    result: Callable[..., Any] = space["f"]
+    return result
 
 
 def quiet(function: Callable[..., Any], *arguments: Any) -> Any:

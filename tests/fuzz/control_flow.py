@@ -26,10 +26,10 @@ def _stack(rows: list[Any]) -> Any:
 
 def _scan(f: Any, init: Any, xs: Any, reverse: bool = False, checkpoint: Any = None) -> Any:
     order = range(len(xs))
-    found: list[Any] = [None] * len(xs)
+    result: list[Any] = [None] * len(xs)
     for k in reversed(order) if reverse else order:
-        init, found[k] = f(init, xs[k])
-    return init, _stack(found)
+        init, result[k] = f(init, xs[k])
+    return init, _stack(result)
 
 
 def _fori_loop(lower: Any, upper: Any, body: Any, init: Any, checkpoint: Any = None) -> Any:
@@ -150,8 +150,8 @@ class Program:
 
         def run(scope: Any, state: State) -> State:
             predicate = state[1] > c if on else state[2] % 2 == 0
-            found: State = scope.of.cond(predicate, *(lambda *s, p=p: p(scope, s) for p in parts), *state)
-            return found
+            result: State = scope.of.cond(predicate, *(lambda *s, p=p: p(scope, s) for p in parts), *state)
+            return result
 
         return run
 
@@ -160,8 +160,8 @@ class Program:
         shift = int(self.rng.integers(-1, 2))
 
         def run(scope: Any, state: State) -> State:
-            found: State = scope.of.switch(state[2] % 4 + shift, [lambda *s, p=p: p(scope, s) for p in parts], *state)
-            return found
+            result: State = scope.of.switch(state[2] % 4 + shift, [lambda *s, p=p: p(scope, s) for p in parts], *state)
+            return result
 
         return run
 
@@ -173,8 +173,8 @@ class Program:
                 a, b, k = part(scope, s)
                 return a + 0.1 * i * scope.w[i % SIZE], b, k + i
 
-            found: State = scope.of.fori_loop(0, count, body, state, checkpoint=checkpoint)
-            return found
+            result: State = scope.of.fori_loop(0, count, body, state, checkpoint=checkpoint)
+            return result
 
         return run
 
@@ -182,8 +182,8 @@ class Program:
         part, checkpoint = self.sequence(depth, level), self.keep()
 
         def run(scope: Any, state: State) -> State:
-            found: State = scope.of.fori_loop(1, state[2] % 4, lambda i, s: part(scope, s), state, checkpoint=checkpoint)
-            return found
+            result: State = scope.of.fori_loop(1, state[2] % 4, lambda i, s: part(scope, s), state, checkpoint=checkpoint)
+            return result
 
         return run
 
@@ -192,8 +192,8 @@ class Program:
             i, (a, _, _) = c
             return i < bound if small is None else (i < bound) & (np.sum(a**2) < small)
 
-        _, found = scope.of.while_loop(go_on, lambda c: (c[0] + 1, part(scope, c[1])), (0, state), checkpoint=checkpoint)
-        last: State = found
+        _, result = scope.of.while_loop(go_on, lambda c: (c[0] + 1, part(scope, c[1])), (0, state), checkpoint=checkpoint)
+        last: State = result
         return last
 
     def while_counts(self, depth: int, level: int) -> Part:
@@ -212,8 +212,8 @@ class Program:
                 a, b, k = part(scope, s)
                 return (np.tanh(a * x), b, k), (a * b, np.sin(b))
 
-            found, (rows, numbers) = scope.of.scan(body, state, scope.xs, reverse=reverse, checkpoint=checkpoint)
-            return found[0] + 0.1 * np.sum(rows, 0), found[1] + 0.1 * numbers[1], found[2]
+            result, (rows, numbers) = scope.of.scan(body, state, scope.xs, reverse=reverse, checkpoint=checkpoint)
+            return result[0] + 0.1 * np.sum(rows, 0), result[1] + 0.1 * numbers[1], result[2]
 
         return run
 
@@ -224,8 +224,8 @@ class Program:
             def body(s: Any, x: Any) -> Any:
                 return s + c * x, (s * x, np.sum(s))
 
-            found, (rows, _) = scope.of.scan(body, state[0], scope.xs * state[1])
-            return np.tanh(found), np.sum(np.sin(rows[1:] * rows[:-1])) * 0.1, state[2]
+            result, (rows, _) = scope.of.scan(body, state[0], scope.xs * state[1])
+            return np.tanh(result), np.sum(np.sin(rows[1:] * rows[:-1])) * 0.1, state[2]
 
         return run
 
@@ -233,8 +233,8 @@ class Program:
         part = self.sequence(depth, level)
 
         def run(scope: Any, state: State) -> State:
-            found: State = scope.of.checkpoint(lambda *s: part(scope, s))(*state)
-            return found
+            result: State = scope.of.checkpoint(lambda *s: part(scope, s))(*state)
+            return result
 
         return run
 

@@ -45,28 +45,28 @@ def compared(lines: Sequence[Line], calls: Sequence[Sequence[Any]], verify: int 
     compiled = pb.jit(function, verify=verify)
     signs = not any(word in text for word in LOOSE)
     found_something = False
-    for number, arguments in enumerate(calls):
+    for count, arguments in enumerate(calls):
         state = assess(lines, arguments)
         if state is None:
             continue
         mine, theirs = copy.deepcopy(list(arguments)), copy.deepcopy(list(arguments))
         expected = outcome(quiet, function, *theirs)
-        found = outcome(compiled, *mine)
-        if isinstance(found, pb.TraceError):
+        result = outcome(compiled, *mine)
+        if isinstance(result, pb.TraceError):
             return "refused"
         try:
             if isinstance(expected, NameError):
                 return "nothing"
             if isinstance(expected, Exception):
-                if not (isinstance(found, Exception) and state.ended < len(lines) - 1):
-                    same_error(expected, found)
-            elif isinstance(found, Exception):
-                raise Mismatch(f"{described(found)}; NumPy: {described(expected)}")
+                if not (isinstance(result, Exception) and state.ended < len(lines) - 1):
+                    same_error(expected, result)
+            elif isinstance(result, Exception):
+                raise Mismatch(f"{described(result)}; NumPy: {described(expected)}")
             else:
-                same_values(expected, found, state.rough, signs=signs)
+                same_values(expected, result, state.rough, signs=signs)
                 same_values(listed(theirs), listed(mine), state.rough, signs=signs)
         except Mismatch as error:
-            raise Mismatch(f"call {number + 1}: {error}") from None
+            raise Mismatch(f"call {count + 1}: {error}") from None
         found_something = True
     return "passed" if found_something else "nothing"
 
@@ -88,20 +88,20 @@ def calls(seed: int) -> str:
     """A program of up to 30 calls on mixed arguments, called twice. Lines that a compiled program cannot have are left out;
     "refused" if these are more than half."""
     program = mixed_calls.grown(seed, MOST_CALLS)
-    given = [program.arguments, program.others()]
+    arguments = [program.arguments, program.others()]
     lines = accepted(program.lines, program.arguments)
     if not program.lines:
         return "nothing"
 
     def run(part: Sequence[str]) -> None:
-        compare_calls(part, given)
+        compare_calls(part, arguments)
 
     try:
         run(lines)
     except Mismatch:
         fewer = fewest(lines, lambda part: isinstance(outcome(run, part), Mismatch))
         text = text_of(fewer, len(program.arguments))
-        raise Failed("\n".join([str(outcome(run, fewer)), text, *(f"f{tuple(x)!r}" for x in given)])) from None
+        raise Failed("\n".join([str(outcome(run, fewer)), text, *(f"f{tuple(x)!r}" for x in arguments)])) from None
     return "passed" if 2 * len(lines) >= len(program.lines) else "refused"
 
 
@@ -109,31 +109,31 @@ def compare_calls(lines: Sequence[str], calls: Sequence[Sequence[Any]]) -> None:
     """Call a program compiled and plain. Raises Mismatch where they differ."""
     function = defined(fuzz_calls.text_of(lines, len(calls[0])))
     compiled = pb.jit(function)
-    for number, arguments in enumerate(calls):
+    for count, arguments in enumerate(calls):
         mine, theirs = copy.deepcopy(list(arguments)), copy.deepcopy(list(arguments))
         expected = outcome(quiet, function, *theirs)
-        found = outcome(compiled, *mine)
-        if isinstance(found, pb.TraceError):
-            if number or any(word in str(found) for word in LIMITS) or isinstance(expected, Exception):
+        result = outcome(compiled, *mine)
+        if isinstance(result, pb.TraceError):
+            if count or any(word in str(result) for word in LIMITS) or isinstance(expected, Exception):
                 return
-            raise Mismatch(f"refused: {found}")
+            raise Mismatch(f"refused: {result}")
         try:
             if isinstance(expected, Exception):
-                if not (isinstance(found, Exception) and line_of(found) > line_of(expected)):
-                    same_error(expected, found)
+                if not (isinstance(result, Exception) and line_of(result) > line_of(expected)):
+                    same_error(expected, result)
                 continue
             if not all(fuzz_calls.is_fit(x, mixed_calls.CHARS) for x in expected.values()):
                 return
             if any(re.search("signbit|copysign", line) for line in lines) and any(np.isnan(x).any() for x in expected.values()):
                 return  # the sign of a NaN is the processor's
-            if isinstance(found, Exception):
-                raise Mismatch(f"{described(found)}; NumPy: {described(expected)}")
+            if isinstance(result, Exception):
+                raise Mismatch(f"{described(result)}; NumPy: {described(expected)}")
             everything = [*expected.values(), *arguments]
             scale = max(float(np.max(np.abs(x), where=np.isfinite(x), initial=0)) for x in map(np.asarray, everything))
-            same_values(expected, found, dict.fromkeys(expected, scale), signs=False)
+            same_values(expected, result, dict.fromkeys(expected, scale), signs=False)
             same_values(listed(theirs), listed(mine), dict.fromkeys(listed(theirs), scale), signs=False)
         except Mismatch as error:
-            raise Mismatch(f"call {number + 1}: {error}") from None
+            raise Mismatch(f"call {count + 1}: {error}") from None
 
 
 def line_of(error: Exception) -> int:
@@ -141,12 +141,12 @@ def line_of(error: Exception) -> int:
 
     What types and shapes decide is refused while a program is traced, before values decide what an earlier line raises.
     """
-    found, trace = 0, error.__traceback__
+    result, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_name == "f":
-            found = trace.tb_lineno
+            result = trace.tb_lineno
         trace = trace.tb_next
-    return found
+    return result
 
 
 GRADIENT_CALLS = 6

@@ -27,14 +27,14 @@ class Mixed(fuzz_calls.Program):
     def argument(self) -> Any:
         kind = self.one(self.kinds) if self.sorts else "array"
         dtype = self.one(self.dtypes) if self.sorts or not self.first else self.first
-        made = Sort(kind, dtype, self.shape() if kind == "array" else (), self.one(LAYOUTS), is_small=True)
-        self.sorts.append(made)
-        return made.value(self.rng)
+        built = Sort(kind, dtype, self.shape() if kind == "array" else (), self.one(LAYOUTS), is_small=True)
+        self.sorts.append(built)
+        return built.value(self.rng)
 
     @property
     def numbers(self) -> Sequence[str]:
-        found = [f"a{k}" for k, s in enumerate(self.sorts) if s.kind not in ("array", "scalar")]
-        return (*fuzz_calls.NUMBERS, *found * 4)
+        result = [f"a{k}" for k, s in enumerate(self.sorts) if s.kind not in ("array", "scalar")]
+        return (*fuzz_calls.NUMBERS, *result * 4)
 
     def is_fit(self, value: Any) -> bool:
         return fuzz_calls.is_fit(value, CHARS)

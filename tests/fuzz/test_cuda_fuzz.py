@@ -53,17 +53,17 @@ def some(table: Sequence[Any]) -> list[Any]:
 @on_each_place
 @seeds(400)
 @pytest.mark.parametrize("check", [test_fuzz.check_program, test_fuzz.check_gradient])
-def test_programs_of_the_ir(place: str, seeds: Sequence[int], check: Callable[..., None]) -> None:
+def test_programs_of_the_ir(runs_on: str, seeds: Sequence[int], check: Callable[..., None]) -> None:
     """Called with arrays of the host, then of the device in layouts of chance, until calls are launches of graphs."""
 
     def run_one(seed: int) -> None:
         def run(function: Function, arguments: Sequence[Any]) -> dict[str, Any]:
             with np.errstate(all="ignore"):
                 wanted = tuple(np.asarray(r) for r in interpret(grad(function), *arguments))
-            found = calls_of(function, arguments, np.random.default_rng(seed))
-            return {"interpreter": wanted, **{f"call {k}": results for k, results in enumerate(found)}}
+            result = calls_of(function, arguments, np.random.default_rng(seed))
+            return {"interpreter": wanted, **{f"call {k}": results for k, results in enumerate(result)}}
 
-        with opened(place, seed):
+        with opened(runs_on, seed):
             check(test_fuzz.picker(seed, 7), run)
 
     each([s for s in seeds if check is test_fuzz.check_program or s not in CANCELLING], run_one)
@@ -75,7 +75,7 @@ def on_the_device(function: Callable[..., Any], arguments: Sequence[Any]) -> Any
 
 @on_each_place
 @seeds(1000)
-def test_calls(place: str, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls(runs_on: str, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are NumPy's arrays, in any layout, or for every third program the device's."""
 
     def run_one(seed: int) -> None:
@@ -89,7 +89,7 @@ def test_calls(place: str, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
                 return on_the_device(function, arguments)
 
         monkeypatch.setattr(test_fuzz_calls, "TARGETS", {"cuda": on_the_device if seed % 3 else laid})
-        with opened(place, seed):
+        with opened(runs_on, seed):
             test_fuzz_calls.run_program(seed)
 
     each(seeds, run_one)
@@ -97,9 +97,9 @@ def test_calls(place: str, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 
 @on_each_place
 @seeds(300)
-def test_gradients_of_calls(place: str, seeds: Sequence[int]) -> None:
+def test_gradients_of_calls(runs_on: str, seeds: Sequence[int]) -> None:
     def run_one(seed: int) -> None:
-        with opened(place, seed):
+        with opened(runs_on, seed):
             test_fuzz_gradients.run_program(seed, on_the_device)
 
     each(seeds, run_one)
@@ -108,11 +108,11 @@ def test_gradients_of_calls(place: str, seeds: Sequence[int]) -> None:
 @on_each_place
 @seeds(300)
 @pytest.mark.parametrize("run", [test_fuzz_source.run_values, test_fuzz_source.run_gradients])
-def test_functions(place: str, seeds: Sequence[int], run: Callable[..., None]) -> None:
+def test_functions(runs_on: str, seeds: Sequence[int], run: Callable[..., None]) -> None:
     """With other data and other shapes too."""
 
     def run_one(seed: int) -> None:
-        with compiled_there(place, seed):
+        with compiled_there(runs_on, seed):
             run(test_fuzz_source.Seeded(seed))
 
     each(seeds, run_one)
@@ -120,9 +120,9 @@ def test_functions(place: str, seeds: Sequence[int], run: Callable[..., None]) -
 
 @on_each_place
 @seeds(150)
-def test_control_flow(place: str, seeds: Sequence[int]) -> None:
+def test_control_flow(runs_on: str, seeds: Sequence[int]) -> None:
     def run_one(seed: int) -> None:
-        with compiled_there(place, seed):
+        with compiled_there(runs_on, seed):
             test_fuzz_control.check(seed, 1 + seed % 2)
 
     each(seeds, run_one)
@@ -130,13 +130,13 @@ def test_control_flow(place: str, seeds: Sequence[int]) -> None:
 
 @on_each_place
 @pytest.mark.parametrize("program", some(test_inplace.BY_NAME))
-def test_writes(place: str, program: Program) -> None:
-    with compiled_there(place, len(program.name)):
+def test_writes(runs_on: str, program: Program) -> None:
+    with compiled_there(runs_on, len(program.name)):
         test_inplace.test_values(program)
 
 
 @on_each_place
 @pytest.mark.parametrize("program", some(test_inplace.SMOOTH))
-def test_gradients_of_writes(place: str, program: Program) -> None:
-    with compiled_there(place, len(program.name)):
+def test_gradients_of_writes(runs_on: str, program: Program) -> None:
+    with compiled_there(runs_on, len(program.name)):
         test_inplace.test_gradients(program)

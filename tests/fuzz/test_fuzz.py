@@ -123,36 +123,36 @@ class Program:
 
     def like(self, t: ArrayType) -> Value:
         """A value of a type: one there is, or a constant."""
-        found = [v for v in self.values if v.type == t]
-        if found and self.pick(5):
-            return found[-1 - self.pick(len(found))]
+        result = [v for v in self.values if v.type == t]
+        if result and self.pick(5):
+            return result[-1 - self.pick(len(result))]
         choices = [0, 1, 2, 3] if t.dtype.kind in "biu" else [0, -0.0, 1, -1, 0.5, 3, -2.25]
         return self.full(choices[self.pick(len(choices))] % 2 if t.dtype.is_bool else choices[self.pick(4)], t)
 
-    def full(self, number: Any, t: ArrayType) -> Value:
-        value: Value = self.b.full(number, t)
+    def full(self, count: Any, t: ArrayType) -> Value:
+        value: Value = self.b.full(count, t)
         self.evaluate()
         return value
 
     def evaluate(self) -> None:
         """Give new instructions their numbers; drop them if a rough result is not moderate."""
-        made: dict[Value, Any] = {}
+        built: dict[Value, Any] = {}
         first, self.known = self.known, len(self.b.instructions)
         rough = set()
         for i in self.b.instructions[first:]:
-            operands = [made[v] if v in made else self.number[v] for v in i.operands]
+            operands = [built[v] if v in built else self.number[v] for v in i.operands]
             numbers = i.op.evaluate(operands, i.params, [v.type for v in i.results])
             is_rough = any(v in self.rough or v in rough for v in i.operands) or _rounds(i.op, i.operands)
-            for value, number in zip(i.results, numbers, strict=True):
-                made[value] = np.asarray(number)
+            for value, count in zip(i.results, numbers, strict=True):
+                built[value] = np.asarray(count)
                 if is_rough and value.type.dtype.is_inexact:
                     rough.add(value)
                     with np.errstate(all="ignore"):
-                        if not (np.abs(_wide(made[value])) <= MODERATE).all():
+                        if not (np.abs(_wide(built[value])) <= MODERATE).all():
                             del self.b.instructions[first:]
                             self.known = first
                             return
-        self.number.update(made)
+        self.number.update(built)
         self.rough |= rough
 
     def grow(self, ops: Sequence[Op], count: int) -> None:
@@ -261,16 +261,16 @@ class Program:
                 b.slice(x, **self.place(t.shape), shape=self.part)
             case "pad":
                 shape = tuple(e * (1 + self.pick(2)) + self.pick(3) for e in t.shape)
-                place = self.place(shape, t.shape)
+                position = self.place(shape, t.shape)
                 if np.prod(shape) <= MOST_ELEMENTS and self.part == t.shape:
-                    b.pad(x, **place, shape=shape)
+                    b.pad(x, **position, shape=shape)
             case "concat" if t.rank:
                 self.concat(b, x)
             case "slice_add" | "slice_set":
-                place = self.place(t.shape)
+                position = self.place(t.shape)
                 value = self.like(t.with_shape(self.part))
                 if t.dtype.kind != "b" or name == "slice_set":
-                    getattr(b, name)(x, value, **place)
+                    getattr(b, name)(x, value, **position)
             case "gather" | "scatter_add" if t.rank:
                 self.indexed(b, name, x)
             case "contract" if t.dtype.kind in "ifuc":
@@ -282,7 +282,7 @@ class Program:
 
     def place(self, shape: Sequence[int], part: Sequence[int] | None = None) -> dict[str, Any]:
         """Start and step of a regular part of a shape; its extents are in ``part`` afterwards."""
-        start, step, found = [], [], []
+        start, step, result = [], [], []
         for k, e in enumerate(shape):
             first, stride = self.pick(min(e, 3) + 1), 1 + self.pick(3)
             room = max((e - first + stride - 1) // stride, 0)
@@ -293,8 +293,8 @@ class Program:
                 first, stride, count = 0, 1, e
             start.append(first)
             step.append(stride)
-            found.append(count)
-        self.part = tuple(found)
+            result.append(count)
+        self.part = tuple(result)
         return {"start": tuple(start), "step": tuple(step)}
 
     def concat(self, b: Builder, x: Value) -> None:
@@ -426,11 +426,11 @@ def compare(function: Function, arguments: list[Any], rough: Sequence[bool], run
         targets = dict(run(function, arguments))
         expected = targets.pop("interpreter")
         for target, results in targets.items():
-            for position, (found, wanted) in enumerate(zip(results, expected, strict=True)):
+            for position, (result, wanted) in enumerate(zip(results, expected, strict=True)):
                 is_rough = rough[position] and wanted.dtype.kind in "fc"
                 floor = max(1.0, float(np.max(np.abs(np.nan_to_num(wanted)), initial=0))) if is_rough else 0.0
                 ulps = bound / float(np.finfo(wanted.dtype).eps) if is_rough else 0
-                assert_close(found, wanted, ulps, floor, note=f"result {position} on {target}")
+                assert_close(result, wanted, ulps, floor, note=f"result {position} on {target}")
     except Exception as error:
         error.add_note(print_function(function))
         error.add_note(f"arguments: {arguments!r}")
@@ -481,5 +481,5 @@ def test_narrow_vectors(vector_bytes: int, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, 10))])
 def test_many(check: Callable[[Pick], None], seed: int) -> None:
     """More programs, and larger ones than hypothesis makes."""
-    for number in range(60 if seed else 18):
-        check(picker(seed, number))
+    for count in range(60 if seed else 18):
+        check(picker(seed, count))

@@ -41,12 +41,12 @@ class Mismatch(AssertionError):
 
 
 def interpreted(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    found = trace(function, arguments)
-    inputs = found.arguments(arguments)
+    result = trace(function, arguments)
+    inputs = result.arguments(arguments)
     assert inputs is not None
     with np.errstate(all="ignore"):
-        results = interpret(found.function, *inputs)
-    return unflatten(found.out_tree, results[: len(found.returned)])
+        results = interpret(result.function, *inputs)
+    return unflatten(result.out_tree, results[: len(result.returned)])
 
 
 def compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
@@ -71,17 +71,17 @@ def compare(lines: Sequence[str], arguments: Sequence[Any]) -> None:
     function = defined(text_of(lines, len(arguments)))
     expected = outcome(quiet, function, *copy.deepcopy(list(arguments)))
     for name, run in TARGETS.items():
-        found = outcome(run, function, copy.deepcopy(list(arguments)))
-        if isinstance(found, pb.TraceError):
-            if not isinstance(expected, Exception) and not any(word in str(found) for word in LIMITS):
-                raise Mismatch(f"{name} refuses: {found}")
+        result = outcome(run, function, copy.deepcopy(list(arguments)))
+        if isinstance(result, pb.TraceError):
+            if not isinstance(expected, Exception) and not any(word in str(result) for word in LIMITS):
+                raise Mismatch(f"{name} refuses: {result}")
             continue
-        if isinstance(expected, Exception) or isinstance(found, Exception):
-            if not isinstance(expected, Exception) or not isinstance(found, public(type(expected))):
-                raise Mismatch(f"{name}: {_said(found)}; NumPy: {_said(expected)}")
+        if isinstance(expected, Exception) or isinstance(result, Exception):
+            if not isinstance(expected, Exception) or not isinstance(result, public(type(expected))):
+                raise Mismatch(f"{name}: {_said(result)}; NumPy: {_said(expected)}")
             continue
         for key, value in expected.items():
-            agree(f"{name}: {key}", value, found[key], precision(expected.values()))
+            agree(f"{name}: {key}", value, result[key], precision(expected.values()))
 
 
 def public(kind: type[Exception]) -> type[Exception]:
@@ -123,8 +123,8 @@ def precision(values: Any) -> float:
     return 1e-2 if any(d.char in "fF" for d in dtypes) else 1e-7
 
 
-def agree(name: str, expected: Any, found: Any, tolerance: float) -> None:
-    e, f = np.asarray(expected), np.asarray(found)
+def agree(name: str, expected: Any, result: Any, tolerance: float) -> None:
+    e, f = np.asarray(expected), np.asarray(result)
     if (e.dtype, e.shape) != (f.dtype, f.shape):
         raise Mismatch(f"{name} is {f.dtype}{f.shape}; NumPy: {e.dtype}{e.shape}")
     atol = tolerance * (1 + np.max(np.abs(e[np.isfinite(e)]), initial=0)) if e.dtype.kind in "fc" else 0
@@ -151,9 +151,9 @@ def reduced(lines: Sequence[str], arguments: Sequence[Any]) -> str:
 
 def differs(function: Function, arguments: Sequence[Any]) -> bool:
     """Whether the compiled program of a function gives something else than the interpreter, or fails."""
-    given = copy.deepcopy(list(arguments))
-    a = outcome(interpret, function, *given)
-    b = outcome(lambda: targets.compiled(function, [targets.layout_of(x) for x in given]).run(given))
+    inputs = copy.deepcopy(list(arguments))
+    a = outcome(interpret, function, *inputs)
+    b = outcome(lambda: targets.compiled(function, [targets.layout_of(x) for x in inputs]).run(inputs))
     if isinstance(a, Exception) or isinstance(b, Exception):
         return type(a) is not type(b)
     return any(isinstance(outcome(agree, "", x, y, precision(a)), Mismatch) for x, y in zip(a, b, strict=True))

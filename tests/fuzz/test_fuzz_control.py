@@ -24,53 +24,53 @@ def arguments(seed: int) -> tuple[Any, ...]:
     return a, s, k, rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(4, 3)) * 0.8
 
 
-def close(found: Any, expected: Any, what: str) -> None:
-    for x, y in zip(found, expected, strict=True):
+def close(result: Any, expected: Any, what: str) -> None:
+    for x, y in zip(result, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9, err_msg=what)
 
 
-def unrolled(transformed: Any, *given: Any) -> Any:
-    return pb.jit(transformed, guards=True, device="cpu")(*given)
+def unrolled(transformed: Any, *arguments: Any) -> Any:
+    return pb.jit(transformed, guards=True, device="cpu")(*arguments)
 
 
 def check(seed: int, depth: int = 2) -> None:
     """Run the program of a seed. Raises AssertionError where two ways to compute the same thing differ."""
-    program, given = Program(seed, depth), arguments(seed)
+    program, inputs = Program(seed, depth), arguments(seed)
     f, plain = program(Compiled), program(Plain)
     with np.errstate(all="ignore"):
-        expected = plain(*given)
-    close([pb.jit(f)(*given)], [expected], "value")
-    gradient = pb.grad(f, argnums=WRT)(*given)
-    close(gradient, unrolled(pb.grad(plain, argnums=WRT), *given), "gradient")
-    along_a_direction(f, given, gradient, seed)
+        expected = plain(*inputs)
+    close([pb.jit(f)(*inputs)], [expected], "value")
+    gradient = pb.grad(f, argnums=WRT)(*inputs)
+    close(gradient, unrolled(pb.grad(plain, argnums=WRT), *inputs), "gradient")
+    along_a_direction(f, inputs, gradient, seed)
     if seed % 3 == 0:
         second = pb.grad(pb.grad(f, argnums=1), argnums=1)
-        close([second(*given)], [unrolled(pb.grad(pb.grad(plain, argnums=1), argnums=1), *given)], "second derivative")
+        close([second(*inputs)], [unrolled(pb.grad(pb.grad(plain, argnums=1), argnums=1), *inputs)], "second derivative")
     elif seed % 3 == 1:
-        of_rows(f, given, seed)
+        of_rows(f, inputs, seed)
     elif len(program.text) < SHORT:
-        matrix = pb.hessian(lambda a: f(a, *given[1:]))(given[0])
-        close([matrix], [unrolled(pb.hessian(lambda a: plain(a, *given[1:])), given[0])], "Hessian")
+        matrix = pb.hessian(lambda a: f(a, *inputs[1:]))(inputs[0])
+        close([matrix], [unrolled(pb.hessian(lambda a: plain(a, *inputs[1:])), inputs[0])], "Hessian")
 
 
-def along_a_direction(f: Any, given: Any, gradient: Any, seed: int) -> None:
+def along_a_direction(f: Any, arguments: Any, gradient: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    a, s, k, w, xs = given
+    a, s, k, w, xs = arguments
     primals = (a, s, w, xs)
     tangents = tuple(rng.normal(size=np.shape(x)) if np.shape(x) else float(rng.normal()) for x in primals)
     _, moved = pb.jvp(lambda a, s, w, xs: f(a, s, k, w, xs), primals, tangents)
     close([moved], [sum(np.sum(g * t) for g, t in zip(gradient, tangents, strict=True))], "jvp")
 
 
-def of_rows(f: Any, given: Any, seed: int) -> None:
+def of_rows(f: Any, arguments: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    a, s, k = rng.normal(size=(3, 3)), rng.normal(size=3), np.array([given[2], 0, 3])
+    a, s, k = rng.normal(size=(3, 3)), rng.normal(size=3), np.array([arguments[2], 0, 3])
     axes = (0, 0, 0, None, None)
     by = pb.grad(f, argnums=(0, 1))
-    rows = [by(a[i], s[i], k[i], *given[3:]) for i in range(3)]
+    rows = [by(a[i], s[i], k[i], *arguments[3:]) for i in range(3)]
     each = [np.stack(column) for column in zip(*rows, strict=True)]
-    close(pb.vmap(by, in_axes=axes)(a, s, k, *given[3:]), each, "vmap of grad")
-    total = pb.grad(lambda a, s: np.sum(pb.vmap(f, in_axes=axes)(a, s, k, *given[3:])), argnums=(0, 1))
+    close(pb.vmap(by, in_axes=axes)(a, s, k, *arguments[3:]), each, "vmap of grad")
+    total = pb.grad(lambda a, s: np.sum(pb.vmap(f, in_axes=axes)(a, s, k, *arguments[3:])), argnums=(0, 1))
     close(total(a, s), each, "grad of vmap")
 
 

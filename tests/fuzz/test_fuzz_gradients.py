@@ -41,12 +41,12 @@ def loss_of(lines: Sequence[str], arguments: Sequence[Any]) -> Callable[..., Any
     are_arrays = [isinstance(x, np.ndarray) for x in arguments]
 
     def loss(*values: Any) -> Any:
-        found = function(*[np.array(x) if is_array else x for x, is_array in zip(values, are_arrays, strict=True)])
+        result = function(*[np.array(x) if is_array else x for x, is_array in zip(values, are_arrays, strict=True)])
         total = 0.0
-        for place, name in enumerate(names):
-            x = found[name]
+        for position, name in enumerate(names):
+            x = result[name]
             for part in (np.real(x), np.imag(x)) if np.iscomplexobj(x) else (x,):
-                weights = np.cos(np.arange(1.0, np.size(part) + 1) + place).reshape(np.shape(part))
+                weights = np.cos(np.arange(1.0, np.size(part) + 1) + position).reshape(np.shape(part))
                 total = total + np.sum(np.cos(part) * weights)
         return total
 
@@ -54,13 +54,13 @@ def loss_of(lines: Sequence[str], arguments: Sequence[Any]) -> Callable[..., Any
 
 
 def interpreted(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    found = trace(function, arguments)
-    inputs = found.arguments(arguments)
+    result = trace(function, arguments)
+    inputs = result.arguments(arguments)
     assert inputs is not None
-    expanded = run(found.function, [*BEFORE_GRAD, grad, *OPTIMIZE])
+    expanded = run(result.function, [*BEFORE_GRAD, grad, *OPTIMIZE])
     with np.errstate(all="ignore"):
         results = interpret(expanded, *inputs)
-    return unflatten(found.out_tree, results[: len(found.returned)])
+    return unflatten(result.out_tree, results[: len(result.returned)])
 
 
 def compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
@@ -108,12 +108,12 @@ def compare(lines: Sequence[str], arguments: Sequence[Any], target: Callable[...
     def moved(t: float) -> list[Any]:
         return [_moved(x, t * d) for x, d in zip(points, directions)]
 
-    found = outcome(target, derivatives, points)
-    if isinstance(found, pb.TraceError) and re.search(NOT_FOUND, str(found)):
+    result = outcome(target, derivatives, points)
+    if isinstance(result, pb.TraceError) and re.search(NOT_FOUND, str(result)):
         return
-    if isinstance(found, Exception):
-        raise Mismatch(f"{type(found).__name__}: {found}")
-    first, forward, second = found
+    if isinstance(result, Exception):
+        raise Mismatch(f"{type(result).__name__}: {result}")
+    first, forward, second = result
     expected = slope(lambda t: loss(*moved(t)), 1.0)
     if expected is None or (
         not np.isfinite(first) and has_fixed_zeros(lines, whole(arguments, wrt, points), whole(arguments, wrt, moved(1e-3)))
@@ -138,22 +138,22 @@ def _moved(x: Any, by: Any) -> Any:
 
 def whole(arguments: Sequence[Any], wrt: Sequence[int], values: Sequence[Any]) -> list[Any]:
     """The arguments with other values at some positions."""
-    found = list(arguments)
+    result = list(arguments)
     for k, value in zip(wrt, values, strict=True):
-        found[k] = value
-    return found
+        result[k] = value
+    return result
 
 
 def has_fixed_zeros(lines: Sequence[str], here: Sequence[Any], there: Sequence[Any]) -> bool:
     """Whether a number is 0 at both places, like ``x - x``: the slope of its root is infinite."""
     function = defined(text_of(lines, len(here)))
-    found = [quiet(function, *[np.array(x) for x in values]) for values in (here, there)]
-    return any(np.any((np.asarray(x) == 0) & (np.asarray(found[1][name]) == 0)) for name, x in found[0].items())
+    result = [quiet(function, *[np.array(x) for x in values]) for values in (here, there)]
+    return any(np.any((np.asarray(x) == 0) & (np.asarray(result[1][name]) == 0)) for name, x in result[0].items())
 
 
-def agree(name: str, found: Any, expected: Any, tolerance: float) -> None:
-    if not abs(float(found) - float(expected)) <= tolerance * (1 + abs(float(expected))):
-        raise Mismatch(f"{name}: {found}, expected {expected}")
+def agree(name: str, result: Any, expected: Any, tolerance: float) -> None:
+    if not abs(float(result) - float(expected)) <= tolerance * (1 + abs(float(expected))):
+        raise Mismatch(f"{name}: {result}, expected {expected}")
 
 
 def run_program(seed: int, target: Callable[..., Any] | None = None) -> None:

@@ -135,12 +135,12 @@ class Source:
         """Add a line, unless NumPy refuses it, it writes into an argument, or its value is out of bounds."""
         line, name = self.candidate()
         try:
-            found = plain(defined(self.text([*self.lines, line], name)), copy.deepcopy(self.arguments))[0]
+            result = plain(defined(self.text([*self.lines, line], name)), copy.deepcopy(self.arguments))[0]
         except Exception:
             return
-        if is_fit(found):
+        if is_fit(result):
             self.lines.append(line)
-            self.values[name] = found
+            self.values[name] = result
 
 
 def is_fit(value: Any) -> bool:
@@ -157,13 +157,13 @@ def argument(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> An
 
 def plain(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        found: list[Any] = function(*arguments)
-    return found
+        result: list[Any] = function(*arguments)
+    return result
 
 
 def agree(function: Callable[..., Any], compiled: Callable[..., Any], arguments: Sequence[Any], text: str) -> None:
     """Both give the same and leave the same in their arguments, where NumPy gives something."""
-    written, given = copy.deepcopy(list(arguments)), copy.deepcopy(list(arguments))
+    written, inputs = copy.deepcopy(list(arguments)), copy.deepcopy(list(arguments))
     try:
         expected = plain(function, written)
     except Exception:
@@ -171,11 +171,11 @@ def agree(function: Callable[..., Any], compiled: Callable[..., Any], arguments:
     if not all(map(is_fit, expected)):
         return
     try:
-        found = compiled(*given)
+        result = compiled(*inputs)
     except pb.TraceError as error:
         assert is_allowed(error), f"{error}\n{text}"
         return
-    for e, f in zip([*expected, *written], [*found, *given], strict=True):
+    for e, f in zip([*expected, *written], [*result, *inputs], strict=True):
         tolerance = 1e-3 if any(np.asarray(v).dtype.itemsize < 8 for v in expected if v.dtype.kind == "f") else 1e-8
         assert (f.dtype, f.shape) == (e.dtype, e.shape), text
         np.testing.assert_allclose(f, e, rtol=tolerance, atol=tolerance * (1 + np.max(np.abs(e), initial=0)), err_msg=text)
@@ -254,8 +254,8 @@ def run_gradients(data: st.DataObject | Seeded) -> None:
         assert is_allowed(error), f"{error}\n{text}"
         return
     assert value == pytest.approx(here, rel=1e-5), text
-    found = sum(float(np.sum(g * d)) for g, d in zip(gradients, direction, strict=True))
-    assert found == pytest.approx(fine, rel=2e-3, abs=2e-3), text
+    actual = sum(float(np.sum(g * d)) for g, d in zip(gradients, direction, strict=True))
+    assert actual == pytest.approx(fine, rel=2e-3, abs=2e-3), text
 
 
 LIMITS: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "phases": (Phase.generate,)}

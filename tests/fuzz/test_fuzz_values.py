@@ -108,13 +108,13 @@ KEPT: dict[str, tuple[int, ...]] = {
 
 @pytest.mark.parametrize(("kind", "first"), [(kind, k) for kind, many in SOME.items() for k in range(0, many, 10)])
 def test_programs(kind: str, first: int) -> None:
-    for number in range(first, min(first + 10, SOME[kind])):
-        assert KINDS[kind](number) in ("passed", "refused", "nothing")
+    for count in range(first, min(first + 10, SOME[kind])):
+        assert KINDS[kind](count) in ("passed", "refused", "nothing")
 
 
-@pytest.mark.parametrize(("kind", "number"), [(kind, number) for kind, numbers in KEPT.items() for number in numbers])
-def test_what_failed_once(kind: str, number: int) -> None:
-    assert KINDS[kind](number) in ("passed", "refused")
+@pytest.mark.parametrize(("kind", "count"), [(kind, count) for kind, numbers in KEPT.items() for count in numbers])
+def test_what_failed_once(kind: str, count: int) -> None:
+    assert KINDS[kind](count) in ("passed", "refused")
 
 
 @pytest.mark.long
@@ -122,8 +122,8 @@ def test_what_failed_once(kind: str, number: int) -> None:
 @pytest.mark.parametrize("kind", ["value", "call", "gradient", "control"])
 def test_many_programs(kind: str, first: int) -> None:
     """5,000 of each."""
-    for number in range(first, first + 250):
-        KINDS[kind](number)
+    for count in range(first, first + 250):
+        KINDS[kind](count)
 
 
 def test_a_wrong_op_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +137,9 @@ def test_a_wrong_op_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "templates", programs.Templates())
     monkeypatch.setattr(pipeline, "OPTIMIZE", [*pipeline.OPTIMIZE, wrong])
     failed = []
-    for number in range(60):
+    for count in range(60):
         try:
-            KINDS["value"](number)
+            KINDS["value"](count)
         except Mismatch as error:
             failed.append(str(error))
     assert any("less" in text or "<" in text for text in failed)

@@ -25,14 +25,14 @@ VALUES, DERIVATIVES = 3, 24
 WRT = (0, 1, 3, 4)
 
 
-def arguments(seed: int, number: int = 0) -> tuple[Any, ...]:
+def arguments(seed: int, count: int = 0) -> tuple[Any, ...]:
     """An array, a number, an integer, a matrix and a sequence, of one float dtype and one of any integers. Another ``number``:
     other values."""
     rng = np.random.default_rng([seed, 36])
     dtype = ("f8", "f8", "f8", "f4")[rng.integers(4)]
     kind, layouts = INTS[rng.integers(len(INTS))], [LAYOUTS[k] for k in rng.integers(len(LAYOUTS), size=3)]
     is_numpy = dtype == "f4" or bool(rng.integers(2))
-    rng = np.random.default_rng([seed, 36, number])
+    rng = np.random.default_rng([seed, 36, count])
     k = int(rng.integers(0, 6)) if kind.startswith("u") or rng.random() < 0.7 else -int(rng.integers(1, 4))
     s = float(rng.normal() * 0.7)
     drawn = [rng.normal(size=3) * 0.7, rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(4, 3)) * 0.8]
@@ -54,31 +54,31 @@ def check(seed: int) -> None:
     program = program_of(seed)
     f, plain = program(Compiled), program(Plain)
     compiled = pb.jit(f)
-    for number in range(2):
-        given = arguments(seed, number)
-        expected = outcome(quiet, plain, *given)
-        found = outcome(compiled, *given) if seed % VALUES == 0 else outcome(interpreted_values, f, given)
-        if isinstance(found, pb.TraceError):
-            raise found
+    for count in range(2):
+        inputs = arguments(seed, count)
+        expected = outcome(quiet, plain, *inputs)
+        result = outcome(compiled, *inputs) if seed % VALUES == 0 else outcome(interpreted_values, f, inputs)
+        if isinstance(result, pb.TraceError):
+            raise result
         if isinstance(expected, Exception):
-            same_error(expected, found)
+            same_error(expected, result)
             return
-        if isinstance(found, OverflowError):
-            raise pb.TraceError(f"in a branch that plain Python did not take: {found}")
-        if isinstance(found, Exception):
-            raise found
-        close(found, expected, 2e-3 if given[0].dtype.itemsize < 8 else 1e-8, f"value of call {number + 1}")
-    if given[0].dtype == np.float64:
-        derivatives(seed, f, plain, given)
+        if isinstance(result, OverflowError):
+            raise pb.TraceError(f"in a branch that plain Python did not take: {result}")
+        if isinstance(result, Exception):
+            raise result
+        close(result, expected, 2e-3 if inputs[0].dtype.itemsize < 8 else 1e-8, f"value of call {count + 1}")
+    if inputs[0].dtype == np.float64:
+        derivatives(seed, f, plain, inputs)
 
 
-def derivatives(seed: int, f: Any, plain: Any, given: tuple[Any, ...]) -> None:
+def derivatives(seed: int, f: Any, plain: Any, arguments: tuple[Any, ...]) -> None:
     rng = np.random.default_rng([seed, 37])
-    points = [np.array(given[k]) if k != 1 else float(given[k]) for k in WRT]
+    points = [np.array(arguments[k]) if k != 1 else float(arguments[k]) for k in WRT]
     directions = [rng.normal(size=np.shape(x)) if np.shape(x) else float(rng.normal()) for x in points]
 
     def at(of: Any, values: Any) -> Any:
-        return of(values[0], values[1], given[2], values[2], values[3])
+        return of(values[0], values[1], arguments[2], values[2], values[3])
 
     def both(*values: Any) -> Any:
         gradient = pb.grad(lambda *x: at(f, x), argnums=(0, 1, 2, 3))(*values)
@@ -92,9 +92,9 @@ def derivatives(seed: int, f: Any, plain: Any, given: tuple[Any, ...]) -> None:
         close(first, expected, 1e-4, "gradient")
 
 
-def close(found: Any, expected: Any, tolerance: float, what: str) -> None:
-    e, f = np.asarray(expected), np.asarray(found)
+def close(result: Any, expected: Any, tolerance: float, what: str) -> None:
+    e, f = np.asarray(expected), np.asarray(result)
     if f.dtype != e.dtype or f.shape != e.shape:
         raise AssertionError(f"{what} is {f.dtype}{f.shape}, expected {e.dtype}{e.shape}")
     if not np.allclose(f, e, rtol=tolerance, atol=tolerance, equal_nan=True):
-        raise AssertionError(f"{what} is {found!r}, expected {expected!r}")
+        raise AssertionError(f"{what} is {result!r}, expected {expected!r}")

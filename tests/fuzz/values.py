@@ -179,13 +179,13 @@ def elements(dtype: str, shape: tuple[int, ...], rng: np.random.Generator, is_sm
             return np.asarray(rng.integers(2, size=shape), bool)
         if d.kind == "u":
             small = np.abs(small)
-        found = np.asarray(np.trunc(small) if d.kind in "iu" else small).astype(d)
+        result = np.asarray(np.trunc(small) if d.kind in "iu" else small).astype(d)
         if d.kind == "c":
-            found = np.asarray(found + 1j * np.round(rng.normal(size=shape) * 2), d)
+            result = np.asarray(result + 1j * np.round(rng.normal(size=shape) * 2), d)
         if not is_small and rng.random() < 0.5:
             special = np.asarray(specials(d)[rng.integers(len(specials(d)), size=shape)], d)
-            found = np.where(rng.random(size=shape) < (1.0 if rng.random() < 0.5 else 0.3), special, found)
-    return np.asarray(found, d)
+            result = np.where(rng.random(size=shape) < (1.0 if rng.random() < 0.5 else 0.3), special, result)
+    return np.asarray(result, d)
 
 
 def specials(d: Any) -> Any:
@@ -257,33 +257,33 @@ class State:
         before = [_size(x) for x in read]
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             exec(line.text, dict(SPACE), self.values)
-        made = self.values[line.name]
-        if not isinstance(made, np.ndarray | np.generic | bool | int | float | complex):
+        built = self.values[line.name]
+        if not isinstance(built, np.ndarray | np.generic | bool | int | float | complex):
             raise Unfit
-        found = np.asarray(made)
-        if found.size > MOST_ELEMENTS or found.dtype.kind not in "biufc" or found.dtype.char in "gG":
+        result = np.asarray(built)
+        if result.size > MOST_ELEMENTS or result.dtype.kind not in "biufc" or result.dtype.char in "gG":
             raise Unfit
-        is_inexact = found.dtype.kind in "fc"
+        is_inexact = result.dtype.kind in "fc"
         rounds = is_inexact and line.kind in ("rough", "sum", "cut")
         if re.search(r"signbit|copysign|nextafter", line.text) and any(np.isnan(x).any() for x in read if _is_inexact(x)):
             raise Unfit
         if (
-            found.dtype.kind in "iu"
+            result.dtype.kind in "iu"
             and re.search(CASTS, line.text)
             and any(_size(x) >= 2.0**31 or not np.isfinite(x).all() for x in read if _is_inexact(x))
         ):
             raise Unfit
-        if rounds and any(np.iscomplexobj(x) and not np.isfinite(x).all() for x in [found, *read]):
+        if rounds and any(np.iscomplexobj(x) and not np.isfinite(x).all() for x in [result, *read]):
             raise Unfit
         if (sizes and not is_inexact) or (line.kind == "rough" and max(before, default=0.0) > 1e4):
             raise Unfit
-        if rounds and (max(before, default=0.0) > 1e4 or _size(found) > (1e3 if found.dtype.itemsize == 2 else 1e30)):
+        if rounds and (max(before, default=0.0) > 1e4 or _size(result) > (1e3 if result.dtype.itemsize == 2 else 1e30)):
             raise Unfit
-        is_rough = rounds or line.kind == "wide" or (is_inexact and (bool(sizes) or any(map(np.iscomplexobj, [found, *read]))))
+        is_rough = rounds or line.kind == "wide" or (is_inexact and (bool(sizes) or any(map(np.iscomplexobj, [result, *read]))))
         if is_rough:
-            size = max([_size(found), *before, *sizes])
+            size = max([_size(result), *before, *sizes])
             for name, x in self.values.items():
-                if name == line.name or (isinstance(x, np.ndarray) and np.may_share_memory(x, found)):
+                if name == line.name or (isinstance(x, np.ndarray) and np.may_share_memory(x, result)):
                     self.rough[name] = max(size, self.rough.get(name, 0.0))
 
 
@@ -294,10 +294,10 @@ def _is_inexact(x: Any) -> bool:
 def _size(x: Any) -> float:
     """The largest finite element."""
     try:
-        found = np.abs(np.asarray(x).astype(np.clongdouble))
+        result = np.abs(np.asarray(x).astype(np.clongdouble))
     except (TypeError, OverflowError):
         return np.inf
-    return float(np.max(found, where=np.isfinite(found), initial=0.0))
+    return float(np.max(result, where=np.isfinite(result), initial=0.0))
 
 
 @dataclass
@@ -359,8 +359,8 @@ class Program:
             y = self.one(list(self.state.values))
         twice = (self.operator, self.binary, self.method, self.other)
         make = self.one((*twice, *twice, self.unary, self.keywords, self.reduction, self.write))
-        found: Line | None = make(x, y)
-        return found
+        result: Line | None = make(x, y)
+        return result
 
     def new(self, text: str, kind: str, *reads: str) -> Line:
         name = f"v{len(self.lines)}"
@@ -483,8 +483,8 @@ class Program:
 def text_of(lines: Sequence[str], count: int) -> str:
     """A function of ``count`` arguments that returns all the names it makes, or else its arguments."""
     arguments = [f"a{k}" for k in range(count)]
-    made = [line.split()[0] for line in lines if re.match(r"v\d+ = ", line)]
-    returned = ", ".join(f"'{name}': {name}" for name in made)
+    built = [line.split()[0] for line in lines if re.match(r"v\d+ = ", line)]
+    returned = ", ".join(f"'{name}': {name}" for name in built)
     body = "\n".join(f"    {line}" for line in (*lines, f"return {{{returned}}}"))
     return f"def f({', '.join(arguments)}):\n{body}\n"
 

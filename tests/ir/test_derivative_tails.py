@@ -119,7 +119,7 @@ def _sinc_2(x: Any) -> Any:
 
 def _dawsn(x: Any) -> Any:
     if abs(x) > 100:
-        return mp.fsum(mp.fac2(2 * k - 1) / (2**(k + 1) * x ** (2 * k + 1)) for k in range(12))
+        return mp.fsum(mp.fac2(2 * k - 1) / (2 ** (k + 1) * x ** (2 * k + 1)) for k in range(12))
     return mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)
 
 
@@ -127,9 +127,7 @@ def _student(d: Any, order: int) -> Any:
     """Derivatives by d of the logarithm of Student's density at 1."""
     half, more = d / 2, (d + 1) / 2
     if order == 1:
-        return (
-            (mp.psi(0, more) - mp.psi(0, half)) / 2 - 1 / (2 * d) - mp.log1p(1 / d) / 2 + more / (d * (d + 1))
-        )
+        return (mp.psi(0, more) - mp.psi(0, half)) / 2 - 1 / (2 * d) - mp.log1p(1 / d) / 2 + more / (d * (d + 1))
     return (mp.psi(1, more) - mp.psi(1, half)) / 4 + 1 / (2 * d * d) + 1 / (2 * d * (d + 1)) - 1 / (2 * d * d)
 
 
@@ -237,10 +235,10 @@ def exact(function: Callable[..., Any], x: Array, digits: int) -> list[Any]:
         return [function(mp.mpf(float(v))) for v in x]
 
 
-def check(found: Array, wanted: list[Any], x: Array, ulps: float, label: str) -> None:
-    info = np.finfo(found.dtype)
+def check(result: Array, wanted: list[Any], x: Array, ulps: float, label: str) -> None:
+    info = np.finfo(result.dtype)
     wrong = []
-    for value, right, at in zip(found, wanted, x, strict=True):
+    for value, right, at in zip(result, wanted, x, strict=True):
         size = abs(right)
         if size > float(info.max) * (1 - float(info.eps) * ulps):
             is_right = abs(value) >= float(info.max) * (1 - 2 * float(info.eps) * ulps) and (value > 0) == (right > 0)
@@ -288,15 +286,15 @@ def test_gates_in_loops_over_the_whole_domain(kind: str) -> None:
         (c, _), _ = pb.scan(step, (c, w), xs)
         return np.sum(c)
 
-    given = np.ones_like(x)[:, None], x[None, :, None], np.ones((1, 1), dtype)
-    value, (by_c, by_x) = pb.value_and_grad(through_gates, argnums=(0, 1))(*given)
+    inputs = np.ones_like(x)[:, None], x[None, :, None], np.ones((1, 1), dtype)
+    value, (by_c, by_x) = pb.value_and_grad(through_gates, argnums=(0, 1))(*inputs)
     by_c, by_x = by_c[:, 0], by_x[0, :, 0]
     gate = pb.jit(sp.expit)(x)
     np.testing.assert_array_equal(by_c, gate)
     np.testing.assert_array_equal(by_x, pb.grad(lambda v: np.sum(sp.expit(v)))(x))
     check(by_x[: len(points)], exact(_logistic, points, DIGITS), points, 8.0, "in a loop")
     assert np.isnan(value) and list(by_c[-4:-2]) == [1, 0] and list(by_x[-4:-2]) == [0, 0]
-    text = pb.jit(pb.grad(through_gates, argnums=(0, 1))).stages(*given)["simplify"]
+    text = pb.jit(pb.grad(through_gates, argnums=(0, 1))).stages(*inputs)["simplify"]
     assert "copysign" in text and "logistic_pdf" not in text
 
 
@@ -350,19 +348,19 @@ def test_layers_over_the_whole_domain(kind: str) -> None:
         return np.sum(np.tanh(x @ w) @ v * c)
 
     v = np.tile(np.array([[1, 0]], dtype), (len(x), 1, 1))
-    given = x[:, None, None], np.ones((1, 1), dtype), v, np.ones_like(v)
+    arguments = x[:, None, None], np.ones((1, 1), dtype), v, np.ones_like(v)
     gradient = pb.jit(pb.value_and_grad(layers, argnums=(0, 2)))
-    value, (by_x, by_v) = gradient(*given)
+    value, (by_x, by_v) = gradient(*arguments)
     slope = pb.grad(lambda v: np.sum(np.tanh(v)))(x)
     assert np.isnan(value)
     np.testing.assert_array_equal(by_v[:, 0, 0], pb.jit(np.tanh)(x))
     usual = ~(slope < 2 * np.finfo(dtype).tiny)
     np.testing.assert_array_equal(by_x[usual, 0, 0], slope[usual])
     check(by_x[: len(points), 0, 0], exact(_sech2, points, DIGITS), points, 8.0, "in a layer")
-    text = gradient.stages(*given)["simplify"]
+    text = gradient.stages(*arguments)["simplify"]
     assert (text.count(" tanh "), text.count(" tanh_tail "), text.count(" sech2 ")) == (1, 1, 0)
 
-    second = pb.grad(lambda *given: np.sum(pb.grad(layers)(*given)))(*given)
+    second = pb.grad(lambda *arguments: np.sum(pb.grad(layers)(*arguments)))(*arguments)
     check(second[: len(points), 0, 0], exact(ROWS["tanh"].second, points, DIGITS), points, 16.0, "order 2")
 
 
@@ -379,11 +377,11 @@ def test_tanh_in_loops_over_the_whole_domain(kind: str) -> None:
         (c, _), _ = pb.scan(step, (c, w), xs)
         return np.sum(c)
 
-    given = np.ones_like(x)[:, None], x[None, :, None], np.ones((1, 1), dtype)
-    by_c, by_x = pb.grad(through_steps, argnums=(0, 1))(*given)
+    arguments = np.ones_like(x)[:, None], x[None, :, None], np.ones((1, 1), dtype)
+    by_c, by_x = pb.grad(through_steps, argnums=(0, 1))(*arguments)
     np.testing.assert_array_equal(by_c[:, 0], pb.jit(np.tanh)(x))
     check(by_x[0, : len(points), 0], exact(_sech2, points, DIGITS), points, 8.0, "in a loop")
-    text = pb.jit(pb.grad(through_steps, argnums=(0, 1))).stages(*given)["simplify"]
+    text = pb.jit(pb.grad(through_steps, argnums=(0, 1))).stages(*arguments)["simplify"]
     assert (text.count(" tanh_tail "), text.count(" sech2 ")) == (1, 0)
 
 
@@ -396,8 +394,8 @@ def test_far_ends_in_the_kernel_and_called(kind: str) -> None:
     slope = pb.grad(lambda v: np.sum(np.tanh(v)))
     few, many = pb.jit(slope), pb.jit(lambda v: [slope(v - k) for k in range(6)])
     wanted = few(x)
-    for k, found in enumerate(many(x)):
-        np.testing.assert_array_equal(found, few(x - k))
+    for k, result in enumerate(many(x)):
+        np.testing.assert_array_equal(result, few(x - k))
     np.testing.assert_array_equal([few(x[k : k + 1])[0] for k in range(0, len(x), 97)], wanted[::97])
     assert 0 < np.count_nonzero(wanted) < len(x)
     assert "far_sech2" not in few.stages(x)["llvm"]

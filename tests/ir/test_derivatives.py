@@ -109,15 +109,15 @@ def test_references_are_computed_again(name: str) -> None:
 
 def whole(rng: np.random.Generator, case: Case) -> list[Any]:
     """Operands of small whole numbers; where they are ordered, four apart."""
-    found = []
+    result = []
     for argument in case.arguments(rng):
         a = np.asarray(argument)
         if a.dtype.kind in "fc":
             spread = (rng.permutation(a.size) - a.size // 2) * 4 + 1 if case.op.name in ORDERED else rng.integers(-3, 4, a.size)
             parts = 1j * rng.integers(-3, 4, a.size) if a.dtype.kind == "c" else 0
             a = (spread + parts).reshape(a.shape).astype(a.dtype)
-        found.append(a)
-    return found
+        result.append(a)
+    return result
 
 
 def small(case: Case, wanted: Sequence[int]) -> bool:
@@ -125,10 +125,10 @@ def small(case: Case, wanted: Sequence[int]) -> bool:
     return 0 < sum(sizes) <= 24 and max(sizes) <= 12
 
 
-def moved(arguments: Sequence[Any], k: int, place: Any, step: complex) -> list[Any]:
-    found = [np.array(a) for a in arguments]
-    found[k][place] += step
-    return found
+def moved(arguments: Sequence[Any], k: int, position: Any, step: complex) -> list[Any]:
+    result = [np.array(a) for a in arguments]
+    result[k][position] += step
+    return result
 
 
 def steps(dtype: Any) -> tuple[complex, ...]:
@@ -156,12 +156,12 @@ def test_derivatives_of_ops_linear_in_each_element_are_exact(name: str) -> None:
         base, *gradients = interpret(first, *arguments, *weights)
         _, *curvatures = interpret(second, *arguments, *weights, *directions)
         for k, gradient, curvature in zip(wanted, gradients, curvatures, strict=True):
-            for place in np.ndindex(np.shape(gradient)):
+            for position in np.ndindex(np.shape(gradient)):
                 for step in steps(gradient.dtype):
-                    there, *others = interpret(first, *moved(arguments, k, place, step), *weights)
-                    assert np.real(gradient[place] * step) == there - base, (str(case), k, place)
+                    there, *others = interpret(first, *moved(arguments, k, position, step), *weights)
+                    assert np.real(gradient[position] * step) == there - base, (str(case), k, position)
                     change = sum(np.sum(np.real(d * (o - g))) for d, o, g in zip(directions, others, gradients, strict=True))
-                    assert np.real(curvature[place] * step) == change, (str(case), k, place)
+                    assert np.real(curvature[position] * step) == change, (str(case), k, position)
         tried += 1
     assert tried
 
@@ -181,14 +181,14 @@ def test_derivatives_of_fourier_transforms_are_the_transposed_sums(name: str) ->
         (gradient,) = interpret(function, *arguments, *weights)[1:]
         unit = np.finfo(gradient.dtype).eps / 2
         scale = 16 * unit * np.log2(2 * max(arguments[0].shape)) * float(np.sum(np.abs(weights[0])))
-        for place in np.ndindex(gradient.shape):
+        for position in np.ndindex(gradient.shape):
             for step in steps(gradient.dtype):
                 # Linear: the derivative by an element is the transform of that element alone.
                 kind = np.complex128 if gradient.dtype.kind == "c" else np.float64
-                alone = moved([np.zeros(arguments[0].shape, kind)], 0, place, step)
+                alone = moved([np.zeros(arguments[0].shape, kind)], 0, position, step)
                 image = case.op.function(alone[0], **case.params)
                 exact = np.real(np.sum(image * weights[0]))
-                assert abs(np.real(gradient[place] * step) - exact) <= scale, (str(case), place)
+                assert abs(np.real(gradient[position] * step) - exact) <= scale, (str(case), position)
 
 
 # programs and matrices

@@ -57,10 +57,10 @@ def test_reductions(marked: Array, name: str) -> None:
 
 
 def test_maps(marked: Array) -> None:
-    found = pb.jit(lambda x: 2 * x + 1)(marked)
-    assert found.shape == (N,)
-    np.testing.assert_array_equal(found[[0, 1, 2**31 - 1, 2**31, 2**31 + 1, N - 1]], [3, 1, 5, 7, 1, 9])
-    assert np.count_nonzero(found == 1) == N - 4
+    result = pb.jit(lambda x: 2 * x + 1)(marked)
+    assert result.shape == (N,)
+    np.testing.assert_array_equal(result[[0, 1, 2**31 - 1, 2**31, 2**31 + 1, N - 1]], [3, 1, 5, 7, 1, 9])
+    assert np.count_nonzero(result == 1) == N - 4
 
 
 def test_lookups(marked: Array) -> None:
@@ -86,9 +86,9 @@ def test_repeated_operands(dtype: Any) -> None:
 def test_gradients_by_all_elements() -> None:
     x = np.broadcast_to(np.float16(1.0), (N,))
     at = np.array([N - 1, 2**31, 3, -1])
-    found = pb.grad(lambda x: np.sum(x[at]))(x)
-    np.testing.assert_array_equal(found[[0, 3, 2**31, N - 1]], [0, 1, 1, 2])
-    assert np.count_nonzero(found) == 3
+    result = pb.grad(lambda x: np.sum(x[at]))(x)
+    np.testing.assert_array_equal(result[[0, 3, 2**31, N - 1]], [0, 1, 1, 2])
+    assert np.count_nonzero(result) == 3
 
 
 def test_pairs() -> None:
@@ -105,5 +105,5 @@ def test_pairs() -> None:
 def test_products_of_more_terms_than_the_library_counts() -> None:
     x = np.ones(N, np.float32)
     x[-4:] = 1000.0
-    found = pb.jit(lambda x: x.reshape(1, -1) @ x.reshape(-1, 1))(x)
-    np.testing.assert_allclose(found, [[N - 4 + 4e6]], rtol=1e-6)
+    result = pb.jit(lambda x: x.reshape(1, -1) @ x.reshape(-1, 1))(x)
+    np.testing.assert_allclose(result, [[N - 4 + 4e6]], rtol=1e-6)

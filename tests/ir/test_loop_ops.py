@@ -69,10 +69,10 @@ def test_meaning(x: float, is_abstract: bool) -> None:
     xs, w = np.arange(12.0).reshape(4, 3), np.array([1.0, -2.0, 0.5])
     constants: tuple[float, ...] = ()
     if is_abstract:
-        found = abstract(function)
-        assert sorted(found.sizes.values()) == [3, 4]
-        verify(rename(found.function, found.sizes))
-        function, constants = verify(found.function), found.constants
+        result = abstract(function)
+        assert sorted(result.sizes.values()) == [3, 4]
+        verify(rename(result.function, result.sizes))
+        function, constants = verify(result.function), result.constants
     for value, other in zip(
         interpret(function, np.float64(x), xs, w, *map(np.float64, constants)), expected(x, xs, w), strict=True
     ):

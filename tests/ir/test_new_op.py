@@ -74,6 +74,6 @@ def test_one_row_is_a_whole_op(sindg: Any) -> None:
     for stage in ("trace", "grad", "simplify", "fuse", "lower", "schedule"):
         assert "= sindg %" in texts[stage]
         assert print_module(parse_module(texts[stage])) == texts[stage]
-    (found,) = interpret(parse_module(texts["simplify"]).functions[0], X)
-    np.testing.assert_allclose(found, gradient, rtol=1e-12)
+    (result,) = interpret(parse_module(texts["simplify"]).functions[0], X)
+    np.testing.assert_allclose(result, gradient, rtol=1e-12)
     assert "sinpi(" in pb.jit(loss, device="cuda").stages(X)["cuda"]

@@ -116,15 +116,15 @@ def check_single_precision(op: Op) -> None:
             continue
         narrow = replace(case, types=tuple(t.with_dtype(NARROW.get(t.dtype, t.dtype)) for t in case.types))
         arguments = narrow.arguments(rng)
-        found = []
+        result = []
         for which in (narrow, case):
             loss, extra = loss_of(which)
             weights = [np.asarray(np.linspace(0.5, 1.5, int(np.prod(t.shape)))).reshape(t.shape) for t in extra]
-            given = [
+            inputs = [
                 np.asarray(a).astype(t.dtype.numpy) for a, t in zip([*arguments, *weights], [*which.types, *extra], strict=True)
             ]
-            found.append(interpret(verify(grad(with_gradient(loss, which.types, wanted, extra))), *given)[1:])
-        for a, b in zip(*found, strict=True):
+            result.append(interpret(verify(grad(with_gradient(loss, which.types, wanted, extra))), *inputs)[1:])
+        for a, b in zip(*result, strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * (1 + np.max(np.abs(b), initial=0)))
 
 
@@ -173,8 +173,8 @@ def test_ops_mean_what_their_names_mean_in_numpy(op: Op, name: str) -> None:
             continue
         if op.name == "pow" or name == "numpy.float_power" or "mod" in op.name or "div" in op.name:
             arguments = [np.where(a <= 0, 1, a).astype(a.dtype) if a.dtype.kind == "i" else a for a in arguments]
-        (found,) = interpret(case_function(case), *arguments)
-        np.testing.assert_allclose(found, function(*arguments), rtol=1e-14)
+        (result,) = interpret(case_function(case), *arguments)
+        np.testing.assert_allclose(result, function(*arguments), rtol=1e-14)
 
 
 def test_no_op_is_without_cases() -> None:

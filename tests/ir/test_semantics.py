@@ -96,9 +96,9 @@ def one(op: str, dtype: str, operands: list[Any], /, **params: Any) -> dict[str,
 def test_value(op: str, dtype: str, operands: list[Any], expected: Any) -> None:
     exact = OPS[op].cheap or op in ("floordiv", "mod", "fmod", "pow", "fma")  # type: ignore[attr-defined]
     for results in one(op, dtype, operands).values():
-        given = np.asarray(expected, results[0].dtype)
-        assert_same(results, [given], bitwise=exact, rtol=1e-15)
-        assert np.signbit(results[0]) == np.signbit(given) or np.isnan(given) if given.dtype.kind == "f" else True
+        arguments = np.asarray(expected, results[0].dtype)
+        assert_same(results, [arguments], bitwise=exact, rtol=1e-15)
+        assert np.signbit(results[0]) == np.signbit(arguments) or np.isnan(arguments) if arguments.dtype.kind == "f" else True
 
 
 @pytest.mark.parametrize(("source", "value", "target", "expected"), CASTS, ids=lambda x: str(x))
@@ -140,9 +140,9 @@ def awkward(rng: np.random.Generator, dtype: Any) -> tuple[Any, Any, Any]:
 def test_fma_is_rounded_once(name: str) -> None:
     dtype = DTYPES[name].numpy
     x, y, z = awkward(np.random.default_rng(0), dtype)
-    found = meaning.fma(x, y, z)
-    assert found.dtype == dtype
-    for a, b, c, f in zip(x, y, z, found, strict=True):
+    result = meaning.fma(x, y, z)
+    assert result.dtype == dtype
+    for a, b, c, f in zip(x, y, z, result, strict=True):
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
         assert float(f) == float(nearest(exact, dtype) if exact else 0.0), (a, b, c)
         assert meaning.fma(a, b, c) == f
@@ -179,8 +179,8 @@ def test_reduction(op: str, dtype: str, values: list[Any], expected: Any) -> Non
 # derivatives at singular points: builder of a function, its arguments, the derivatives
 
 
-def constant(b: Any, number: float, x: Any) -> Any:
-    return b.full(number, x.type)
+def constant(b: Any, count: float, x: Any) -> Any:
+    return b.full(count, x.type)
 
 
 def norm(b: Any, x: Any) -> Any:
@@ -256,8 +256,8 @@ POINTS: list[tuple[str, Callable[..., Any], list[Any], list[Any]]] = [
 @pytest.mark.parametrize(("build", "arguments", "expected"), [row[1:] for row in POINTS], ids=[row[0] for row in POINTS])
 def test_derivative(build: Callable[..., Any], arguments: list[Any], expected: list[Any]) -> None:
     for passes in ([], BEFORE_GRAD) if build not in (norm, mean_norm, deviation) else (BEFORE_GRAD,):
-        found = derivative(build, *map(np.asarray, arguments), passes=passes)
-        for a, e in zip(found, expected, strict=True):
+        result = derivative(build, *map(np.asarray, arguments), passes=passes)
+        for a, e in zip(result, expected, strict=True):
             np.testing.assert_allclose(a, e, rtol=1e-14)
 
 
@@ -278,18 +278,18 @@ SECOND: list[tuple[str, Callable[..., Any], list[Any], Any]] = [
 
 @pytest.mark.parametrize(("build", "arguments", "expected"), [row[1:] for row in SECOND], ids=[row[0] for row in SECOND])
 def test_second_derivative(build: Callable[..., Any], arguments: list[Any], expected: Any) -> None:
-    found = derivative(build, *map(np.asarray, arguments), order=2, passes=BEFORE_GRAD)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-14)
+    result = derivative(build, *map(np.asarray, arguments), order=2, passes=BEFORE_GRAD)
+    np.testing.assert_allclose(result[0], expected, rtol=1e-14)
 
 
 def test_third_derivative_of_a_norm_at_0_is_0() -> None:
-    found = derivative(norm, np.zeros(2), order=3, passes=BEFORE_GRAD)
-    np.testing.assert_array_equal(found[0], np.zeros(2))
+    result = derivative(norm, np.zeros(2), order=3, passes=BEFORE_GRAD)
+    np.testing.assert_array_equal(result[0], np.zeros(2))
 
 
 def test_unmarked_square_root_keeps_infinity() -> None:
     def build(b: Any, x: Any) -> Any:
         return b.sqrt(b.sum(x, axes=(0,)))
 
-    found = derivative(build, np.zeros(2), passes=BEFORE_GRAD)
-    np.testing.assert_array_equal(found[0], [INF, INF])
+    result = derivative(build, np.zeros(2), passes=BEFORE_GRAD)
+    np.testing.assert_array_equal(result[0], [INF, INF])

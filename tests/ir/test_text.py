@@ -60,9 +60,9 @@ def constant_text(value: str) -> str:
 def test_floats_round_trip(value: float) -> None:
     b = Builder()
     text = print_function(b.function("f", [], [b.const(value, "f64")]))
-    found = parse_function(text).instructions[0].params["value"]
-    assert isinstance(found, float)
-    assert (math.isnan(value) and math.isnan(found)) or (found, math.copysign(1, found)) == (value, math.copysign(1, value))
+    result = parse_function(text).instructions[0].params["value"]
+    assert isinstance(result, float)
+    assert (math.isnan(value) and math.isnan(result)) or (result, math.copysign(1, result)) == (value, math.copysign(1, value))
 
 
 @pytest.mark.parametrize("word", ["-0.0", "0.0", "nan", "inf", "-inf", "5e-324", "-2.2250738585072014e-308", "1e+22", "0.1"])
@@ -79,8 +79,8 @@ def test_float_literals_are_kept(word: str) -> None:
 )  # fmt: skip
 def test_literals_round_trip(value: object) -> None:
     text = constant_text(print_literal(value))
-    found = parse_function(text).instructions[0].params["value"]
-    assert (found, repr(found)) == (value, repr(value))
+    result = parse_function(text).instructions[0].params["value"]
+    assert (result, repr(result)) == (value, repr(value))
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from tests.tables.others_defects import ENTRIES, Entry, differences
 @pytest.mark.parametrize("entry", ENTRIES, ids=[f"{e.system}-{e.name}" for e in ENTRIES])
 def test_ours_is_right_where_theirs_is_not(entry: Entry) -> None:
     rng = np.random.default_rng(7)
-    given = entry.make(rng)
-    arguments, wrt = list(given.arguments), given.wrt
-    ct = rng.normal(size=np.shape(given.program(*arguments)))
+    inputs = entry.make(rng)
+    arguments, wrt = list(inputs.arguments), inputs.wrt
+    ct = rng.normal(size=np.shape(inputs.program(*arguments)))
     weights = [rng.normal(size=arguments[k].shape) for k in wrt]
 
     def loss(*values: Any) -> Any:
-        return np.sum(ct * given.program(*values))
+        return np.sum(ct * inputs.program(*values))
 
     def first(*values: Any) -> Any:
         return pb.grad(loss, argnums=wrt)(*values)
@@ -29,17 +29,17 @@ def test_ours_is_right_where_theirs_is_not(entry: Entry) -> None:
         return sum(np.sum(w * g) for w, g in zip(weights, first(*values)))
 
     def both(*values: Any) -> Any:
-        return first(*values), pb.grad(slope, argnums=wrt)(*values) if given.has_second else None
+        return first(*values), pb.grad(slope, argnums=wrt)(*values) if inputs.has_second else None
 
-    found, second = pb.jit(both)(*arguments)
-    wrongs = given.wrong(*arguments, ct)
-    for gradient, e in zip(found, differences(given.program, arguments, wrt, ct), strict=True):
+    result, second = pb.jit(both)(*arguments)
+    wrongs = inputs.wrong(*arguments, ct)
+    for gradient, e in zip(result, differences(inputs.program, arguments, wrt, ct), strict=True):
         np.testing.assert_allclose(gradient, e, rtol=0, atol=1e-6 * (1 + np.max(np.abs(e))))
-    assert any(np.max(np.abs(g - w)) > 1e-2 * (1 + np.max(np.abs(g))) for g, w in zip(found, wrongs, strict=True))
-    if given.right is not None:
-        for gradient, e in zip(found, given.right(*arguments, ct), strict=True):
+    assert any(np.max(np.abs(g - w)) > 1e-2 * (1 + np.max(np.abs(g))) for g, w in zip(result, wrongs, strict=True))
+    if inputs.right is not None:
+        for gradient, e in zip(result, inputs.right(*arguments, ct), strict=True):
             np.testing.assert_allclose(gradient, e, rtol=1e-10, atol=1e-12)
-    if given.has_second:
+    if inputs.has_second:
         ours = pb.jit(slope)
         for gradient, e in zip(second, differences(ours, arguments, wrt, 1.0, 1e-5), strict=True):
             np.testing.assert_allclose(gradient, e, rtol=0, atol=1e-5 * (1 + np.max(np.abs(e))))

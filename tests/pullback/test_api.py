@@ -535,8 +535,8 @@ def test_an_empty_part_of_a_joined_array_leaves_the_other_any_length() -> None:
 
     for shape in ((2, 0), (0,), (3,), (2, 2)):
         x = np.arange(float(np.prod(shape))).reshape(shape)
-        for found, expected in zip(pb.jit(f)(x, 1.5), f(x, 1.5), strict=True):
-            np.testing.assert_array_equal(found, expected)
+        for result, expected in zip(pb.jit(f)(x, 1.5), f(x, 1.5), strict=True):
+            np.testing.assert_array_equal(result, expected)
 
 
 def test_a_long_chain_of_scalars_that_each_step_reads_twice() -> None:

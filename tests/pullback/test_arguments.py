@@ -36,14 +36,14 @@ def copied(tree: Any) -> Any:
         return tree.copy() if isinstance(tree, np.ndarray) else tree
     memory = np.zeros(sum(abs(s) * (n - 1) for s, n in zip(tree.strides, tree.shape)) + tree.itemsize, np.uint8)
     start = sum(-s * (n - 1) for s, n in zip(tree.strides, tree.shape) if s < 0)
-    made: Any = np.ndarray(tree.shape, tree.dtype, memory.data, start, tree.strides) if tree.size else tree.copy()
-    made[...] = tree
-    return made
+    built: Any = np.ndarray(tree.shape, tree.dtype, memory.data, start, tree.strides) if tree.size else tree.copy()
+    built[...] = tree
+    return built
 
 
-def same(found: Any, expected: Any) -> None:
+def same(result: Any, expected: Any) -> None:
     """Equal leaves, of one dtype, shape and kind."""
-    pairs = list(zip(flat(found), flat(expected), strict=True))
+    pairs = list(zip(flat(result), flat(expected), strict=True))
     for f, e in pairs:
         assert isinstance(f, np.ndarray) == (isinstance(e, np.ndarray) and (e.ndim > 0 or isinstance(f, np.ndarray)))
         if e is None:
@@ -59,10 +59,10 @@ def as_numpy(function: Call, *args: Any) -> None:
     compiled = pb.jit(function)
     for _ in range(2):
         plain, ours = copied(args), copied(args)
-        expected, found = function(*plain), compiled(*ours)
-        same(found, expected)
+        expected, result = function(*plain), compiled(*ours)
+        same(result, expected)
         same(ours, plain)
-        for f, e in zip(flat(found), flat(expected), strict=True):
+        for f, e in zip(flat(result), flat(expected), strict=True):
             whose = [k for k, a in enumerate(flat(plain)) if a is e and isinstance(a, np.ndarray)]
             assert [k for k, a in enumerate(flat(ours)) if a is f and isinstance(a, np.ndarray)] == whose
 
@@ -234,8 +234,8 @@ def test_arrays_of_an_outer_function_written_inside_a_gradient() -> None:
         slope = pb.grad(loss)(x)
         return slope, log, first
 
-    found = pb.jit(outer)(np.ones(3))
-    same(found, (np.full(3, 2.0), np.array([5.0, 3.0]), np.array([5.0])))
+    result = pb.jit(outer)(np.ones(3))
+    same(result, (np.full(3, 2.0), np.array([5.0, 3.0]), np.array([5.0])))
 
 
 def test_a_differentiated_array_has_one_name() -> None:
@@ -341,18 +341,18 @@ def views(x: Any) -> Any:
 
 def test_results_are_the_callers_own() -> None:
     x = np.arange(12.0).reshape(3, 4)
-    found = pb.jit(views)(x)
-    same(found, views(x))
-    results = [r for r in flat(found) if r is not x]
-    assert len(flat(found)) - len(results) == 2
+    result = pb.jit(views)(x)
+    same(result, views(x))
+    results = [r for r in flat(result) if r is not x]
+    assert len(flat(result)) - len(results) == 2
     for k, r in enumerate(results):
         assert r.flags.writeable and r.flags.owndata and r.base is None
         assert not any(np.shares_memory(r, other) for other in [x, *results[:k]])
 
 
 def test_scalars_are_numpys() -> None:
-    found = pb.jit(lambda x, k: (x.sum(), x[0, 0], k, np.mean(x, axis=()).max(), x[0, 0] > 1))(np.ones((2, 2)), 3)
-    assert [type(f) for f in found] == [np.float64, np.float64, np.int64, np.float64, np.bool_]
+    result = pb.jit(lambda x, k: (x.sum(), x[0, 0], k, np.mean(x, axis=()).max(), x[0, 0] > 1))(np.ones((2, 2)), 3)
+    assert [type(f) for f in result] == [np.float64, np.float64, np.int64, np.float64, np.bool_]
 
 
 def test_spread_results_are_writable() -> None:

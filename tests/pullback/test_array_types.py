@@ -16,15 +16,15 @@ X = np.arange(1.0, 13.0).reshape(3, 4) / 4
 
 
 def misaligned(x: Any) -> Any:
-    made = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
-    made[...] = x
-    return made
+    built = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    built[...] = x
+    return built
 
 
 def readonly(x: Any) -> Any:
-    made = x.copy()
-    made.flags.writeable = False
-    return made
+    built = x.copy()
+    built.flags.writeable = False
+    return built
 
 
 LAYOUTS: dict[str, Callable[[], Any]] = {
@@ -61,10 +61,10 @@ def changed(x: Any) -> Any:
 def test_layouts(make: Callable[[], Any]) -> None:
     x, y = make(), make()
     for call in (polynomial, changed):
-        expected, found = call(y), pb.jit(call)(x)
-        assert (found.dtype, np.shape(found)) == (expected.dtype.newbyteorder("="), np.shape(expected))
+        expected, result = call(y), pb.jit(call)(x)
+        assert (result.dtype, np.shape(result)) == (expected.dtype.newbyteorder("="), np.shape(expected))
         tolerance = 2e-3 if x.dtype == np.float16 else 1e-6
-        np.testing.assert_allclose(found, expected, rtol=tolerance)
+        np.testing.assert_allclose(result, expected, rtol=tolerance)
         np.testing.assert_array_equal(x, y)
     gradient = pb.grad(lambda v: np.sum(v * v * v))(x)
     np.testing.assert_allclose(gradient, 3 * y * y, rtol=tolerance)
@@ -74,18 +74,18 @@ def test_layouts(make: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("call", [np.copy, np.negative, lambda x: (x + 0, x.copy(), x.copy())], ids=["copy", "new", "several"])
 def test_results_lie_in_c_order(call: Callable[..., Any]) -> None:
     for make in (LAYOUTS["column-major"], LAYOUTS["transposed"], LAYOUTS["axes exchanged"]):
-        for found in pb.tree.leaves(pb.jit(call)(make())):
-            assert found.flags.c_contiguous
+        for result in pb.tree.leaves(pb.jit(call)(make())):
+            assert result.flags.c_contiguous
 
 
 def test_roots_of_special_values() -> None:
     x = np.array([-np.inf, -0.0, 0.0, 2.0, -2.0, np.nan, np.inf])
-    for given in (x, x.astype("f4"), x + 0j, x.astype("F"), np.array([complex(np.inf, np.nan), complex(-np.inf, np.nan)])):
+    for arguments in (x, x.astype("f4"), x + 0j, x.astype("F"), np.array([complex(np.inf, np.nan), complex(-np.inf, np.nan)])):
         with np.errstate(all="ignore"):
-            expected = given**0.5
-        found = pb.jit(lambda x: x**0.5)(given)
-        assert found.dtype == expected.dtype
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+            expected = arguments**0.5
+        result = pb.jit(lambda x: x**0.5)(arguments)
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_read_only_arrays_are_read() -> None:
@@ -124,9 +124,9 @@ def test_bools() -> None:
 
 def test_bfloat16() -> None:
     x = X.astype(ml_dtypes.bfloat16)
-    found, expected = pb.jit(polynomial)(x), polynomial(x)
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=2e-2)
+    result, expected = pb.jit(polynomial)(x), polynomial(x)
+    assert result.dtype == expected.dtype
+    np.testing.assert_allclose(result.astype(float), expected.astype(float), rtol=2e-2)
     assert pb.grad(lambda v: np.sum(v * v))(x).dtype == x.dtype
 
 
@@ -197,8 +197,8 @@ def test_they_are_not_copied(kind: Any) -> None:
 
 
 def test_buffers() -> None:
-    given = array.array("d", [1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(pb.jit(polynomial)(memoryview(given)), polynomial(np.asarray(given)))
+    arguments = array.array("d", [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(pb.jit(polynomial)(memoryview(arguments)), polynomial(np.asarray(arguments)))
     np.testing.assert_array_equal(pb.grad(lambda x: np.sum(x**2))(memoryview(X)[1:]), 2 * X[1:])
     assert pb.jit(np.sum)(memoryview(b"\x01\x02\xff")) == 258
     with pytest.raises(ValueError, match="read-only"):
@@ -206,12 +206,12 @@ def test_buffers() -> None:
 
 
 def test_results_are_given_without_copies() -> None:
-    found = pb.jit(polynomial)(X)
-    for given in (np.from_dlpack(found), np.asarray(memoryview(found)), np.asarray(Interface(found))):
-        assert np.shares_memory(given, found)
-        given[0, 0] = 7.0
-        assert found[0, 0] == 7.0
-        found[0, 0] = 0.0
+    result = pb.jit(polynomial)(X)
+    for arguments in (np.from_dlpack(result), np.asarray(memoryview(result)), np.asarray(Interface(result))):
+        assert np.shares_memory(arguments, result)
+        arguments[0, 0] = 7.0
+        assert result[0, 0] == 7.0
+        result[0, 0] = 0.0
 
 
 def test_a_write_reaches_the_object_or_raises() -> None:
@@ -263,10 +263,10 @@ def test_matrices_are_refused() -> None:
 
 def test_isin_says_an_array_of_a_number_too() -> None:
     def call(x: Any) -> Any:
-        found = np.isin(x, [1, 2])
-        before = found.copy()
-        found.fill(True)
-        return before, found
+        result = np.isin(x, [1, 2])
+        before = result.copy()
+        result.fill(True)
+        return before, result
 
     for x in (np.array(-1), np.array([1, 3])):
         for a, b in zip(pb.jit(call)(x), call(x), strict=True):

@@ -99,8 +99,8 @@ def test_copies_and_references() -> None:
 
 
 def test_doctests_are_found() -> None:
-    (found,) = doctest.DocTestFinder().find(compiled, "compiled", globs={"compiled": compiled})
-    result = doctest.DocTestRunner(verbose=False).run(found)
+    (actual,) = doctest.DocTestFinder().find(compiled, "compiled", globs={"compiled": compiled})
+    result = doctest.DocTestRunner(verbose=False).run(actual)
     assert (result.failed, result.attempted) == (0, 1)
 
 

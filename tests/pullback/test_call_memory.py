@@ -141,11 +141,11 @@ def calls(count: int) -> int:
     loop = pb.grad(lambda x: pb.while_loop(lambda s: s[0] < 20.0, lambda s: (s[0] + 1, np.sin(s[1])), (0.0, x))[1])
     params, x, wide = {"w": np.ones((5, 4)), "b": np.zeros(4)}, np.ones((8, 5)), np.ones((100, 300))
 
-    def turn(number: int) -> None:
+    def turn(count: int) -> None:
         nonlocal params
-        for _ in range(number):
+        for _ in range(count):
             _, params = step(params, x)
-        for _ in range(number // 10):
+        for _ in range(count // 10):
             large(wide)
             loop(0.5)
 
@@ -173,6 +173,7 @@ def test_the_resident_size_stays_flat_over_many_calls() -> None:
 
 def test_the_gradient_of_a_scan_is_reported() -> None:
     """Steps back read rows of what the loop keeps, which are no buffers of the program."""
+
     def loss(w: Any, xs: Any) -> Any:
         def step(h: Any, x: Any) -> Any:
             h = np.tanh(h @ w + x)

@@ -35,9 +35,9 @@ def rebound(name: str, other: Any) -> Callable[[Any], Any]:
 
 def filled(shape: Any, write: Callable[[Any], Any]) -> Any:
     """A NumPy array into which something was written."""
-    made = np.zeros(shape)
-    write(made)
-    return made
+    built = np.zeros(shape)
+    write(built)
+    return built
 
 
 ARRAYS: dict[str, Callable[[Any], Any]] = {
@@ -171,16 +171,16 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 }
 
 
-def same(found: Any, wanted: Any) -> None:
+def same(result: Any, wanted: Any) -> None:
     if isinstance(wanted, list | tuple):
-        assert len(found) == len(wanted)
-        for a, b in zip(found, wanted, strict=True):
+        assert len(result) == len(wanted)
+        for a, b in zip(result, wanted, strict=True):
             same(a, b)
-    elif isinstance(found, pb.DeviceArray | np.ndarray):
-        assert (found.dtype, found.shape) == (np.asarray(wanted).dtype, np.shape(wanted))
-        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-14)
+    elif isinstance(result, pb.DeviceArray | np.ndarray):
+        assert (result.dtype, result.shape) == (np.asarray(wanted).dtype, np.shape(wanted))
+        np.testing.assert_allclose(np.asarray(result), wanted, rtol=1e-14)
     else:
-        assert found == wanted and type(found) is type(wanted)
+        assert result == wanted and type(result) is type(wanted)
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -206,8 +206,8 @@ def test_errors(name: str) -> None:
 
 def test_what_is_computed_stays_on_the_device() -> None:
     x = pb.device_put(H, "cuda:1")
-    made = [x + 1, x @ H.T, np.sin(x), x[0], x[x > 3], np.zeros(3, like=x), x.copy(), operator.iadd(x, 1), x.sum(), H[0] * x]
-    assert {getattr(a, "device", "cpu") for a in made} == {"cuda:1"}
+    built = [x + 1, x @ H.T, np.sin(x), x[0], x[x > 3], np.zeros(3, like=x), x.copy(), operator.iadd(x, 1), x.sum(), H[0] * x]
+    assert {getattr(a, "device", "cpu") for a in built} == {"cuda:1"}
     assert x.copy().address != x.address
     assert isinstance(operator.iadd(np.ones((3, 4)), x), np.ndarray)
 

@@ -23,9 +23,9 @@ step = pb.jit(lambda x: x * 2 + np.sum(x))
 def test_results_are_in_the_memory(order: None) -> None:
     x, out = pb.device_put(X), pb.device_put(np.zeros(50))
     address = out.address
-    value, found = slope.into((None, out), x)
-    assert isinstance(value, pb.DeviceArray) and found.address == address
-    np.testing.assert_allclose(np.asarray(found), np.cos(X), rtol=1e-13)
+    value, result = slope.into((None, out), x)
+    assert isinstance(value, pb.DeviceArray) and result.address == address
+    np.testing.assert_allclose(np.asarray(result), np.cos(X), rtol=1e-13)
 
 
 def test_nothing_is_allocated(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +65,9 @@ def test_loops_checks_and_steps_in_python() -> None:
 
     out = pb.device_put(np.zeros(50))
     address = out.address
-    found = pb.jit(f).into(out, pb.device_put(X))
-    assert found.address == address
-    np.testing.assert_allclose(np.asarray(found), f(X))
+    result = pb.jit(f).into(out, pb.device_put(X))
+    assert result.address == address
+    np.testing.assert_allclose(np.asarray(result), f(X))
     take = pb.jit(lambda x, k: x[k])
     x, out = pb.device_put(X), pb.device_put(np.float64(7))
     with pytest.raises(IndexError):
@@ -78,9 +78,9 @@ def test_loops_checks_and_steps_in_python() -> None:
 
 def test_numpy_arguments_and_results() -> None:
     out = pb.device_put(np.zeros(50))
-    found = pb.jit(lambda x: (x * 2, x + 1), device="cuda").into((out, None), X)
-    assert all(isinstance(a, pb.DeviceArray) for a in found)
-    np.testing.assert_array_equal(np.asarray(found[0]), X * 2)
+    result = pb.jit(lambda x: (x * 2, x + 1), device="cuda").into((out, None), X)
+    assert all(isinstance(a, pb.DeviceArray) for a in result)
+    np.testing.assert_array_equal(np.asarray(result[0]), X * 2)
     host = np.zeros(50)
     assert step.into(host, pb.device_put(X)) is host
     np.testing.assert_allclose(host, step(X))
@@ -108,8 +108,8 @@ def test_what_cannot_be_given_up() -> None:
     y = x.reshape(5, 10)
     with pytest.raises(ValueError, match=r"out shares its memory with another array, .*; pass a copy, x.copy\(\)"):
         step.into(x, pb.device_put(X))
-    found = step.into(x.copy(), x)
-    np.testing.assert_allclose(np.asarray(found), step(X))
+    result = step.into(x.copy(), x)
+    np.testing.assert_allclose(np.asarray(result), step(X))
     np.testing.assert_array_equal(np.asarray(y).ravel(), X)
     lent = pb.device_put(X)
     assert lent.__cuda_array_interface__["shape"] == (50,)
@@ -148,8 +148,8 @@ def test_an_array_of_another_library(order: None) -> None:
     memory, x = pb.device_put(np.zeros(50)), pb.device_put(X)
     tensor = Tensor(memory, (50,))
     for _ in range(2):
-        found = step.into(tensor, x)
-        assert found.address == memory.address
+        result = step.into(tensor, x)
+        assert result.address == memory.address
         np.testing.assert_allclose(np.asarray(memory), step(X), rtol=1e-13)
     step.into(tensor, tensor)
     np.testing.assert_allclose(np.asarray(memory), step(step(X)), rtol=1e-13)

@@ -25,17 +25,17 @@ __all__ = ["device", "order"]
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """CPU tensors are taken to be on the device: their arrays are copies there. The results that became tensors."""
-    made: list[Any] = []
+    built: list[Any] = []
     array_of, tensor_of = pb.torch.array_of, pb.torch.tensor_of
 
     def tensor(array: Any) -> Any:
-        made.append(array)
+        built.append(array)
         return tensor_of(np.array(array))
 
     monkeypatch.setattr(pb.torch, "array_of", lambda t: pb.device_put(np.array(array_of(t))))
     monkeypatch.setattr(pb.torch, "tensor_of", tensor)
-    yield made
-    assert made and all(isinstance(a, pb.DeviceArray) for a in made), "a result came to the host"
+    yield built
+    assert built and all(isinstance(a, pb.DeviceArray) for a in built), "a result came to the host"
 
 
 @pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
@@ -49,7 +49,7 @@ def test_gradients(name: str, there: list[Any]) -> None:
 
 
 def test_training(there: list[Any]) -> None:
-    x, found = draw(40, 3, grad=False), []
+    x, result = draw(40, 3, grad=False), []
     for function in (pb.torch.wrap(layer), lambda x, w: torch.tanh(x @ w)):
         w = draw(3, 2)
         optimizer = torch.optim.SGD([w], lr=1.0)
@@ -57,14 +57,14 @@ def test_training(there: list[Any]) -> None:
             optimizer.zero_grad()
             ((function(x, w) - 0.3) ** 2).mean().backward()
             optimizer.step()
-        found.append(w)
-    torch.testing.assert_close(*found)
+        result.append(w)
+    torch.testing.assert_close(*result)
 
 
 def test_results_have_memory_of_their_own(there: list[Any]) -> None:
     x = draw(6, grad=False)
-    found = pb.torch.wrap(lambda x: (x, (y := x * 2), y, y.reshape(2, 3)))(x)
-    assert [tuple(t.shape) for t in found] == [(6,), (6,), (6,), (2, 3)]
+    result = pb.torch.wrap(lambda x: (x, (y := x * 2), y, y.reshape(2, 3)))(x)
+    assert [tuple(t.shape) for t in result] == [(6,), (6,), (6,), (2, 3)]
     addresses = [a.address for a in there]
     assert len(set(addresses)) == 4
 
@@ -72,9 +72,9 @@ def test_results_have_memory_of_their_own(there: list[Any]) -> None:
 class Tensor:
     """What PyTorch's tensors on a device have, over memory of the stand-in."""
 
-    def __init__(self, array: pb.DeviceArray, number: int = 0, transposed: bool = False) -> None:
+    def __init__(self, array: pb.DeviceArray, count: int = 0, transposed: bool = False) -> None:
         self.array = array
-        self.device = type("device", (), {"index": number, "type": "cuda"})
+        self.device = type("device", (), {"index": count, "type": "cuda"})
         self.shape = array.shape[::-1] if transposed else array.shape
         self.steps = [1]
         for n in reversed(array.shape[1:]):
@@ -108,12 +108,12 @@ def test_the_order_of_a_stream_of_pytorch(order: None, device: Device) -> None:
     with device:
         stream = cuda.Stream(1)
         cuda.memcpy_dtod_async(memory.address, once.address, 4000, stream)
-    found = pb.jit(lambda x: x * 2)(cuda_foreign.tensor(Tensor(memory), np.dtype(float), stream.handle))
+    result = pb.jit(lambda x: x * 2)(cuda_foreign.tensor(Tensor(memory), np.dtype(float), stream.handle))
     with device:
         cuda.memcpy_dtod_async(memory.address, again.address, 4000, stream)
         stream.synchronize()
         del stream
-    np.testing.assert_array_equal(np.asarray(found), np.full(500, 2.0))
+    np.testing.assert_array_equal(np.asarray(result), np.full(500, 2.0))
     np.testing.assert_array_equal(np.asarray(memory), np.full(500, 2.0))
 
 

@@ -35,8 +35,8 @@ def copied(tree: Any) -> Any:
     return pb.tree.map(lambda x: np.array(x) if isinstance(x, np.ndarray) else x, tree)
 
 
-def check_equal(found: Any, expected: Any) -> None:
-    for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+def check_equal(result: Any, expected: Any) -> None:
+    for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
@@ -53,12 +53,12 @@ def taken(function: Any, *args: Any) -> list[str]:
 
 def test_a_state_is_updated_in_place() -> None:
     step = pb.jit(adam, donate="state")
-    given = state()
-    expected = adam(copied(given), normal(9, N, N), 0.1)
-    found = step(given, normal(9, N, N), 0.1)
-    check_equal(found, expected)
-    assert all(found[k] is given[k] for k in given)
-    assert step.memory(given, normal(9, N, N), 0.1).allocated_bytes == 0
+    arguments = state()
+    expected = adam(copied(arguments), normal(9, N, N), 0.1)
+    result = step(arguments, normal(9, N, N), 0.1)
+    check_equal(result, expected)
+    assert all(result[k] is arguments[k] for k in arguments)
+    assert step.memory(arguments, normal(9, N, N), 0.1).allocated_bytes == 0
 
 
 def test_nothing_is_allocated() -> None:
@@ -102,9 +102,9 @@ def test_a_gradient_in_the_memory_of_its_argument() -> None:
     g = pb.jit(pb.value_and_grad(lambda x, y: np.sum(np.sin(x) * y)), donate=0)
     x, y = normal(0, 9), normal(1, 9)
     expected = y * np.cos(x)
-    _, found = g(x, y)
-    assert found is x
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    _, result = g(x, y)
+    assert result is x
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
 def test_a_value_read_after_the_update_waits_for_it() -> None:
@@ -112,18 +112,18 @@ def test_a_value_read_after_the_update_waits_for_it() -> None:
     f = pb.jit(lambda p, g: (p - g, np.sum(np.sort(p) ** 2)), donate=0)
     p, g = normal(0, 50), normal(1, 50)
     expected = p - g, np.sum(p**2)
-    found = f(p, g)
-    assert found[0] is p
-    check_equal(found, expected)
+    result = f(p, g)
+    assert result[0] is p
+    check_equal(result, expected)
 
 
 def test_memory_that_nothing_reads_any_more() -> None:
     f = pb.jit(lambda x, a: np.cumsum(np.sort(x @ a, axis=1), axis=1), donate=0)
     x, a = normal(0, N, N), normal(1, N, N)
     expected = np.cumsum(np.sort(x @ a, axis=1), axis=1)
-    found = f(x, a)
-    assert found is x
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+    result = f(x, a)
+    assert result is x
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-10)
 
 
 READS_ELSEWHERE: dict[str, Callable[..., Any]] = {
@@ -150,23 +150,23 @@ def test_what_reads_other_elements(name: str) -> None:
     f = READS_ELSEWHERE[name]
     expected = f(normal(3, N, N))
     x = normal(3, N, N)
-    found = pb.jit(f, donate=0)(x)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    assert found is x or np.array_equal(x, normal(3, N, N))
+    result = pb.jit(f, donate=0)(x)
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
+    assert result is x or np.array_equal(x, normal(3, N, N))
 
 
 def test_complex_numbers_and_other_dtypes() -> None:
     z = normal(0, 9) + 1j * normal(1, 9)
     before = z.copy()
     f = pb.jit(lambda z, y: z * y - 1j, donate="z")
-    found = f(z, normal(2, 9))
-    assert found is not z and np.array_equal(z, before), "kernels of complex numbers do not update in place yet"
-    np.testing.assert_allclose(found, before * normal(2, 9) - 1j)
+    result = f(z, normal(2, 9))
+    assert result is not z and np.array_equal(z, before), "kernels of complex numbers do not update in place yet"
+    np.testing.assert_allclose(result, before * normal(2, 9) - 1j)
     for dtype in ("f4", "i4", "u1", "?"):
         x = (np.arange(9) % 2).astype(dtype)
-        found = pb.jit(lambda x: x ^ True if x.dtype == bool else x + x.dtype.type(1), donate=0)(x)
-        assert found is x and found.dtype == dtype
-        np.testing.assert_array_equal(found, 1 - np.arange(9) % 2 if dtype == "?" else np.arange(9) % 2 + 1)
+        result = pb.jit(lambda x: x ^ True if x.dtype == bool else x + x.dtype.type(1), donate=0)(x)
+        assert result is x and result.dtype == dtype
+        np.testing.assert_array_equal(result, 1 - np.arange(9) % 2 if dtype == "?" else np.arange(9) % 2 + 1)
 
 
 def test_results_of_other_shapes_and_dtypes_have_memory_of_their_own() -> None:
@@ -187,16 +187,16 @@ def test_a_result_and_a_view_of_it() -> None:
     expected = x * 2
     a, b, c = pb.jit(f, donate=0)(x)
     assert a is x
-    for found in (a, b, c):
-        np.testing.assert_array_equal(found.ravel(), expected)
+    for result in (a, b, c):
+        np.testing.assert_array_equal(result.ravel(), expected)
     assert not np.shares_memory(a, b) and not np.shares_memory(a, c) and not np.shares_memory(b, c)
 
 
 def test_arguments_that_are_returned_keep_their_contents() -> None:
     x, y = normal(0, 9), normal(1, 9)
     before = x.copy()
-    found, new, copy = pb.jit(lambda x, y: (x, x + y, x.copy()), donate=0)(x, y)
-    assert found is x
+    result, new, copy = pb.jit(lambda x, y: (x, x + y, x.copy()), donate=0)(x, y)
+    assert result is x
     np.testing.assert_array_equal(x, before)
     np.testing.assert_array_equal(copy, before)
     np.testing.assert_array_equal(new, before + y)
@@ -212,9 +212,9 @@ def test_results_are_paired_by_structure() -> None:
     f = pb.jit(lambda s, x: (x * s.left, {"a": x}, Pair(s.left + x, s.right - x)), donate=0)
     s, x = Pair(normal(0, 9), normal(1, 9)), normal(2, 9)
     expected = x * s.left, {"a": x}, Pair(s.left + x, s.right - x)
-    found = f(s, x)
-    check_equal(found, copied(expected))
-    assert found[2].left is s.left and found[2].right is s.right and found[0] is not s.left
+    result = f(s, x)
+    check_equal(result, copied(expected))
+    assert result[2].left is s.left and result[2].right is s.right and result[0] is not s.left
 
 
 def test_elements_are_set_in_place() -> None:
@@ -226,9 +226,9 @@ def test_elements_are_set_in_place() -> None:
 
     x = normal(0, 9)
     expected = f(x, 2.5)
-    found = pb.jit(f, donate=0)(x, 2.5)
-    assert found is x
-    np.testing.assert_array_equal(found, expected)
+    result = pb.jit(f, donate=0)(x, 2.5)
+    assert result is x
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_swapped_and_mixed() -> None:
@@ -272,10 +272,10 @@ def test_arrays_that_cannot_be_written_over_are_left(kind: str) -> None:
         x[...] = plain
     else:
         x = plain = np.array(2.5)
-    found = pb.jit(lambda x: np.sin(x) + 1, donate=0)(x)
-    np.testing.assert_allclose(found, np.sin(plain) + 1, rtol=1e-12)
+    result = pb.jit(lambda x: np.sin(x) + 1, donate=0)(x)
+    np.testing.assert_allclose(result, np.sin(plain) + 1, rtol=1e-12)
     np.testing.assert_array_equal(np.asarray(x), plain)
-    assert type(found) in (np.ndarray, np.float64)
+    assert type(result) in (np.ndarray, np.float64)
 
 
 def views(base: Any) -> dict[str, tuple[Any, Any]]:
@@ -380,10 +380,10 @@ def test_writes_into_arguments_need_no_other_memory() -> None:
     expected = p - 0.1 * g
     compiled = pb.jit(f)
     assert compiled.memory(p, g).allocated_bytes < 1000
-    found = compiled(p, g)
+    result = compiled(p, g)
     np.testing.assert_array_equal(p, expected)
     np.testing.assert_array_equal(g, 0)
-    np.testing.assert_allclose(found, expected.sum(), rtol=1e-12)
+    np.testing.assert_allclose(result, expected.sum(), rtol=1e-12)
 
 
 def test_writes_that_cross() -> None:
@@ -415,9 +415,9 @@ def test_methods_keywords_and_rest() -> None:
     f = pb.jit(lambda x, *rest, **more: (rest[0] + x, more["k"] * 2, x - 1), donate=(1, "k"))
     x, y, k = normal(0, 9), normal(1, 8 + 1), normal(2, 9)
     expected = y + x, k * 2, x - 1
-    found = f(x, y, k=k)
-    check_equal(found, expected)
-    assert {id(a) for a in found[:2]} == {id(y), id(k)}
+    result = f(x, y, k=k)
+    check_equal(result, expected)
+    assert {id(a) for a in result[:2]} == {id(y), id(k)}
     g = pb.jit(lambda x, y: y * x, donate=1)
     y = normal(1, 9)
     assert g(x, y=y) is y
@@ -450,8 +450,8 @@ def test_pickled() -> None:
 def test_within_a_trace_nothing_is_donated() -> None:
     inner = pb.jit(doubled, donate=0)
     x = normal(0, 9)
-    found = pb.jit(lambda x: inner(x) + x)(x)
-    np.testing.assert_allclose(found, 3 * normal(0, 9), rtol=1e-12)
+    result = pb.jit(lambda x: inner(x) + x)(x)
+    np.testing.assert_allclose(result, 3 * normal(0, 9), rtol=1e-12)
     np.testing.assert_array_equal(x, normal(0, 9))
 
 

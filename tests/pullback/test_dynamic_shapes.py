@@ -45,9 +45,9 @@ def runs(function: Call, *calls: Any) -> int:
     shape gives, bit for bit."""
     dynamic, static = pb.jit(again(function), dynamic=True), pb.jit(function)
     before = _traced()
-    found = [dynamic(*copy.deepcopy(call)) for call in calls]
+    actual = [dynamic(*copy.deepcopy(call)) for call in calls]
     count = _traced() - before
-    for call, result in zip(calls, found, strict=True):
+    for call, result in zip(calls, actual, strict=True):
         assert bits(result) == bits(static(*copy.deepcopy(call)))
     return count
 
@@ -327,18 +327,18 @@ def test_a_branch_asks_for_the_relation_alone() -> None:
 
 
 def test_a_failed_guard_is_named() -> None:
-    found = explained(branch, (normal(20),), (normal(6),))
-    assert found.status == "size guard failed" and not found.is_compiled
-    (change,) = found.changes
+    result = explained(branch, (normal(20),), (normal(6),))
+    assert result.status == "size guard failed" and not result.is_compiled
+    (change,) = result.changes
     assert (change.name, change.old, change.new) == (f"x.shape[0] > 10 (test_dynamic_shapes.py:{BRANCH}): x.shape[0]", "20", "6")
-    assert f"x.shape[0] > 10 (test_dynamic_shapes.py:{BRANCH}): x.shape[0] is 6, was 20" in str(found)
+    assert f"x.shape[0] > 10 (test_dynamic_shapes.py:{BRANCH}): x.shape[0] is 6, was 20" in str(result)
 
 
 def test_other_sizes_are_explained() -> None:
-    found = explained(branch, (normal(20),), (normal(21),))
-    assert (found.status, found.is_compiled, found.template) == ("other sizes", True, "known")
-    assert [(g.text, g.loc.line) for g in found.size_guards] == [("x.shape[0] > 10", BRANCH)]
-    assert "it is not traced" in found.headline
+    result = explained(branch, (normal(20),), (normal(21),))
+    assert (result.status, result.is_compiled, result.template) == ("other sizes", True, "known")
+    assert [(g.text, g.loc.line) for g in result.size_guards] == [("x.shape[0] > 10", BRANCH)]
+    assert "it is not traced" in result.headline
 
 
 @pytest.mark.parametrize(
@@ -359,9 +359,9 @@ def test_other_sizes_are_explained() -> None:
     ids=lambda p: str(p) if isinstance(p, str) else "",
 )
 def test_kinds_of_guards(function: Call, first: Any, second: Any, guard: str) -> None:
-    found = explained(function, first, second)
-    assert found.status == "size guard failed"
-    assert found.changes and all(change.name.startswith(f"{guard} (test_dynamic_shapes.py:") for change in found.changes)
+    result = explained(function, first, second)
+    assert result.status == "size guard failed"
+    assert result.changes and all(change.name.startswith(f"{guard} (test_dynamic_shapes.py:") for change in result.changes)
 
 
 def test_crossing_a_size_class_is_a_guard() -> None:
@@ -425,9 +425,9 @@ def test_donated_state_is_updated_in_place() -> None:
     for n in (8, 9, 30):
         state, x = normal(n), np.cos(normal(n))
         expected = pb.jit(step)(state.copy(), x)
-        found = dynamic(state, x)
-        assert found is state
-        np.testing.assert_array_equal(found, expected)
+        result = dynamic(state, x)
+        assert result is state
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_writes_reach_the_caller() -> None:

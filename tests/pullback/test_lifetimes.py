@@ -263,7 +263,7 @@ def test_templates_used_last_are_few() -> None:
     gc.collect()
     before = len(templates)
     for k in range(RECENT_TEMPLATES // 8 * 9):
-        template = templates.get_or_build(str(k).encode(), lambda: Template(executable=None, given=()))  # type: ignore
+        template = templates.get_or_build(str(k).encode(), lambda: Template(executable=None, passed_through=()))  # type: ignore
     del template
     assert len(templates) == before + RECENT_TEMPLATES
     templates.forget()

@@ -452,10 +452,10 @@ def prepared(text: str, arguments: Sequence[Any], is_abstract: bool) -> tuple[Fu
     function = verify(parse_function(text))
     if not is_abstract:
         return function, list(arguments), {}
-    found = abstract(function)
-    types = [p.type.dtype.numpy.type for p in found.function.parameters[len(arguments) :]]
-    constants = [t(c) for t, c in zip(types, found.constants, strict=True)]
-    return found.function, [*arguments, *constants], dict(found.sizes)
+    result = abstract(function)
+    types = [p.type.dtype.numpy.type for p in result.function.parameters[len(arguments) :]]
+    constants = [t(c) for t, c in zip(types, result.constants, strict=True)]
+    return result.function, [*arguments, *constants], dict(result.sizes)
 
 
 def lowered(function: Function) -> dict[str, Module]:
@@ -480,8 +480,8 @@ def test_stages_agree(name: str, is_abstract: bool) -> None:
         function, arguments, sizes = prepared(text, case, is_abstract)
         stages = lowered(function)
         for stage in stages.values():
-            found = interpret(stage.functions[0], *arguments, module=stage, sizes=sizes)
-            assert_same(found, expected, bitwise=False)
+            result = interpret(stage.functions[0], *arguments, module=stage, sizes=sizes)
+            assert_same(result, expected, bitwise=False)
         before = [np.array(a) for a in arguments]
         executable = Executable(stages["schedule"])
         for _ in range(2):
@@ -530,9 +530,9 @@ def test_the_first_failure_in_a_loop_ends_the_program(count: int, message: str |
 def test_what_a_step_in_python_raises_ends_the_program(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[tuple[int, float]] = []
 
-    def step(number: Any, value: Any) -> list[Any]:
-        seen.append((int(number), float(value)))
-        if number == 3:
+    def step(count: Any, value: Any) -> list[Any]:
+        seen.append((int(count), float(value)))
+        if count == 3:
             raise KeyError("at three")
         return [np.float64(value * 2)]
 
@@ -547,7 +547,7 @@ def test_what_a_step_in_python_raises_ends_the_program(capsys: pytest.CaptureFix
 }"""
     executable = Executable(lowered(parse_function(text))["schedule"])
     with pytest.raises(KeyError, match="at three"):
-        executable.run([np.int64(called.number), np.float64(1)], {})
+        executable.run([np.int64(called.function_id), np.float64(1)], {})
     assert seen == [(4, 1.0), (3, 2.0)]
     assert capsys.readouterr().out == "4: 2.0 "
 
@@ -626,10 +626,10 @@ def test_rows_reduced_together_are_those_reduced_alone(rows: int, width: int) ->
     executable = Executable(lowered(function)["schedule"])
     rng = np.random.default_rng(rows)
     a, x, b = rng.normal(size=(rows, width)), rng.normal(size=width), rng.normal(size=rows)
-    (found,) = executable.run([a, x, b], {"m": rows, "n": width})
+    (result,) = executable.run([a, x, b], {"m": rows, "n": width})
     for k in range(rows):
         (alone,) = executable.run([a[k : k + 1], x, b[k : k + 1]], {"m": 1, "n": width})
-        assert_same([found[k : k + 1]], [alone])
+        assert_same([result[k : k + 1]], [alone])
 
 
 OVERWRITTEN = {
@@ -661,8 +661,8 @@ def test_an_array_that_ends_is_written_over(name: str) -> None:
     arguments = [rng.normal(size=s) for s in ((4, 3), (3, 4), (4, 4))]
     expected = interpret(parse_function(text), *arguments)
     stages = lowered(parse_function(text))
-    made = [i for i in stages["lower"].functions[0].instructions if i.op.name == "alloc" and i.result.type.rank == 2]
-    assert len(made) == buffers
+    built = [i for i in stages["lower"].functions[0].instructions if i.op.name == "alloc" and i.result.type.rank == 2]
+    assert len(built) == buffers
     for stage in stages.values():
         assert_same(interpret(stage.functions[0], *arguments, module=stage), expected, bitwise=False)
     assert_same(Executable(stages["schedule"]).run(list(arguments), {}), expected, bitwise=False)
@@ -711,5 +711,5 @@ def test_a_function_of_rows_is_computed_many_at_a_time(tail: str, is_dear: bool)
     assert len(stages["fuse"].functions[0].instructions) == 1
     lone = [i for i in walk(stages["lower"].functions[1].body) if i.op is OPS["for"] and OPS[tail] in body_ops(i)]
     assert len(lone) == 1 and (OPS["for"] not in body_ops(lone[0])) == is_dear
-    (found,) = Executable(stages["schedule"]).run([ROWS], {})
-    assert_same([found], interpret(parse_function(text), ROWS), bitwise=False)
+    (result,) = Executable(stages["schedule"]).run([ROWS], {})
+    assert_same([result], interpret(parse_function(text), ROWS), bitwise=False)

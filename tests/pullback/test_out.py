@@ -27,24 +27,24 @@ def arrays(n: int = 9) -> dict[str, Any]:
     return {"sum": np.empty(()), "parts": (np.empty(n), np.empty(n)), "same": np.empty(n)}
 
 
-def check(found: Any, expected: Any) -> None:
-    for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+def check(result: Any, expected: Any) -> None:
+    for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-15)
 
 
 def test_results_are_in_the_arrays() -> None:
     x, y, out = normal(0, 9), normal(1, 9), arrays()
-    found = F.into(out, x, y)
-    check(found, f(x, y))
-    assert all(a is b for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(out), strict=True))
-    assert type(found) is dict and type(found["parts"]) is tuple
+    result = F.into(out, x, y)
+    check(result, f(x, y))
+    assert all(a is b for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(out), strict=True))
+    assert type(result) is dict and type(result["parts"]) is tuple
 
 
 def test_none_is_an_array_of_its_own() -> None:
     x, y, one = normal(0, 9), normal(1, 9), np.empty(9)
-    found = F.into({"sum": None, "parts": (None, one), "same": None}, x, y)
-    check(found, f(x, y))
-    assert found["parts"][1] is one and found["same"] is x and isinstance(found["sum"], np.float64)
+    result = F.into({"sum": None, "parts": (None, one), "same": None}, x, y)
+    check(result, f(x, y))
+    assert result["parts"][1] is one and result["same"] is x and isinstance(result["sum"], np.float64)
     check(F.into(None, x, y), f(x, y))
     check(F.into({"sum": None, "parts": None, "same": one}, x, y), f(x, y))
 
@@ -52,8 +52,8 @@ def test_none_is_an_array_of_its_own() -> None:
 def test_gradients_and_methods() -> None:
     g = pb.jit(pb.value_and_grad(lambda x: np.sum(np.sin(x))))
     x, dx = normal(0, 9), np.empty(9)
-    _, found = g.into((None, dx), x)
-    assert found is dx
+    _, result = g.into((None, dx), x)
+    assert result is dx
     np.testing.assert_allclose(dx, np.cos(x), rtol=1e-13)
     assert pb.grad(lambda x: np.sum(np.sin(x))).into(dx, x) is dx
 
@@ -98,9 +98,9 @@ def test_arrays_that_are_arguments() -> None:
     g = pb.jit(lambda a, b: (b * 2 + a[::-1], a - b, b, a))
     a, b = normal(0, 9), normal(1, 9)
     expected = b * 2 + a[::-1], a - b, b.copy(), a.copy()
-    found = g.into((a, b, None, None), a, b)
-    assert found[0] is a and found[1] is b
-    check(found, expected)
+    result = g.into((a, b, None, None), a, b)
+    assert result[0] is a and result[1] is b
+    check(result, expected)
     a, b = normal(0, 9), normal(1, 9)
     check(g.into((None, None, a, b), a, b), expected)
 
@@ -115,9 +115,9 @@ def test_random_sharing() -> None:
         out = tuple(base[k : k + 8] if rng.random() < 0.8 else None for k in starts)
         a, b = (base[k : k + 8] for k in rng.integers(0, 33, 2))
         expected = a + np.sort(b), a[::-1] * b, a.copy()
-        found = g.into(out, a, b)
-        check(found, expected)
-        assert all(o is None or r is o for o, r in zip(out, found, strict=True))
+        result = g.into(out, a, b)
+        check(result, expected)
+        assert all(o is None or r is o for o, r in zip(out, result, strict=True))
 
 
 def test_donated_and_given() -> None:

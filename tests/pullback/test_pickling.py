@@ -142,17 +142,17 @@ def test_by_name(name: str, protocol: int) -> None:
 @pytest.mark.parametrize("name", EQUAL)
 def test_transform_and_function(name: str, dumps: Callable[[Any], bytes]) -> None:
     function = EQUAL[name]()
-    found = pickle.loads(dumps(function))
-    assert found == function and hash(found) == hash(function)
-    assert found.__name__ == function.__name__ and repr(found) == repr(function)
+    result = pickle.loads(dumps(function))
+    assert result == function and hash(result) == hash(function)
+    assert result.__name__ == function.__name__ and repr(result) == repr(function)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", CALLED)
 def test_what_holds_one(name: str, protocol: int) -> None:
     function = CALLED[name]()
-    found = pickle.loads(pickle.dumps(function, protocol))
-    np.testing.assert_equal(found(W), function(W))
+    result = pickle.loads(pickle.dumps(function, protocol))
+    np.testing.assert_equal(result(W), function(W))
 
 
 @pytest.mark.parametrize("name", BY_VALUE)

@@ -45,8 +45,8 @@ def check(build: Build, *arguments: Any, ulps: float = 0, floor: float = 0.0) ->
     """All targets agree with the interpreter; returns the compiled results."""
     results = run_targets(function_of(build, *map(type_of, arguments)), arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for k, (a, e) in enumerate(zip(found, expected, strict=True)):
+    for target, result in results.items():
+        for k, (a, e) in enumerate(zip(result, expected, strict=True)):
             assert_close(a, e, ulps, floor, note=f"result {k} on {target}")
     return results["cpu"]
 
@@ -56,8 +56,8 @@ def normal(*shape: int, dtype: Any = np.float64) -> Any:
 
 
 def spread(b: Any, row: Value, like: Value, *axes: int) -> Value:
-    found: Value = b.broadcast(row, axes=axes, shape=like.type.shape)
-    return found
+    result: Value = b.broadcast(row, axes=axes, shape=like.type.shape)
+    return result
 
 
 def softmax(b: Any, x: Value) -> Value:
@@ -181,8 +181,8 @@ def test_positions_along_any_axis(name: str, rank: int) -> None:
     zeros = np.where(RNG.random(shape) < 0.5, 0.0, -0.0)
     for x in (ties, with_nan, zeros, normal(*shape), ties.astype(np.int8), ties > 1, with_nan.astype(np.float16)):
         results = check(lambda b, x: [getattr(b, name)(x, axes=(a,)) for a in range(rank)], x)
-        for axis, found in enumerate(results):
-            np.testing.assert_array_equal(found, getattr(np, name)(x, axis))
+        for axis, result in enumerate(results):
+            np.testing.assert_array_equal(result, getattr(np, name)(x, axis))
 
 
 def test_a_last_axis_of_one_element() -> None:
@@ -232,8 +232,8 @@ def test_softmax_and_its_gradient(shape: tuple[int, ...]) -> None:
         inner = Builder()
         p, q = Value(x.type, "p"), Value(y.type, "q")
         loss = inner.sum(inner.mul(softmax(inner, p), q), axes=tuple(range(len(shape))))
-        found: Sequence[Value] = b.emit(OPS["gradient"], (x, y), {"wrt": (0, 1)}, [inner.block([p, q], [loss])])
-        return found
+        result: Sequence[Value] = b.emit(OPS["gradient"], (x, y), {"wrt": (0, 1)}, [inner.block([p, q], [loss])])
+        return result
 
     _, _, weights = check(build, normal(*shape) * 3, normal(*shape), ulps=64, floor=1.0)
     if weights.size:
@@ -248,8 +248,8 @@ def test_layer_norm_and_its_gradient(shape: tuple[int, ...]) -> None:
         out, mean, variance = layer_norm(inner, *parameters)
         loss = inner.sum(inner.tanh(out), axes=tuple(range(len(shape))))
         region = inner.block(parameters, [loss, out, mean, variance])
-        found: Sequence[Value] = b.emit(OPS["gradient"], values, {"wrt": (0, 1, 2)}, [region])
-        return found
+        result: Sequence[Value] = b.emit(OPS["gradient"], values, {"wrt": (0, 1, 2)}, [region])
+        return result
 
     check(build, normal(*shape), normal(shape[-1]), normal(shape[-1]), ulps=2**12, floor=1.0)
 
@@ -494,8 +494,8 @@ def test_one_program_serves_all_sizes() -> None:
         x, y = normal(n, m), normal(m, k)
         other = abstract(function_of(build, type_of(x), type_of(y)))
         assert list(other.sizes) == list(first.sizes) and len(other.constants) == len(first.constants)
-        found = first.executable.run([x, y, *first.constants], other.sizes)
-        for a, e in zip(found, interpret(function_of(build, type_of(x), type_of(y)), x, y), strict=True):
+        result = first.executable.run([x, y, *first.constants], other.sizes)
+        for a, e in zip(result, interpret(function_of(build, type_of(x), type_of(y)), x, y), strict=True):
             assert_close(a, e, 2**8, 1.0)
     assert len(first.executable.instances) == 6
 
@@ -511,8 +511,8 @@ def test_calls_from_many_threads() -> None:
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
             runs = pool.map(lambda x: program.executable.run([x, *program.constants], program.sizes), inputs)
-            for found, wanted in zip(runs, expected, strict=True):
-                for a, e in zip(found, wanted, strict=True):
+            for result, wanted in zip(runs, expected, strict=True):
+                for a, e in zip(result, wanted, strict=True):
                     np.testing.assert_array_equal(a, e)
 
 

@@ -80,15 +80,15 @@ MAPPED: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize("tree, expected", MAPPED, ids=repr)
 def test_map_keeps_the_containers(tree: Any, expected: Any) -> None:
-    found = pb.tree.map(lambda x: 2 * x, tree)
-    assert found == expected
-    assert type(found) is type(tree)
+    result = pb.tree.map(lambda x: 2 * x, tree)
+    assert result == expected
+    assert type(result) is type(tree)
 
 
 def test_map_over_several_matches_keys() -> None:
-    found = pb.tree.map(lambda a, b, c: a + b * c, {"x": 1, "y": (2,)}, {"y": (20,), "x": 10}, {"x": 2, "y": (3,)})
-    assert found == {"x": 21, "y": (62,)}
-    assert list(found) == ["x", "y"]
+    result = pb.tree.map(lambda a, b, c: a + b * c, {"x": 1, "y": (2,)}, {"y": (20,), "x": 10}, {"x": 2, "y": (3,)})
+    assert result == {"x": 21, "y": (62,)}
+    assert list(result) == ["x", "y"]
 
 
 MISMATCHES: list[tuple[Any, Any, str]] = [
@@ -126,9 +126,9 @@ def test_ravel_and_back(tree: Any, dtype: str) -> None:
     vector, unravel = pb.tree.ravel(tree)
     assert vector.dtype == np.dtype(dtype)
     assert vector.shape == (unravel.size,) == (sum(np.size(x) for x in pb.tree.leaves(tree)),)
-    for found in (unravel(vector), pickle.loads(pickle.dumps(unravel))(vector), copy.deepcopy(unravel)(vector)):
-        assert type(found) is type(tree)
-        for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(tree), strict=True):
+    for result in (unravel(vector), pickle.loads(pickle.dumps(unravel))(vector), copy.deepcopy(unravel)(vector)):
+        assert type(result) is type(tree)
+        for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(tree), strict=True):
             same(a, b)
             assert not np.shares_memory(np.asarray(a), vector)
             assert not np.shares_memory(np.asarray(a), np.asarray(b))
@@ -205,11 +205,11 @@ def test_a_step_of_descent_inside_a_transformed_function() -> None:
         return pb.tree.map(lambda a, g: a - 0.1 * g, p, pb.grad(loss)(p, x))
 
     p = {"layers": [Layer(np.ones((2, 2)), np.zeros(2))], "scale": 3.0}
-    found = step(p, np.eye(2))
-    assert type(found["layers"][0]) is Layer
-    assert found["layers"][0].name == "relu"
-    np.testing.assert_allclose(found["layers"][0].w, 0.9 * np.ones((2, 2)))
-    np.testing.assert_allclose(found["scale"], 3 - 0.6)
+    result = step(p, np.eye(2))
+    assert type(result["layers"][0]) is Layer
+    assert result["layers"][0].name == "relu"
+    np.testing.assert_allclose(result["layers"][0].w, 0.9 * np.ones((2, 2)))
+    np.testing.assert_allclose(result["scale"], 3 - 0.6)
 
 
 def test_objects_made_by_map_are_followed() -> None:

@@ -35,9 +35,9 @@ def test_a_key_is_that_of_numpys_philox(seed: int) -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (4,), (9,), (2, 3), (0,), (3, 0), 5, [2, 2], np.int64(6)], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=str)
 def test_uniform_is_numpys(shape: Any, dtype: Any) -> None:
-    found, wanted = r.uniform(KEY, shape, dtype), numpys().random(shape, dtype)
-    np.testing.assert_array_equal(found, wanted)
-    assert found.dtype == dtype and np.shape(found) == np.shape(wanted)
+    result, wanted = r.uniform(KEY, shape, dtype), numpys().random(shape, dtype)
+    np.testing.assert_array_equal(result, wanted)
+    assert result.dtype == dtype and np.shape(result) == np.shape(wanted)
 
 
 @pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.uint16, np.uint8], ids=str)
@@ -76,10 +76,10 @@ def test_inside_and_outside_agree() -> None:
         third = pb.random.fold_in(pb.random.key(seed), 3)
         return scale * pb.random.normal(first, (3,)), pb.random.gamma(second, scale, (2,)), pb.random.bits(third), KEY + 0
 
-    found = inside(KEY, 5, 1.5)
+    result = inside(KEY, 5, 1.5)
     first, second = r.split(KEY)
     wanted = 1.5 * r.normal(first, (3,)), r.gamma(second, 1.5, (2,)), r.bits(r.fold_in(r.key(5), 3)), KEY
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(result, wanted, strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(pb.jit(lambda: r.uniform(KEY, 3))(), r.uniform(KEY, 3))
     np.testing.assert_array_equal(pb.jit(lambda: r.uniform(r.split(r.key(1))[0], 3))(), r.uniform(r.split(r.key(1))[0], 3))
@@ -169,9 +169,9 @@ OF_DTYPE = [
 @pytest.mark.parametrize(("name", "dtype"), OF_DTYPE)
 def test_continuous_draws_have_their_distribution(name: str, dtype: Any) -> None:
     draw, law = CONTINUOUS[name]
-    found = draw(r.key(1), dtype)
-    assert found.dtype == dtype and found.shape == (N,)
-    assert stats.kstest(found.astype(np.float64), law.cdf).pvalue > 0.001
+    result = draw(r.key(1), dtype)
+    assert result.dtype == dtype and result.shape == (N,)
+    assert stats.kstest(result.astype(np.float64), law.cdf).pvalue > 0.001
 
 
 DISCRETE: dict[str, tuple[Callable[[Any], Any], Any]] = {
@@ -196,10 +196,10 @@ DISCRETE: dict[str, tuple[Callable[[Any], Any], Any]] = {
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete_draws_have_their_distribution(name: str) -> None:
     draw, law = DISCRETE[name]
-    found = draw(r.key(12))
-    assert found.shape == (N,) and found.dtype.kind in "ib"
+    result = draw(r.key(12))
+    assert result.shape == (N,) and result.dtype.kind in "ib"
     edges = np.unique(law.ppf(np.linspace(0.0, 1.0, 9)[1:-1]))
-    counts = np.bincount(np.searchsorted(edges, found.astype(float)), minlength=len(edges) + 1)
+    counts = np.bincount(np.searchsorted(edges, result.astype(float)), minlength=len(edges) + 1)
     wanted = np.diff([0.0, *law.cdf(edges), 1.0]) * N
     kept = wanted > 1e-9
     assert not counts[~kept].any()
@@ -216,9 +216,9 @@ def test_discrete_draws_have_their_distribution(name: str) -> None:
 )  # fmt: skip
 def test_integers_fill_their_range(bounds: Any, dtype: Any) -> None:
     low, high = map(int, bounds)
-    found = r.randint(KEY, (N,), *bounds, dtype)
-    assert found.dtype == dtype
-    share = (found.astype(object) - low) / (high - low)
+    result = r.randint(KEY, (N,), *bounds, dtype)
+    assert result.dtype == dtype
+    share = (result.astype(object) - low) / (high - low)
     assert share.min() >= 0 and share.max() < 1
     if high - low > N:
         assert stats.kstest(share.astype(float), "uniform").pvalue > 0.001
@@ -226,8 +226,8 @@ def test_integers_fill_their_range(bounds: Any, dtype: Any) -> None:
 
 def test_integers_between_arrays() -> None:
     lows, highs = np.array([-3, 0, 250], np.int16), np.array([[5], [256]])
-    found = r.randint(KEY, (2, 3), lows, np.maximum(highs, lows + 1), np.int64)
-    for (i, j), value in np.ndenumerate(found):
+    result = r.randint(KEY, (2, 3), lows, np.maximum(highs, lows + 1), np.int64)
+    for (i, j), value in np.ndenumerate(result):
         assert value == r.randint(KEY, (2, 3), int(lows[j]), int(max(highs[i, 0], lows[j] + 1)))[i, j]
     wide = r.randint(KEY, (2,), np.array([0, 2**63], np.uint64), 2**64 - 1, np.uint64)
     assert wide.dtype == np.uint64 and wide[1] >= 2**63
@@ -254,12 +254,12 @@ def test_orders_without_replacement() -> None:
 def quantile_slopes(quantile: Callable[..., Any], cdf: Callable[..., Any], x: Any, parameters: list[float]) -> list[Any]:
     """The derivatives of the quantiles at the levels of x by each parameter, by central differences."""
     level = cdf(x, *parameters)
-    found = []
+    result = []
     for k, p in enumerate(parameters):
         h = 1e-5 * max(1.0, abs(p))
         above, below = ([*parameters[:k], p + s * h, *parameters[k + 1 :]] for s in (1, -1))
-        found.append((quantile(level, *above) - quantile(level, *below)) / (2 * h))
-    return found
+        result.append((quantile(level, *above) - quantile(level, *below)) / (2 * h))
+    return result
 
 
 MOVED: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[float]]] = {
@@ -288,9 +288,9 @@ def test_draws_move_with_their_parameters_as_quantiles_do(name: str) -> None:
     draw, law, parameters = MOVED[name]
     x = draw(KEY, *parameters)
     weights = np.random.default_rng(0).uniform(0.3, 1.5, 40)
-    found = pb.grad(lambda *p: np.sum(weights * draw(KEY, *p)), argnums=tuple(range(len(parameters))))(*parameters)
+    result = pb.grad(lambda *p: np.sum(weights * draw(KEY, *p)), argnums=tuple(range(len(parameters))))(*parameters)
     slopes = quantile_slopes(lambda q, *p: law(*p).ppf(q), lambda y, *p: law(*p).cdf(y), x, parameters)
-    for a, slope in zip(found, slopes, strict=True):
+    for a, slope in zip(result, slopes, strict=True):
         np.testing.assert_allclose(a, weights @ slope, rtol=2e-5)
 
 
@@ -320,11 +320,11 @@ def test_second_derivatives_are_those_of_the_first(name: str) -> None:
 
 def test_gradients_of_means_are_means_of_gradients() -> None:
     count = 20_000
-    found = pb.grad(lambda a, b: np.mean(r.beta(KEY, a, b, (count,))), argnums=(0, 1))(1.5, 0.6)
-    np.testing.assert_allclose(found, (0.6 / 2.1**2, -1.5 / 2.1**2), rtol=0.03)
+    result = pb.grad(lambda a, b: np.mean(r.beta(KEY, a, b, (count,))), argnums=(0, 1))(1.5, 0.6)
+    np.testing.assert_allclose(result, (0.6 / 2.1**2, -1.5 / 2.1**2), rtol=0.03)
     alpha = np.array([0.4, 1.0, 2.0])
-    found = pb.grad(lambda a: np.mean(r.dirichlet(KEY, a, (count,))[:, 0]))(alpha)
-    np.testing.assert_allclose(found, [3.0 / 3.4**2, -0.4 / 3.4**2, -0.4 / 3.4**2], rtol=0.08)
+    result = pb.grad(lambda a: np.mean(r.dirichlet(KEY, a, (count,))[:, 0]))(alpha)
+    np.testing.assert_allclose(result, [3.0 / 3.4**2, -0.4 / 3.4**2, -0.4 / 3.4**2], rtol=0.08)
 
 
 def test_gradients_of_tiny_gammas_are_finite() -> None:

@@ -33,12 +33,12 @@ def view_of(rng: np.random.Generator, block: Array) -> Array:
     """N of its elements, from somewhere on, every one or every other one, forwards or backwards."""
     step = int(rng.choice([1, 1, 1, 2, -1, -2]))
     start = int(rng.integers(len(block) - (N - 1) * abs(step)))
-    found = block[start : start + (N - 1) * abs(step) + 1 : abs(step)]
-    return found if step > 0 else found[::-1]
+    result = block[start : start + (N - 1) * abs(step) + 1 : abs(step)]
+    return result if step > 0 else result[::-1]
 
 
-def check(found: Any, expected: Any, what: str) -> None:
-    for a, b in zip(found, expected, strict=True):
+def check(result: Any, expected: Any, what: str) -> None:
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=what)
 
 
@@ -61,8 +61,8 @@ def test_views_of_one_block(name: str, seed: int, monkeypatch: pytest.MonkeyPatc
         assert not any(np.shares_memory(r, block) for r in whole)
 
         outs = tuple(None if rng.random() < 0.3 else view_of(rng, block) for _ in expected)
-        given = [o for o in outs if o is not None]
-        if len(given) == 2 and np.shares_memory(*given):
+        arguments = [o for o in outs if o is not None]
+        if len(arguments) == 2 and np.shares_memory(*arguments):
             with pytest.raises(ValueError, match="shares memory"):
                 COMPILED[name].into(outs, *args)
         else:

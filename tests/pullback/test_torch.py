@@ -101,8 +101,8 @@ def test_against_the_same_in_pytorch() -> None:
     mine = x.grad, k.grad
     x.grad = k.grad = None
     (k * torch.sin(x) ** 2).sum().backward()
-    for found, expected in zip(mine, (x.grad, k.grad), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-14, atol=1e-15)
+    for result, expected in zip(mine, (x.grad, k.grad), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-14, atol=1e-15)
 
 
 def test_inside_a_larger_program_and_any_order() -> None:
@@ -136,8 +136,8 @@ def test_an_optimiser_of_pytorchs() -> None:
 def test_dtypes(dtype: str) -> None:
     kind = getattr(torch, dtype)
     x = torch.arange(4).to(kind)
-    found = pb.torch.wrap(lambda x: np.where(x > 0, x, x))(x)
-    assert found.dtype == kind and torch.equal(found, x)
+    result = pb.torch.wrap(lambda x: np.where(x > 0, x, x))(x)
+    assert result.dtype == kind and torch.equal(result, x)
     if kind.is_floating_point:
         x.requires_grad_()
         pb.torch.wrap(lambda x: np.sum(x * x))(x).backward()
@@ -157,8 +157,8 @@ def test_memory_is_shared() -> None:
 
     assert pb.torch.array_of(x).ctypes.data == x.data_ptr()
     assert pb.torch.array_of(x[::2]).strides == (16,)
-    made = np.arange(3.0)
-    assert pb.torch.tensor_of(made).data_ptr() == made.ctypes.data
+    built = np.arange(3.0)
+    assert pb.torch.tensor_of(built).data_ptr() == built.ctypes.data
     assert torch.equal(pb.torch.wrap(f)(x), x) and seen
     conjugate = draw(3, dtype=torch.complex128).conj()
     np.testing.assert_array_equal(pb.torch.array_of(conjugate), conjugate.detach().resolve_conj().numpy())
@@ -166,10 +166,10 @@ def test_memory_is_shared() -> None:
 
 def test_a_result_is_never_an_argument() -> None:
     x = draw(3, grad=False)
-    found = pb.torch.wrap(lambda x: (x, x[:2], x))(x)
-    for one in found:
+    result = pb.torch.wrap(lambda x: (x, x[:2], x))(x)
+    for one in result:
         one.zero_()
-    assert x.min() > 0 and len({t.data_ptr() for t in found}) == 3
+    assert x.min() > 0 and len({t.data_ptr() for t in result}) == 3
 
 
 def test_without_gradients() -> None:
@@ -178,8 +178,8 @@ def test_without_gradients() -> None:
     with torch.no_grad():
         assert not wrapped(draw(3), draw(3)).requires_grad
     assert wrapped(2.0, 3.0) == energy(2.0, 3.0)
-    found = pb.torch.wrap(lambda x: np.argmax(x))(draw(3))
-    assert not found.requires_grad
+    result = pb.torch.wrap(lambda x: np.argmax(x))(draw(3))
+    assert not result.requires_grad
     assert pb.torch.wrap(lambda x: None)(draw(3)) is None
 
 
@@ -265,9 +265,9 @@ def test_refusals() -> None:
 
 def test_compiled_functions_take_tensors() -> None:
     x = draw(3, 4, grad=False)
-    found = pb.jit(lambda x: 2 * x)(x.t())
-    np.testing.assert_array_equal(found, 2 * x.numpy().T)
-    assert torch.from_dlpack(found).data_ptr() == found.ctypes.data
+    result = pb.jit(lambda x: 2 * x)(x.t())
+    np.testing.assert_array_equal(result, 2 * x.numpy().T)
+    assert torch.from_dlpack(result).data_ptr() == result.ctypes.data
 
 
 def test_pytorch_is_imported_late() -> None:
@@ -292,8 +292,8 @@ def test_a_compiled_model_calls_it_as_it_is(backend: str) -> None:
 
     compiled = torch.compile(model, backend=backend)
     for _ in range(2):
-        for found, expected in zip(slopes(compiled), slopes(model), strict=True):
-            torch.testing.assert_close(found, expected)
+        for result, expected in zip(slopes(compiled), slopes(model), strict=True):
+            torch.testing.assert_close(result, expected)
 
 
 def test_the_compiler_of_pytorch_is_imported_late() -> None:

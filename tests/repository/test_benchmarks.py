@@ -80,13 +80,13 @@ def test_what_was_late_is_not_waited_for_again() -> None:
 
 
 def test_a_limit_above_a_measured_time_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = iter([1e9, 2e9, 8e9, 9e9])
+    result = iter([1e9, 2e9, 8e9, 9e9])
     monkeypatch.setattr(limits, "_rates", {})
-    monkeypatch.setattr(limits, "measured_rate", lambda name: next(found))
+    monkeypatch.setattr(limits, "measured_rate", lambda name: next(result))
     work = Work(reads=0, writes=0, flops=10**6)
     assert limits.shares(work, "float64", {}, 0.4e-3) == {"flops": 1e6 / 8e9}
     assert limits.shares(work, "float64", {}, 1.0) == {"flops": 1e6 / 8e9}
-    assert next(found) == 9e9
+    assert next(result) == 9e9
 
 
 def run(*arguments: str) -> str:
@@ -95,11 +95,11 @@ def run(*arguments: str) -> str:
 
 
 def test_the_program_runs_from_end_to_end_and_keeps_earlier_results(tmp_path: Path) -> None:
-    place = tmp_path / "results.json"
-    shared = ("--peers", "numpy", "--threads", "1", "--rounds", "1", "--small", "--json", str(place))
+    position = tmp_path / "results.json"
+    shared = ("--peers", "numpy", "--threads", "1", "--rounds", "1", "--small", "--json", str(position))
     assert "chain/map-n1e7-float64@1" in run("--workloads", "chain", "--cases", "map", *shared)
     run("--workloads", "xent", "--cases", "grad", "--dtypes", "f32", *shared)
-    results = json.loads(place.read_text())["results"]
+    results = json.loads(position.read_text())["results"]
     assert set(results) == {"chain/map-n1e7-float64@1", "chain/map-n1e7-float32@1", "xent/grad-4096x1000-float32@1"}
     assert set(results["xent/grad-4096x1000-float32@1"]["seconds"]) == {"pullback", "numpy"}
 

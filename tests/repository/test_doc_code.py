@@ -46,22 +46,22 @@ class Page:
         """The page with the listings that its blocks give."""
         return BLOCK.sub(self._block, self.text)
 
-    def _block(self, found: re.Match[str]) -> str:
-        if found["code"] is None:
-            return f"<!-- {found['kind']} -->\n```\n{self.said[found['kind']].rstrip()}\n```\n"
-        line = self.text.count("\n", 0, found.start("code"))
-        code = compile("\n" * line + found["code"], self.path.name, "exec")
+    def _block(self, result: re.Match[str]) -> str:
+        if result["code"] is None:
+            return f"<!-- {result['kind']} -->\n```\n{self.said[result['kind']].rstrip()}\n```\n"
+        line = self.text.count("\n", 0, result.start("code"))
+        code = compile("\n" * line + result["code"], self.path.name, "exec")
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings(action="error"):
-            if found["raises"] is None:
+            if result["raises"] is None:
                 exec(code, self.names)
             else:
-                error = getattr(pb, found["raises"], None) or getattr(builtins, found["raises"])
+                error = getattr(pb, result["raises"], None) or getattr(builtins, result["raises"])
                 with pytest.raises(error) as caught:
                     exec(code, self.names)
                 self.said["message"] = str(caught.value)
         self.said["prints"] = printed.getvalue()
-        return found[0]
+        return result[0]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -24,10 +24,10 @@ PAGES = [path for path in EVERY if LISTING.search(path.read_text())]
 def test_listings_are_real(page: Path, bless: bool) -> None:
     environment = {**os.environ, "PULLBACK_CACHE_DIR": "off"}
 
-    def listing(found: re.Match[str]) -> str:
-        command = [sys.executable, "-m", "pullback", *shlex.split(found["command"])]
+    def listing(result: re.Match[str]) -> str:
+        command = [sys.executable, "-m", "pullback", *shlex.split(result["command"])]
         output = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
-        return f"{found[1]}{output.strip()}\n```"
+        return f"{result[1]}{output.strip()}\n```"
 
     text = page.read_text()
     fresh = LISTING.sub(listing, text)
@@ -38,10 +38,10 @@ def test_listings_are_real(page: Path, bless: bool) -> None:
 
 @pytest.mark.parametrize("page", [p for p in EVERY if FUNCTION.search(p.read_text())], ids=lambda path: path.name)
 def test_functions_are_those_of_files(page: Path, bless: bool) -> None:
-    def listing(found: re.Match[str]) -> str:
-        parts = re.findall(r"^// .*?^}$", (ROOT / found["path"]).read_text(), re.DOTALL | re.MULTILINE)
-        (shown,) = [part for part in parts if re.search(rf"\b{found['name']}\(", part)]
-        return f"{found[1]}{shown}\n```"
+    def listing(result: re.Match[str]) -> str:
+        parts = re.findall(r"^// .*?^}$", (ROOT / result["path"]).read_text(), re.DOTALL | re.MULTILINE)
+        (shown,) = [part for part in parts if re.search(rf"\b{result['name']}\(", part)]
+        return f"{result[1]}{shown}\n```"
 
     text = page.read_text()
     fresh = FUNCTION.sub(listing, text)

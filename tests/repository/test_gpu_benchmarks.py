@@ -22,8 +22,8 @@ __all__ = ["device"]
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_agrees_with_the_cpu(case: GpuCase) -> None:
     worker, about = Worker("pullback", small=True), {"case": case.name, "dtype": "float32"}
-    found = worker.answer({"do": "check", **about})
-    assert "difference" in found, found
+    result = worker.answer({"do": "check", **about})
+    assert "difference" in result, result
 
 
 def test_a_case_is_timed() -> None:

@@ -45,7 +45,7 @@ def test_steps_follow_each_other_and_are_summed_up(
 
 
 def test_what_matters_most_comes_first(tmp_path: Path) -> None:
-    found = gpu_report.steps(tmp_path, 1, False)
-    assert [s.name for s in found if s.name != "sanitizer"] == ["what is here", "first kernels", "tests", "benchmarks", "more"]
-    assert sum(s.seconds for s in found if s.name != "more") < 600
-    assert len({s.file for s in found}) == len(found) <= 6
+    result = gpu_report.steps(tmp_path, 1, False)
+    assert [s.name for s in result if s.name != "sanitizer"] == ["what is here", "first kernels", "tests", "benchmarks", "more"]
+    assert sum(s.seconds for s in result if s.name != "more") < 600
+    assert len({s.file for s in result}) == len(result) <= 6

@@ -59,13 +59,13 @@ class Import:
 
 def modules() -> dict[str, Path]:
     """Every source file by the name under which it is installed."""
-    found = {}
+    result = {}
     for package, folder in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
             inner = path.relative_to(ROOT / folder).with_suffix("").parts
             parts = inner[:-1] if inner[-1] == "__init__" else inner
-            found[".".join([package, *parts])] = path
-    return found
+            result[".".join([package, *parts])] = path
+    return result
 
 
 MODULES = modules()
@@ -117,14 +117,12 @@ def is_ours(target: str) -> bool:
 
 
 def found_in(chosen: str) -> list[tuple[str, Import]]:
-    return [(name, i) for name, found in IMPORTS.items() if layer(name) == chosen for i in found]
+    return [(name, i) for name, result in IMPORTS.items() if layer(name) == chosen for i in result]
 
 
 @pytest.mark.parametrize("chosen", LAYERS)
 def test_a_layer_imports_only_the_layers_below_it(chosen: str) -> None:
-    wrong = [
-        i.place for _, i in found_in(chosen) if is_ours(i.target) and layer(i.target) not in LAYERS[chosen]
-    ]
+    wrong = [i.place for _, i in found_in(chosen) if is_ours(i.target) and layer(i.target) not in LAYERS[chosen]]
     assert not wrong
 
 
@@ -162,8 +160,8 @@ def test_heavy_libraries_and_no_others_are_imported_within_functions(chosen: str
 def test_no_cycles_between_modules() -> None:
     """Imports for type checkers alone do not count: they never run."""
     graph = {
-        name: {i.target for i in found if is_ours(i.target) and not i.for_types and i.target != name}
-        for name, found in IMPORTS.items()
+        name: {i.target for i in result if is_ours(i.target) and not i.for_types and i.target != name}
+        for name, result in IMPORTS.items()
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -215,8 +213,8 @@ def test_folders_import_one_way_for_types_too() -> None:
 def test_what_is_imported_at_its_first_use_is_imported_for_types_too(name: str) -> None:
     """So that the rules above hold for it."""
     calls = [n for n in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(n, ast.Call)]
-    found = {ast.literal_eval(n.args[0]) for n in calls if isinstance(n.func, ast.Name) and n.func.id == "later"}
-    assert found <= {i.target for i in IMPORTS[name] if i.for_types}
+    result = {ast.literal_eval(n.args[0]) for n in calls if isinstance(n.func, ast.Name) and n.func.id == "later"}
+    assert result <= {i.target for i in IMPORTS[name] if i.for_types}
 
 
 def test_every_package_is_in_the_wheel() -> None:
@@ -230,9 +228,7 @@ def test_every_package_is_in_the_wheel() -> None:
 
 def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
     code = "import sys, pullback; print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "pullback" in loaded

@@ -44,8 +44,8 @@ def message_of(error: Exception) -> str:
     """An error as Python prints it below the traceback, and above it the last place in the user's file if it says none."""
     text = "".join(traceback.format_exception_only(error)).rstrip()
     if not isinstance(error, pb.TraceError):
-        place = next(f for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename.endswith("model.py"))
-        text = f"model.py:{place.lineno}, in {place.name}\n    {place.line}\n{text}"
+        position = next(f for f in reversed(traceback.extract_tb(error.__traceback__)) if f.filename.endswith("model.py"))
+        text = f"model.py:{position.lineno}, in {position.name}\n    {position.line}\n{text}"
     return WORDED_BY_VERSION.sub("", text)
 
 
@@ -81,11 +81,11 @@ def test_errors_of_numpy_are_those_of_the_plain_program(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "model", sys)
-    found = error_of(mistake, tmp_path)
+    result = error_of(mistake, tmp_path)
     plain = error_of(replace(mistake, code=mistake.code.replace("@pb.jit", "")), tmp_path)
-    assert isinstance(plain, type(found))
-    assert mistake.title in WORDED_OTHERWISE or str(found) == str(plain)
-    places = [traceback.extract_tb(e.__traceback__)[-1] for e in (found, plain)]
+    assert isinstance(plain, type(result))
+    assert mistake.title in WORDED_OTHERWISE or str(result) == str(plain)
+    places = [traceback.extract_tb(e.__traceback__)[-1] for e in (result, plain)]
     assert places[0].lineno == places[1].lineno or "numpy" in places[1].filename
 
 

@@ -56,14 +56,14 @@ def functions() -> Iterator[Function]:
 def kernels(every: int = 1) -> tuple[Function, ...]:
     """The scheduled kernels of the functions, or of one of so many of them, each once; those of every second function take
     strided arguments."""
-    found: dict[str, Function] = {}
-    for number, function in enumerate(itertools.islice(functions(), 0, None, every)):
+    result: dict[str, Function] = {}
+    for count, function in enumerate(itertools.islice(functions(), 0, None, every)):
         general = abstract(function).function
-        layouts = ["c" if number % 2 else "strided"] * len(general.parameters)
+        layouts = ["c" if count % 2 else "strided"] * len(general.parameters)
         for kernel in lower(fuse(run(general, OPTIMIZE)), layouts).functions[1:]:
             scheduled = schedule(kernel)
-            found.setdefault(canonical(scheduled), scheduled)
-    return tuple(found.values())
+            result.setdefault(canonical(scheduled), scheduled)
+    return tuple(result.values())
 
 
 def together(texts: Iterable[str]) -> str:

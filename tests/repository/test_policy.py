@@ -57,13 +57,13 @@ def compiled(name: str) -> Any:
 def interpreted(name: str) -> Any:
     rows = FORMULAS[name].rows
     points = [row.point() for row in rows]
-    found = trace(policy.ours(rows), points)
-    inputs = found.arguments(points)
+    result = trace(policy.ours(rows), points)
+    inputs = result.arguments(points)
     assert inputs is not None
-    function = run(found.function, [*BEFORE_GRAD, grad, *OPTIMIZE])
+    function = run(result.function, [*BEFORE_GRAD, grad, *OPTIMIZE])
     with np.errstate(all="ignore"):
         results = interpret(function, *inputs)
-    return unflatten(found.out_tree, results[: len(found.returned)])
+    return unflatten(result.out_tree, results[: len(result.returned)])
 
 
 @pytest.mark.parametrize("target", [compiled, interpreted], ids=lambda f: f.__name__)
@@ -96,9 +96,9 @@ def test_the_page_shows_these_rows(bless: bool) -> None:
 def test_the_peers_still_say_so() -> None:
     for name in NAMES:
         pytest.importorskip(name, reason=f"{name} is not installed; the bench extra has it")
-    found, known = asked(), policy.stored()
-    if found["versions"] == known["versions"]:
-        assert found == known
+    result, known = asked(), policy.stored()
+    if result["versions"] == known["versions"]:
+        assert result == known
 
 
 def is_stored() -> bool:
@@ -114,5 +114,5 @@ def versions() -> dict[str, str]:
 def asked() -> dict[str, Any]:
     """What the peers say of all rows."""
     rows = [row for formula in FORMULAS.values() for row in formula.rows]
-    found = {name: policy.of_peer(name, rows) for name in NAMES}
-    return {"versions": versions(), "rows": {row.key: {name: found[name][row.key] for name in NAMES} for row in rows}}
+    result = {name: policy.of_peer(name, rows) for name in NAMES}
+    return {"versions": versions(), "rows": {row.key: {name: result[name][row.key] for name in NAMES} for row in rows}}

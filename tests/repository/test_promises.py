@@ -90,9 +90,9 @@ def pyright(programs: Sequence[Path], installed: Path, folder: Path) -> set[tupl
     command = (sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder))
     done = run(*command, cwd=folder)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    found = json.loads(done.stdout)["generalDiagnostics"]
+    result = json.loads(done.stdout)["generalDiagnostics"]
     assert json.loads(done.stdout)["summary"]["filesAnalyzed"] == len(programs)
-    return {(Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in found if d["severity"] == "error"}
+    return {(Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in result if d["severity"] == "error"}
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])

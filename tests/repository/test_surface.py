@@ -40,10 +40,10 @@ def test_results_are_arrays_where_numpys_are(section: str) -> None:
 
 @pytest.mark.skipif(not IS_PAGES_VERSION, reason="the page is of NumPy 2.4 and SciPy 1.17")
 def test_the_page_is_what_is_accepted(bless: bool) -> None:
-    found = page(compiled=False)
+    result = page(compiled=False)
     if bless:
-        PAGE.write_text(found)
-    assert found == PAGE.read_text() or not IS_PAGES_VERSION
+        PAGE.write_text(result)
+    assert result == PAGE.read_text() or not IS_PAGES_VERSION
 
 
 @pytest.mark.long

@@ -11,30 +11,40 @@ import pullback as pb
 from benchmarks.case import Case
 from benchmarks.cases import CASES
 from pullback.inspection.provenance import dissect
-from pullback.runtime.program.arena import END, LEAST, SMALL_ARENA, Life, Packing, Room, live_bytes, pack, place_bytes
+from pullback.runtime.program.arena import (
+    END,
+    MIN_BYTES,
+    SMALL_ARENA,
+    Life,
+    Packing,
+    ReusableBuffer,
+    aligned_bytes,
+    live_bytes,
+    pack,
+)
 from pullback.runtime.program.plan import Plan
 
 
 def lives_of(seed: int, count: int, most: float = 6) -> list[Life]:
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for _ in range(count):
         first = int(rng.integers(2 * count))
         last = END if rng.random() < 0.05 else first + 1 + int(rng.exponential(10))
-        found.append(Life(first, last, int(10 ** rng.uniform(0, most)) if rng.random() < 0.95 else 0))
-    return found
+        result.append(Life(first, last, int(10 ** rng.uniform(0, most)) if rng.random() < 0.95 else 0))
+    return result
 
 
-def check(lives: list[Life], rooms: list[Room], packing: Packing) -> None:
+def check(lives: list[Life], rooms: list[ReusableBuffer], packing: Packing) -> None:
     assert packing.live_bytes == live_bytes(lives)
     spans = []
     for life, (room, offset) in zip(lives, packing.places, strict=True):
         assert offset >= 0 and offset % 64 == 0
         if room is None:
-            assert offset + place_bytes(life.bytes) <= packing.arena_bytes
+            assert offset + aligned_bytes(life.bytes) <= packing.arena_bytes
         else:
-            assert life.last <= rooms[room].until and offset + max(life.bytes, LEAST) <= rooms[room].bytes
-        spans.append((life, room, offset, offset + max(life.bytes, LEAST)))
+            assert life.last <= rooms[room].until and offset + max(life.bytes, MIN_BYTES) <= rooms[room].bytes
+        spans.append((life, room, offset, offset + max(life.bytes, MIN_BYTES)))
     for (a, room_a, start_a, end_a), (b, room_b, start_b, end_b) in combinations(spans, 2):
         if room_a == room_b and a.first < b.last and b.first < a.last:
             assert end_a <= start_b or end_b <= start_a
@@ -44,7 +54,7 @@ def check(lives: list[Life], rooms: list[Room], packing: Packing) -> None:
 def test_what_lives_at_once_lies_apart(seed: int) -> None:
     lives = lives_of(seed, 3 + 2 * seed)
     rng = np.random.default_rng(seed)
-    rooms = [Room(int(rng.integers(4 * len(lives))), int(10 ** rng.uniform(4, 6))) for _ in range(seed % 4)]
+    rooms = [ReusableBuffer(int(rng.integers(4 * len(lives))), int(10 ** rng.uniform(4, 6))) for _ in range(seed % 4)]
     check(lives, rooms, pack(lives, rooms))
     check(lives, [], pack(lives))
     assert pack(lives, rooms).arena_bytes <= pack(lives).arena_bytes
@@ -67,14 +77,14 @@ def test_the_order_of_places_is_searched() -> None:
 def test_a_result_is_a_room_until_it_is_filled() -> None:
     size = 2 * SMALL_ARENA
     lives = [Life(0, 3, size), Life(2, 5, size)]
-    assert pack(lives, [Room(4, size)]).places == ((0, 0), (None, 0))
-    assert pack(lives, [Room(4, size - 1)]).arena_bytes == 2 * size
+    assert pack(lives, [ReusableBuffer(4, size)]).places == ((0, 0), (None, 0))
+    assert pack(lives, [ReusableBuffer(4, size - 1)]).arena_bytes == 2 * size
 
 
 def test_what_is_written_into_empty_buffers_stays_inside() -> None:
     """LAPACK writes a number into the work area of an empty matrix."""
     size = 2 * SMALL_ARENA
-    lives, rooms = [Life(0, 3, size), Life(0, 3, 0), Life(0, 3, 5 * size), Life(0, 3, 0)], [Room(3, size)]
+    lives, rooms = [Life(0, 3, size), Life(0, 3, 0), Life(0, 3, 5 * size), Life(0, 3, 0)], [ReusableBuffer(3, size)]
     check(lives, rooms, pack(lives, rooms))
 
 
@@ -87,7 +97,7 @@ def test_arenas_of_the_benchmarks_are_near_what_lives_at_once(case: Case) -> Non
     function = pb.value_and_grad(case.function, argnums=case.wanted) if case.wanted else pb.jit(case.function)
     anatomy = dissect(function.examine(case.make("float64", **case.sizes), {}))
     assert anatomy is not None
-    places = Plan(anatomy.program).place(anatomy.sizes)
+    places = Plan(anatomy.program).placement(anatomy.sizes)
     assert places.arena_bytes <= 1.05 * places.live_bytes
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pullback.runtime.cache.cache import KernelCache
-from pullback.runtime.compile.background import SWITCH, Ahead, Begun
+from pullback.runtime.compile.background import SWITCH_INTERVAL, BackgroundTask, BackgroundWorkers
 from pullback.runtime.compile.engine import Engine
 from pullback.runtime.compile.validation import CompileError
 from pullback.runtime.process import counters
@@ -32,7 +32,7 @@ def engine(tmp_path: Path) -> Engine:
 
 @pytest.mark.parametrize("helpers", HELPERS)
 def test_everything_is_done_but_what_fails(helpers: int) -> None:
-    ahead = Ahead(shout, helpers, ValueError)
+    ahead = BackgroundWorkers(shout, helpers, ValueError)
     for text in ("a", "bad", "b", "c"):
         ahead.add(text)
     ahead.finish()
@@ -48,7 +48,7 @@ def test_what_nobody_has_begun_is_dropped(helpers: int) -> None:
         assert dropped.wait(60)
         return text.encode()
 
-    ahead = Ahead(slow, helpers, ValueError)
+    ahead = BackgroundWorkers(slow, helpers, ValueError)
     for k in range(20):
         ahead.add(str(k))
     assert not helpers or going.wait(60)
@@ -59,7 +59,7 @@ def test_what_nobody_has_begun_is_dropped(helpers: int) -> None:
 
 def test_threads_end() -> None:
     before = threading.active_count()
-    ahead = Ahead(shout, 3, ValueError)
+    ahead = BackgroundWorkers(shout, 3, ValueError)
     for k in range(9):
         ahead.add(str(k))
     ahead.finish()
@@ -70,14 +70,14 @@ def test_threads_end() -> None:
 def test_kernels_are_compiled_once(engine: Engine, helpers: int) -> None:
     texts = {f"ahead{k}": axpy(f"ahead{k}", k + 0.5) for k in range(6)}
     before = counters.snapshot()
-    with engine.ahead(helpers) as compile_ahead:
+    with engine.precompile(helpers) as compile_ahead:
         for text in texts.values():
             compile_ahead(text)
     assert counters.snapshot().seconds["emit object"] > before.seconds.get("emit object", 0.0)
     emitted = counters.snapshot().runs["emit object"]
     for k, (name, text) in enumerate(texts.items()):
-        found = engine.kernel(text, symbols=[name])
-        assert run_axpy(found.addresses[name])[1] == k + 0.5 + 1.5
+        result = engine.kernel(text, symbols=[name])
+        assert run_axpy(result.addresses[name])[1] == k + 0.5 + 1.5
     after = counters.snapshot()
     assert after.runs["emit object"] == emitted
     assert (after - before).compiles == len(texts)
@@ -86,7 +86,7 @@ def test_kernels_are_compiled_once(engine: Engine, helpers: int) -> None:
 def test_objects_are_those_of_one_thread(engine: Engine) -> None:
     texts = [axpy(f"same{k}", k + 0.5) for k in range(8)]
     alone = [engine.compile(text) for text in texts]
-    ahead = Ahead(engine.compile, 3, ValueError)
+    ahead = BackgroundWorkers(engine.compile, 3, ValueError)
     for text in texts:
         ahead.add(text)
     ahead.finish()
@@ -97,13 +97,13 @@ def test_what_is_known_is_not_compiled(engine: Engine) -> None:
     text = axpy("known")
     engine.kernel(text, symbols=["known"])
     runs = counters.snapshot().runs["emit object"]
-    with engine.ahead(2) as compile_ahead:
+    with engine.precompile(2) as compile_ahead:
         compile_ahead(text)
     assert counters.snapshot().runs["emit object"] == runs
 
 
 def test_a_bad_text_is_an_error_where_it_is_asked_for(engine: Engine) -> None:
-    with engine.ahead(2) as compile_ahead:
+    with engine.precompile(2) as compile_ahead:
         for text in ("define nonsense", axpy("good")):
             compile_ahead(text)
     assert run_axpy(engine.kernel(axpy("good"), symbols=["good"]).addresses["good"])[0] == 1.5
@@ -112,7 +112,7 @@ def test_a_bad_text_is_an_error_where_it_is_asked_for(engine: Engine) -> None:
 
 
 def test_an_error_of_the_writer_passes(engine: Engine) -> None:
-    with pytest.raises(ZeroDivisionError), engine.ahead(2) as compile_ahead:
+    with pytest.raises(ZeroDivisionError), engine.precompile(2) as compile_ahead:
         compile_ahead(axpy("left"))
         raise ZeroDivisionError
     assert run_axpy(engine.kernel(axpy("left"), symbols=["left"]).addresses["left"])[0] == 1.5
@@ -130,7 +130,7 @@ def test_an_interrupt_amid_the_callers_part_ends_the_threads(helpers: int) -> No
         assert others.wait(60)
         return b""
 
-    ahead = Ahead(interrupted, helpers, ValueError)
+    ahead = BackgroundWorkers(interrupted, helpers, ValueError)
     for k in range(20):
         ahead.add(str(k))
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +158,7 @@ def test_an_interrupt_amid_the_start_of_a_thread_passes(when: str, monkeypatch: 
         def wait(self, timeout: float | None = None) -> bool:
             return True
 
-    ahead = Ahead(shout, 1, ValueError)
+    ahead = BackgroundWorkers(shout, 1, ValueError)
     monkeypatch.setattr(threading, "Thread", Interrupted)
     if when == "while it begins":
         monkeypatch.setattr(threading, "Event", Unstarted)
@@ -176,24 +176,24 @@ def test_a_signal_amid_a_call_of_llvmlite_keeps_no_thread_from_it(engine: Engine
     from llvmlite.binding import ffi
 
     text = axpy("beside")
-    with nullcontext() if is_passed_over else pytest.raises(KeyboardInterrupt), engine.ahead(1) as compile_ahead:
+    with nullcontext() if is_passed_over else pytest.raises(KeyboardInterrupt), engine.precompile(1) as compile_ahead:
         compile_ahead(text)
         ffi.lib._lock.__enter__()
         if not is_passed_over:
             raise KeyboardInterrupt
         compile_ahead(axpy("other"))
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(engine.load(text, symbols=["beside"])["beside"]), daemon=True)
+    result: list[int] = []
+    thread = threading.Thread(target=lambda: result.append(engine.load(text, symbols=["beside"])["beside"]), daemon=True)
     thread.start()
     thread.join(60)
-    assert run_axpy(found[0])[0] == 1.5
+    assert run_axpy(result[0])[0] == 1.5
 
 
 def test_a_failure_of_the_callers_part_that_is_no_failure_of_a_text_passes() -> None:
     def late(text: str) -> bytes:
         raise TimeoutError
 
-    ahead = Ahead(late, 0, ValueError)
+    ahead = BackgroundWorkers(late, 0, ValueError)
     ahead.add("a")
     with pytest.raises(TimeoutError):
         ahead.finish()
@@ -201,20 +201,20 @@ def test_a_failure_of_the_callers_part_that_is_no_failure_of_a_text_passes() -> 
 
 def test_work_begun_is_done_meanwhile() -> None:
     before = threading.active_count()
-    assert Begun(shout, "a").result() == b"A"
-    assert Begun(shout, "bad").result() is None
+    assert BackgroundTask(shout, "a").result() == b"A"
+    assert BackgroundTask(shout, "bad").result() is None
     assert threading.active_count() == before
 
 
 def test_a_text_begun_is_compiled_once(engine: Engine) -> None:
     text = axpy("begun")
     runs = counters.snapshot().runs.get("emit object", 0)
-    engine.begin(text)
-    engine.begin(text)
+    engine.compile_in_background(text)
+    engine.compile_in_background(text)
     assert run_axpy(engine.kernel(text, symbols=["begun"]).addresses["begun"])[0] == 1.5
-    engine.begin(text)
+    engine.compile_in_background(text)
     assert counters.snapshot().runs["emit object"] == runs + 1
-    engine.begin("define nonsense")
+    engine.compile_in_background("define nonsense")
     with pytest.raises(CompileError):
         engine.kernel("define nonsense", symbols=["f"])
 
@@ -226,8 +226,8 @@ def test_threads_switch_often_only_meanwhile() -> None:
         seen.append(sys.getswitchinterval())
         return b""
 
-    assert Begun(look, "").result() == b""
-    assert seen == [pytest.approx(min(before, SWITCH))]
+    assert BackgroundTask(look, "").result() == b""
+    assert seen == [pytest.approx(min(before, SWITCH_INTERVAL))]
     assert sys.getswitchinterval() == before
 
     def change(text: str) -> bytes:
@@ -235,7 +235,7 @@ def test_threads_switch_often_only_meanwhile() -> None:
         return b""
 
     try:
-        Begun(change, "").result()
+        BackgroundTask(change, "").result()
         assert sys.getswitchinterval() == pytest.approx(0.003)
     finally:
         sys.setswitchinterval(before)
@@ -243,7 +243,7 @@ def test_threads_switch_often_only_meanwhile() -> None:
 
 def test_a_text_added_twice_is_compiled_once(engine: Engine) -> None:
     runs = counters.snapshot().runs.get("emit object", 0)
-    with engine.ahead(1) as compile_ahead:
+    with engine.precompile(1) as compile_ahead:
         for _ in range(3):
             compile_ahead(axpy("again"))
     assert counters.snapshot().runs["emit object"] == runs + 1

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pullback.codegen.cpu.llvm.text import BETTER, TIERED, has_better, quick
+from pullback.codegen.cpu.llvm.text import OPTIMISED, TIERED, calls_optimised, quick_form
 from pullback.runtime.cache.cache import KernelCache, key
 from pullback.runtime.compile.engine import Engine
 from pullback.runtime.compile.machine import find_host
@@ -71,8 +71,8 @@ def expected_axpy(scale: float = 2.5, n: int = 8) -> np.ndarray[tuple[int], np.d
 
 @pytest.mark.parametrize("passes", ["none", "light", "full"])
 def test_compiles_and_runs(engine: Engine, passes: str) -> None:
-    found = engine.load(axpy(f"f_{passes}"), symbols=[f"f_{passes}"], passes=passes)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(run_axpy(found[f"f_{passes}"]), expected_axpy())
+    result = engine.load(axpy(f"f_{passes}"), symbols=[f"f_{passes}"], passes=passes)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(run_axpy(result[f"f_{passes}"]), expected_axpy())
 
 
 @pytest.mark.parametrize("level", ["baseline", "avx2", "avx512", "native"])
@@ -81,8 +81,8 @@ def test_levels(level: str) -> None:
         engine = Engine(level=level)
     except ValueError as error:
         pytest.skip(str(error))
-    found = engine.load(axpy("f"), symbols=["f"])
-    np.testing.assert_array_equal(run_axpy(found["f"]), expected_axpy())
+    result = engine.load(axpy("f"), symbols=["f"])
+    np.testing.assert_array_equal(run_axpy(result["f"]), expected_axpy())
     used = engine.assembly(axpy("f"))
     assert ("ymm" in used) == (engine.host().vector_bytes >= 32)
 
@@ -104,10 +104,10 @@ def test_stored_objects_are_loaded_again(tmp_path: Path) -> None:
     assert (taken.compiles, taken.disk_hits, taken.hits) == (1, 0, 1)
     second = Engine(KernelCache(tmp_path))
     start = counters.snapshot()
-    found = second.load(text, symbols=["stored"])
+    result = second.load(text, symbols=["stored"])
     taken = counters.snapshot() - start
     assert (taken.compiles, taken.disk_hits, taken.hits) == (0, 1, 0)
-    np.testing.assert_array_equal(run_axpy(found["stored"]), expected_axpy())
+    np.testing.assert_array_equal(run_axpy(result["stored"]), expected_axpy())
     (entry,) = KernelCache(tmp_path).entries()
     assert entry.meta["symbols"] == ["stored"] and entry.meta["stage"] == "test"
 
@@ -130,8 +130,8 @@ def test_an_object_that_does_not_load_is_compiled_again(tmp_path: Path) -> None:
     for payload in (b"", b"garbage", other, other[:400]):
         store = KernelCache(tmp_path)
         store.put(engine.key(text), payload, kind="object")
-        found = Engine(store).load(text, symbols=["broken"])
-        np.testing.assert_array_equal(run_axpy(found["broken"]), expected_axpy())
+        result = Engine(store).load(text, symbols=["broken"])
+        np.testing.assert_array_equal(run_axpy(result["broken"]), expected_axpy())
         assert KernelCache(tmp_path).get(engine.key(text)) not in (None, payload)
 
 
@@ -170,8 +170,8 @@ define double @fused(double %a, double %b, double %c) {
 def test_no_contraction(engine: Engine, passes: str) -> None:
     plain, fused = engine.assembly(FMA, passes=passes).split("fused:")  # type: ignore[arg-type]
     assert "vfmadd" not in plain and "mulsd" in plain
-    found = engine.load(FMA, symbols=["plain", "fused"], passes=passes)  # type: ignore[arg-type]
-    call = [ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_double] * 3)(at) for at in found.values()]
+    result = engine.load(FMA, symbols=["plain", "fused"], passes=passes)  # type: ignore[arg-type]
+    call = [ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_double] * 3)(at) for at in result.values()]
     a, c = 1 + 2.0**-30, -1 - 2.0**-29
     assert call[0](a, a, c) == 0.0
     if "vfmadd" in fused:
@@ -274,8 +274,8 @@ def test_optimised_inlines_and_drops(engine: Engine) -> None:
 
 
 def test_equal_names_in_two_texts_do_not_meet(engine: Engine) -> None:
-    found = [engine.load(axpy("same", scale), symbols=["same"])["same"] for scale in (2.0, 3.0)]
-    for address, scale in zip(found, (2.0, 3.0)):
+    result = [engine.load(axpy("same", scale), symbols=["same"])["same"] for scale in (2.0, 3.0)]
+    for address, scale in zip(result, (2.0, 3.0)):
         np.testing.assert_array_equal(run_axpy(address), expected_axpy(scale))
 
 
@@ -368,14 +368,14 @@ def test_tiered_texts_are_compiled_twice(tmp_path: Path) -> None:
     """At once for who waits, and well after that, for who asks then."""
     engine, text = Engine(KernelCache(tmp_path)), TIERED + axpy("f_tiered")
     first = engine.kernel(text, symbols=["f_tiered"])
-    assert engine.where(text) is None and engine.where(quick(text)) == "memory"
+    assert engine.where(text) is None and engine.where(quick_form(text)) == "memory"
     assert engine.kernel(text, symbols=["f_tiered"]) is first
     improve(engine, lambda: engine.where(text))
     second = engine.kernel(text, symbols=["f_tiered"])
     assert second is not first
     for kernel in (first, second, Engine(KernelCache(tmp_path)).kernel(text, symbols=["f_tiered"])):
         np.testing.assert_array_equal(run_axpy(kernel.addresses["f_tiered"]), expected_axpy())
-    assert len(engine.object_code(engine.key(text)) or b"") < len(engine.object_code(engine.key(quick(text))) or b"")
+    assert len(engine.object_code(engine.key(text)) or b"") < len(engine.object_code(engine.key(quick_form(text))) or b"")
 
 
 @pytest.mark.parametrize("result", ["void", "i64"])
@@ -392,13 +392,13 @@ entry:
     first = engine.kernel(text, symbols=["f_where"])
     returned = ctypes.c_int64 if result == "i64" else None
     f = ctypes.CFUNCTYPE(returned, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool)(first.addresses["f_where"])
-    place = ctypes.c_int64(5)
-    better = ctypes.c_void_p.from_address(first.addresses[BETTER])
-    assert f(ctypes.addressof(place), 10, True) == (15 if returned else None) and place.value == 15 and better.value is None
+    position = ctypes.c_int64(5)
+    better = ctypes.c_void_p.from_address(first.addresses[OPTIMISED])
+    assert f(ctypes.addressof(position), 10, True) == (15 if returned else None) and position.value == 15 and better.value is None
     improve(engine, lambda: better.value)
     second = engine.kernel(text, symbols=["f_where"])
     assert second is not first and better.value == second.addresses["f_where"]
-    assert f(ctypes.addressof(place), 20, True) == (35 if returned else None) and place.value == 35
+    assert f(ctypes.addressof(position), 20, True) == (35 if returned else None) and position.value == 35
     held = weakref.ref(second)
     del second
     gc.collect()
@@ -411,20 +411,24 @@ entry:
 def test_modules_that_keep_something_are_not_replaced() -> None:
     kept = TIERED + "@state = internal global i64 0\n" + axpy("f_kept")
     several = TIERED + axpy("f_one") + axpy("f_two")
-    assert has_better(quick(TIERED + axpy("f_one"))) and not has_better(quick(kept)) and not has_better(quick(several))
+    assert (
+        calls_optimised(quick_form(TIERED + axpy("f_one")))
+        and not calls_optimised(quick_form(kept))
+        and not calls_optimised(quick_form(several))
+    )
 
 
 @pytest.mark.parametrize("how", ["begin", "ahead"])
 def test_tiered_texts_that_threads_compile(tmp_path: Path, how: str) -> None:
     engine, text = Engine(KernelCache(tmp_path)), TIERED + axpy("f_apart")
     if how == "begin":
-        engine.begin(text)
+        engine.compile_in_background(text)
     else:
-        with engine.ahead(1) as add:
+        with engine.precompile(1) as add:
             add(text)
     before = counters.snapshot().seconds.get("emit object", 0.0)
     np.testing.assert_array_equal(run_axpy(engine.load(text, symbols=["f_apart"])["f_apart"]), expected_axpy())
-    assert engine.where(quick(text)) == "memory" and engine.where(text) is None
+    assert engine.where(quick_form(text)) == "memory" and engine.where(text) is None
     assert how == "begin" or counters.snapshot().seconds.get("emit object", 0.0) == before
 
 

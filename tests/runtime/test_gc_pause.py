@@ -46,9 +46,9 @@ def test_one_that_was_off_stays_off() -> None:
 def test_it_stands_still_while_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, lowered = [], pipeline.lowered
 
-    def watched(*given: Any) -> Any:
+    def watched(*arguments: Any) -> Any:
         seen.append(gc.isenabled())
-        return lowered(*given)
+        return lowered(*arguments)
 
     monkeypatch.setattr(pipeline, "lowered", watched)
     assert pb.jit(lambda x: np.sum(x * 3.0 + x))(np.ones(3)) == 12.0
@@ -59,12 +59,12 @@ def test_it_stands_still_while_passes_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_was_made_is_collected_at_the_end() -> None:
     with paused():
         marks = [weakref.ref(type("Made", (), {}))]
-    found: list[int] = []
-    gc.callbacks.append(seen := lambda phase, about: found.append(about["generation"]) if phase == "stop" else None)
+    result: list[int] = []
+    gc.callbacks.append(seen := lambda phase, about: result.append(about["generation"]) if phase == "stop" else None)
     try:
         with paused():
             marks += [weakref.ref(type("Made", (), {}))]
     finally:
         gc.callbacks.remove(seen)
-    assert found == [0]
+    assert result == [0]
     assert [mark() for mark in marks] == [None, None]

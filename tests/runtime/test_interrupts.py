@@ -117,12 +117,12 @@ def test_nothing_is_looked_for_after_a_parameter_may_be_written() -> None:
         return p - np.sort(s, axis=1) @ a, np.sum(s)  # type: ignore[operator]
 
     x = np.ones((1100, 1100))
-    found = []
+    result = []
     for function in (pb.jit(steps), pb.jit(steps, donate=0)):
         function(np.array(x), x)
         instance = next(iter(function._entries.by_key.values()))[-1].program.instance
-        found.append(instance.looks)
-    assert found[0] and found[1] == found[0][: len(found[1])]
+        result.append(instance.looks)
+    assert result[0] and result[1] == result[0][: len(result[1])]
 
 
 COMPILING = """

@@ -50,9 +50,9 @@ def expected(k: float) -> tuple[float, Array]:
     return SCALE * np.sum(np.exp(k * W)), SCALE * k * np.exp(k * W)
 
 
-def check(found: Any, k: float) -> None:
-    np.testing.assert_allclose(found[0], expected(k)[0], rtol=1e-14)
-    np.testing.assert_allclose(found[1], expected(k)[1], rtol=1e-14)
+def check(result: Any, k: float) -> None:
+    np.testing.assert_allclose(result[0], expected(k)[0], rtol=1e-14)
+    np.testing.assert_allclose(result[1], expected(k)[1], rtol=1e-14)
 
 
 def call(k: float) -> Any:
@@ -69,8 +69,8 @@ def compile_new(k: float) -> tuple[Any, Any]:
 def test_a_pool_of_processes(method: str) -> None:
     check(call(1.0), 1.0)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        for k, found in zip((1.0, 2.0, 3.0), pool.map(loss, [W] * 3, (1.0, 2.0, 3.0))):
-            check(found, k)
+        for k, result in zip((1.0, 2.0, 3.0), pool.map(loss, [W] * 3, (1.0, 2.0, 3.0))):
+            check(result, k)
         slopes = list(pool.map(Model(2.0).slope, [W, 2 * W]))
     np.testing.assert_allclose(slopes, [2 * np.exp(2 * W), 2 * np.exp(4 * W)])
 
@@ -113,15 +113,15 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def child_work() -> None:
-    found, new = compile_new(3.0)
-    check(found, 3.0)
+    result, new = compile_new(3.0)
+    check(result, 3.0)
     np.testing.assert_allclose(new, 3 * W**2 + 1 / np.cosh(W) ** 2)
 
 
 def child_thread() -> None:
     with ThreadPoolExecutor(2) as pool:
-        for found, _ in pool.map(compile_new, (4.0, 5.0)):
-            assert np.isfinite(found[0])
+        for result, _ in pool.map(compile_new, (4.0, 5.0)):
+            assert np.isfinite(result[0])
     child_work()
 
 
@@ -234,8 +234,8 @@ def test_eight_processes_at_once_on_an_empty_cache(tmp_path: Path) -> None:
     for process in started:
         process.stdin.write("go\n")  # type: ignore[union-attr]
         process.stdin.flush()  # type: ignore[union-attr]
-    found = {process.communicate(timeout=120) for process in started}
-    assert len(found) == 1 and next(iter(found))[1] == ""
+    result = {process.communicate(timeout=120) for process in started}
+    assert len(result) == 1 and next(iter(result))[1] == ""
     assert all(process.returncode == 0 for process in started)
 
 
@@ -265,9 +265,9 @@ def test_eight_processes_compile_a_kernel_once_each_at_most(tmp_path: Path) -> N
     for process in started:
         process.stdin.write("go\n")  # type: ignore[union-attr]
         process.stdin.flush()  # type: ignore[union-attr]
-    found = [process.communicate(timeout=120) for process in started]
-    assert [(process.returncode, err) for process, (_, err) in zip(started, found)] == [(0, "")] * 8
-    results, counts = zip(*(out.strip().split(" | ") for out, _ in found))
+    actual = [process.communicate(timeout=120) for process in started]
+    assert [(process.returncode, err) for process, (_, err) in zip(started, actual)] == [(0, "")] * 8
+    results, counts = zip(*(out.strip().split(" | ") for out, _ in actual))
     assert len(set(results)) == 1
     needed = {sum(map(int, count.split()[:2])) for count in counts}
     assert len(needed) == 1, "each kernel counts once in each process"
@@ -345,11 +345,11 @@ def test_one_signature_is_traced_once() -> None:
 
     before, built = traces(), template_counts().built
     start = counters.snapshot()
-    found = together(16, lambda k: fresh(W))
+    result = together(16, lambda k: fresh(W))
     assert traces() == before + 1 and template_counts().built == built + 1
     assert (counters.snapshot() - start).compiles <= 1
-    for gradient in found:
-        np.testing.assert_array_equal(gradient, found[0])
+    for gradient in result:
+        np.testing.assert_array_equal(gradient, result[0])
 
 
 BARRIER = threading.Barrier(2, timeout=30)
@@ -408,14 +408,14 @@ def test_many_threads_and_functions_with_changing_guards() -> None:
     def hammer(k: int) -> None:
         for turn in range(60):
             which = (k + turn) % 4
-            found = functions[which](W[: 1 + turn % 3])
+            result = functions[which](W[: 1 + turn % 3])
             total = float(np.sum(W[: 1 + turn % 3]))
             if which == 0:
-                assert float(found) in {s * total + m for s in range(5) for m in (1.0, -1.0)}
+                assert float(result) in {s * total + m for s in range(5) for m in (1.0, -1.0)}
             elif which == 1:
-                assert found.min() == found.max() and float(found[0]) in range(5)
+                assert result.min() == result.max() and float(result[0]) in range(5)
             else:
-                assert np.isclose(found, [total, 3 * total, 6 * total]).any()
+                assert np.isclose(result, [total, 3 * total, 6 * total]).any()
 
     changer = threading.Thread(target=change)
     changer.start()
@@ -430,8 +430,8 @@ def test_what_is_bound_anew_between_two_reads_is_no_other_object_at_each() -> No
     modes = iter(["up", "down", "up", "up"])
     anew = Guard(read=lambda: next(modes), expected="up", how="identity", describe="mode")
     assert anew.is_stable()
-    made = Guard(read=object, expected=None, how="identity", describe="made")
-    assert not made.is_stable()
+    built = Guard(read=object, expected=None, how="identity", describe="made")
+    assert not built.is_stable()
 
 
 def test_keyed_locks() -> None:

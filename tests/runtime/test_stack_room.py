@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pullback.runtime.process.stack_room import with_room
+from pullback.runtime.process.stack_room import with_reserved_stack
 
 CALLS, DEPTHS = 300, 400
 
@@ -33,10 +33,10 @@ def test_calls_map_no_memory() -> None:
         return max(nested(depth, calls) for depth in range(DEPTHS))
 
     for depth in range(0, 40, 5):
-        assert nested(depth, lambda: with_room(most)) < CALLS
+        assert nested(depth, lambda: with_reserved_stack(most)) < CALLS
 
 
 def test_it_gives_what_the_function_gives() -> None:
-    assert with_room(lambda: 3) == 3
+    assert with_reserved_stack(lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
-        with_room(lambda: 1 // 0)
+        with_reserved_stack(lambda: 1 // 0)

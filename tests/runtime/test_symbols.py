@@ -26,10 +26,10 @@ def test_dgemm() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(5, 7)), rng.normal(size=(7, 3))
     c = np.zeros((5, 3))
-    pointer, number = ctypes.c_void_p, ctypes.c_int
+    pointer, count = ctypes.c_void_p, ctypes.c_int
     dgemm = ctypes.CFUNCTYPE(None, *[pointer] * 13)(address("blas.dgemm"))
     letter, one, zero = ctypes.c_char(b"N"), ctypes.c_double(1), ctypes.c_double(0)
-    m, n, k = number(3), number(5), number(7)
+    m, n, k = count(3), count(5), count(7)
     by = ctypes.byref
     # Row-major c = a b is column-major c' = b' a'.
     dgemm(

@@ -112,21 +112,21 @@ def test_results_do_not_depend_on_the_number_of_threads(function: Callable[..., 
         pytest.skip("no extreme of nothing")
     compiled = pb.jit(function)
     arguments = make(np.random.default_rng(n), n)
-    found = []
+    result = []
     for count in COUNTS:
         threads.set_num_threads(count)
-        found.append(flat(compiled(*arguments)))
-    assert all(f == found[0] for f in found)
+        result.append(flat(compiled(*arguments)))
+    assert all(f == result[0] for f in result)
 
 
 def test_large_loops_are_shared_out_and_agree_with_numpy() -> None:
     threads.set_num_threads(3)
     x, y = vectors(np.random.default_rng(0), 300_000)
-    before = threads.dispatched()
-    found = pb.jit(several)(x, y)
-    assert threads.dispatched() > before
-    assert threads.started() == 2
-    for a, b in zip(found, several(x, y), strict=True):
+    before = threads.parallel_loops()
+    result = pb.jit(several)(x, y)
+    assert threads.parallel_loops() > before
+    assert threads.started_threads() == 2
+    for a, b in zip(result, several(x, y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
@@ -137,24 +137,24 @@ def test_rows_of_scratch_are_private_unless_they_are_long(
     monkeypatch.setattr(schedules, "pick", lambda space, choices: next((s for s in choices if s.name == "rows"), choices[0]))
     threads.set_num_threads(2)
     x = np.random.default_rng(0).normal(size=shape)
-    before = threads.dispatched()
+    before = threads.parallel_loops()
     np.testing.assert_allclose(pb.jit(lambda x: softmax(x) + 0)(x), softmax(x), rtol=1e-13)
-    assert (threads.dispatched() > before) is shared
+    assert (threads.parallel_loops() > before) is shared
 
 
 def test_small_work_starts_no_thread() -> None:
     threads.set_num_threads(4)
     x, y = vectors(np.random.default_rng(0), 1000)
-    before = threads.dispatched()
+    before = threads.parallel_loops()
     pb.jit(several)(x, y)
-    assert threads.started() == 0
-    assert threads.dispatched() == before
+    assert threads.started_threads() == 0
+    assert threads.parallel_loops() == before
 
 
 def test_one_thread_starts_none() -> None:
     threads.set_num_threads(1)
     pb.jit(several)(*vectors(np.random.default_rng(0), 300_000))
-    assert threads.started() == 0
+    assert threads.started_threads() == 0
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 4), (3, 0, 4), (5, 7, 9), (1000, 50, 70), (17, 900, 600), (300, 310, 320)])
@@ -165,12 +165,12 @@ def test_products_do_not_depend_on_the_number_of_threads(m: int, k: int, n: int,
     a, b = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
     left, right = (np.ascontiguousarray(x.T) if transposed & bit else x for x, bit in ((a, 1), (b, 2)))
     compiled = pb.jit(lambda x, y: (x.T if transposed & 1 else x) @ (y.T if transposed & 2 else y))
-    found = []
+    result = []
     for count in COUNTS:
         threads.set_num_threads(count)
-        found.append(compiled(left, right))
-    assert all(f.tobytes() == found[0].tobytes() for f in found)
-    np.testing.assert_allclose(found[0], a @ b, rtol=1e-3 if dtype is np.float32 else 1e-9, atol=1e-3)
+        result.append(compiled(left, right))
+    assert all(f.tobytes() == result[0].tobytes() for f in result)
+    np.testing.assert_allclose(result[0], a @ b, rtol=1e-3 if dtype is np.float32 else 1e-9, atol=1e-3)
 
 
 def test_the_library_keeps_its_number_of_threads() -> None:
@@ -179,19 +179,19 @@ def test_the_library_keeps_its_number_of_threads() -> None:
     x = np.random.default_rng(0).normal(size=(200, 200))
     pb.jit(lambda x: np.linalg.solve(x @ x.T + np.eye(200), x))(x)
     assert symbols.blas_get_threads() == before
-    assert threads.library_users() == 0
+    assert threads.library_calls() == 0
 
 
-@pytest.mark.parametrize("place", [0, 150_000, 299_999])
-def test_a_failure_in_any_chunk_is_raised(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 150_000, 299_999])
+def test_a_failure_in_any_chunk_is_raised(position: int) -> None:
     @pb.jit
     def checked(x: Array, at: Array, power: Array) -> Any:
         return x[at] + np.sum(at**power)
 
     x, at, power = np.ones(10), np.ones(300_000, np.int64), np.ones(300_000, np.int64)
     checked(x, at, power)
-    at[place] = 10
-    power[300_000 - 1 - place] = -1
+    at[position] = 10
+    power[300_000 - 1 - position] = -1
     for count in COUNTS:
         threads.set_num_threads(count)
         with pytest.raises(IndexError, match="out of bounds"):
@@ -230,8 +230,8 @@ def test_a_forked_child_starts_its_own() -> None:
     if not child:
         status = 1
         try:
-            none = threads.started() == 0
-            status = 0 if none and flat(compiled(x, y)) == expected and threads.started() == 1 else 2
+            none = threads.started_threads() == 0
+            status = 0 if none and flat(compiled(x, y)) == expected and threads.started_threads() == 1 else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -285,16 +285,16 @@ def test_threadpoolctl_is_not_imported_by_us() -> None:
     assert run(f"{code}; {more}") == "False True []"
 
 
-@pytest.mark.parametrize("number", [0, -1, 257])
-def test_numbers_without_sense_are_refused(number: int) -> None:
-    with pytest.raises(ValueError, match=f"{number} threads, 1 to 256"):
-        pb.set_num_threads(number)
+@pytest.mark.parametrize("count", [0, -1, 257])
+def test_numbers_without_sense_are_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"{count} threads, 1 to 256"):
+        pb.set_num_threads(count)
 
 
-@pytest.mark.parametrize("number", [1.5, "2", None, True])
-def test_what_is_no_number_is_refused(number: Any) -> None:
+@pytest.mark.parametrize("count", [1.5, "2", None, True])
+def test_what_is_no_number_is_refused(count: Any) -> None:
     with pytest.raises(TypeError, match="an int is expected"):
-        pb.set_num_threads(number)
+        pb.set_num_threads(count)
 
 
 def test_processors_are_those_that_a_control_group_grants(tmp_path: Path) -> None:
@@ -340,12 +340,12 @@ def test_a_chunked_kernel_means_the_same(n: int) -> None:
     assert [i.params["map"] for i in walk(cut.body) if "map" in i.params] == ["core", "vector", "vector"]
     assert f"&f64[{MOST_CHUNKS}; stack] = local" in print_function(cut)
     x = np.random.default_rng(n).integers(-9, 9, n).astype(float)
-    found = []
+    result = []
     for function in (kernel, cut):
         memory = (x, np.zeros(n), np.zeros(()), np.zeros((), np.int64))
         assert interpret(function, *memory) == 0
-        found.append([m.tobytes() for m in memory])
-    assert found[0] == found[1]
+        result.append([m.tobytes() for m in memory])
+    assert result[0] == result[1]
 
 
 IDLE = """
@@ -406,6 +406,6 @@ def test_subnormal_numbers_do_not_depend_on_who_started_the_threads(threads_are_
     threads.set_num_threads(1)
     threads.set_num_threads(3)
     run(threads_are_started == "flushed")
-    assert threads.started() == 2
+    assert threads.started_threads() == 2
     for flushed in (False, True, False):
         assert np.unique(run(flushed).view(np.int64)).tolist() == [0 if flushed else 1 << 51]

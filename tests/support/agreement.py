@@ -24,9 +24,9 @@ def plain(call: Call, *args: Any) -> Any:
 def agrees(call: Call, *args: Any, rtol: float = 1e-13, atol: float = 0.0) -> None:
     """Compiled and plain results are equal trees of equal dtypes and shapes."""
     expected, tree = flatten(known(plain, call, *args))
-    found, found_tree = flatten(pb.jit(call)(*args))
+    result, found_tree = flatten(pb.jit(call)(*args))
     assert found_tree == tree
-    for e, f in zip(expected, found):
+    for e, f in zip(expected, result):
         assert isinstance(f, np.ndarray) == (np.ndim(e) > 0), (type(f), type(e))
         e, f = np.asarray(e), np.asarray(f)
         assert (f.dtype, f.shape) == (e.dtype, e.shape)

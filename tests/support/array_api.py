@@ -67,9 +67,7 @@ class Array:
         self.value.to_device(device, stream=stream)
         return self
 
-    def __dlpack__(
-        self, /, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
-    ) -> Any:
+    def __dlpack__(self, /, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
         return self.value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> Any:
@@ -134,24 +132,24 @@ def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     places = [taken(a) for a in args], {k: taken(v) for k, v in kwargs.items()}
 
     def call(*traced: Any) -> Any:
-        def given(value: Any) -> Any:
+        def arguments(value: Any) -> Any:
             match value:
                 case _Place():
                     return traced[value.index]
                 case list() | tuple():
-                    return type(value)(map(given, value))
+                    return type(value)(map(arguments, value))
             return value
 
-        return function(*map(given, places[0]), **{k: given(v) for k, v in places[1].items()})
+        return function(*map(arguments, places[0]), **{k: arguments(v) for k, v in places[1].items()})
 
     if not arrays:
         return wrapped(call())
-    found = trace(call, arrays)
-    inputs = found.arguments(arrays)
+    actual = trace(call, arrays)
+    inputs = actual.arguments(arrays)
     assert inputs is not None
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        results = interpret(found.function, *inputs)
-    result = unflatten(found.out_tree, results[: len(found.returned)])
+        results = interpret(actual.function, *inputs)
+    result = unflatten(actual.out_tree, results[: len(actual.returned)])
     if next(_calls) % SAMPLE == 0:
         agree(result, pb.jit(call)(*arrays))
     return wrapped(result)
@@ -195,17 +193,17 @@ class Namespace(ModuleType):
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._module, name)
-        if isinstance(found, ModuleType):
-            return Namespace(found)
-        if isinstance(found, type) or not callable(found) or name in ("finfo", "iinfo", "isdtype", "can_cast", "result_type"):
-            return _about_types(found) if name in ("finfo", "iinfo", "can_cast", "result_type") else found
+        result = getattr(self._module, name)
+        if isinstance(result, ModuleType):
+            return Namespace(result)
+        if isinstance(result, type) or not callable(result) or name in ("finfo", "iinfo", "isdtype", "can_cast", "result_type"):
+            return _about_types(result) if name in ("finfo", "iinfo", "can_cast", "result_type") else result
         if name == "from_dlpack":
-            return _from_outside(found)
+            return _from_outside(result)
 
-        @functools.wraps(found.__wrapped__)
+        @functools.wraps(result.__wrapped__)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            return run(found, *args, **kwargs)
+            return run(result, *args, **kwargs)
 
         return traced
 

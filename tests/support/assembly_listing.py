@@ -35,8 +35,8 @@ class Loop:
 def loops(text: str) -> Iterator[Loop]:
     """The innermost loops, in the order of the text."""
     lines = [line.split("#")[0].rstrip() for line in text.splitlines()]
-    places = {found[1]: at for at, line in enumerate(lines) if (found := LABEL.match(line))}
-    backward = {found[1]: at for at, line in enumerate(lines) if (found := JUMP.match(line)) and places.get(found[1], at) < at}
+    places = {result[1]: at for at, line in enumerate(lines) if (result := LABEL.match(line))}
+    backward = {result[1]: at for at, line in enumerate(lines) if (result := JUMP.match(line)) and places.get(result[1], at) < at}
     spans = [(places[label], end, label) for label, end in backward.items()]
     for start, end, label in sorted(spans):
         if not any(start < other < end for other, _, _ in spans):

@@ -154,15 +154,15 @@ def _made(value: Any, error: Any, dtype: Any, units: float = 1.0) -> Bounded:
 def multilinear(function: Callable[..., Any], operands: Any) -> Any:
     """A sum of products of operands: any function that is linear in each. Sums of ones are the numbers of terms."""
     dtype = promoted(operands)
-    given = [_as(x, dtype) for x in operands]
-    count = len(given)
-    value = np.asarray(function(*(x.value for x in given)))
-    terms = np.asarray(function(*(np.ones(x.shape) for x in given)))
-    sizes = np.asarray(function(*(_size(x) for x in given)))
+    arguments = [_as(x, dtype) for x in operands]
+    count = len(arguments)
+    value = np.asarray(function(*(x.value for x in arguments)))
+    terms = np.asarray(function(*(np.ones(x.shape) for x in arguments)))
+    sizes = np.asarray(function(*(_size(x) for x in arguments)))
     before = np.zeros_like(sizes)
-    for k, x in enumerate(given):
+    for k, x in enumerate(arguments):
         if x.error.any():
-            before += function(*(_size(y) + y.error for y in given[:k]), x.error, *(_size(y) for y in given[k + 1 :]))
+            before += function(*(_size(y) + y.error for y in arguments[:k]), x.error, *(_size(y) for y in arguments[k + 1 :]))
     with_errors = sizes + before
     inner = np.dtype("f4") if dtype in HALVES else dtype
     more = (3 if dtype.kind == "c" else 0) + 2 * (count - 2)
@@ -184,12 +184,12 @@ def _multilinear_call(function: Any, args: Any, kwargs: Any) -> Any:
     return multilinear(lambda x, y: function(x, y, *others, **kwargs), (x, y))
 
 
-def _einsum(spec: str, given: Any) -> Any:
+def _einsum(spec: str, arguments: Any) -> Any:
     """NumPy's, which writes beside results without elements (2.4, complex long double): those are told by larger operands."""
-    if all(x.size for x in given):
-        return np.einsum(spec, *given)
-    larger = np.einsum(spec, *(np.ones([e + 1 for e in x.shape], bool) for x in given))
-    return np.zeros([e - 1 for e in np.shape(larger)], given[0].dtype)
+    if all(x.size for x in arguments):
+        return np.einsum(spec, *arguments)
+    larger = np.einsum(spec, *(np.ones([e + 1 for e in x.shape], bool) for x in arguments))
+    return np.zeros([e - 1 for e in np.shape(larger)], arguments[0].dtype)
 
 
 MULTILINEAR = {np.einsum, np.dot, np.inner, np.vdot, np.tensordot, np.outer}
@@ -313,12 +313,12 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def assert_within(found: Any, expected: Bounded, note: object = "") -> None:
+def assert_within(result: Any, expected: Bounded, note: object = "") -> None:
     """A result has the dtype and shape of what was expected, and is as near as it must be."""
-    found = np.asarray(found)
-    assert found.dtype == expected.dtype, f"{found.dtype} is not {expected.dtype}: {note}"
-    assert found.shape == expected.shape, f"{found.shape} is not {expected.shape}: {note}"
-    wide = found.astype(exact_dtype(found.dtype))
+    result = np.asarray(result)
+    assert result.dtype == expected.dtype, f"{result.dtype} is not {expected.dtype}: {note}"
+    assert result.shape == expected.shape, f"{result.shape} is not {expected.shape}: {note}"
+    wide = result.astype(exact_dtype(result.dtype))
     assert np.isfinite(expected.value).all(), f"nothing to compare with: {note}"
     with np.errstate(all="ignore"):
         wrong = (np.abs(wide - expected.value) > SLACK * expected.error) | (np.isnan(wide) & np.isfinite(expected.error))

@@ -67,9 +67,9 @@ def saving(x: Array) -> Any:
     return pb.while_loop(lambda c: c[1] < 5.0, lambda c: (c[0] * 1.1 + x, c[1] + 1.0), (x, 0.0))[0].sum()
 
 
-def same(found: Any, expected: Any) -> None:
+def same(result: Any, expected: Any) -> None:
     """Equal to the bit, of the same types."""
-    for a, b in zip(leaves(found), leaves(expected), strict=True):
+    for a, b in zip(leaves(result), leaves(expected), strict=True):
         assert type(a) is type(b)
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_array_equal(a, b)

@@ -52,15 +52,15 @@ class Golden:
 
 def read_golden(path: Path) -> Golden:
     """A golden file; the expected part may be missing before it is blessed."""
-    given, _, expected = path.read_text().partition(SEPARATOR)
-    header = dict(re.findall(r"^# (passes|compare|sizes): *(.*)$", given, re.MULTILINE))
+    arguments, _, expected = path.read_text().partition(SEPARATOR)
+    header = dict(re.findall(r"^# (passes|compare|sizes): *(.*)$", arguments, re.MULTILINE))
     sizes = {k: int(v) for k, v in (pair.split("=") for pair in header.get("sizes", "").split(",") if pair)}
     return Golden(
         path=path,
         passes=tuple(header["passes"].split(",")),
         bitwise=header.get("compare") != "close",
         sizes=sizes,
-        given=given,
+        given=arguments,
         expected=expected,
     )
 
@@ -107,10 +107,10 @@ def _index(rng: np.random.Generator, t: ArrayType) -> Any:
     return rng.integers(-2, 2, t.shape)
 
 
-def assert_same(found: Sequence[Any], expected: Sequence[Any], bitwise: bool = True, rtol: float = 1e-12) -> None:
+def assert_same(result: Sequence[Any], expected: Sequence[Any], bitwise: bool = True, rtol: float = 1e-12) -> None:
     """Results agree in dtype, shape and value: bit by bit but for the bits of a NaN, or closely."""
-    assert len(found) == len(expected)
-    for a, b in zip(map(np.asarray, found), map(np.asarray, expected), strict=True):
+    assert len(result) == len(expected)
+    for a, b in zip(map(np.asarray, result), map(np.asarray, expected), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         if bitwise:
             np.testing.assert_array_equal(a, b)

@@ -68,7 +68,7 @@ def steps(out: Path, workers: int, rehearse: bool) -> list[Step]:
     small = ["--small", "--systems", "pullback"] if rehearse else []
     bench = [sys.executable, "-m", "benchmarks.gpu", "--json", str(out / "benchmarks.json"), *small]
     first = pytest("-m", "gpu and not long", "tests/codegen/cuda/test_emit.py", "-k", "golden or promised")
-    found = [
+    result = [
         Step(name="what is here", command=[sys.executable, "-c", f"{here}; {doctor}"], seconds=40, file="here.txt"),
         Step(name="first kernels", command=first, seconds=60, file="first.txt"),
         Step(name="tests", command=pytest("-m", "gpu and not long", "tests", workers=workers), seconds=200, file="tests.txt"),
@@ -77,10 +77,10 @@ def steps(out: Path, workers: int, rehearse: bool) -> list[Step]:
         files = (f"tests/codegen/cuda/test_{name}.py" for name in ("emit", "scan", "radix_sort", "transposed_tiles"))
         sample = pytest("-m", "gpu and not long", *files, "tests/cuda_host", "tests/fuzz/test_cuda_fuzz.py", "-k", SAMPLE)
         checked = [tool, "--error-exitcode", "9", "--target-processes", "all", *sample]
-        found.append(Step(name="sanitizer", command=checked, seconds=80, file="sanitizer.txt"))
-    found.append(Step(name="benchmarks", command=bench, seconds=210, file="benchmarks.txt"))
-    found.append(Step(name="more", command=pytest("-m", "gpu and long", "tests", workers=workers), seconds=1e9, file="more.txt"))
-    return found
+        result.append(Step(name="sanitizer", command=checked, seconds=80, file="sanitizer.txt"))
+    result.append(Step(name="benchmarks", command=bench, seconds=210, file="benchmarks.txt"))
+    result.append(Step(name="more", command=pytest("-m", "gpu and long", "tests", workers=workers), seconds=1e9, file="more.txt"))
+    return result
 
 
 def run(step: Step, seconds: float, out: Path, environment: dict[str, str]) -> str:
@@ -103,14 +103,14 @@ def run(step: Step, seconds: float, out: Path, environment: dict[str, str]) -> s
     return f"{ended}, {time.monotonic() - begin:.0f} s" + (f", {tested}" if tested else "")
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.gpu_report", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=580.0, help="end after so many")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "on_gpu", help="the folder for what is found")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes that share out the tests")
     parser.add_argument("--rehearse", action="store_true", help="over the stand-in for a GPU")
     parser.add_argument("--steps", default="", help="those whose names have one of these in them, comma-separated")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     end = time.monotonic() + options.seconds
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)

@@ -50,8 +50,8 @@ def gradient_of_gradient(loss: Loss, types: Sequence[Any], wrt: Sequence[int], e
 
     def second(b: Builder, parameters: Sequence[Value]) -> Value:
         inner = region_of(loss, (*types, *extra))
-        _, *found = b.emit(OPS["gradient"], parameters[:count], {"wrt": tuple(wrt)}, [inner])
-        return weighted_sum(b, found, parameters[count:])
+        _, *result = b.emit(OPS["gradient"], parameters[:count], {"wrt": tuple(wrt)}, [inner])
+        return weighted_sum(b, result, parameters[count:])
 
     return with_gradient(second, types, wrt, (*extra, *weights))
 
@@ -119,8 +119,8 @@ def derivative(build: Callable[..., Value], *arguments: Any, order: int = 1, pas
 
 
 def total(b: Builder, x: Any) -> Value:
-    found: Value = b.sum(x, axes=tuple(range(x.type.rank))) if x.type.rank else x
-    return found
+    result: Value = b.sum(x, axes=tuple(range(x.type.rank))) if x.type.rank else x
+    return result
 
 
 def raised(loss: Loss, types: Sequence[Any], wrt: Sequence[int], order: int) -> Loss:
@@ -130,7 +130,7 @@ def raised(loss: Loss, types: Sequence[Any], wrt: Sequence[int], order: int) -> 
     inner = raised(loss, types, wrt, order - 1)
 
     def next_loss(b: Builder, parameters: Sequence[Value]) -> Value:
-        found = b.emit(OPS["gradient"], parameters, {"wrt": tuple(wrt[:1])}, [region_of(inner, types)])
-        return total(b, found[1])
+        result = b.emit(OPS["gradient"], parameters, {"wrt": tuple(wrt[:1])}, [region_of(inner, types)])
+        return total(b, result[1])
 
     return next_loss

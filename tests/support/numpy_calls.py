@@ -39,9 +39,9 @@ def check(function: Call, *arguments: Any, exact: bool = False) -> None:
     _compare(expected, leaves(pb.jit(function)(*arguments)), 2 if exact else 32)
 
 
-def _compare(expected: list[Any], found: list[Any], epsilons: int) -> None:
-    assert len(found) == len(expected)
-    for e, f in zip(expected, found, strict=True):
+def _compare(expected: list[Any], result: list[Any], epsilons: int) -> None:
+    assert len(result) == len(expected)
+    for e, f in zip(expected, result, strict=True):
         e, f = np.asarray(e), np.asarray(f)
         assert (f.dtype, f.shape) == (e.dtype, e.shape)
         if e.dtype.kind != "f":

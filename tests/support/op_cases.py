@@ -23,7 +23,7 @@ from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.library.family import Composed, Linalg, turned
+from pullback.ir.ops.library.family import Composed, Linalg, transpose
 from pullback.ir.ops.library.fourier import Fourier
 from pullback.ir.ops.library.sort import Sort
 
@@ -121,8 +121,8 @@ class Case:
 
 
 def _square(b: Any, x: Value) -> Value:
-    found: Value = b.mul(x, x)
-    return found
+    result: Value = b.mul(x, x)
+    return result
 
 
 FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
@@ -284,28 +284,28 @@ def _unary(*entries: tuple[tuple[int, ...], dict[str, Any]]) -> Any:
 
 
 def _contractions(dtype: DType) -> list[Made]:
-    made: list[Made] = []
+    built: list[Made] = []
     extents = {"i": 2, "j": 3, "k": 2, "z": 0, "o": 1}
     words = "ij,jk->ik ij,kj->ik ij,j->i i,i-> i,j->ij bij,bjk->bik ij,ij->ij z,z-> iz,zk->ik oj,jo-> ij,ij->j ,ij->ji"
     for word in words.split():
         left, right = word.split("->")[0].split(",")
         shapes = [tuple(extents.get(c, 2) for c in w) for w in (left, right)]
-        made.append((_arrays(dtype, *shapes), {"spec": word}, {}))
-    return made
+        built.append((_arrays(dtype, *shapes), {"spec": word}, {}))
+    return built
 
 
 def _indexed(family: type[Op]) -> Any:
     places = (((3,), (0,), (4,)), ((3, 2), (0,), (2, 2)), ((2, 3), (1,), ()), ((2, 3, 2), (0, 2), (3,)), ((3, 2), (0,), (0,)))
 
     def make(dtype: DType) -> list[Made]:
-        made: list[Made] = []
+        built: list[Made] = []
         for shape, axes, index in places:
             x = ArrayType(dtype, shape)
             indices = tuple(ArrayType(I64, index) for _ in axes)
             values = ArrayType(dtype, index + tuple(e for k, e in enumerate(shape) if k not in axes))
             types = (x, *indices) if family is Gather else (x, *indices, values)
-            made.append((types, {"axes": axes}, {k + 1: min(shape[a] for a in axes) for k in range(len(axes))}))
-        return made
+            built.append((types, {"axes": axes}, {k + 1: min(shape[a] for a in axes) for k in range(len(axes))}))
+        return built
 
     return make
 
@@ -323,7 +323,7 @@ def _placed(dtype: DType) -> list[Made]:
 
 def _transforms(name: str) -> Any:
     def make(dtype: DType) -> list[Made]:
-        made: list[Made] = []
+        built: list[Made] = []
         if dtype.is_float if name == "rfft" else dtype.is_complex:
             for shape, axis in (((4,), 0), ((1,), 0), ((2, 5), 1), ((3, 2), 0), ((2, 4, 3), 1), ((0, 3), 1), ((3, 0), 0)):
                 halved = [*shape[:axis], shape[axis] // 2 + 1, *shape[axis + 1 :]]
@@ -331,8 +331,8 @@ def _transforms(name: str) -> Any:
                 params: dict[str, Any] = {"axis": axis}
                 if name in ("rfft", "irfft"):
                     params |= {"odd": shape[axis] % 2 == 1, "shape": out}
-                made.append((_arrays(dtype, x), params, {}))
-        return made
+                built.append((_arrays(dtype, x), params, {}))
+        return built
 
     return make
 
@@ -379,7 +379,7 @@ def _of_symmetric(op: Op) -> Callable[..., tuple[Value, ...]]:
 
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (x,) = operands
-        return b.emit(op, (b.mul(b.add(x, turned(b, x)), b.full(0.5, x.type)),), params)
+        return b.emit(op, (b.mul(b.add(x, transpose(b, x)), b.full(0.5, x.type)),), params)
 
     return build
 
@@ -475,9 +475,9 @@ def _without_signs(build: Callable[..., tuple[Value, ...]]) -> Callable[..., tup
     """Vectors are found but for their sign."""
 
     def squared(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
-        found = build(b, operands, params)
+        result = build(b, operands, params)
         rank = operands[0].type.rank
-        return tuple(b.mul(v, v) if v.type.rank == rank else v for v in found)
+        return tuple(b.mul(v, v) if v.type.rank == rank else v for v in result)
 
     return squared
 
@@ -493,7 +493,7 @@ def _spectral(op: Op) -> Iterator[Case]:
 
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (a,) = operands
-        whole = b.mul(b.add(a, turned(b, a)), b.full(0.5, a.type))
+        whole = b.mul(b.add(a, transpose(b, a)), b.full(0.5, a.type))
         w, v, _ = b.eigh(whole, lower=True)
         square = b.mul(w, w)
         functions = [b.mul(square, w), b.mul(square, b.full(3, w.type)), b.mul(w, b.full(6, w.type))]

@@ -24,11 +24,11 @@ def public(kind: type[Exception]) -> type[Exception]:
     return next(k for k in kind.__mro__ if "._" not in k.__module__)
 
 
-def same_error(expected: Exception, found: Any) -> None:
+def same_error(expected: Exception, result: Any) -> None:
     """Raises Mismatch if what was raised is not what NumPy raises, in its words."""
-    words = said(expected), said(found)
-    if not isinstance(found, public(type(expected))) or (words[0] != words[1] and not any(map(UNCOUNTED.search, words))):
-        raise Mismatch(f"{described(found)}; NumPy: {described(expected)}")
+    words = said(expected), said(result)
+    if not isinstance(result, public(type(expected))) or (words[0] != words[1] and not any(map(UNCOUNTED.search, words))):
+        raise Mismatch(f"{described(result)}; NumPy: {described(expected)}")
 
 
 def said(error: Exception) -> str:
@@ -39,21 +39,23 @@ def described(outcome: Any) -> str:
     return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, Exception) else f"gives {outcome!r}"
 
 
-def same_values(expected: Mapping[str, Any], found: Mapping[str, Any], rough: Mapping[str, float], *, signs: bool = True) -> None:
+def same_values(
+    expected: Mapping[str, Any], result: Mapping[str, Any], rough: Mapping[str, float], *, signs: bool = True
+) -> None:
     """Raises Mismatch where one of the named values differs. ``rough``: of those that rounding changes, the sizes of the numbers
     that went into them; the others are equal, with ``signs`` also their zeros."""
     chars = [np.asarray(x).dtype.char for x in expected.values()]
     bound = max((PRECISION.get(c, 0.0) for c in chars), default=0.0)
     for name, value in expected.items():
-        same(name, value, found[name], bound * (1 + rough[name]) if name in rough else 0.0, bound, signs)
+        same(name, value, result[name], bound * (1 + rough[name]) if name in rough else 0.0, bound, signs)
 
 
-def same(name: str, expected: Any, found: Any, atol: float, rtol: float, signs: bool) -> None:
-    e, f = np.asarray(expected), np.asarray(found)
+def same(name: str, expected: Any, result: Any, atol: float, rtol: float, signs: bool) -> None:
+    e, f = np.asarray(expected), np.asarray(result)
     if (e.dtype, e.shape) != (f.dtype, f.shape):
         raise Mismatch(f"{name} is {f.dtype}{f.shape}; NumPy: {e.dtype}{e.shape}")
-    if e.ndim and isinstance(expected, np.ndarray) != isinstance(found, np.ndarray):
-        raise Mismatch(f"{name} is a {type(found).__name__}; NumPy: {type(expected).__name__}")
+    if e.ndim and isinstance(expected, np.ndarray) != isinstance(result, np.ndarray):
+        raise Mismatch(f"{name} is a {type(result).__name__}; NumPy: {type(expected).__name__}")
     with np.errstate(all="ignore"):
         if atol:
             is_right = np.allclose(f, e, rtol=rtol, atol=atol, equal_nan=True)

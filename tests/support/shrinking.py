@@ -34,20 +34,20 @@ def smallest(function: Function, arguments: Sequence[Any], fails: Fails) -> tupl
 
     An instruction goes by becoming parameters, which are given what the interpreter found for its results.
     """
-    found, given = function, list(arguments)
-    results = fewest(found.results, lambda r: bool(r) and fails(*pruned(found, r, given)))
-    found, given = pruned(found, results, given)
-    for instruction in found.instructions:
-        candidate = pruned(found, instruction.results, given)
+    result, inputs = function, list(arguments)
+    results = fewest(result.results, lambda r: bool(r) and fails(*pruned(result, r, inputs)))
+    result, inputs = pruned(result, results, inputs)
+    for instruction in result.instructions:
+        candidate = pruned(result, instruction.results, inputs)
         if fails(*candidate):
-            found, given = candidate
+            result, inputs = candidate
             break
-    for instruction in found.instructions:
-        if instruction in found.instructions:
-            candidate = cut(found, instruction.results, given)
+    for instruction in result.instructions:
+        if instruction in result.instructions:
+            candidate = cut(result, instruction.results, inputs)
             if fails(*candidate):
-                found, given = candidate
-    return found, given
+                result, inputs = candidate
+    return result, inputs
 
 
 def pruned(function: Function, results: Sequence[Value], arguments: Sequence[Any]) -> tuple[Function, list[Any]]:

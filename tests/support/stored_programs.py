@@ -117,12 +117,12 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-def bits(found: Any) -> str:
+def bits(result: Any) -> str:
     """The exact contents of a result."""
-    if isinstance(found, tuple | list):
-        return f"({', '.join(map(bits, found))})"
-    array = np.ascontiguousarray(found)
-    return f"{type(found).__name__} {array.dtype} {np.shape(found)} {hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
+    if isinstance(result, tuple | list):
+        return f"({', '.join(map(bits, result))})"
+    array = np.ascontiguousarray(result)
+    return f"{type(result).__name__} {array.dtype} {np.shape(result)} {hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
 
 
 def outcome(call: Callable[[], Any]) -> dict[str, Any]:
@@ -130,13 +130,13 @@ def outcome(call: Callable[[], Any]) -> dict[str, Any]:
     before, printed = counters.snapshot(), io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            found = bits(call())
+            result = bits(call())
         except (ValueError, IndexError, np.linalg.LinAlgError) as error:
             lines = [f"{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__) if f.filename == __file__]
-            found = f"{type(error).__name__}: {error} {getattr(error, '__notes__', [])} {lines[-1:]}"
+            result = f"{type(error).__name__}: {error} {getattr(error, '__notes__', [])} {lines[-1:]}"
     taken = counters.snapshot() - before
     counts = {event: getattr(taken, event) for event in counters.EVENTS}
-    return {"found": found, "printed": printed.getvalue(), "ran": sorted(k for k, v in taken.runs.items() if v), **counts}
+    return {"found": result, "printed": printed.getvalue(), "ran": sorted(k for k, v in taken.runs.items() if v), **counts}
 
 
 if __name__ == "__main__":

@@ -73,11 +73,11 @@ def resized(call: Signature) -> Iterator[tuple[str, list[Any]]]:
         yield name, leaves
 
 
-def shown(found: Trace) -> Sequence[Any]:
+def shown(result: Trace) -> Sequence[Any]:
     """All that a program is made from."""
-    pinned = tuple((p.index, repr(p.value)) for p in found.pinned)
-    arrays = [given.array.tobytes() for given in found.inputs if hasattr(given, "array")]
-    return canonical(found.function), repr(found.out_tree), found.weak, found.returned, found.writes, pinned, arrays
+    pinned = tuple((p.index, repr(p.value)) for p in result.pinned)
+    arrays = [arguments.array.tobytes() for arguments in result.inputs if hasattr(arguments, "array")]
+    return canonical(result.function), repr(result.out_tree), result.weak, result.returned, result.writes, pinned, arrays
 
 
 def _loose(leaf: Any) -> Any:

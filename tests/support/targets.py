@@ -103,13 +103,13 @@ def layout_of(argument: Any) -> str:
 def compiled(function: Function, layouts: Sequence[str] = ()) -> Compiled:
     """All stages of a function. ``layouts`` of its parameters: "c" or "strided"; all "c" if empty."""
     checked(Module((function,)))
-    found = templated(function)
-    count = len(found.constants)
-    last = found.function.parameters[len(found.function.parameters) - count :]
-    constants = tuple(v.type.dtype.numpy.type(c) for v, c in zip(last, found.constants, strict=True))
-    optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
+    result = templated(function)
+    count = len(result.constants)
+    last = result.function.parameters[len(result.function.parameters) - count :]
+    constants = tuple(v.type.dtype.numpy.type(c) for v, c in zip(last, result.constants, strict=True))
+    optimised = run(grad(run(result.function, BEFORE_GRAD)), OPTIMIZE)
     fused = fuse(optimised)
-    for stage in (found.function, optimised, fused):
+    for stage in (result.function, optimised, fused):
         checked(Module((stage,)))
     everything = (*(layouts or ["c"] * len(function.parameters)), *["c"] * count)
     lowered = checked(lower(fused, everything))
@@ -122,7 +122,7 @@ def compiled(function: Function, layouts: Sequence[str] = ()) -> Compiled:
         lowered=lowered,
         scheduled=scheduled,
         executable=Executable(scheduled),
-        sizes=found.sizes,
+        sizes=result.sizes,
         constants=constants,
     )
 
@@ -132,14 +132,17 @@ def run_targets(function: Function, arguments: Sequence[Any]) -> dict[str, Resul
 
     Arguments that are not contiguous are passed with their strides.
     """
-    found = compiled(function, [layout_of(a) for a in arguments])
+    result = compiled(function, [layout_of(a) for a in arguments])
     results: dict[str, Results] = {"interpreter": interpret(grad(function), *arguments)}
-    given = (*arguments, *found.constants)
-    results["fused"] = interpret(found.fused, *given, sizes=found.sizes)
-    if sum(_elements(f.results) for f in (found.function, found.fused)) + sum(np.size(a) for a in arguments) <= MOST_INTERPRETED:
-        for stage, module in (("kernels", found.lowered), ("scheduled", found.scheduled)):
-            results[stage] = interpret(module.functions[0], *given, sizes=found.sizes, module=module)
-    results["cpu"] = found.run(arguments)
+    inputs = (*arguments, *result.constants)
+    results["fused"] = interpret(result.fused, *inputs, sizes=result.sizes)
+    if (
+        sum(_elements(f.results) for f in (result.function, result.fused)) + sum(np.size(a) for a in arguments)
+        <= MOST_INTERPRETED
+    ):
+        for stage, module in (("kernels", result.lowered), ("scheduled", result.scheduled)):
+            results[stage] = interpret(module.functions[0], *inputs, sizes=result.sizes, module=module)
+    results["cpu"] = result.run(arguments)
     return results
 
 
@@ -156,23 +159,23 @@ def spacing(x: Any) -> Any:
     return np.spacing(size).astype(np.float64)
 
 
-def assert_close(found: Any, expected: Any, ulps: float = 0, floor: Any = 0.0, note: object = "") -> None:
+def assert_close(result: Any, expected: Any, ulps: float = 0, floor: Any = 0.0, note: object = "") -> None:
     """One result agrees in dtype, shape and value: NaNs and infinities alike, other floats to ``ulps`` units in the last place of
     the expected value or of ``floor``; zeros keep their sign if ``ulps`` is 0. Of complex numbers: units of the larger part."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), note
+    result, expected = np.asarray(result), np.asarray(expected)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape), note
     if expected.dtype.kind == "c":
         larger = np.maximum(np.abs(expected.real), np.abs(expected.imag))
         for part in ("real", "imag"):
             wanted = getattr(expected, part)
             known = np.where(np.isfinite(larger), larger, np.abs(wanted))
             least = np.maximum(np.where(np.isfinite(known), known, 0.0), floor)
-            assert_close(getattr(found, part), wanted, ulps, least, f"{part} part, {note}")
+            assert_close(getattr(result, part), wanted, ulps, least, f"{part} part, {note}")
         return
     if expected.dtype.kind not in "fV":
-        np.testing.assert_array_equal(found, expected, err_msg=str(note))
+        np.testing.assert_array_equal(result, expected, err_msg=str(note))
         return
-    a, e = found.astype(np.float64), expected.astype(np.float64)
+    a, e = result.astype(np.float64), expected.astype(np.float64)
     same = (a == e) | (np.isnan(a) & np.isnan(e))
     if ulps:
         size = np.maximum(spacing(expected), spacing(np.broadcast_to(np.asarray(floor, expected.dtype), expected.shape)))
@@ -182,5 +185,5 @@ def assert_close(found: Any, expected: Any, ulps: float = 0, floor: Any = 0.0, n
         same &= (np.signbit(a) == np.signbit(e)) | np.isnan(e)
     if not same.all():
         wrong = np.argwhere(~same)[:8]
-        lines = [f"at {tuple(map(int, w))}: {found[tuple(w)]!r}, expected {expected[tuple(w)]!r}" for w in wrong]
+        lines = [f"at {tuple(map(int, w))}: {result[tuple(w)]!r}, expected {expected[tuple(w)]!r}" for w in wrong]
         raise AssertionError("\n".join([f"{(~same).sum()} of {same.size} elements differ: {note}", *lines]))

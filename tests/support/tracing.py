@@ -32,9 +32,9 @@ def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return evaluate(trace(function, args, kwargs), flatten((args, kwargs))[0])
 
 
-def same(found: Any, expected: Any, exact: bool = True) -> None:
+def same(result: Any, expected: Any, exact: bool = True) -> None:
     """Equal trees: structure, dtypes, shapes and values."""
-    found_leaves, found_tree = flatten(found, static_numbers=True)
+    found_leaves, found_tree = flatten(result, static_numbers=True)
     leaves, tree = flatten(expected, static_numbers=True)
     leaves = [np.asarray(x) for x in leaves]
     assert [x.dtype for x in found_leaves] == [x.dtype for x in leaves]

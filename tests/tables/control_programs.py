@@ -113,8 +113,8 @@ def lists_of_numbers(x: Any) -> Any:
 
 def trees(xs: Any) -> Any:
     def body(state: Any, x: Any) -> Any:
-        made = {"pair": Pair(state["pair"].h * x["a"], state["pair"].n + 1), "s": State(x["b"], state["s"].a)}
-        return made, (made["pair"].h, {"y": made["s"].a})
+        built = {"pair": Pair(state["pair"].h * x["a"], state["pair"].n + 1), "s": State(x["b"], state["s"].a)}
+        return built, (built["pair"].h, {"y": built["s"].a})
 
     init = {"pair": Pair(1.0, 0), "s": State(np.zeros(2), np.zeros(2))}
     return pb.scan(body, init, {"a": xs, "b": np.stack([xs, -xs], axis=1)})
@@ -214,9 +214,9 @@ def cell(x: Any) -> Any:
 
 def random_walk(seed: Any) -> Any:
     def body(i: Any, state: Any) -> Any:
-        key, place = state
+        key, position = state
         key, drawn = pb.random.split(key)
-        return key, place + pb.random.normal(drawn, (2,))
+        return key, position + pb.random.normal(drawn, (2,))
 
     return pb.fori_loop(0, 5, body, (pb.random.key(seed), np.zeros(2)))
 

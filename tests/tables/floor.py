@@ -43,19 +43,18 @@ class Line:
 
 def lines() -> list[Line]:
     """All lines of ``floor.txt``."""
-    found = []
+    result = []
     for text in (TABLES / "floor.txt").read_text().splitlines():
         if not text.startswith("#"):
             name, modes, _ = text.split("\t")
             section, _, name = name.partition(":")
-            found.append(Line(section, name, modes))
-    return found
+            result.append(Line(section, name, modes))
+    return result
 
 
 def functions() -> list[Line]:
     """The lines of functions."""
     return [line for line in lines() if line.section not in ELSEWHERE]
-
 
 
 def quiet(call: Call, *arguments: Any) -> Any:
@@ -86,23 +85,23 @@ def real_loss(call: Call, shapes: Sequence[tuple[int, ...]], complex_ones: Seque
 
 def inexact_of(result: Any, count: int) -> list[Any]:
     """The float and complex leaves of a traced or plain result."""
-    found = [leaf for leaf in flatten(result)[0] if getattr(leaf, "dtype", np.dtype(type(leaf))).kind in "fc"]
-    assert len(found) == count
-    return found
+    actual = [leaf for leaf in flatten(result)[0] if getattr(leaf, "dtype", np.dtype(type(leaf))).kind in "fc"]
+    assert len(actual) == count
+    return actual
 
 
 def loss_of(call: Call, arguments: Sequence[Any]) -> Call:
-    found = [np.asarray(leaf) for leaf in inexact(quiet(call, *arguments))]
-    return real_loss(call, [f.shape for f in found], [f.dtype.kind == "c" for f in found])
+    result = [np.asarray(leaf) for leaf in inexact(quiet(call, *arguments))]
+    return real_loss(call, [f.shape for f in result], [f.dtype.kind == "c" for f in result])
 
 
 def directions_of(arguments: Sequence[Any], seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for a in map(np.asarray, arguments):
         d = rng.uniform(0.3, 1.0, a.shape) * rng.choice([-1.0, 1.0], a.shape)
-        found.append(d + 1j * rng.uniform(0.3, 1.0, a.shape) if a.dtype.kind == "c" else d)
-    return found
+        result.append(d + 1j * rng.uniform(0.3, 1.0, a.shape) if a.dtype.kind == "c" else d)
+    return result
 
 
 def difference(call: Call, arguments: Sequence[Any], directions: Sequence[Any]) -> list[Any]:
@@ -111,17 +110,17 @@ def difference(call: Call, arguments: Sequence[Any], directions: Sequence[Any]) 
     return [(np.asarray(a) - np.asarray(b)) / (2 * STEP) for a, b in zip(above, below)]
 
 
-def close(found: Any, expected: Any, what: str, tolerance: float = TOLERANCE) -> None:
+def close(result: Any, expected: Any, what: str, tolerance: float = TOLERANCE) -> None:
     scale = 1 + np.max(np.abs(expected), initial=0)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale, err_msg=what)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance * scale, err_msg=what)
 
 
 def check_value(call: Call, arguments: Sequence[Any]) -> None:
     """Values, dtypes and structure are NumPy's."""
     expected, tree = flatten(quiet(call, *arguments))
-    found, found_tree = flatten(pb.jit(call)(*arguments))
+    result, found_tree = flatten(pb.jit(call)(*arguments))
     assert found_tree == tree
-    for e, f in zip(expected, found):
+    for e, f in zip(expected, result):
         assert np.shape(f) == np.shape(e) and np.asarray(f).dtype == np.asarray(e).dtype
         close(f, e, "value", 1e-10) if np.asarray(e).dtype.kind in "fc" else np.testing.assert_array_equal(f, e)
 
@@ -141,8 +140,8 @@ def check_forward(call: Call, arguments: Sequence[Any]) -> None:
     """The derivative along a direction, of all results."""
     directions = directions_of(arguments, 7)
     _, tangents = pb.jvp(call, tuple(arguments), tuple(directions))
-    for found, expected in zip(inexact(tangents), difference(call, arguments, directions), strict=True):
-        close(found, expected, "tangent")
+    for result, expected in zip(inexact(tangents), difference(call, arguments, directions), strict=True):
+        close(result, expected, "tangent")
 
 
 def check_second(call: Call, arguments: Sequence[Any]) -> None:
@@ -154,10 +153,10 @@ def check_second(call: Call, arguments: Sequence[Any]) -> None:
         gradients = pb.grad(loss, argnums=positions)(*xs)
         return sum(np.sum(np.real(g * w)) for g, w in zip(gradients, weights))
 
-    found = pb.grad(slope, argnums=positions)(*arguments)
+    result = pb.grad(slope, argnums=positions)(*arguments)
     directions = directions_of(arguments, 5)
     (expected,) = difference(slope, arguments, directions)
-    close(sum(np.real(np.sum(f * d)) for f, d in zip(found, directions)), expected, "second order", 1e-5)
+    close(sum(np.real(np.sum(f * d)) for f, d in zip(result, directions)), expected, "second order", 1e-5)
 
 
 def check_zero(call: Call, arguments: Sequence[Any]) -> None:

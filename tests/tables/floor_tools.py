@@ -25,8 +25,8 @@ def check(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     return register
 
 
-def close(found: Any, expected: Any, rtol: float = 1e-12) -> None:
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+def close(result: Any, expected: Any, rtol: float = 1e-12) -> None:
+    np.testing.assert_allclose(result, expected, rtol=rtol, atol=rtol)
 
 
 def quadratic(x: Any) -> Any:
@@ -67,10 +67,10 @@ def grad_named() -> None:
 
 @check("multigrad_dict")
 def multigrad_dict() -> None:
-    found = pb.multigrad_dict(lambda a, x: a * quadratic(x))(2.0, X)
-    assert list(found) == ["a", "x"]
-    close(found["a"], quadratic(X))
-    close(found["x"], 2 * GRADIENT)
+    result = pb.multigrad_dict(lambda a, x: a * quadratic(x))(2.0, X)
+    assert list(result) == ["a", "x"]
+    close(result["a"], quadratic(X))
+    close(result["x"], 2 * GRADIENT)
 
 
 @check("elementwise_grad")
@@ -201,23 +201,23 @@ def notrace_primitive() -> None:
 
 @check("builtins.tuple")
 def tuples() -> None:
-    found = pb.grad(lambda p: np.sum(p[0] * p[1]) + sum(np.sum(v) for v in (p[0], p[1] ** 2)))((X, V))
-    assert isinstance(found, tuple)
-    close(found, (V + 1, X + 2 * V))
+    result = pb.grad(lambda p: np.sum(p[0] * p[1]) + sum(np.sum(v) for v in (p[0], p[1] ** 2)))((X, V))
+    assert isinstance(result, tuple)
+    close(result, (V + 1, X + 2 * V))
 
 
 @check("builtins.list")
 def lists() -> None:
-    found = pb.grad(lambda p: np.sum(np.prod(np.stack(list(p)), axis=0)))([X, V])
-    assert isinstance(found, list)
-    close(found, [V, X])
+    result = pb.grad(lambda p: np.sum(np.prod(np.stack(list(p)), axis=0)))([X, V])
+    assert isinstance(result, list)
+    close(result, [V, X])
 
 
 @check("builtins.dict")
 def dicts() -> None:
-    found = pb.grad(lambda p: np.sum(p["w"] * p["b"]) + sum(np.sum(v**2) for v in p.values()))({"w": X, "b": V})
-    close(found["w"], V + 2 * X)
-    close(found["b"], X + 2 * V)
+    result = pb.grad(lambda p: np.sum(p["w"] * p["b"]) + sum(np.sum(v**2) for v in p.values()))({"w": X, "b": V})
+    close(result["w"], V + 2 * X)
+    close(result["b"], X + 2 * V)
 
 
 @check("misc.flatten.flatten")
@@ -245,9 +245,9 @@ def descends(optimizer: Any, **options: Any) -> None:
     def slope(p: Any, step: int) -> Any:
         return pb.grad(lambda p: sum(np.sum((p[k] - target[k]) ** 2) for k in target))(p)
 
-    found = optimizer(slope, {"w": np.zeros(3), "b": np.array(0.0)}, **options)
+    result = optimizer(slope, {"w": np.zeros(3), "b": np.array(0.0)}, **options)
     for k in target:
-        close(found[k], target[k], 1e-2)
+        close(result[k], target[k], 1e-2)
 
 
 @check("misc.optimizers.adam")

@@ -152,8 +152,8 @@ class Smoother:
 
 
 def an_object() -> Any:
-    made = Smoother()
-    return made.step, [made.state, made.count]
+    built = Smoother()
+    return built.step, [built.state, built.count]
 
 
 def a_column_of_a_table() -> Any:
@@ -183,9 +183,9 @@ def a_static_mask_that_is_written() -> Any:
     used = np.zeros(6, bool)
 
     def call(x: Any) -> Any:
-        found = np.sum(x[used])
+        result = np.sum(x[used])
         used[np.argmax(np.where(used, -np.inf, x))] = True
-        return found
+        return result
 
     return call, [used]
 

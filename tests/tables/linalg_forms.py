@@ -61,10 +61,10 @@ def whole_qr(a: Any) -> Any:
 
 def rebuilt(parts: Any) -> Any:
     """The product of factors."""
-    found = parts[0]
+    result = parts[0]
     for part in parts[1:]:
-        found = found @ part
-    return found
+        result = result @ part
+    return result
 
 
 BANDS = np.array([[0.0, 0.3, -0.4, 0.2], [3.0, 2.5, 4.0, 3.5], [0.7, -0.6, 0.9, 0.0], [0.2, 0.1, 0.0, 0.0]])

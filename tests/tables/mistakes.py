@@ -19,7 +19,7 @@ class Mistake:
     kind: str = "TraceError"
 
 
-TEXT = '''
+TEXT = """
 #### Branches and loops
 
 === if
@@ -1806,18 +1806,18 @@ def f(x, mode):
     return np.sum(x)
 
 f(np.ones(3), "max")
-'''
+"""
 
 
 def _parsed(text: str) -> list[Mistake]:
-    found = []
+    result = []
     for part in re.split(r"^#### ", text, flags=re.MULTILINE)[1:]:
         section, _, rest = part.partition("\n")
         for program in re.split(r"^=== ", rest, flags=re.MULTILINE)[1:]:
             line, _, code = program.partition("\n")
             title, kind = re.fullmatch(r"(.*?)(?: \[(\w+)\])?", line).groups()  # type: ignore[union-attr]
-            found.append(Mistake(section=section, title=title, code=f"{HEAD}\n{code.strip()}\n", kind=kind or "TraceError"))
-    return found
+            result.append(Mistake(section=section, title=title, code=f"{HEAD}\n{code.strip()}\n", kind=kind or "TraceError"))
+    return result
 
 
 MISTAKES = _parsed(TEXT)

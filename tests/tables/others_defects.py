@@ -53,19 +53,19 @@ def defect(system: str, where: str, what: str) -> Callable[[Callable[[np.random.
 
 def differences(program: Callable[..., Any], arguments: Arrays, wrt: Sequence[int], ct: Any, step: float = 1e-6) -> list[Any]:
     """Central differences of the program's result, times a cotangent."""
-    found = []
+    result = []
     for position in wrt:
         x = arguments[position]
         gradient = np.zeros(x.shape)
-        for place in np.ndindex(x.shape):
+        for location in np.ndindex(x.shape):
             sides = []
             for sign in (1, -1):
                 moved = [np.array(a) for a in arguments]
-                moved[position][place] += sign * step
+                moved[position][location] += sign * step
                 sides.append(np.sum(ct * program(*moved)))
-            gradient[place] = (sides[0] - sides[1]) / (2 * step)
-        found.append(gradient)
-    return found
+            gradient[location] = (sides[0] - sides[1]) / (2 * step)
+        result.append(gradient)
+    return result
 
 
 def by_differences(program: Callable[..., Any], wrt: Sequence[int]) -> Formula:
@@ -125,8 +125,8 @@ def _block(rng: np.random.Generator) -> Arrays:
 
 @defect("SystemDS", "mbconv.dml", "the last normalisation uses the parameters of the depthwise one")
 def mbconv(rng: np.random.Generator) -> Defect:
-    def theirs(*given: Any) -> Any:
-        return _mbconv(*given, last="inner")
+    def theirs(*arguments: Any) -> Any:
+        return _mbconv(*arguments, last="inner")
 
     return Defect(_mbconv, _block(rng), by_differences(theirs, (1, 3)), wrt=(1, 3))
 
@@ -136,15 +136,16 @@ def mbconv(rng: np.random.Generator) -> Defect:
     "without a skip connection, the forward part omits the last normalisation and the backward part does not",
 )  # fmt: skip
 def mbconv_without_skip(rng: np.random.Generator) -> Defect:
-    def bare(*given: Any) -> Any:
-        return _mbconv(*given, last="none")
+    def bare(*arguments: Any) -> Any:
+        return _mbconv(*arguments, last="none")
 
     return Defect(bare, _block(rng), by_differences(_mbconv, (1, 3)), wrt=(1, 3))
 
 
 @defect(
-    "SystemDS", "softmax_cross_entropy_loss.dml",
-    "(p - y) / N: right only if labels sum to 1; leaves out the epsilon of the forward part"
+    "SystemDS",
+    "softmax_cross_entropy_loss.dml",
+    "(p - y) / N: right only if labels sum to 1; leaves out the epsilon of the forward part",
 )
 def softmax_cross_entropy(rng: np.random.Generator) -> Defect:
     def program(z: Any, y: Any) -> Any:
@@ -220,23 +221,24 @@ def batch_norm_in_test_mode(rng: np.random.Generator) -> Defect:
 
 
 @defect(
-    "SystemDS", "rnn.dml, lstm.dml until 2017",
-    "with only the last output used, the cotangents of the others had D columns a step, not M"
+    "SystemDS",
+    "rnn.dml, lstm.dml until 2017",
+    "with only the last output used, the cotangents of the others had D columns a step, not M",
 )
 def recurrence_of_last_output(rng: np.random.Generator) -> Defect:
     steps, wide, hidden = 4, 2, 3
 
     def states(x: Any, w: Any) -> list[Any]:
-        found = [np.zeros((len(x), hidden))]
+        result = [np.zeros((len(x), hidden))]
         for t in range(steps):
-            found.append(np.tanh(np.concatenate([x[:, t * wide : (t + 1) * wide], found[-1]], axis=1) @ w))
-        return found
+            result.append(np.tanh(np.concatenate([x[:, t * wide : (t + 1) * wide], result[-1]], axis=1) @ w))
+        return result
 
-    def back(x: Any, w: Any, given: Any) -> Arrays:
+    def back(x: Any, w: Any, arguments: Any) -> Arrays:
         h, dw, dh = states(x, w), np.zeros_like(w), np.zeros((len(x), hidden))
         dx = np.zeros_like(x)
         for t in reversed(range(steps)):
-            dz = (dh + given[:, t * hidden : (t + 1) * hidden]) * (1 - h[t + 1] ** 2)
+            dz = (dh + arguments[:, t * hidden : (t + 1) * hidden]) * (1 - h[t + 1] ** 2)
             dw += np.concatenate([x[:, t * wide : (t + 1) * wide], h[t]], axis=1).T @ dz
             joined = dz @ w.T
             dx[:, t * wide : (t + 1) * wide], dh = joined[:, :wide], joined[:, wide:]

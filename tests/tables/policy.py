@@ -44,16 +44,16 @@ class Row:
 
     def point(self) -> Any:
         """The argument: a number, an array, or the array of x and y."""
-        given = number(f"({self.at},)")
-        return np.asarray(given[0] if len(given) == 1 else given, np.float64)
+        arguments = number(f"({self.at},)")
+        return np.asarray(arguments[0] if len(arguments) == 1 else arguments, np.float64)
 
     def function(self, space: Mapping[str, Any]) -> Callable[[Any], Any]:
         body = "x" if len(number(f"({self.at},)")) == 1 else "v"
         unpacked = "" if body == "x" else "    x, y = v[0], v[1]\n"
         known = dict(space)
         exec(f"def f({body}):\n{unpacked}    return {self.text}\n", known)
-        found: Callable[[Any], Any] = known["f"]
-        return found
+        result: Callable[[Any], Any] = known["f"]
+        return result
 
 
 @dataclass
@@ -70,16 +70,16 @@ class Section:
 
 
 def sections() -> list[Section]:
-    found: list[Section] = []
+    result: list[Section] = []
     for line in ROWS.read_text().splitlines():
         if line.startswith("## "):
-            found.append(Section(line[3:]))
+            result.append(Section(line[3:]))
         elif line.startswith("= "):
             name, _, text = line[2:].partition(": ")
-            found[-1].formulas.append(Formula(name, text))
+            result[-1].formulas.append(Formula(name, text))
         elif line:
-            found[-1].formulas[-1].rows.append(Row(*line.split(" :: ")))
-    return found
+            result[-1].formulas[-1].rows.append(Row(*line.split(" :: ")))
+    return result
 
 
 def formulas() -> list[Formula]:
@@ -126,15 +126,15 @@ def of_peer(name: str, rows: list[Row]) -> dict[str, list[str]]:
 
 def _of_peer(grad: Any, theirs: Any, f: Callable[[Any], Any], x: Any) -> list[str]:
     d = directions(x)
-    found = []
+    result = []
     for derivative in (grad(f), grad(lambda x: theirs.sum(grad(f)(x) * d))):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
-                found.append(shown(derivative(x[()] if x.ndim == 0 else x)))
+                result.append(shown(derivative(x[()] if x.ndim == 0 else x)))
             except Exception:
-                found.append(NONE)
-    return found
+                result.append(NONE)
+    return result
 
 
 def shown(value: Any) -> str:
@@ -159,8 +159,8 @@ def agrees(value: Any, expected: str) -> bool:
 
 
 def stored() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(PEERS.read_text())
-    return found
+    result: dict[str, Any] = json.loads(PEERS.read_text())
+    return result
 
 
 HEAD = """\
@@ -214,8 +214,8 @@ def page(peers: Mapping[str, Any]) -> str:
 def _line(row: Row, formula: str, peers: Mapping[str, list[str]]) -> str:
     cells = [f"`{row.text}`", row.at, row.first, row.second]
     for name in ("jax", "autograd"):
-        found = peers.get(name, [NONE, NONE])
-        is_same = all(f != NONE and agrees(number(f), e) for f, e in zip(found, (row.first, row.second)))
-        cells.append("same" if is_same else NONE if set(found) == {NONE} else "; ".join(found))
+        result = peers.get(name, [NONE, NONE])
+        is_same = all(f != NONE and agrees(number(f), e) for f, e in zip(result, (row.first, row.second)))
+        cells.append("same" if is_same else NONE if set(result) == {NONE} else "; ".join(result))
     cells.append(f"[{formula}](#{formula})" + f": {row.remark}" * bool(row.remark))
     return f"| {' | '.join(cells)} |"

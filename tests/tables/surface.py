@@ -105,7 +105,7 @@ class Tried:
 def read(section: str) -> dict[str, Tried]:
     """The names of a section that this version of the library has, with their calls."""
     groups: dict[str, list[str]] = {}
-    found: dict[str, Tried] = {}
+    result: dict[str, Tried] = {}
     there = set(public(section))
     for line in (FOLDER / f"{section}.txt").read_text().splitlines():
         group = re.fullmatch(r"([A-Z]+) = (.*)", line)
@@ -114,16 +114,16 @@ def read(section: str) -> dict[str, Tried]:
         elif line.strip() and not line.startswith("#"):
             names, _, text = line.partition(": ")
             for name in names.split():
-                if name in found:
+                if name in result:
                     raise ValueError(f"{section}.txt has {name} twice")
                 if name in there:
                     no = text.removeprefix("no: ")
-                    given = {"reason": no} if no != text else {"calls": tuple(_expanded(text, groups))}
-                    found[name] = Tried(section=section, name=name, **given)  # type: ignore[arg-type]
-    for name in there - set(found) if section in OF_SCIPY else ():
+                    arguments = {"reason": no} if no != text else {"calls": tuple(_expanded(text, groups))}
+                    result[name] = Tried(section=section, name=name, **arguments)  # type: ignore[arg-type]
+    for name in there - set(result) if section in OF_SCIPY else ():
         calls = tuple(_usual(getattr(importlib.import_module(SECTIONS[section]), name)))
-        found[name] = Tried(section=section, name=name, calls=calls, reason="" if calls else UNTRIED)
-    return found
+        result[name] = Tried(section=section, name=name, calls=calls, reason="" if calls else UNTRIED)
+    return result
 
 
 UNTRIED = "no call was tested"
@@ -157,8 +157,8 @@ def public(section: str) -> list[str]:
         return [name for name, value in values.items() if callable(value) and _counts(value)]
     module = importlib.import_module("numpy" if section == "numpy" else f"numpy.{section}")
     with warnings.catch_warnings(action="ignore"):
-        found = {name: getattr(module, name) for name in sorted({*dir(module), *getattr(module, "__all__", ())})}
-    return [name for name, value in found.items() if not name.startswith("_") and _counts(value)]
+        result = {name: getattr(module, name) for name in sorted({*dir(module), *getattr(module, "__all__", ())})}
+    return [name for name, value in result.items() if not name.startswith("_") and _counts(value)]
 
 
 def _counts(value: Any) -> bool:
@@ -172,11 +172,11 @@ def function_of(text: str) -> tuple[Callable[..., Any], list[Any]]:
     lines = text.replace("\\n", "\n").replace("; ", "\n").split("\n")
     tree = ast.parse("\n".join(lines))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    given = [name for name in ARGUMENTS if name in names]
+    arguments = [name for name in ARGUMENTS if name in names]
     body = "".join(f"    {line}\n" for line in lines[:-1])
-    made: dict[str, Any] = {"np": np, "scipy": scipy}
-    exec(f"def call({', '.join(given)}):\n{body}    return {lines[-1]}\n", made)
-    return made["call"], [ARGUMENTS[name] for name in given]
+    built: dict[str, Any] = {"np": np, "scipy": scipy}
+    exec(f"def call({', '.join(arguments)}):\n{body}    return {lines[-1]}\n", built)
+    return built["call"], [ARGUMENTS[name] for name in arguments]
 
 
 def tells_arrays_apart(text: str) -> bool:
@@ -227,9 +227,9 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
     return [a.copy() for a in arguments]
 
 
-def _same(found: Sequence[Any], expected: Sequence[Any], exact: bool) -> None:
-    assert len(found) == len(expected)
-    for a, b in zip(map(np.asarray, found), map(np.asarray, expected), strict=True):
+def _same(result: Sequence[Any], expected: Sequence[Any], exact: bool) -> None:
+    assert len(result) == len(expected)
+    for a, b in zip(map(np.asarray, result), map(np.asarray, expected), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         if b.dtype.kind not in "fc":
             np.testing.assert_array_equal(a, b)
@@ -244,9 +244,9 @@ def _check_gradient(function: Callable[..., Any], arguments: Sequence[Any]) -> N
 
     def loss(*xs: Any) -> Any:
         total = 0.0
-        for place, leaf in enumerate(flatten(function(*xs))[0]):
+        for position, leaf in enumerate(flatten(function(*xs))[0]):
             if getattr(leaf, "dtype", None) == np.float64:
-                weights = 1.0 + 0.3 * np.cos(np.arange(leaf.size) + place).reshape(leaf.shape)
+                weights = 1.0 + 0.3 * np.cos(np.arange(leaf.size) + position).reshape(leaf.shape)
                 total = total + np.sum(np.where(np.isfinite(leaf), weights * np.sin(leaf), 0.0))
         return total
 
@@ -265,9 +265,9 @@ def _check_gradient(function: Callable[..., Any], arguments: Sequence[Any]) -> N
         there = [a + sign * step * directions[k] if k in wanted else a.copy() for k, a in enumerate(arguments)]
         moved.append(plain(loss, *there))
     difference = (moved[0] - moved[1]) / (2 * step)
-    found = sum(np.nansum(g * directions[k]) for g, k in zip(gradients, wanted, strict=True))
+    result = sum(np.nansum(g * directions[k]) for g, k in zip(gradients, wanted, strict=True))
     scale = 1.0 + sum(np.nansum(np.abs(g)) for g in gradients)
-    np.testing.assert_allclose(found, difference, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(result, difference, rtol=0, atol=1e-5 * scale)
 
 
 # the page

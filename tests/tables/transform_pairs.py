@@ -59,13 +59,13 @@ class Plain:
         def slopes(x: Vector) -> Any:
             values: list[Any] = []
             shape = self._called(f, x, values, True).shape
-            found = np.zeros((*shape, x.size))
+            result = np.zeros((*shape, x.size))
             for k in range(x.size):
                 e = np.zeros(x.size)
                 e[k] = STEP
                 parts = [(8, 1), (-8, -1), (-1, 2), (1, -2)]
-                found[..., k] = sum(c * self._called(f, x + n * e, values, False) for c, n in parts) / (12 * STEP)
-            return found
+                result[..., k] = sum(c * self._called(f, x + n * e, values, False) for c, n in parts) / (12 * STEP)
+            return result
 
         return slopes
 
@@ -93,8 +93,8 @@ class Plain:
         def rows(*args: Any) -> Any:
             axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
             size = next(a.shape[k] for a, k in zip(args, axes, strict=True) if k is not None)
-            given = [[a if k is None else np.take(a, i, k) for a, k in zip(args, axes, strict=True)] for i in range(size)]
-            return np.stack([f(*row) for row in given], out_axes)
+            arguments = [[a if k is None else np.take(a, i, k) for a, k in zip(args, axes, strict=True)] for i in range(size)]
+            return np.stack([f(*row) for row in arguments], out_axes)
 
         return rows
 
@@ -104,9 +104,9 @@ class Plain:
     checkpoint = jit
 
     def custom_vjp(self, f: Function) -> Any:
-        found: Any = lambda x: f(x)  # noqa: E731
-        found.defvjp = found.defjvp = lambda *rules: None
-        return found
+        result: Any = lambda x: f(x)  # noqa: E731
+        result.defvjp = result.defjvp = lambda *rules: None
+        return result
 
     custom_jvp = custom_vjp
 

@@ -205,10 +205,10 @@ def converted(x: Any, n: Any, a: Any) -> Any:
     def inner(y: Any) -> Any:
         return np.float32(y) + np.float64(y)
 
-    made = np.zeros(3, np.float64)
-    made[0] = float32(a[0])
+    built = np.zeros(3, np.float64)
+    built[0] = float32(a[0])
     numbers = np.int64(x) + 1, np.int8(n), np.uint8(a[0] > 0), np.bool_(x), np.double(x) * float32(2)
-    arrays = np.float64(a), np.float32([x, 1.0]), a.astype(float32), made, float32(x) * a
+    arrays = np.float64(a), np.float32([x, 1.0]), a.astype(float32), built, float32(x) * a
     return numbers, arrays, [inner(v) for v in a], np.float64(2.0), isinstance(np.float64(1), np.float64)
 
 

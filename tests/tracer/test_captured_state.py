@@ -44,13 +44,13 @@ def programs(*files: str) -> Any:
 
 def module(name: str, folder: Path, text: str) -> types.ModuleType:
     """A module of the user's."""
-    made = types.ModuleType(name)
-    made.__file__ = str(folder / f"{name}.py")
-    made.__dict__.update(np=np, x0=X)
-    Path(made.__file__).write_text(text)
-    sys.modules[name] = made
-    exec(compile(text, made.__file__, "exec"), made.__dict__)
-    return made
+    built = types.ModuleType(name)
+    built.__file__ = str(folder / f"{name}.py")
+    built.__dict__.update(np=np, x0=X)
+    Path(built.__file__).write_text(text)
+    sys.modules[name] = built
+    exec(compile(text, built.__file__, "exec"), built.__dict__)
+    return built
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ def outcome(function: Callable[..., Any]) -> Any:
         return error
 
 
-def same(found: Any, expected: Any) -> None:
+def same(result: Any, expected: Any) -> None:
     if isinstance(expected, Exception):
-        assert type(found) is type(expected), found
+        assert type(result) is type(expected), result
         return
-    if isinstance(found, Exception):
-        raise found
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+    if isinstance(result, Exception):
+        raise result
+    result, expected = np.asarray(result), np.asarray(expected)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(result, expected, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.usefixtures("settings")

@@ -30,12 +30,12 @@ def marked_line(function: Callable[..., Any]) -> tuple[str, int]:
     return inspect.getsourcefile(function) or "", first + offset
 
 
-def refused(function: Callable[..., Any], *args: Any, words: str, transform: Any = pb.jit, place: Any = None) -> pb.TraceError:
+def refused(function: Callable[..., Any], *args: Any, words: str, transform: Any = pb.jit, position: Any = None) -> pb.TraceError:
     """The TraceError of a call; checks that it is at the marked line and has the words, and that the next trace is not hurt."""
     with pytest.raises(pb.TraceError) as caught:
         transform(function)(*args)
     error = caught.value
-    assert (error.file, error.line) == marked_line(place or function), error
+    assert (error.file, error.line) == marked_line(position or function), error
     assert str(error).startswith(f"{shown(error.file)}:{error.line}: ")
     for word in words.split("|"):
         assert word in str(error), error
@@ -159,7 +159,7 @@ def test_a_branch_in_a_helper_is_reported_there() -> None:
     def caller(x: Array) -> Array:
         return helper(x) + 1
 
-    refused(caller, X, words="a Python branch", place=helper)
+    refused(caller, X, words="a Python branch", position=helper)
 
 
 def test_conversions() -> None:

@@ -34,12 +34,12 @@ def skipped(library: str) -> str:
 
 
 def params(must: bool) -> list[Any]:
-    found = []
+    result = []
     for library in OBJECTS:
         marks = [pytest.mark.skipif(bool(skipped(library)), reason=skipped(library))]
         chosen = [line for computes, line in labelled_lines.lines(library) if computes is must]
-        found += [pytest.param(library, line, id=f"{library}-{number}", marks=marks) for number, line in enumerate(chosen)]
-    return found
+        result += [pytest.param(library, line, id=f"{library}-{count}", marks=marks) for count, line in enumerate(chosen)]
+    return result
 
 
 @pytest.fixture(autouse=True)
@@ -72,22 +72,22 @@ def outcome(call: Any, *args: Any) -> Any:
         return error
 
 
-def verdict(plain: Any, found: Any, file: str, must: bool) -> str:
+def verdict(plain: Any, result: Any, file: str, must: bool) -> str:
     """What is wrong with a compiled result; empty if nothing is."""
-    if isinstance(found, pb.TraceError):
+    if isinstance(result, pb.TraceError):
         if must:
-            return f"refused: {found}"
-        if found.file not in (file, __file__, labelled_lines.__file__):
-            return f"at {found.file}:{found.line}: {found}"
-        is_told = WORDS.search(str(found)) or OTHERS.search(str(found)) or isinstance(plain, Exception)
-        return "" if is_told else f"says only: {found}"
+            return f"refused: {result}"
+        if result.file not in (file, __file__, labelled_lines.__file__):
+            return f"at {result.file}:{result.line}: {result}"
+        is_told = WORDS.search(str(result)) or OTHERS.search(str(result)) or isinstance(plain, Exception)
+        return "" if is_told else f"says only: {result}"
     if isinstance(plain, Exception):
-        return "" if isinstance(found, Exception) else f"raises {plain!r}, compiled {found}"
-    if isinstance(found, Exception):
-        return f"{type(found).__name__}: {found}"
-    if len(plain) != len(found):
-        return f"plain {plain}, compiled {found}"
-    for a, b in zip(plain, found, strict=True):
+        return "" if isinstance(result, Exception) else f"raises {plain!r}, compiled {result}"
+    if isinstance(result, Exception):
+        return f"{type(result).__name__}: {result}"
+    if len(plain) != len(result):
+        return f"plain {plain}, compiled {result}"
+    for a, b in zip(plain, result, strict=True):
         is_text = a.dtype.kind not in "biufc" or b.dtype.kind not in "biufc"
         same = a.shape == b.shape and (bool(np.all(a == b)) if is_text else np.allclose(a, b, rtol=1e-6, equal_nan=True))
         if not same or (a.dtype != b.dtype and not is_text):
@@ -105,7 +105,7 @@ def is_module(value: Any) -> bool:
 
 
 def wrong(library: str, line: str, must: bool, options: dict[str, Any]) -> list[str]:
-    found = []
+    result = []
     for text in (part.strip() for part in line.split(";") if part.strip()):
         objects = OBJECTS[library]()
         modules = {k: v for k, v in objects.items() if is_module(v)}
@@ -115,13 +115,13 @@ def wrong(library: str, line: str, must: bool, options: dict[str, Any]) -> list[
         plain = function([*used, *more], text, modules)
         compiled = pb.jit(function([*used, *more], text, modules), **options)
         bad = verdict(outcome(plain, *values), outcome(compiled, *values), plain.__code__.co_filename, must)
-        found += [f"{text} (arguments): {bad}"] if bad else []
+        result += [f"{text} (arguments): {bad}"] if bad else []
         for shown in (text,) if more else (text, f"({text}) * y"):
             plain, compiled = function(["x", "y"], shown, objects), function(["x", "y"], shown, objects)
             compiled = pb.jit(compiled, **options)
             bad = verdict(outcome(plain, X, Y), outcome(compiled, X, Y), plain.__code__.co_filename, False)
-            found += [f"{shown} (outside): {bad}"] if bad else []
-    return found
+            result += [f"{shown} (outside): {bad}"] if bad else []
+    return result
 
 
 @pytest.mark.parametrize(("library", "line"), params(True))
@@ -137,11 +137,11 @@ def test_equal_or_refused(library: str, line: str) -> None:
 @pytest.mark.parametrize("options", [{"check": True}, {"debug": True}, {"guards": True}, {"dynamic": True}], ids=str)
 @pytest.mark.parametrize("library", ["pandas", "xarray"])
 def test_options(library: str, options: dict[str, Any]) -> None:
-    found: list[str] = []
+    result: list[str] = []
     chosen = [(must, line) for must, line in labelled_lines.lines(library)]
     for must, line in chosen if library == "xarray" else chosen[:6]:
-        found += wrong(library, ";".join(line.split(";")[::3]), must, options)
-    assert not found
+        result += wrong(library, ";".join(line.split(";")[::3]), must, options)
+    assert not result
 
 
 # what changes between calls
@@ -261,18 +261,18 @@ def test_transforms() -> None:
     frame = pandas.DataFrame(np.arange(12.0).reshape(4, 3))
     assert pb.grad(lambda x: x * s.std())(2.0) == s.std()
     assert pb.grad(lambda x: np.sum(x * np.array([1.0, 2.0])) * s.var())(np.ones(2)).tolist() == [s.var(), 2 * s.var()]
-    found = pb.grad(lambda w: np.sum((frame @ w - s).to_numpy() ** 2))(np.ones(3))
+    result = pb.grad(lambda w: np.sum((frame @ w - s).to_numpy() ** 2))(np.ones(3))
     data = frame.to_numpy()
-    np.testing.assert_allclose(found, 2 * data.T @ (data @ np.ones(3) - s.to_numpy()))
-    for made in (
+    np.testing.assert_allclose(result, 2 * data.T @ (data @ np.ones(3) - s.to_numpy()))
+    for built in (
         pb.grad(lambda s: np.sum((s * s).to_numpy())),
         lambda s: pb.value_and_grad(lambda s: np.sum((s * s).to_numpy()))(s)[1],
         lambda s: pb.grad(lambda p: np.sum((p["w"] * p["w"]).to_numpy()))({"w": s})["w"],
         pb.jit(lambda s: pb.grad(lambda t: np.sum((t * t).to_numpy()))(s) * 1),
     ):
-        found = made(s)
-        assert type(found) is np.ndarray
-        np.testing.assert_array_equal(found, 2 * s)
+        result = built(s)
+        assert type(result) is np.ndarray
+        np.testing.assert_array_equal(result, 2 * s)
     np.testing.assert_array_equal(pb.jacobian(lambda s: s * s)(s), np.diag(2 * s.to_numpy()))
     np.testing.assert_array_equal(pb.vmap(lambda v: v * 2)(s), 2 * s)
     np.testing.assert_array_equal(pb.vmap(lambda row, v: row * v)(frame, s), frame.to_numpy() * s.to_numpy()[:, None])

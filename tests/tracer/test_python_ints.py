@@ -141,13 +141,13 @@ def outcome(function: Callable[..., Any], *args: Any) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            found = function(*args)
+            result = function(*args)
         except (OverflowError, ValueError, TypeError, ZeroDivisionError) as error:
             return type(error).__name__, str(error)
         except pb.TraceError as error:
             assert "more than 64 bits" in str(error), error
             return None
-    parts = found if isinstance(found, tuple) else (found,)
+    parts = result if isinstance(result, tuple) else (result,)
     return [(np.asarray(part).dtype.name, np.asarray(part).tolist()) for part in parts]
 
 
@@ -156,17 +156,17 @@ def differences(program: Program, dtype: str, numbers: Any, compile: Callable[[A
     a = np.array([8, 5, 127, 3], dtype)
     compiled = compile(program)
     for n in numbers:
-        expected, found = outcome(program, a, n), outcome(compiled, a, n)
-        if found is None:  # refused; NumPy computes with objects, or raises
-            assert not -(2**63) <= n < 2**64, found
-        elif repr(expected) != repr(found):
-            yield f"{dtype}, {n}: {found} where NumPy has {expected}"
+        expected, result = outcome(program, a, n), outcome(compiled, a, n)
+        if result is None:  # refused; NumPy computes with objects, or raises
+            assert not -(2**63) <= n < 2**64, result
+        elif repr(expected) != repr(result):
+            yield f"{dtype}, {n}: {result} where NumPy has {expected}"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_arguments(name: str) -> None:
-    found = [d for dtype in DTYPES for d in differences(PROGRAMS[name], dtype, EXTREMES)]
-    assert not found, "\n".join(found[:3])
+    result = [d for dtype in DTYPES for d in differences(PROGRAMS[name], dtype, EXTREMES)]
+    assert not result, "\n".join(result[:3])
 
 
 TYPES: dict[str, Program] = {
@@ -183,8 +183,8 @@ TYPES: dict[str, Program] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_number_types(dtype: str) -> None:
-    found = list(differences(TYPES[dtype], dtype, EXTREMES))
-    assert not found, "\n".join(found)
+    result = list(differences(TYPES[dtype], dtype, EXTREMES))
+    assert not result, "\n".join(result)
 
 
 CONSTANTS = (-1, 128, 300, 2**63, 2**64, -(2**63) - 1)
@@ -293,8 +293,8 @@ def test_compared_with_every_integer() -> None:
     for dtype in DTYPES:
         info = np.iinfo(dtype)
         a = np.array([info.min, 0, 3, info.max], dtype)
-        found = pb.jit(lambda a, *others: [(a < n, a == n, n <= a) for n in others])(a, *numbers[::3])
-        for n, got in zip(numbers[::3], found, strict=True):
+        result = pb.jit(lambda a, *others: [(a < n, a == n, n <= a) for n in others])(a, *numbers[::3])
+        for n, got in zip(numbers[::3], result, strict=True):
             for have, expected in zip(got, (a < n, a == n, n <= a), strict=True):
                 np.testing.assert_array_equal(have, expected)
 
@@ -342,8 +342,8 @@ def test_arithmetic_is_exact(name: str) -> None:
     compiled = pb.jit(program)
 
     def values(function: Callable[[int], Any], n: int) -> Any:
-        found = function(n)
-        return [v.item() if isinstance(v, np.generic) else v for v in (found if isinstance(found, tuple) else (found,))]
+        result = function(n)
+        return [v.item() if isinstance(v, np.generic) else v for v in (result if isinstance(result, tuple) else (result,))]
 
     for n in LONG:
         for _ in range(2):
@@ -353,8 +353,8 @@ def test_arithmetic_is_exact(name: str) -> None:
 def test_arithmetic_before_an_array() -> None:
     compiled = pb.jit(lambda a, n: a + 2 * n)
     for dtype in DTYPES:
-        found = list(differences(lambda a, n: a + 2 * n, dtype, LONG))
-        assert not found, "\n".join(found[:3])
+        result = list(differences(lambda a, n: a + 2 * n, dtype, LONG))
+        assert not result, "\n".join(result[:3])
     a = np.array([8, 5], np.uint8)
     for _ in range(6000):  # by the native entry
         compiled(a, 3)

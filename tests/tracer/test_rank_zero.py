@@ -38,10 +38,10 @@ def check(run: Callable[[Any], Any], x: Any) -> int:
     expected = outcome(run, copy.copy(x))
     if not isinstance(expected, np.ndarray | np.generic) or expected.ndim:
         return 0
-    found = outcome(pb.jit(lambda v: isinstance(run(v), np.ndarray)), x)
-    if isinstance(found, pb.TraceError):
+    result = outcome(pb.jit(lambda v: isinstance(run(v), np.ndarray)), x)
+    if isinstance(result, pb.TraceError):
         return 0
-    assert found == isinstance(expected, np.ndarray), (x, found)
+    assert result == isinstance(expected, np.ndarray), (x, result)
     return 1
 
 

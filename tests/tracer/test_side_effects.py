@@ -164,15 +164,15 @@ def test_copies_may_be_changed() -> None:
         d["w"] = d["w"] * 2
         items = [*items, d["w"]]
         items.append(1.0)
-        made: list[Any] = []
+        built: list[Any] = []
         for item in items:
-            made.append(item)
+            built.append(item)
         d["w"] += 1
-        return d, made
+        return d, built
 
-    d, made = pb.jit(function)({"w": X.copy()}, [X])
+    d, built = pb.jit(function)({"w": X.copy()}, [X])
     np.testing.assert_array_equal(d["w"], X * 2 + 1)
-    assert len(made) == 3
+    assert len(built) == 3
 
 
 def test_writes_into_arrays_in_containers_are_no_changes_of_them() -> None:
@@ -218,8 +218,8 @@ def test_draws_elsewhere_do_not_matter() -> None:
     np.random.seed(0)
     random.seed(0)
     compiled = pb.jit(lambda x, noise: x + noise)
-    found = [compiled(X, np.random.normal()) for _ in range(3)]
-    assert len({f[0] for f in found}) == 3
+    result = [compiled(X, np.random.normal()) for _ in range(3)]
+    assert len({f[0] for f in result}) == 3
 
 
 def test_a_long_list_of_arguments_is_unchanged() -> None:

@@ -102,19 +102,19 @@ def kinds(file: str) -> Any:
         setup, rest = re.split(r"^--- ", rest, flags=re.MULTILINE)
         read, *changes = re.split(r"^--> ", rest, flags=re.MULTILINE)
         statements = tuple(c.strip().replace("\n... ", "\n") for c in changes)
-        made = Kind(name, setup.replace("MODEL\n", MODEL), read.strip(), statements)
-        yield pytest.param(made, made, id=name.replace(" ", "-"))
+        built = Kind(name, setup.replace("MODEL\n", MODEL), read.strip(), statements)
+        yield pytest.param(built, built, id=name.replace(" ", "-"))
 
 
 def module(name: str, file: Path, text: str) -> Any:
-    made: Any = types.ModuleType(name)
+    built: Any = types.ModuleType(name)
     file.parent.mkdir(exist_ok=True)
-    made.__file__ = str(file)
-    made.__dict__.update(np=np, pb=pb, PATH=str(file.parent / "data.txt"))
+    built.__file__ = str(file)
+    built.__dict__.update(np=np, pb=pb, PATH=str(file.parent / "data.txt"))
     file.write_text(text)
-    sys.modules[name] = made
-    exec(compile(text, made.__file__, "exec"), made.__dict__)
-    return made
+    sys.modules[name] = built
+    exec(compile(text, built.__file__, "exec"), built.__dict__)
+    return built
 
 
 @pytest.fixture
@@ -129,10 +129,10 @@ def user(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     module("stale_library", tmp_path / "site-packages" / "stale_library.py", LIBRARY)
     state = request.param
     body = f"def value(x):\n    return {state.read}\ndef f(x):\n    return np.sum(np.sin(x) * ({state.read}))\n"
-    made = module("stale_user", tmp_path / "stale_user.py", f"{state.setup}\n{body}")
-    made.stale_other = sys.modules["stale_other"]
+    built = module("stale_user", tmp_path / "stale_user.py", f"{state.setup}\n{body}")
+    built.stale_other = sys.modules["stale_other"]
     with warnings.catch_warnings(action="ignore"):
-        yield made
+        yield built
     for name in ("stale_user", "stale_other", "stale_library"):
         sys.modules.pop(name, None)
 
@@ -167,8 +167,8 @@ def expected(transform: str, user: Any) -> Any:
 def check(compiled: Any, transform: str, user: Any) -> None:
     """Two calls agree with plain NumPy."""
     for _ in range(2):
-        found = compiled(X)
-        for a, b in zip(found if isinstance(found, tuple) else (found,), expected(transform, user), strict=True):
+        result = compiled(X)
+        for a, b in zip(result if isinstance(result, tuple) else (result,), expected(transform, user), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 

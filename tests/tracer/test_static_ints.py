@@ -25,17 +25,17 @@ X = np.arange(1.0, 6.0)
 Call = Callable[..., Any]
 
 
-def same(found: Any, expected: Any) -> None:
+def same(result: Any, expected: Any) -> None:
     if isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for f, e in zip(found, expected, strict=True):
+        assert len(result) == len(expected)
+        for f, e in zip(result, expected, strict=True):
             same(f, e)
         return
     if isinstance(expected, str):
-        assert found == expected
+        assert result == expected
         return
-    assert np.shape(found) == np.shape(expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    assert np.shape(result) == np.shape(expected)
+    np.testing.assert_allclose(result, expected, rtol=1e-13)
 
 
 @dataclasses.dataclass
@@ -288,10 +288,10 @@ def accepted_as_arguments(tried: Tried, text: str) -> bool | None:
     if not ints.values or refused(text, compiled=False):
         return None
     names = [name for name in ARGUMENTS if re.search(rf"\b{name}\b", written)]
-    made = dict(function_of(text)[0].__globals__)
-    exec(f"def call({', '.join([*names, *(f'int{k}' for k in range(len(ints.values)))])}):\n    return {written}\n", made)
+    built = dict(function_of(text)[0].__globals__)
+    exec(f"def call({', '.join([*names, *(f'int{k}' for k in range(len(ints.values)))])}):\n    return {written}\n", built)
     try:
-        trace(made["call"], (*(ARGUMENTS[name] for name in names), *ints.values))
+        trace(built["call"], (*(ARGUMENTS[name] for name in names), *ints.values))
     except (pb.TraceError, TypeError, ValueError):
         return False
     return True

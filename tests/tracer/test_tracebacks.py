@@ -38,10 +38,10 @@ def frames(error: BaseException) -> list[str]:
 
 def chain(error: BaseException) -> list[BaseException]:
     """An error and those that Python prints before it."""
-    found = [error]
-    while (cause := found[-1].__cause__ or (None if found[-1].__suppress_context__ else found[-1].__context__)) is not None:
-        found.append(cause)
-    return found
+    result = [error]
+    while (cause := result[-1].__cause__ or (None if result[-1].__suppress_context__ else result[-1].__context__)) is not None:
+        result.append(cause)
+    return result
 
 
 def helper(x: Any) -> Any:
@@ -188,8 +188,8 @@ def test_what_fails_in_compiled_code_fails_as_in_numpy(function: Callable[..., A
 
 def test_the_variable_keeps_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLBACK_TRACEBACK", "full")
-    found = frames(raised(lambda: pb.jit(caller)(X)))
-    assert "function.py:__call__" in found and "trace.py:trace" in found and "traced.py:__bool__" in found
+    result = frames(raised(lambda: pb.jit(caller)(X)))
+    assert "function.py:__call__" in result and "trace.py:trace" in result and "traced.py:__bool__" in result
 
 
 def test_errors_met_and_replaced_inside_are_not_shown() -> None:
@@ -231,8 +231,8 @@ def test_the_parts_of_a_trace_error() -> None:
     assert error.message == f"a Python branch (if ... else) on a traced value; {error.hint}"
     assert error.hint == "write np.where(x > 0, x / 2, x), which computes both; or follow it by pb.jit(guards=True)"
     assert error.source == "return x / 2 if x > 0 else x\n                ^^^^^"
-    made = caller.__code__.co_firstlineno + 1
-    assert error.origins == (f"x is traced f64[], from return helper(np.sum(x)) + 1 at {shown(__file__)}:{made}",)
+    built = caller.__code__.co_firstlineno + 1
+    assert error.origins == (f"x is traced f64[], from return helper(np.sum(x)) + 1 at {shown(__file__)}:{built}",)
     assert f"{error}".splitlines() == [
         f"{shown(__file__)}:{line}: a Python branch (if ... else) on a traced value",
         *(f"    {text}" for text in error.source.splitlines()),
@@ -282,9 +282,9 @@ def test_methods_that_traced_arrays_have_not_can_be_asked_for() -> None:
 def program(text: str, name: str) -> dict[str, Any]:
     """The names of a program whose source only linecache knows, as in a notebook."""
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    made: dict[str, Any] = {"np": np, "__name__": "cell"}
-    exec(compile(text, name, "exec"), made)
-    return made
+    built: dict[str, Any] = {"np": np, "__name__": "cell"}
+    exec(compile(text, name, "exec"), built)
+    return built
 
 
 def test_source_that_is_in_no_file() -> None:
@@ -328,10 +328,10 @@ def test_what_to_write_instead_of_a_branch_does_the_same(body: str, instead: str
     error = raised(lambda: pb.jit(plain)(1.0, 2.0))
     assert isinstance(error, pb.TraceError)
     assert error.hint.startswith(f"write {instead}")
-    made = program(f"def f(x, y):\n {written.format(instead)}\n", f"<{instead}>")["f"]
+    built = program(f"def f(x, y):\n {written.format(instead)}\n", f"<{instead}>")["f"]
     for x in (-1.5, 0.5, 2.5):
         for y in (-0.5, 0.5, 3.0):
-            assert pb.jit(made)(x, y) == made(x, y) == plain(x, y)
+            assert pb.jit(built)(x, y) == built(x, y) == plain(x, y)
 
 
 def test_a_call_that_fails_prints_as_python_does(tmp_path: Path) -> None:

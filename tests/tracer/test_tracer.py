@@ -186,8 +186,8 @@ def test_static_arguments() -> None:
         return x
 
     parameters = parameters_of(function, ["n", "mode"])
-    given = ((2, "up"), (3, "up"), (2, "down"), (2.0, "up"), (True, "up"))
-    calls = [signature(parameters, (X, n), {"mode": m}) for n, m in given]
+    arguments = ((2, "up"), (3, "up"), (2, "down"), (2.0, "up"), (True, "up"))
+    calls = [signature(parameters, (X, n), {"mode": m}) for n, m in arguments]
     assert len({c.key for c in calls}) == 5
     assert [len(c.leaves) for c in calls] == [1] * 5
     same(evaluate(trace(function, call=calls[2], parameters=parameters), [X]), X - 2)

@@ -68,8 +68,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("function, args, options, place, line, instead", CASES, ids=[c[0].__name__ for c in CASES])
-def test_a_loop_is_named_once(function, args, options, place, line, instead):
+@pytest.mark.parametrize("function, args, options, position, line, instead", CASES, ids=[c[0].__name__ for c in CASES])
+def test_a_loop_is_named_once(function, args, options, position, line, instead):
     compiled = pb.jit(function, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -78,7 +78,7 @@ def test_a_loop_is_named_once(function, args, options, place, line, instead):
     (warning,) = caught
     assert warning.category is pb.UnrollWarning and warning.filename == __file__ and instead in str(warning.message)
     assert f"{function.__name__} has " in str(warning.message)
-    assert warning.lineno == inspect.getsourcelines(place)[1] + line
+    assert warning.lineno == inspect.getsourcelines(position)[1] + line
 
 
 def test_what_does_not_loop_is_not_named():

@@ -1,4 +1,4 @@
-"""What is asked of a traced array and takes its value: known in the trace, found out by a guard, or refused."""
+"""Uses of a traced array that need its value: it is static, established by a guard, or refused."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pullback.ir import Value
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.frame import Operand, frame_of
-from pullback.tracer.user_code.advice import GUARDS, branch, instead_of_branch
-from pullback.tracer.user_code.errors import NotKnown, TraceError, foreign_call, foreign_caller, here, library_call, refusal
+from pullback.tracer.user_code.advice import GUARDS, describe_branch, instead_of_branch
+from pullback.tracer.user_code.errors import NotKnown, TraceError, foreign_call, foreign_caller, library_call, refusal, user_site
 from pullback.tracer.user_code.source import Site
 
 Known = tuple[Any, frozenset[Value]]
-"""A value known in the trace, and the captured inputs that it came from."""
+"""A value available during tracing, and the captured inputs from which it was computed."""
 
 
 class Concrete(Operand, Protocol):
-    """What is read of a traced array whose value is asked for."""
+    """The properties of a traced array that are read where its value is needed."""
 
     @property
     def known(self) -> Known | None:
-        """The value of a scalar computed from captured ones alone, or of such a small array; None if it is not known."""
+        """The value of a scalar or small array computed from captured ones alone; None if it is not available."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -40,34 +40,35 @@ class Concrete(Operand, Protocol):
         """Whether it is an array of rank 0, and not a scalar."""
 
 
-Words = str | Callable[[Site], str]
+Text = str | Callable[[Site], str]
 
 
-def static(x: Concrete, ask: Callable[[Any], Any], what: Words, instead: Words) -> Any:
-    """What ``ask`` says of a value known in the trace; the captured inputs it came from become guards.
+def static(x: Concrete, convert: Callable[[Any], Any], what: Text, instead: Text) -> Any:
+    """Return ``convert`` of a value available during tracing; its captured inputs become guards.
 
-    Of any other value it raises what NumPy raises for every value of its type, else TraceError.
+    For any other value it raises what NumPy raises for every value of its type, follows the branch with a guard, or raises
+    TraceError.
     """
-    found = known_value(x)
-    if found is not None:
-        return ask(pinned(x, found))
+    known = known_value(x)
+    if known is not None:
+        return convert(pinned(x, known))
     try:
-        ask(any_value(x))
+        convert(any_value(x))
     except Exception as error:
-        if what is branch:
-            error.add_note(f"  in a traced function: {instead_of_branch(here()).removesuffix(GUARDS)}")
+        if what is describe_branch:
+            error.add_note(f"  in a traced function: {instead_of_branch(user_site()).removesuffix(GUARDS)}")
         raise error.with_traceback(None) from None
     outcomes = frame_of(x).root.outcomes
     if outcomes.follows:
         try:
-            return outcomes.settle(x, frame_of(x), ask)
+            return outcomes.settle(x, frame_of(x), convert)
         except NotKnown as reason:
-            return refuse(x, partial(_said, what, f", {reason}", "; "), partial(_said, instead, "", GUARDS))
+            return refuse(x, partial(_message, what, f", {reason}", "; "), partial(_message, instead, "", GUARDS))
     return refuse(x, what, instead)
 
 
-def refuse(x: Concrete, what: Words, instead: Words) -> NoReturn:
-    """Raises TraceError."""
+def refuse(x: Concrete, what: Text, instead: Text) -> NoReturn:
+    """Raise TraceError for a use of ``x`` that needs its value."""
     library = library_call()
     if library is not None:
         error = TraceError(promotion.not_supported(promotion.public_name(*library)))
@@ -80,15 +81,15 @@ def refuse(x: Concrete, what: Words, instead: Words) -> NoReturn:
     raise error
 
 
-def not_made(what: str, instead: str) -> TraceError:
-    """The error for a write into an array that is not traced."""
+def not_traced(what: str, instead: str) -> TraceError:
+    """Return the error for a write into an array that is not traced."""
     error = TraceError(f"{what}; {instead}")
     error.wants_traced = True
     return error
 
 
 def refused(name: str) -> Callable[..., NoReturn]:
-    """A method of arrays that traced ones have not: it can be asked for, as by hasattr, but not be called."""
+    """Return a method that raises when it is called, so that it exists for ``hasattr``."""
 
     def refused(*args: Any, **kwargs: Any) -> NoReturn:
         instead = _INSTEAD_OF.get(name, "return the array, and use it after the call")
@@ -104,19 +105,20 @@ _INSTEAD_OF = {
 }
 
 
-def _said(words: Words, more: str, less: str, site: Site) -> str:
-    """Words on a place, with more at their end and without a part."""
-    return (words(site) if callable(words) else words).replace(less, "") + more
+def _message(text: Text, suffix: str, removed: str, site: Site) -> str:
+    """Return a message for ``site`` with ``suffix`` appended and ``removed`` taken out."""
+    return (text(site) if callable(text) else text).replace(removed, "") + suffix
 
 
 def any_value(x: Concrete) -> Any:
-    """A value of the type and shape that a traced array stands for."""
+    """Return some value of the type and shape of a traced array."""
     if x.weak:
         return {"bool": False, "int": 0, "float": 0.0, "complex": 0j}[x.weak]
     return np.broadcast_to(x.dtype.type(0), x.shape) if x.type.shape or x.is_cell else x.dtype.type(0)
 
 
 def pinned(x: Concrete, known: Known) -> Any:
+    """Return a known value, and make the inputs from which it was computed static."""
     value, sources = known
     root = frame_of(x).root
     for source in sources:
@@ -125,7 +127,7 @@ def pinned(x: Concrete, known: Known) -> Any:
 
 
 def known_value(x: Concrete) -> Known | None:
-    """The value of a scalar known in the trace, and the captured inputs it came from; None if it is not known."""
+    """Return the value of a scalar available during tracing, with its captured inputs; None if it is not available."""
     if x.literal is None:
         return x.known
     return x.literal if x.weak else lifted(x.dtype.type, x.literal), frozenset()

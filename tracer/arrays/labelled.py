@@ -1,11 +1,11 @@
 """Objects of libraries that compute in their own way (pandas, xarray, torch, polars) in a trace.
 
-``Labelled`` stands for an argument that is one, and for what elementwise functions make of it. It computes where the library's
-meaning is that of NumPy on the object's array: elementwise functions of one such object, or of several with the same labels, with
-numbers and arrays; products; masks; and functions of NumPy that make an array of whatever they are given. Every other use is a
-TraceError that says what gives the array.
+``Labelled`` stands for such an argument, and for results of elementwise functions on it. It computes where the library's
+result is NumPy's on the object's array: elementwise functions of one such object, or of several with the same labels, with
+numbers and arrays; products; masks; and functions of NumPy that convert their arguments to arrays. Every other use is a
+TraceError that says how to get the array.
 
-An object from outside is used as it is, and its own library computes with it, until it meets a traced value: then it counts as a
+An object from outside is used unchanged, and its own library computes with it, until it meets a traced value: then it is a
 ``Labelled`` of a constant array.
 """
 
@@ -33,14 +33,14 @@ from pullback.tracer.user_code.array_libraries import (
     UNARY,
     Library,
     Operand,
-    called,
+    class_title,
     library_of,
 )
 from pullback.tracer.user_code.errors import TraceError, foreign_call
 
 
 class Labels:
-    """What is known of an object of a library besides its array: its class, the labels of its axes, and its oddity."""
+    """The properties of a library's object besides its array: its class, the labels of its axes, and its oddity."""
 
     __slots__ = ("axes", "is_remote", "kind", "library", "oddity")
 
@@ -48,31 +48,31 @@ class Labels:
         self.library, self.kind, self.axes, self.oddity, self.is_remote = library, kind, axes, oddity, is_remote
 
     @property
-    def sort(self) -> tuple[Any, ...]:
-        """What of it a program depends on, if the object meets no other one."""
+    def class_key(self) -> tuple[Any, ...]:
+        """The part on which a program depends if the object meets no other one."""
         return self.kind, self.oddity, len(self.axes)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labels) and self.sort == other.sort and all(map(self.same, self.axes, other.axes))
+        return isinstance(other, Labels) and self.class_key == other.class_key and all(map(self.same, self.axes, other.axes))
 
     def __hash__(self) -> int:
-        return hash(self.sort)
+        return hash(self.class_key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _labels, (self.library.name, self.kind, self.axes, self.oddity, self.is_remote)
 
     def same(self, a: Any, b: Any) -> bool:
-        """Whether two labels of an axis are the same."""
+        """Return whether two labels of an axis are the same."""
         if isinstance(a, _Axis) or isinstance(b, _Axis):
             return isinstance(a, _Axis) and isinstance(b, _Axis) and a.is_same(b, self.same)
         return self.library.same(a, b)
 
     def of(self, axes: tuple[Any, ...], kind: type | None = None) -> Labels:
-        """The labels of another object of the library."""
+        """Return the labels of another object of the library."""
         return Labels(self.library, kind or self.kind, axes, self.oddity, self.is_remote)
 
     def __str__(self) -> str:
-        return called(self.kind)
+        return class_title(self.kind)
 
 
 def _labels(name: str, kind: type, axes: tuple[Any, ...], oddity: str, is_remote: bool) -> Labels:
@@ -80,13 +80,13 @@ def _labels(name: str, kind: type, axes: tuple[Any, ...], oddity: str, is_remote
 
 
 class _Axis:
-    """Labels that are not the library's own object: those that a mask chooses of others, or of an axis that was made."""
+    """Labels that are not the library's own object: a mask's selection of other labels, or the labels of a new axis."""
 
     def __init__(self, parent: Any = None, mask: Any = None, count: Any = None) -> None:
         self.parent, self.mask, self.count = parent, mask, count
 
     def is_same(self, other: _Axis, same: Callable[[Any, Any], bool]) -> bool:
-        """Whether they are the same labels, where ``same`` says so of those that are the library's own."""
+        """Return whether these are the same labels; ``same`` compares the library's own."""
         if self.mask is None or other.mask is None:
             return self.mask is None and other.mask is None and self.count is not None and bool(self.count == other.count)
         is_traced = isinstance(self.mask, TracedArray) and isinstance(other.mask, TracedArray)
@@ -95,20 +95,20 @@ class _Axis:
 
 
 class Mark:
-    """What of an object in a call a program depends on: its class and which of the objects before it have its labels."""
+    """The part of an object in a call on which a program depends: its class, and which earlier objects have its labels."""
 
-    __slots__ = ("_hash", "_owner", "groups", "sort")
+    __slots__ = ("_hash", "_owner", "class_key", "groups")
 
     def __init__(self, x: Any, labels: Labels, before: Sequence[Any]) -> None:
         earlier = [axis for mark in before if type(mark) is Mark for axis in mark._axes()]
-        self.sort = labels.sort
+        self.class_key = labels.class_key
         self._owner = weakref.ref(x) if type(x).__weakrefoffset__ else lambda: x
         axes = labels.axes
         every = [*earlier, *axes]
         self.groups = tuple(
             next(j for j in range(len(every)) if every[j] is axis or _comparable(labels, every[j], axis)) for axis in axes
         )
-        self._hash = hash((self.sort, self.groups))
+        self._hash = hash((self.class_key, self.groups))
 
     def _axes(self) -> tuple[Any, ...]:
         owner = self._owner()
@@ -116,51 +116,51 @@ class Mark:
         return () if labels is None else labels.axes
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Mark and self.sort == other.sort and self.groups == other.groups
+        return type(other) is Mark and self.class_key == other.class_key and self.groups == other.groups
 
     def __hash__(self) -> int:
         return self._hash
 
 
 def _comparable(labels: Labels, a: Any, b: Any) -> bool:
-    """Whether two labels, which may be of two libraries, are the same."""
+    """Return whether two labels, possibly of two libraries, are the same."""
     return type(a) is type(b) and labels.same(a, b)
 
 
 def labels_of(x: Any) -> Labels | None:
-    """The labels of an object of a library; None of anything else. Raises TraceError for one that must not be computed."""
+    """Return the labels of a library's object; None for any other value. Raises TraceError for an object that is refused."""
     kind = type(x)
     library = library_of(kind)
     if library is None:
         return None
     if library.refused:
-        raise TraceError(f"a {called(kind)} {library.refused}, which a traced function does not do; {instead_of(x)}")
+        raise TraceError(f"a {class_title(kind)} {library.refused}, which a traced function does not do; {instead_of(x)}")
     oddity = library.oddity(x)
     kind = vars(kind).get("__pullback_real__", kind)
     return Labels(library, kind, () if oddity else library.axes(x), oddity)
 
 
 def instead_of(x: Any) -> str:
-    """What to write instead of an object of a library."""
+    """Return what to write instead of a library's object."""
     library = library_of(type(x)) or OTHER
     return f"pass {f'x{library.instead}' if library.instead else 'np.asarray(x)'}"
 
 
 def array_of(x: Any) -> Any:
-    """The array of an object of a library. Raises TraceError for one that has none."""
+    """Return the array of a library's object. Raises TraceError for one that has none."""
     library = library_of(type(x)) or OTHER
     try:
-        found = library.array(x)
+        array = library.array(x)
     except Exception as error:
-        raise TraceError(f"a {called(type(x))} has no array ({error}); {instead_of(x)} of its parts") from None
-    if isinstance(found, np.ndarray) and not _is_number(found.dtype):
-        what = f"a {called(type(x))} of {found.dtype} has no array of numbers"
+        raise TraceError(f"a {class_title(type(x))} has no array ({error}); {instead_of(x)} of its parts") from None
+    if isinstance(array, np.ndarray) and not _is_number(array.dtype):
+        what = f"a {class_title(type(x))} of {array.dtype} has no array of numbers"
         raise TraceError(f"{what}; pass the numbers, as by x.to_numpy(dtype=float)")
-    return found
+    return array
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of a dtype can be compiled."""
+    """Return whether arrays of a dtype can be compiled."""
     try:
         dtype_of(dtype)
     except TypeError:
@@ -169,7 +169,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def is_labelled(x: Any) -> bool:
-    """Whether a value is, or stands for, an object of a library that computes in its own way."""
+    """Return whether a value is, or stands for, an object of a library that computes in its own way."""
     kind = type(x)
     return kind not in _NEVER and (kind is Labelled or library_of(kind) is not None)
 
@@ -178,7 +178,7 @@ _NEVER = frozenset({TracedArray, np.ndarray, bool, int, float, complex, str, typ
 
 
 def holds_labelled(x: Any) -> bool:
-    """Whether there is one among the items of nested lists, tuples and dicts too."""
+    """As ``is_labelled``, also for items of nested lists, tuples and dicts."""
     if type(x) is TracedArray:
         return False
     if isinstance(x, list | tuple):
@@ -187,7 +187,7 @@ def holds_labelled(x: Any) -> bool:
 
 
 def rewrapped(labels: Labels, array: Any) -> Any:
-    """What stands for an object with these labels and this array: the array itself where nothing is traced, or as a scalar."""
+    """Return an object with these labels and this array; the array itself if it is not traced or a scalar."""
     if not isinstance(array, TracedArray) or not array.ndim:
         return array
     if len(labels.axes) not in (0, array.ndim):
@@ -196,7 +196,7 @@ def rewrapped(labels: Labels, array: Any) -> Any:
 
 
 class Labelled(ComesFirst):
-    """An object of a library: its array ``values``, which is traced or chosen by a mask, and its ``labels``."""
+    """A library's object in a trace: its array ``values``, which is traced or selected by a mask, and its ``labels``."""
 
     __slots__ = ("labels", "values")
     __array_priority__ = 3000.0
@@ -225,7 +225,7 @@ class Labelled(ComesFirst):
         return int(_get_values(self).shape[0])
 
     def __getitem__(self, key: Any) -> Any:
-        return _chosen(self, key)
+        return _select_rows(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise _refusal(self, "a write into", "return the new values")
@@ -234,10 +234,10 @@ class Labelled(ComesFirst):
         if method != "__call__" or kwargs:
             how = f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kwargs)}=")
             raise _refusal(self, f"{how} of")
-        return applied(ufunc, inputs, is_operator=False)
+        return apply_ufunc(ufunc, inputs, is_operator=False)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-        return function_of(function, FUNCTIONS.get(function), args, kwargs)
+        return apply_function(function, FUNCTIONS.get(function), args, kwargs)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
@@ -245,7 +245,7 @@ class Labelled(ComesFirst):
 
 
 _SLOTS: tuple[Any, Any] = (vars(Labelled)["values"], vars(Labelled)["labels"])
-"""What reads the slots, whose names mean what they mean in the library."""
+"""The slots' descriptors; attribute access by these names has the library's meaning."""
 
 
 def _get_values(x: Labelled) -> Any:
@@ -253,12 +253,12 @@ def _get_values(x: Labelled) -> Any:
 
 
 def _get_labels(x: Labelled) -> Labels:
-    found: Labels = _SLOTS[1].__get__(x)
-    return found
+    labels: Labels = _SLOTS[1].__get__(x)
+    return labels
 
 
 def parts_of(x: Any) -> tuple[Any, Labels]:
-    """The traced array and the labels of what is, or stands for, an object of a library."""
+    """Return the traced array and the labels of what is, or stands for, a library's object."""
     if type(x) is Labelled:
         return _get_values(x), _get_labels(x)
     labels = labels_of(x)
@@ -267,7 +267,7 @@ def parts_of(x: Any) -> tuple[Any, Labels]:
 
 
 def labels_behind(x: Any) -> Labels:
-    """The labels of what is, or stands for, an object of a library."""
+    """Return the labels of what is, or stands for, a library's object."""
     labels = _get_labels(x) if type(x) is Labelled else labels_of(x)
     assert labels is not None
     return labels
@@ -275,7 +275,7 @@ def labels_behind(x: Any) -> Labels:
 
 @hook("array_behind")
 def array_behind(x: Any) -> Any:
-    """The array of what stands for an object of a library, in nested lists, tuples and dicts too; anything else as it is."""
+    """Return the array of what stands for a library's object, in nested lists, tuples and dicts too; other values unchanged."""
     if type(x) is list or type(x) is tuple:
         return type(x)(map(array_behind, x))
     if type(x) is dict:
@@ -286,14 +286,14 @@ def array_behind(x: Any) -> Any:
 
 
 def name_of(x: Any) -> str:
-    """What an object is called in the function: the argument it is; empty where that is not known."""
+    """Return the argument name of an object; empty if it is not an argument."""
     origin = getattr(_get_values(x), "origin", None) if type(x) is Labelled else None
     label = origin.label if origin is not None else ""
     return label if label.replace(".", "_").replace("[", "_").replace("]", "_").replace("'", "_").isidentifier() else ""
 
 
 def _refusal(x: Any, what: str, instead: str = "", why: str = "does not mean what it means for an array") -> TraceError:
-    """The error for a use of an object of a library that is not NumPy's."""
+    """Return the error for a use of a library's object whose result is not NumPy's."""
     labels = labels_behind(x)
     name, library = name_of(x), labels.library
     if library.instead:
@@ -307,13 +307,13 @@ def _refusal(x: Any, what: str, instead: str = "", why: str = "does not mean wha
 
 @hook("refusal_of")
 def refusal_of(x: Any, what: str = "this use of") -> TraceError:
-    """The error for an object of a library where an array is wanted."""
+    """Return the error for a library's object where an array is needed."""
     return _refusal(x, what)
 
 
 @hook("refuse_labelled")
 def refuse_labelled(x: Any, what: str) -> None:
-    """Raises TraceError for an object of a library."""
+    """Raise TraceError for a library's object."""
     if is_labelled(x):
         raise _refusal(x, what)
 
@@ -348,8 +348,8 @@ def _converted(x: Labelled, name: str, dtype: Any = None, copy: Any = False, **o
     return values.astype(dtype)
 
 
-def _chosen(x: Labelled, key: Any) -> Any:
-    """What an index gives: a mask chooses rows; labels have no meaning here."""
+def _select_rows(x: Labelled, key: Any) -> Any:
+    """Index an object: only by a mask, which selects rows."""
     labels, values = _get_labels(x), _get_values(x)
     mask, its_labels = parts_of(key) if is_labelled(key) else (key, None)
     is_mask = isinstance(mask, TracedArray | np.ndarray) and mask.dtype == np.bool_ and mask.ndim == 1
@@ -371,24 +371,26 @@ def _chosen(x: Labelled, key: Any) -> Any:
 # functions
 
 
-def applied(ufunc: np.ufunc, operands: Sequence[Any], is_operator: bool) -> Any:
-    """A ufunc, or the operator that it is, of operands with objects of libraries among them. Raises TraceError where the
-    library's result is not NumPy's."""
-    found = [parts_of(x) if is_labelled(x) else (x, None) for x in operands]
+def apply_ufunc(ufunc: np.ufunc, operands: Sequence[Any], is_operator: bool) -> Any:
+    """Apply a ufunc, or its operator, to operands that include libraries' objects.
+
+    Raises TraceError where the library's result is not NumPy's.
+    """
+    parts = [parts_of(x) if is_labelled(x) else (x, None) for x in operands]
     first = next(x for x in operands if is_labelled(x))
     name = _SYMBOLS[ufunc] if is_operator else f"np.{ufunc.__name__}"
-    members = [(v, labels) for v, labels in found if labels is not None]
+    members = [(v, labels) for v, labels in parts if labels is not None]
     labels = members[0][1]
     if any(other.oddity for _, other in members):
         odd = next(x for x in operands if is_labelled(x) and parts_of(x)[1].oddity)
         raise _refusal(odd, f"{name} of")
     if ufunc is np.matmul:
-        return _product(name, first, found)
+        return _product(name, first, parts)
     if any(other.library is not labels.library for _, other in members[1:]):
         raise _refusal(first, f"{name} with an object of another library, of")
     if any(other != labels for _, other in members[1:]):
         raise _refusal(first, f"{name} of", why=_ALIGNED)
-    described = [_described(v, its_labels) for v, its_labels in found]
+    described = [_describe(v, its_labels) for v, its_labels in parts]
     if any(d is None for d in described):
         raise _refusal(first, f"{name} with {_title_of(operands[described.index(None)])}, of")
     shape = next(d.shape for d in described if d is not None and d.is_labelled)
@@ -399,7 +401,7 @@ def applied(ufunc: np.ufunc, operands: Sequence[Any], is_operator: bool) -> Any:
     if ufunc.signature is not None or not labels.library.agrees(ufunc, is_operator, described):  # type: ignore[arg-type]
         dtypes = dict.fromkeys(d.weak or str(d.dtype) for d in described if d is not None)
         raise _refusal(first, f"{name} of", why=f"has other results for {' and '.join(dtypes)} than of arrays")
-    arrays = [v for v, _ in found]
+    arrays = [v for v, _ in parts]
     result = PYTHON[ufunc](*arrays) if is_operator else ufunc(*arrays)
     if isinstance(result, tuple):
         return tuple(Labelled(r, labels) for r in result)
@@ -420,12 +422,12 @@ def _title_of(x: Any) -> str:
     return f"a {type(x).__name__}"
 
 
-def _described(x: Any, labels: Labels | None) -> Operand | None:
-    """What a rule is told of an operand; None for one that is neither an array nor a number."""
+def _describe(x: Any, labels: Labels | None) -> Operand | None:
+    """Return the description of an operand for a library's rule; None for one that is neither an array nor a number."""
     if isinstance(x, TracedArray | Selection):
         if isinstance(x, Selection) and labels is None:
             return None
-        if isinstance(x, Selection):  # one of these labels has this mask, so that all are of one length
+        if isinstance(x, Selection):  # an axis with equal labels has this mask, so all have the same length
             return Operand(is_labelled=True, dtype=x.dtype, shape=("chosen",) * x.ndim, weak="")
         weak = x.weak
         return Operand(is_labelled=labels is not None, dtype=x.dtype, shape=tuple(x.shape), weak=weak)
@@ -439,20 +441,20 @@ def _described(x: Any, labels: Labels | None) -> Operand | None:
     return Operand(is_labelled=False, dtype=np.dtype(kind), shape=(), weak=kind.__name__)
 
 
-def _product(name: str, first: Any, found: Sequence[tuple[Any, Labels | None]]) -> Any:
-    """``a @ b``, by position where the labels that meet are the same."""
-    (a, left), (b, right) = found
+def _product(name: str, first: Any, operands: Sequence[tuple[Any, Labels | None]]) -> Any:
+    """Return ``a @ b``, computed by position if the labels along the reduction axis are the same."""
+    (a, left), (b, right) = operands
     labels = left or right
     assert labels is not None
-    both = left is not None and right is not None
-    if not labels.library.products or (both and left.library is not right.library):  # type: ignore[union-attr]
+    is_pair = left is not None and right is not None
+    if not labels.library.products or (is_pair and left.library is not right.library):  # type: ignore[union-attr]
         raise _refusal(first, f"{name} of")
-    shapes = [_described(v, its) for v, its in found]
+    shapes = [_describe(v, its) for v, its in operands]
     if None in shapes or any(not d.shape or len(d.shape) > 2 or d.dtype.kind not in "iufc" for d in shapes):  # type: ignore[union-attr]
         raise _refusal(first, f"{name} with such an operand, of")
     if isinstance(a, Selection) or isinstance(b, Selection):
         raise _refusal(first, f"{name} of what a mask chooses of")
-    if both and not labels.same(left.axes[-1], right.axes[0]):  # type: ignore[union-attr]
+    if is_pair and not labels.same(left.axes[-1], right.axes[0]):  # type: ignore[union-attr]
         raise _refusal(first, f"{name} of", why=_ALIGNED)
     result = operator.matmul(a, b)
     if left is None and len(right.axes) == 1:  # type: ignore[union-attr]
@@ -473,13 +475,13 @@ def _product(name: str, first: Any, found: Sequence[tuple[Any, Labels | None]]) 
 
 
 def _column_class(labels: Labels) -> type:
-    """The class of a column of a matrix."""
-    found: type = getattr(labels.kind, "_constructor_sliced", labels.kind)
-    return found if isinstance(found, type) else labels.kind
+    """Return the class of a column of a matrix."""
+    kind: type = getattr(labels.kind, "_constructor_sliced", labels.kind)
+    return kind if isinstance(kind, type) else labels.kind
 
 
-def function_of(function: Callable[..., Any], traced: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
-    """A function of NumPy of objects of libraries and traced values; ``traced`` is the function of traced values."""
+def apply_function(function: Callable[..., Any], traced: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
+    """Apply a function of NumPy to arguments with libraries' objects; ``traced`` implements it for traced values."""
     odd = next(labelled_in((args, kwargs)))
     labels = labels_behind(odd)
     converts = function in CONVERTING or labels.is_remote
@@ -489,7 +491,7 @@ def function_of(function: Callable[..., Any], traced: Callable[..., Any] | None,
 
 
 def labelled_in(x: Any) -> Iterator[Any]:
-    """The objects of libraries in nested lists, tuples and dicts."""
+    """Yield the libraries' objects in nested lists, tuples and dicts."""
     if isinstance(x, dict):
         x = list(x.values())
     if isinstance(x, list | tuple):
@@ -507,7 +509,7 @@ CONVERTING = frozenset(
         "asfortranarray", "asarray_chkfinite",
     )
 ) | {np.linalg.norm}  # fmt: skip
-"""Functions of NumPy that make an array of whatever they are given, and give an array."""
+"""Functions of NumPy that convert their arguments to arrays and return an array."""
 
 
 # operators
@@ -515,10 +517,10 @@ CONVERTING = frozenset(
 
 def _binary(ufunc: np.ufunc) -> tuple[Callable[[Any, Any], Any], ...]:
     def forward(self: Labelled, other: Any) -> Any:
-        return applied(ufunc, (self, other), is_operator=True)
+        return apply_ufunc(ufunc, (self, other), is_operator=True)
 
     def reflected(self: Labelled, other: Any) -> Any:
-        return applied(ufunc, (other, self), is_operator=True)
+        return apply_ufunc(ufunc, (other, self), is_operator=True)
 
     def in_place(self: Labelled, other: Any) -> NoReturn:
         raise _refusal(self, "a change in place of", "write x = x + y instead of x += y")
@@ -550,7 +552,7 @@ def _install() -> None:
     for name, ufunc in COMPARISONS.items():
         setattr(Labelled, f"__{name}__", _binary(ufunc)[0])
     for name, ufunc in UNARY.items():
-        setattr(Labelled, f"__{name}__", lambda self, ufunc=ufunc: applied(ufunc, (self,), is_operator=True))
+        setattr(Labelled, f"__{name}__", lambda self, ufunc=ufunc: apply_ufunc(ufunc, (self,), is_operator=True))
     for name, what in _REFUSED.items():
         setattr(Labelled, name, _refused(what))
 
@@ -559,7 +561,7 @@ _install()
 
 
 def labelled(x: Any) -> tuple[Any, Labels]:
-    """The array of an object of a library, which has its memory, and its labels. Raises TraceError for one that has none."""
+    """Return the array of a library's object, sharing its memory, and its labels. Raises TraceError for one that has none."""
     labels = labels_of(x)
     assert labels is not None
     array = array_of(x)

@@ -1,4 +1,4 @@
-"""Numbers as a trace has them, literals, and the dtypes that can be traced."""
+"""Literals (numbers in a trace) and the dtypes that can be traced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEAK_KIND: dict[str, Kind] = {"int": int, "float": float, "complex": complex}
 
 
 def literal_type(value: Any) -> tuple[ArrayType, str]:
-    """The type of a Python scalar, NumPy scalar or array, and its weak kind."""
+    """Return the type of a Python scalar, NumPy scalar or array, and its weak kind (empty unless it is a Python scalar)."""
     if weak_class(value) in WEAK:
         weak, array_type = WEAK[weak_class(value)]
         return array_type, weak
@@ -32,18 +32,18 @@ def literal_type(value: Any) -> tuple[ArrayType, str]:
 
 
 def weak_class(value: Any) -> type:
-    """The class of a number, which one that comes from sizes stands for."""
+    """Return the class of a number; for a symbolic size, the class that it stands for."""
     return value.__class__ if is_size(value) else type(value)
 
 
 def as_python(value: Any, dtype: Any = None) -> Any:
-    """A scalar, which NumPy has as ``dtype``, as a literal has it."""
+    """Return a scalar, converted by NumPy to ``dtype``, as the Python number of a literal."""
     scalar = np.asarray(value, dtype)
     return float(scalar) if scalar.dtype.kind not in "biuc" else scalar.item()
 
 
 def sized(value: Any, source: Any, target: np.dtype[Any]) -> Any:
-    """A number that comes from sizes as a literal of a dtype has it. An integer stays what it is if it fits."""
+    """Convert a symbolic number to the literal of a dtype. An integer that fits is unchanged."""
     if isinstance(value, int) and target.kind in "iu" and promotion.fits(value, target):
         return value
     return lifted(_converted, value, source, target)
@@ -55,15 +55,15 @@ def _converted(value: Any, source: Any, target: Any) -> Any:
 
 
 def element_of(dtype: Any) -> Any:
-    """The element type of a NumPy dtype; names are NumPy's ("i8" has 64 bits). Raises TraceError for one that cannot be
-    traced."""
-    found = np.dtype(dtype)
-    refuse_dtype(found, "an array")
-    return dtype_of(found if isinstance(dtype, str) else dtype)
+    """Return the element type of a NumPy dtype; names are NumPy's ("i8" has 64 bits). Raises TraceError for an unsupported
+    one."""
+    numpy_dtype = np.dtype(dtype)
+    refuse_dtype(numpy_dtype, "an array")
+    return dtype_of(numpy_dtype if isinstance(dtype, str) else dtype)
 
 
 def refuse_dtype(dtype: np.dtype[Any], what: str) -> None:
-    """Raises TraceError unless arrays of ``dtype`` can be traced."""
+    """Raise TraceError unless arrays of ``dtype`` can be traced."""
     if dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8) and dtype.char not in "gG":
         return
     if dtype.kind == "V" and dtype.name == "bfloat16":
@@ -89,7 +89,10 @@ _NUMBERS = {
 
 
 def takes_number(kind: str, weak: str, casting: str) -> bool:
-    """Whether an array of a kind takes a Python number; unsafely, only a complex one has no place among real ones."""
+    """Return whether an array of dtype kind ``kind`` can store a Python number.
+
+    With "unsafe" casting only a complex number in a real array is refused.
+    """
     if casting == "unsafe":
         return weak != "complex" or kind in "bc"
     return "biufc".index(kind.replace("u", "i")) >= "biufc".index(weak[0].replace("u", "i"))

@@ -1,7 +1,7 @@
-"""Making traced arrays, and the helpers NumPy functions are made of.
+"""Creation of traced arrays, and helpers for the tracer's NumPy functions.
 
-Broadcasting, promotion and defaults are explicit here: an emitted op has operands of equal types. A Python scalar met in
-the trace is a literal and becomes a constant of the dtype it meets (NEP 50); a NumPy array becomes an input.
+Broadcasting, promotion and defaults are explicit here: an emitted op has operands of equal types. A Python scalar is a
+literal, and becomes a constant of the dtype of the operand that it meets (NEP 50); a NumPy array becomes an input.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pullback.ir import OPS, Op, Value
 from pullback.ir.core.scalars import as_float
 from pullback.ir.core.types import ArrayType, dtype_of
 from pullback.ir.shapes.symbolic import extent_of, is_size, lifted
-from pullback.ir.shapes.symbolic_arrays import Made, is_masked
+from pullback.ir.shapes.symbolic_arrays import SymbolicArray, is_masked
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, known_value, pinned
 from pullback.tracer.arrays.frame import MORE_THAN_64_BITS, frame_of
 from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.arrays.promotion import Kind
-from pullback.tracer.arrays.strides import Strides, falls, row_major
+from pullback.tracer.arrays.strides import Strides, has_falling_strides, row_major
 from pullback.tracer.arrays.tables import HOOKS, hook
 from pullback.tracer.arrays.traced import CAPTURED, TracedArray
 from pullback.tracer.user_code.array_libraries import library_of
@@ -34,26 +34,27 @@ from pullback.tracer.user_code.source import Site
 
 
 def static_array(x: Any) -> Any:
-    """The NumPy array for one known in the trace, whose captured inputs become guards; any other value as it is."""
-    found = known_value(x) if isinstance(x, TracedArray) else None
-    return x if found is None else np.asarray(pinned(x, found))
+    """Return the NumPy array for an array available during tracing, with guards on its captured inputs; other values
+    unchanged."""
+    known = known_value(x) if isinstance(x, TracedArray) else None
+    return x if known is None else np.asarray(pinned(x, known))
 
 
 def static_scalar(x: TracedArray) -> TracedArray:
-    """A literal for a Python int or bool known in the trace, whose sources become static; any other value as it is."""
+    """Return a literal for a Python int or bool available during tracing, which becomes static; other values unchanged."""
     if x.known is None or x.literal is not None or x.weak not in ("int", "bool"):
         return x
     return literal(pinned(x, x.known))
 
 
 def _static_int(x: Any) -> Known | None:
-    """What is known of an int or bool of rank 0; None of any other value."""
+    """Return the known value of an int or bool of rank 0; None for other values."""
     is_int = isinstance(x, TracedArray) and not x.type.shape and x.type.dtype.kind in "biu"
     return known_value(x) if is_int else None
 
 
 def holds_static_int(x: Any) -> bool:
-    """Whether a value is an int or bool known in the trace, or has one inside, in a list, tuple, dict or slice."""
+    """Return whether a value is, or holds in a list, tuple, dict or slice, an int or bool available during tracing."""
     if isinstance(x, slice):
         return holds_static_int((x.start, x.stop, x.step))
     if isinstance(x, dict):
@@ -62,8 +63,8 @@ def holds_static_int(x: Any) -> bool:
 
 
 def static_ints(x: Any) -> Any:
-    """A value in which ints and bools known in the trace, in lists, tuples, dicts and slices too, are Python's or NumPy's, and
-    static from now on."""
+    """Replace ints and bools available during tracing, in lists, tuples, dicts and slices too, by plain values, and make them
+    static."""
     if isinstance(x, slice):
         return slice(*map(static_ints, (x.start, x.stop, x.step)))
     if isinstance(x, dict):
@@ -76,19 +77,19 @@ def static_ints(x: Any) -> Any:
 
 
 def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:
-    """The traced array for a value of the current frame, in row-major order."""
-    found = TracedArray(value.type, frame_of(), value, weak=weak, readonly=readonly, loc=user_loc())  # type: ignore[arg-type]
-    found.is_dense = True
-    return found
+    """Return a traced array for a value of the current frame, in row-major order."""
+    traced = TracedArray(value.type, frame_of(), value, weak=weak, readonly=readonly, loc=user_loc())  # type: ignore[arg-type]
+    traced.is_dense = True
+    return traced
 
 
 def literal(value: Any, dtype: Any = None) -> TracedArray:
-    """A constant scalar: weak for a Python scalar, unless ``dtype`` is given. Raises OverflowError as NumPy does."""
+    """Return a constant scalar: weak for a Python scalar without ``dtype``. Raises OverflowError as NumPy does."""
     weak = weak_class(value)
     if dtype is None and weak in WEAK:
         name, array_type = WEAK[weak]
         if name == "int" and 2**63 <= value < 2**64:
-            array_type = ArrayType(element_of(np.uint64))  # what NumPy makes of it where it meets no other dtype
+            array_type = ArrayType(element_of(np.uint64))  # NumPy's dtype for it where it meets no other dtype
         return TracedArray(array_type, weak=name, literal=value, loc=user_loc())
     if is_size(value):
         array_type = ArrayType(element_of(value.dtype if dtype is None else dtype))
@@ -100,13 +101,14 @@ def literal(value: Any, dtype: Any = None) -> TracedArray:
 
 @hook("as_traced")
 def as_traced(x: Any, dtype: Any = None) -> TracedArray:
-    """A traced array for a traced array, scalar, NumPy array, or nested list of those; cast to ``dtype`` if given.
+    """Return a traced array for a traced array, scalar, NumPy array, or nested list of these; cast to ``dtype`` if it is
+    passed.
 
     Python scalars stay weak. Raises TraceError for object, string and datetime values, and NumPy's ValueError for a ragged
     list.
     """
-    found = _as_traced(x)
-    return found if dtype is None else convert(found, dtype)
+    traced = _as_traced(x)
+    return traced if dtype is None else convert(traced, dtype)
 
 
 def _as_traced(x: Any) -> TracedArray:
@@ -116,8 +118,8 @@ def _as_traced(x: Any) -> TracedArray:
         return literal(x)
     if isinstance(x, np.generic):
         return literal(x, x.dtype)
-    if type(x) is Made:
-        return _as_made(x)
+    if type(x) is SymbolicArray:
+        return _as_symbolic(x)
     if is_special_array(x):
         raise TraceError(f"a {type(x).__name__} cannot be traced; {instead_of_special(x)}")
     if isinstance(x, list | tuple) and any(isinstance(e, TracedArray | list | tuple) for e in x) and holds_traced(x):
@@ -134,20 +136,20 @@ def _as_traced(x: Any) -> TracedArray:
     frame = frame_of().root
     array = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     array_type = ArrayType(dtype_of(array.dtype), array.shape)
-    found = TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
-    found.is_dense = array.flags.c_contiguous
-    return found
+    traced = TracedArray(array_type, frame, frame.constant(array), readonly=CAPTURED, loc=user_loc())
+    traced.is_dense = array.flags.c_contiguous
+    return traced
 
 
-def _as_made(x: Made) -> TracedArray:
-    """An array that NumPy made of sizes."""
+def _as_symbolic(x: SymbolicArray) -> TracedArray:
+    """Return a traced array for an array that NumPy computed from symbolic sizes."""
     if not x.ndim:
         return literal(x[()], x.dtype)
     frame = frame_of().root
     value = frame.constant(x.value, x)
-    found = TracedArray(value.type, frame, value, readonly=CAPTURED, loc=user_loc())  # type: ignore[arg-type]
-    found.is_dense = bool(lifted(_is_dense, x))
-    return found
+    traced = TracedArray(value.type, frame, value, readonly=CAPTURED, loc=user_loc())  # type: ignore[arg-type]
+    traced.is_dense = bool(lifted(_is_dense, x))
+    return traced
 
 
 def _is_dense(x: np.ndarray[Any, Any]) -> bool:
@@ -155,15 +157,15 @@ def _is_dense(x: np.ndarray[Any, Any]) -> bool:
 
 
 def is_special_array(x: Any) -> bool:
-    """Whether an array is of a subclass that computes in its own way (masked, with units, a matrix)."""
+    """Return whether an array is of a subclass that computes in its own way (masked, with units, a matrix)."""
     kind: Any = type(x)
-    if kind is np.ndarray or kind is Made or not isinstance(x, np.ndarray):
+    if kind is np.ndarray or kind is SymbolicArray or not isinstance(x, np.ndarray):
         return False
     return is_masked(x) or isinstance(x, np.matrix) or computes_itself(kind)
 
 
 def instead_of_special(x: Any) -> str:
-    """What to write instead of such an array."""
+    """Return what to write instead of such an array."""
     if is_masked(x):
         return "pass x.filled(value), or its .data and .mask (np.asarray drops the mask)"
     return "pass a plain array (np.asarray)"
@@ -171,7 +173,7 @@ def instead_of_special(x: Any) -> str:
 
 @functools.lru_cache(maxsize=256)
 def computes_itself(kind: type) -> bool:
-    """Whether a class that is derived from NumPy's array gives what arrays have another meaning."""
+    """Return whether a subclass of NumPy's array overrides attributes that define how arrays compute."""
     own = {n for k in kind.__mro__ if issubclass(k, np.ndarray) and not _is_numpys(k) for n in vars(k)}
     return bool(own & _MEANINGS)
 
@@ -186,16 +188,16 @@ _MEANINGS = frozenset(vars(np.ndarray)) - {
     "__sizeof__",
     "__dlpack__", "__dlpack_device__", "__getattribute__", "__getattr__", "__setattr__", "__dir__", "dump", "dumps", "tofile",
 }  # fmt: skip
-"""What arrays have that says what they compute."""
+"""Attributes of arrays that define how they compute."""
 
 
 def holds_traced(x: Any) -> bool:
-    """Whether a value is a traced array or a nested list or tuple with one inside."""
+    """Return whether a value is a traced array or a nested list or tuple that contains one."""
     return isinstance(x, TracedArray) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
 
 
 def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
-    """What np.array makes of a list of arrays of one shape."""
+    """Return ``np.array`` of a list of arrays of one shape."""
     if any(p.shape != parts[0].shape for p in parts):
         np.array([np.broadcast_to(0.0, p.shape) for p in parts])  # raises NumPy's ValueError
     rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
@@ -203,7 +205,7 @@ def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
 
 
 def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) -> Any:
-    """Append an instruction to the current frame; its result, a tuple of results, or None for an op without results."""
+    """Append an instruction to the current frame; return its result, a tuple of results, or None for an op without results."""
     record = OPS[op] if isinstance(op, str) else op
     frame, loc = frame_of(*operands), user_loc()
     if "dtype" in params:
@@ -215,14 +217,14 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
         raise TraceError(_not_defined(record, operands, str(error))) from None
     arrays = tuple(TracedArray(v.type, frame, v, weak=weak, loc=loc) for v in results)  # type: ignore[arg-type]
     unknown = [a for a in arrays if not a.is_dense]
-    if unknown and record.name != "transpose" and all(map(lies_in_rows, operands)):
+    if unknown and record.name != "transpose" and all(map(row_major_results, operands)):
         for array in unknown:
             array.is_dense = True
     return arrays[0] if len(arrays) == 1 else arrays or None
 
 
 def _not_defined(op: Op, operands: Sequence[TracedArray], reason: str) -> str:
-    """The message that an op has no meaning for its operands, in the words of a user of NumPy."""
+    """Return the error message for an op that is not defined for its operands, in NumPy's terms."""
     name = promotion.name_of(op.function) if isinstance(op.reference, str) else op.name
     kinds = {x.type.dtype for x in operands}
     met = f"{name} of traced {', '.join(str(x.type) for x in operands)} is not supported"
@@ -235,32 +237,32 @@ def _not_defined(op: Op, operands: Sequence[TracedArray], reason: str) -> str:
     return f"{met} ({reason.rpartition('): ')[2]}); write it in another way, or compute it outside the traced function"
 
 
-def lies_in_rows(x: TracedArray) -> bool:
-    """Whether elementwise results of the array are known to be in row-major order."""
-    if x.lies_as is not None:
-        return lies_in_rows(x.lies_as)
+def row_major_results(x: TracedArray) -> bool:
+    """Return whether elementwise results of the array are known to be in row-major order."""
+    if x.layout_of is not None:
+        return row_major_results(x.layout_of)
     if x.base is None or x.recipe is None:
         return x.is_dense
-    strides = strides_of(x, ask=False)
-    return strides is not None and falls(x.shape, strides)
+    strides = strides_of(x, may_pin=False)
+    return strides is not None and has_falling_strides(x.shape, strides)
 
 
-def strides_of(x: TracedArray, ask: bool = True) -> Strides | None:
-    """The strides that the array has in NumPy, in elements; None if they are not known.
+def strides_of(x: TracedArray, may_pin: bool = True) -> Strides | None:
+    """Return the array's strides in NumPy, in elements; None if they are not known.
 
-    ``ask``: the trace may come to depend on the strides of an argument that is not in row-major order.
+    ``may_pin``: the trace may come to depend on the strides of an argument that is not in row-major order.
     """
     recipes = []
     while not x.is_dense:
         if x.base is not None and x.recipe is not None:
             recipes.append(x.recipe)
             x = x.base
-        elif x.lies_as is not None:
-            x = x.lies_as
+        elif x.layout_of is not None:
+            x = x.layout_of
         else:
             break
     strides = row_major(x.shape) if x.is_dense else None
-    if not x.is_dense and ask and x.base is None and x.argument is not None:
+    if not x.is_dense and may_pin and x.base is None and x.argument is not None:
         strides = frame_of().root.strides_of(x.argument)
     for recipe in reversed(recipes):
         strides = None if strides is None else recipe.strides(strides)
@@ -269,38 +271,38 @@ def strides_of(x: TracedArray, ask: bool = True) -> Strides | None:
 
 @hook("full")
 def full(shape: Sequence[int], value: Any, dtype: Any) -> TracedArray:
-    """An array of one constant."""
+    """Return an array of one constant."""
     scalar = literal(value, dtype)
     return broadcast_to(scalar, shape) if len(shape) else fresh(scalar)
 
 
 @hook("fresh")
 def fresh(x: TracedArray) -> TracedArray:
-    """The same value as another object, which can be written without changing ``x``."""
+    """Return the same value as another object, which can be written without changing ``x``."""
     frame = frame_of(x)
-    found = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
-    found.known, found.is_dense = known_value(x), lies_in_rows(x)
-    return found
+    copied = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
+    copied.known, copied.is_dense = known_value(x), row_major_results(x)
+    return copied
 
 
 copy_of = fresh
 
 
 def created(x: TracedArray) -> TracedArray:
-    """The same value as a new array: one of rank 0 is no scalar."""
-    found = fresh(x)
-    found.created = True
-    return found
+    """Return the same value as a new array: of rank 0, it is not a scalar."""
+    array = fresh(x)
+    array.created = True
+    return array
 
 
 # explicit casts, broadcasts and promotion
 
 
 def cast(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` with another dtype; ``x`` itself if it has it (and is not weak). Raises TraceError for complex as real."""
+    """Cast ``x``; return ``x`` itself if it has the dtype and is not weak. Raises TraceError for complex as real."""
     element = element_of(dtype)
     if x.type.dtype.is_complex and element.kind not in "bc":
-        raise refusal(functools.partial(_complex_met, element.numpy), "take their .real, .imag or np.abs")
+        raise refusal(functools.partial(_describe_complex, element.numpy), "take their .real, .imag or np.abs")
     if x.literal is not None:
         return _cast_literal(x, element.numpy)
     if x.weak == "int" and element.is_integer:
@@ -311,14 +313,14 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
         strong = TracedArray(x.type, x.frame, x.value, loc=x.loc)
         strong.known = x.known
         return strong
-    found: TracedArray = emit("cast", x, dtype=element)
-    return found
+    result: TracedArray = emit("cast", x, dtype=element)
+    return result
 
 
 def check_bounds(x: TracedArray, dtype: np.dtype[Any]) -> None:
-    """Have the program raise NumPy's OverflowError for a Python int that is out of bounds for an integer dtype.
+    """Emit a check that raises NumPy's OverflowError for a Python int out of bounds for an integer dtype.
 
-    Raises it at once for a value known in the trace.
+    Raises it at once for a value available during tracing.
     """
     if x.known is not None and not promotion.fits(x.known[0], dtype):
         np.asarray(pinned(x, x.known), dtype)  # raises
@@ -335,9 +337,9 @@ _TOO_LARGE = "Python int too large to convert to C long"
 
 
 def stored(x: TracedArray, dtype: Any, *, is_item: bool = False) -> TracedArray:
-    """``x`` with another dtype, as where NumPy makes an array of it: a Python float among integers as ``int`` has it.
+    """Cast ``x`` as NumPy does when creating an array: a Python float among integers is truncated as by ``int``.
 
-    ``is_item``: as one element of an array, where NumPy's own numbers among signed integers are taken so too.
+    ``is_item``: as one element of an array, where NumPy's scalars among signed integers are truncated too.
     """
     target = np.dtype(dtype)
     is_number = not x.ndim and not x.is_cell
@@ -359,35 +361,35 @@ def stored(x: TracedArray, dtype: Any, *, is_item: bool = False) -> TracedArray:
             emit("check", emit("le", x, literal(2**63 - 1, np.uint64)), error="OverflowError", message=_TOO_LARGE)
         check_bounds(cast(x, np.int64), target)
         return cast(x, target)
-    whole = cast(x, np.float64)
-    emit("check", emit("eq", whole, whole), error="ValueError", message="cannot convert float NaN to integer")
-    finite = emit("lt", emit("abs", whole), literal(np.inf, np.float64))
+    as_float = cast(x, np.float64)
+    emit("check", emit("eq", as_float, as_float), error="ValueError", message="cannot convert float NaN to integer")
+    finite = emit("lt", emit("abs", as_float), literal(np.inf, np.float64))
     emit("check", finite, error="OverflowError", message="cannot convert float infinity to integer")
-    whole = emit("trunc", whole)
-    is_wide = target in (np.uint32, np.uint64)  # NumPy has them by way of C's unsigned long
+    as_float = emit("trunc", as_float)
+    is_wide = target in (np.uint32, np.uint64)  # NumPy converts these through C's unsigned long
     least, end = literal(-(2.0**63), np.float64), literal(2.0**64 if is_wide else 2.0**63, np.float64)
-    fits = emit("bitand", emit("ge", whole, least), emit("lt", whole, end))
+    fits = emit("bitand", emit("ge", as_float, least), emit("lt", as_float, end))
     emit("check", fits, error="OverflowError", message=_TOO_LARGE)
     if is_wide:
-        inside = emit("ge", whole, literal(0.0, np.float64))
+        inside = emit("ge", as_float, literal(0.0, np.float64))
         if target == np.uint32:
-            inside = emit("bitand", inside, emit("lt", whole, literal(2.0**32, np.float64)))
+            inside = emit("bitand", inside, emit("lt", as_float, literal(2.0**32, np.float64)))
         emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {target}")
-        return cast(whole, target)
-    number: TracedArray = cast(whole, np.int64)
-    check_bounds(number, target)
-    return cast(number, target)
+        return cast(as_float, target)
+    truncated: TracedArray = cast(as_float, np.int64)
+    check_bounds(truncated, target)
+    return cast(truncated, target)
 
 
 def _element(value: Any, source: Any, target: Any) -> Any:
-    """A number of NumPy's as an element of an array."""
-    found = np.zeros(1, target)
-    found[0] = np.asarray(value, source)[()]
-    return found[0]
+    """Return a NumPy scalar converted as an element of an array."""
+    element = np.zeros(1, target)
+    element[0] = np.asarray(value, source)[()]
+    return element[0]
 
 
 def as_stored(x: Any, dtype: Any, *, is_item: bool = False) -> TracedArray:
-    """A traced array of a dtype for what NumPy makes an array of: the elements of lists one by one."""
+    """Return a traced array of a dtype, converted as NumPy creates an array: elements of lists one by one."""
     if isinstance(x, list | tuple):
         if holds_traced(x):
             return _stacked([as_stored(e, dtype, is_item=True) for e in x])
@@ -397,7 +399,7 @@ def as_stored(x: Any, dtype: Any, *, is_item: bool = False) -> TracedArray:
 
 
 def wrapping(x: TracedArray) -> TracedArray:
-    """A Python scalar as the array that NumPy makes of it, which wraps around where it is cast; any other value as it is."""
+    """Return a Python scalar as an array that wraps around when it is cast; other values unchanged."""
     if x.weak == "int" and x.literal is not None:
         if not -(2**63) <= x.literal < 2**64:
             raise TraceError(MORE_THAN_64_BITS)
@@ -406,7 +408,7 @@ def wrapping(x: TracedArray) -> TracedArray:
 
 
 def convert(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` with another dtype, as by NumPy's astype: a complex one as a real one is its real part, with NumPy's warning.
+    """Cast ``x`` as NumPy's astype: a complex value as a real one is its real part, with NumPy's warning.
 
     Raises TypeError for a Python complex as a real one.
     """
@@ -414,16 +416,16 @@ def convert(x: TracedArray, dtype: Any) -> TracedArray:
     if x.type.dtype.is_complex and element.kind not in "bc":
         if x.weak:
             kind = "int" if element.is_integer else "float"
-            words = "a string, a bytes-like object or a real number" if kind == "int" else "a string or a real number"
-            raise TypeError(f"{kind}() argument must be {words}, not 'complex'")
+            expected = "a string, a bytes-like object or a real number" if kind == "int" else "a string or a real number"
+            raise TypeError(f"{kind}() argument must be {expected}, not 'complex'")
         loc, message = user_loc(), "Casting complex values to real discards the imaginary part"
         warnings.warn_explicit(message, np.exceptions.ComplexWarning, loc.file or "pullback", loc.line)
         x = x.real
     return cast(x, dtype)
 
 
-def _complex_met(dtype: np.dtype[Any], site: Site) -> str:
-    """What was met: complex numbers among the arguments of a function, or the operands of an operator, that takes real ones."""
+def _describe_complex(dtype: np.dtype[Any], site: Site) -> str:
+    """Describe complex numbers that a function, operator or store of real numbers received."""
     match site.node:
         case ast.Call(func=function):
             return f"complex numbers in {ast.unparse(function)}(), which takes {dtype}"
@@ -440,13 +442,13 @@ def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
         value = as_float(value)
     with np.errstate(all="ignore"):
         if is_size(value):
-            found = sized(value, None if x.weak else x.dtype, dtype)
-            return TracedArray(ArrayType(element_of(dtype)), literal=found, loc=user_loc())
+            converted = sized(value, None if x.weak else x.dtype, dtype)
+            return TracedArray(ArrayType(element_of(dtype)), literal=converted, loc=user_loc())
         return literal(np.asarray(value, None if x.weak else x.dtype).astype(dtype), dtype)
 
 
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """NumPy's broadcast, explicit: axes that grow from 1 are squeezed away, then broadcast. ``x`` itself if it has the shape."""
+    """Broadcast explicitly: axes that grow from 1 are squeezed, then broadcast. Returns ``x`` itself if it has the shape."""
     target = tuple(map(extent_of, shape))
     if len(x.shape) == len(target) and x.shape == target:
         return x
@@ -456,26 +458,25 @@ def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
         raise ValueError(f"{text}: {x.shape} and requested shape {target}")
     grown = tuple(k for k, e in enumerate(x.shape) if e != target[offset + k])
     narrow = emit("squeeze", x, axes=grown, weak=x.weak) if grown else x
-    found: TracedArray = emit("broadcast", narrow, axes=(*range(offset), *(offset + k for k in grown)), shape=target)
-    return found
+    result: TracedArray = emit("broadcast", narrow, axes=(*range(offset), *(offset + k for k in grown)), shape=target)
+    return result
 
 
 def broadcast_into(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """A value broadcast to the shape of what it is written into; leading axes of extent 1 may be too many. Raises NumPy's
-    ValueError."""
+    """Broadcast a value to the shape of its target; it may have extra leading axes of extent 1. Raises NumPy's ValueError."""
     extra = 0
     while extra < x.ndim - len(shape) and x.shape[extra] == 1:
         extra += 1
     value = emit("squeeze", x, axes=tuple(range(extra))) if extra else x
     offset = len(shape) - value.ndim
     if offset < 0 or any(e != f and e != 1 for e, f in zip(value.shape, shape[offset:], strict=True)):
-        given, wanted = promotion.shapes_text([value.shape]), promotion.shapes_text([tuple(shape)])
-        raise ValueError(f"could not broadcast input array from shape {given} into shape {wanted}")
+        own, wanted = promotion.shapes_text([value.shape]), promotion.shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast input array from shape {own} into shape {wanted}")
     return broadcast_to(value, shape)
 
 
 def refuse_sequence(value: Any, dtype: Any) -> None:
-    """Raises NumPy's error for an array where one number of a dtype is needed; an array of one element can be a bool."""
+    """Raise NumPy's error for an array where a single number of a dtype is needed; an array of one element can be a bool."""
     if np.ndim(value) and not (np.dtype(dtype).kind == "b" and isinstance(value, TracedArray) and value.size == 1):
         if np.dtype(dtype).kind == "c":
             raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
@@ -483,7 +484,7 @@ def refuse_sequence(value: Any, dtype: Any) -> None:
 
 
 def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
-    """All operands in their common shape. Raises NumPy's ValueError if there is none."""
+    """Broadcast all operands to their common shape. Raises NumPy's ValueError if there is none."""
     shapes = [x.shape for x in xs]
     if all(len(s) == len(shapes[0]) and s == shapes[0] for s in shapes):
         return list(xs)
@@ -494,40 +495,40 @@ def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """NumPy's, of shapes that may be sizes. Raises its ValueError."""
-    found = common_shape(shapes)
-    return tuple(np.broadcast_shapes(*(tuple(s) for s in shapes))) if found is None else found
+    """As ``np.broadcast_shapes``, for shapes that may be symbolic. Raises its ValueError."""
+    common = common_shape(shapes)
+    return tuple(np.broadcast_shapes(*(tuple(s) for s in shapes))) if common is None else common
 
 
 def common_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
-    """The shape that arrays of these shapes have together; None if there is none."""
-    found = [1] * max(map(len, shapes), default=0)
+    """Return the shape to which arrays of these shapes broadcast; None if there is none."""
+    common = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
-        for k, n in enumerate(shape, len(found) - len(shape)):
+        for k, n in enumerate(shape, len(common) - len(shape)):
             if type(n) is int and n == 1:
                 continue
-            if type(found[k]) is int and found[k] == 1:
-                found[k] = n
-            elif found[k] != n:
-                if found[k] == 1:
-                    found[k] = n
+            if type(common[k]) is int and common[k] == 1:
+                common[k] = n
+            elif common[k] != n:
+                if common[k] == 1:
+                    common[k] = n
                 elif n != 1:
                     return None
-    return tuple(found)
+    return tuple(common)
 
 
 def expand(x: TracedArray, axes: Sequence[int]) -> TracedArray:
-    """``x`` with axes of extent 1 at positions ``axes`` (ascending) of the result."""
+    """Insert axes of extent 1 at the positions ``axes`` (ascending) of the result."""
     if not axes:
         return x
-    rest = iter(x.shape)
-    shape = tuple(1 if k in axes else next(rest) for k in range(x.ndim + len(axes)))
-    found: TracedArray = emit("broadcast", x, axes=tuple(axes), shape=shape)
-    return found
+    extents = iter(x.shape)
+    shape = tuple(1 if k in axes else next(extents) for k in range(x.ndim + len(axes)))
+    result: TracedArray = emit("broadcast", x, axes=tuple(axes), shape=shape)
+    return result
 
 
 def kind_of(x: TracedArray) -> Kind:
-    """What stands for ``x`` in a promotion: its dtype, or the type of a weak Python scalar."""
+    """Return the representation of ``x`` in a promotion: its dtype, or the type of a weak Python scalar."""
     return WEAK_KIND.get(x.weak) or x.dtype
 
 
@@ -535,26 +536,28 @@ _NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
 
 
 def sample_of(x: TracedArray) -> Any:
-    """Return a value that NumPy converts and casts as it does ``x``, for its own errors: the Python number if the trace knows
-    it, else one of its type; an array without elements for an array."""
+    """Return a value that NumPy converts and casts as it does ``x``, to raise its own errors.
+
+    For a Python number it is its value if the trace knows it, else one of its type; for an array, an array without elements.
+    """
     if x.weak:
-        number = x.literal if x.known is None else x.known[0]
-        return _NUMBERS[x.weak] if number is None or is_size(number) else number
+        value = x.literal if x.known is None else x.known[0]
+        return _NUMBERS[x.weak] if value is None or is_size(value) else value
     return np.ones((0,) * min(x.ndim, 1), x.dtype)
 
 
 def result_type(*xs: TracedArray) -> np.dtype[Any]:
-    """NumPy's ``result_type``, weak scalars included."""
+    """Return NumPy's ``result_type``, with weak scalars."""
     return promotion.common(tuple(kind_of(x) for x in xs))
 
 
 def promote(*xs: TracedArray) -> list[TracedArray]:
-    """All operands cast to their common dtype."""
+    """Cast all operands to their common dtype."""
     dtype = result_type(*xs)
     return [cast(x, dtype) for x in xs]
 
 
 def promote_wrapping(*xs: TracedArray) -> list[TracedArray]:
-    """The same, where Python ints that are out of bounds wrap around."""
+    """As ``promote``, but Python ints out of bounds wrap around."""
     dtype = result_type(*xs)
     return [cast(wrapping(x), dtype) for x in xs]

@@ -1,7 +1,8 @@
-"""What a traced mask chooses of an array: a value whose shape depends on values, of which the trace keeps all elements.
+"""Elements of an array selected by a traced mask: a value whose shape depends on values, of which the trace keeps all
+elements.
 
-A selection can be computed with elementwise, reduced, indexed, and written under a mask; its number of elements is a traced
-number. It cannot be a result, nor be taken by a function whose own result would depend on the number.
+A selection supports elementwise functions, reductions, indices, and writes under its mask; its number of elements is a traced
+number. It cannot be a result, nor an argument of a function whose result shape would depend on that number.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, fre
 from pullback.tracer.arrays.promotion import name_of
 from pullback.tracer.arrays.tables import HOOKS
 from pullback.tracer.arrays.traced import ComesFirst, TracedArray
-from pullback.tracer.user_code.errors import TraceError, here
+from pullback.tracer.user_code.errors import TraceError, user_site
 
-# NumPy as it is called on traced arrays, of which its type stubs know nothing.
+# NumPy, called with traced arrays, which its type stubs do not cover.
 xp: Any = np
 MASK = "keep all elements: np.where(mask, x, 0), or where=mask in np.sum, np.mean, np.max and their like"
 COUNTS = "; or have them counted by pb.jit(guards=True)"
@@ -47,14 +48,14 @@ def _operators(ufunc: np.ufunc) -> Any:
                 f"non-broadcastable output operand with shape {shapes[0]} doesn't match the broadcast shape {shapes[1]}"
             )
         HOOKS["operate_in_place"](ufunc, target, self.aligned(other))
-        self.values, self.place = target, None
+        self.values, self.along = target, None
         return self
 
     return forward, reflected, in_place
 
 
 def counted(chosen: Selection) -> Any:
-    """A selection; or, where branches are followed and its shape is asked for, the chosen elements, whose number is guarded."""
+    """Return a selection; or, where branches are followed and a shape was needed, the selected elements, their number guarded."""
     root = frame_of().root
     if not (root.counts_chosen and root.outcomes.follows):
         return chosen
@@ -63,25 +64,25 @@ def counted(chosen: Selection) -> Any:
 
 
 class Selection(ComesFirst):
-    """The elements of ``values`` where ``mask`` holds, in row-major order of the mask, whose axes are those of ``values`` from
-    ``axis`` on; in the selection they are one.
+    """The elements of ``values`` where ``mask`` holds, in row-major order of the mask.
 
-    ``what`` is what was met, for the errors. ``place`` says that the values are the positions along these axes of the mask.
+    The mask's axes are those of ``values`` from ``axis`` on; in the selection they are one axis. ``what`` describes the
+    selecting expression for errors. If ``along`` is set, the values are the positions along that axis of the mask.
     """
 
     stands_for = np.ndarray
-    """What ``isinstance`` and ``type`` take it for in a traced function."""
+    """The class that ``isinstance`` and ``type`` report in a traced function."""
 
-    __slots__ = ("_site", "axis", "mask", "place", "values", "what")
+    __slots__ = ("_site", "along", "axis", "mask", "values", "what")
     __array_priority__ = 2000.0
 
-    def __init__(self, values: TracedArray, mask: TracedArray, axis: int, what: str, site: Any = None, place: Any = None) -> None:
+    def __init__(self, values: TracedArray, mask: TracedArray, axis: int, what: str, site: Any = None, along: Any = None) -> None:
         self.values, self.mask, self.axis = fresh(values), fresh(mask), axis
-        self.what, self.place = what, place
-        self._site = site or here()
+        self.what, self.along = what, along
+        self._site = site or user_site()
 
     def refusal(self) -> TraceError:
-        """The error for a use that is not possible."""
+        """Return the error for an unsupported use."""
         frame = current()
         follows = "" if frame is not None and frame.root.counts_chosen else COUNTS
         error = TraceError(f"{self.what}: {DATA_DEPENDENT}{follows}", site=self._site)
@@ -102,7 +103,7 @@ class Selection(ComesFirst):
             raise AttributeError(name)
         return self._refuse()
 
-    # what it is
+    # properties
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -127,22 +128,22 @@ class Selection(ComesFirst):
         return math.prod(self.values.shape[: self.axis] + self.values.shape[self.axis + self.mask.ndim :]) * self.count
 
     def like(self, values: TracedArray, axis: int | None = None) -> Selection:
-        """Other values under the same mask."""
+        """Return other values under the same mask."""
         return Selection(values, self.mask, self.axis if axis is None else axis, self.what, self._site)
 
     def whole_mask(self) -> TracedArray:
-        """The mask in the shape of the values."""
+        """Return the mask broadcast to the shape of the values."""
         after = self.values.ndim - self.axis - self.mask.ndim
         spread = self.mask.reshape((1,) * self.axis + self.mask.shape + (1,) * after)
         return broadcast_to(spread, self.values.shape)
 
     def filled(self, value: Any) -> Any:
-        """All values, with another one where the mask does not hold."""
+        """Return all values, with ``value`` where the mask does not hold."""
         mask, x = self.whole_mask(), self.values
         return emit("select", mask, x, full(x.shape, value, x.dtype))
 
     def line(self) -> Selection:
-        """The same with a mask of one axis."""
+        """Return the selection with a flattened mask."""
         if self.mask.ndim == 1:
             return self
         shape = self.values.shape
@@ -150,22 +151,22 @@ class Selection(ComesFirst):
         return Selection(self.values.reshape(flat), self.mask.reshape(-1), self.axis, self.what, self._site)
 
     def rank(self) -> Any:
-        """For each element of the mask the number of true ones before it, along one line."""
+        """Return, for each element of the flattened mask, the number of true elements before it."""
         return xp.maximum(xp.cumsum(self.mask.reshape(-1)) - 1, 0)
 
     def packed(self) -> tuple[Any, Any]:
-        """The chosen values side by side along the axis, then some of no meaning; and how many are chosen."""
+        """Return the selected values contiguously along the axis, followed by unspecified ones, and the number selected."""
         flat = self.line()
         n = flat.mask.size
-        place = xp.where(flat.mask, flat.rank(), n)
+        target = xp.where(flat.mask, flat.rank(), n)
         order = as_traced(lifted(np.arange, n))
-        source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(place, np.int64), order, axes=(0,))
+        source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(target, np.int64), order, axes=(0,))
         return xp.take(flat.values, source[:n], axis=flat.axis), xp.sum(flat.mask)
 
     # elementwise
 
     def applied(self, ufunc: Any, *operands: Any, **kwargs: Any) -> Any:
-        """An elementwise function of selections and arrays."""
+        """Apply an elementwise function to selections and arrays."""
         selections = [s for s in operands if isinstance(s, Selection)]
         first = max(selections, key=lambda s: s.ndim)
         axis = first.axis
@@ -178,7 +179,7 @@ class Selection(ComesFirst):
         return first.like(as_traced(result))
 
     def aligned(self, other: Any) -> Any:
-        """What stands for an operand beside this selection's values."""
+        """Return an operand aligned with this selection's values."""
         if isinstance(other, Selection):
             if other.ndim - other.axis == self.ndim - self.axis:
                 return other.values if same_mask(self.mask, other.mask) else self.spread(*other.packed(), other.axis)
@@ -193,15 +194,15 @@ class Selection(ComesFirst):
         return self.spread(x, as_traced(np.int64(x.shape[axis])), axis)
 
     def spread(self, packed: TracedArray, count: TracedArray, axis: int, message: str = "") -> Any:
-        """Values that lie side by side along an axis, each at its place in this mask. Checked: that they are as many."""
-        here_ = xp.sum(self.mask)
+        """Move values packed along an axis to their positions in this mask. Emits a check that their number is the mask's."""
+        selected = xp.sum(self.mask)
         text = message or "operands could not be broadcast together: a mask chooses another number of elements"
-        emit("check", as_traced(here_ == count), error="ValueError", message=text)
+        emit("check", as_traced(selected == count), error="ValueError", message=text)
         shape = packed.shape
         if not shape[axis]:
             return full((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]), 0, packed.dtype)
-        found = xp.take(packed, xp.minimum(self.rank(), shape[axis] - 1), axis=axis)
-        return found.reshape((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]))
+        spread_values = xp.take(packed, xp.minimum(self.rank(), shape[axis] - 1), axis=axis)
+        return spread_values.reshape((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and ufunc is np.matmul and not kwargs:
@@ -218,8 +219,8 @@ class Selection(ComesFirst):
         return self.applied(ufunc, *inputs, **kwargs)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-        found = FUNCTIONS.get(function)
-        return self._refuse() if found is None else found(*args, **kwargs)
+        implementation = FUNCTIONS.get(function)
+        return self._refuse() if implementation is None else implementation(*args, **kwargs)
 
     __add__, __radd__, __iadd__ = _operators(np.add)
     __sub__, __rsub__, __isub__ = _operators(np.subtract)
@@ -256,19 +257,19 @@ class Selection(ComesFirst):
         return self.matmul(other, self)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """A matrix product. Over the axis of the mask it is a sum over what the mask chooses."""
+        """Return a matrix product; over the mask's axis it sums the selected elements."""
         left = a.line() if isinstance(a, Selection) else a
         right = b.line() if isinstance(b, Selection) else b
         inner_left = isinstance(left, Selection) and left.axis == left.ndim - 1
         inner_right = isinstance(right, Selection) and right.axis == max(right.ndim - 2, 0)
         if inner_left or inner_right:
-            one = left if inner_left else right
+            inner = left if inner_left else right
             if not (isinstance(left, Selection) and isinstance(right, Selection)):
                 other = right if inner_left else left
                 x = as_traced(other)
                 axis = max(x.ndim - 2, 0) if inner_left else x.ndim - 1
-                spread = one.spread(x, as_traced(np.int64(x.shape[axis])), axis)
-                filled = one.filled(0)
+                spread = inner.spread(x, as_traced(np.int64(x.shape[axis])), axis)
+                filled = inner.filled(0)
                 return xp.matmul(filled, spread) if inner_left else xp.matmul(spread, filled)
             if not (inner_left and inner_right and same_mask(left.mask, right.mask)):
                 self._refuse()
@@ -282,21 +283,21 @@ class Selection(ComesFirst):
     # reductions
 
     def axes_of(self, axis: Any) -> tuple[list[int], bool]:
-        """The axes of the values for axes of the selection, and whether that of the mask is among them."""
-        given = range(self.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-        found: list[int] = []
+        """Return the axes of the values for axes of the selection, and whether the mask's axis is among them."""
+        axes = range(self.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        value_axes: list[int] = []
         is_chosen = False
-        for k in given:
+        for k in axes:
             at = np.lib.array_utils.normalize_axis_index(operator.index(k), self.ndim)
             if at == self.axis:
                 is_chosen = True
-                found += range(self.axis, self.axis + self.mask.ndim)
+                value_axes += range(self.axis, self.axis + self.mask.ndim)
             else:
-                found.append(at if at < self.axis else at + self.mask.ndim - 1)
-        return found, is_chosen
+                value_axes.append(at if at < self.axis else at + self.mask.ndim - 1)
+        return value_axes, is_chosen
 
     def reduced(self, function: Callable[..., Any], axis: Any = None, keepdims: Any = False, **kwargs: Any) -> Any:
-        """A reduction, by one that takes ``where=`` or that has an element of its own to leave out."""
+        """Reduce by a function that takes ``where=``, or whose identity can stand for elements left out."""
         kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
         axes, is_chosen = self.axes_of(axis)
         if keepdims is True or "where" in kwargs or "out" in kwargs:
@@ -314,23 +315,23 @@ class Selection(ComesFirst):
         name = "maximum" if function is np.max else "minimum"
         self._check_some(f"zero-size array to reduction operation {name} which has no identity", initial)
         bound = {} if initial is None else {"initial": initial}
-        return function(self.filled(_worst(self.dtype, function is np.max)), axis=axes, **bound)
+        return function(self.filled(_extreme_identity(self.dtype, function is np.max)), axis=axes, **bound)
 
     def _check_some(self, message: str, initial: Any = None) -> None:
         if initial is None:
             emit("check", as_traced(xp.any(self.mask)), error="ValueError", message=message)
 
     def position(self, function: Any, axis: Any = None, **kwargs: Any) -> Any:
-        """argmax and argmin, counted among the chosen elements."""
+        """Return argmax or argmin, counted among the selected elements."""
         if self.ndim > 1 or any(v is not None and v is not np._NoValue and v is not False for v in kwargs.values()):
             self._refuse()
         self._check_some(f"attempt to get {function.__name__} of an empty sequence")
         flat = self.line()
-        at = function(flat.filled(_worst(self.dtype, function is np.argmax)))
+        at = function(flat.filled(_extreme_identity(self.dtype, function is np.argmax)))
         return xp.take(flat.rank(), at)
 
     def ordered(self) -> Selection:
-        """The chosen elements in rising order."""
+        """Return the selected elements in ascending order."""
         if self.ndim > 1:
             self._refuse()
         packed, count = self.packed()
@@ -346,8 +347,8 @@ class Selection(ComesFirst):
         n, last = xp.sum(flat.mask), x.size - 1
         low = xp.take(x, xp.clip((n - 1) // 2, 0, last))
         high = xp.take(x, xp.clip(n // 2, 0, last))
-        found = xp.where(n > 0, (low + high) / 2, math.nan)
-        return xp.where(xp.any(xp.isnan(x) & flat.mask), math.nan, found)
+        middle = xp.where(n > 0, (low + high) / 2, math.nan)
+        return xp.where(xp.any(xp.isnan(x) & flat.mask), math.nan, middle)
 
     # parts
 
@@ -376,9 +377,9 @@ class Selection(ComesFirst):
                 seen += 1
         chosen = items[at]
         if chosen == slice(None):
-            whole = [*items[:at], *[slice(None)] * self.mask.ndim, *items[at + 1 :]]
+            value_index = [*items[:at], *[slice(None)] * self.mask.ndim, *items[at + 1 :]]
             axis = sum(i is None or isinstance(i, slice) for i in items[:at])
-            return self.like(self.values[tuple(whole)], axis)
+            return self.like(self.values[tuple(value_index)], axis)
         if items[:at] or items[at + 1 :] != [slice(None)] * (self.ndim - 1):
             self._refuse()
         return self._element(operator.index(chosen)) if not isinstance(chosen, slice) else self._slice(chosen)
@@ -393,8 +394,8 @@ class Selection(ComesFirst):
             error="IndexError",
             message=f"index {k} is out of bounds for axis 0 of the chosen elements",
         )
-        wanted = k + 1 if k >= 0 else count + k + 1
-        return flat.values[xp.argmax(flat.mask & (xp.cumsum(flat.mask) == wanted))]
+        ordinal = k + 1 if k >= 0 else count + k + 1
+        return flat.values[xp.argmax(flat.mask & (xp.cumsum(flat.mask) == ordinal))]
 
     def _slice(self, part: slice) -> Any:
         start, stop, step = part.start or 0, part.stop, part.step or 1
@@ -423,7 +424,7 @@ class Selection(ComesFirst):
         return self if self.ndim == 1 else self._refuse()
 
     def method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """A method that is a function of NumPy's."""
+        """Call a method that is a function of NumPy."""
         return FUNCTIONS[getattr(np, name)](self, *args, **kwargs)
 
 
@@ -449,8 +450,8 @@ def _rank(x: Any) -> int:
     return int(x.ndim) if isinstance(x, Selection | TracedArray) else np.ndim(x)
 
 
-def _worst(dtype: np.dtype[Any], is_max: bool) -> Any:
-    """What no element of a dtype is below, or above."""
+def _extreme_identity(dtype: np.dtype[Any], is_max: bool) -> Any:
+    """Return the identity of max (``is_max``) or min for a dtype."""
     if dtype.kind == "f":
         return -math.inf if is_max else math.inf
     if dtype.kind == "c":
@@ -461,25 +462,25 @@ def _worst(dtype: np.dtype[Any], is_max: bool) -> Any:
     return limits.min if is_max else limits.max
 
 
-# whether two masks are one
+# comparison of masks
 
 
 def same_mask(a: TracedArray, b: TracedArray) -> bool:
-    """Whether two masks are computed alike from the same values."""
+    """Return whether two masks are computed by the same instructions from the same values."""
     if a.shape != b.shape:
         return False
     if a.frame is not b.frame:
         frame = frame_of()
         return frame.lift(a) is frame.lift(b)
-    return a.value is b.value or _alike(a.value, b.value, _makers(a), 24)
+    return a.value is b.value or _same_computation(a.value, b.value, _definitions(a), 24)
 
 
-def _makers(x: TracedArray) -> dict[Value, Instruction]:
+def _definitions(x: TracedArray) -> dict[Value, Instruction]:
     assert x.frame is not None
     return {r: i for i in x.frame.builder.instructions for r in i.results}
 
 
-def _alike(a: Value, b: Value, makers: dict[Value, Instruction], depth: int) -> bool:
+def _same_computation(a: Value, b: Value, makers: dict[Value, Instruction], depth: int) -> bool:
     if a is b:
         return True
     i, j = makers.get(a), makers.get(b)
@@ -487,14 +488,14 @@ def _alike(a: Value, b: Value, makers: dict[Value, Instruction], depth: int) -> 
         return False
     if repr(i.params) != repr(j.params) or len(i.operands) != len(j.operands) or i.results.index(a) != j.results.index(b):
         return False
-    return all(_alike(x, y, makers, depth - 1) for x, y in zip(i.operands, j.operands, strict=True))
+    return all(_same_computation(x, y, makers, depth - 1) for x, y in zip(i.operands, j.operands, strict=True))
 
 
 def chosen_of(key: Sequence[Any]) -> Any:
-    """The mask that the positions in a key stand for, as np.nonzero gives them; None for another key."""
-    if not key or not all(isinstance(k, Selection) and k.place is not None for k in key):
+    """Return the mask whose ``np.nonzero`` positions are in a key; None for any other key."""
+    if not key or not all(isinstance(k, Selection) and k.along is not None for k in key):
         return None
     mask = key[0].mask
-    if [k.place for k in key] != list(range(mask.ndim)) or not all(same_mask(mask, k.mask) for k in key):
+    if [k.along for k in key] != list(range(mask.ndim)) or not all(same_mask(mask, k.mask) for k in key):
         return None
     return mask

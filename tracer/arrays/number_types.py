@@ -1,8 +1,8 @@
-"""Calls of number types in a followed function: ``float(x)`` and ``np.float64(x)`` load names of their own, so that they can take
-traced values.
+"""Calls of number types in a traced function: ``float(x)`` and ``np.float64(x)`` load marked names, so that they accept traced
+values.
 
-The types themselves stay what they are (``dtype=float``, ``isinstance(x, int)``, ``type(x) is np.float64``): only a load whose
-value is called at once, which bytecode marks, is renamed from ``float`` to ``float()``.
+The types themselves are unchanged (``dtype=float``, ``isinstance(x, int)``, ``type(x) is np.float64``): only a load whose
+value is called at once, which the bytecode shows, is renamed from ``float`` to ``float()``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ MARK = "()"
 
 _SCALARS = frozenset(name for name, kind in vars(np).items() if isinstance(kind, type) and issubclass(kind, np.generic))
 _LARGEST = 256
+"""First operand that does not fit in one byte."""
 _HAS_METHOD_LOADS = sys.version_info < (3, 12)
 
 
 def renamed(code: CodeType, globals: Mapping[str, Any]) -> CodeType:
-    """Code, with that of nested functions, in which calls of those types load the marked names.
+    """Return the code, and its nested functions, with calls of number types loading the marked names.
 
-    ``globals`` says which names are NumPy's types and which are modules that have them.
+    ``globals`` shows which names are NumPy's types and which are modules that contain them.
     """
     used = frozenset(_names(code))
     types = frozenset(n for n in used if n in NAMES or _is_scalar(globals.get(n)))
@@ -38,7 +39,7 @@ def renamed(code: CodeType, globals: Mapping[str, Any]) -> CodeType:
 
 @functools.lru_cache(maxsize=4096)
 def catches(code: CodeType) -> bool:
-    """Whether code, or a function in it, has an except clause."""
+    """Return whether code, or a function in it, has an except clause."""
     if any(catches(c) for c in code.co_consts if isinstance(c, CodeType)):
         return True
     if not code.co_exceptiontable:
@@ -48,7 +49,7 @@ def catches(code: CodeType) -> bool:
 
 
 def restored(code: CodeType) -> CodeType:
-    """The code that ``renamed`` was given, but for its order of names."""
+    """Return the code that was passed to ``renamed``, up to the order of its names."""
     constants = tuple(restored(c) if isinstance(c, CodeType) else c for c in code.co_consts)
     names = tuple(n.removesuffix(MARK) for n in code.co_names)
     return code.replace(co_names=names, co_consts=constants)
@@ -68,7 +69,7 @@ def _has_scalars(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _renamed(code: CodeType, file: str, types: frozenset[str], modules: frozenset[str]) -> CodeType:
-    """``file`` tells apart what code of equal text compares as equal."""
+    """Rename the loads; ``file`` keeps equal code of different files distinct in the cache."""
     constants = tuple(_renamed(c, file, types, modules) if isinstance(c, CodeType) else c for c in code.co_consts)
     text, names = bytearray(code.co_code), list(code.co_names)
     instructions = [i for i in dis.get_instructions(code) if i.opcode not in (dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"])]
@@ -76,12 +77,12 @@ def _renamed(code: CodeType, file: str, types: frozenset[str], modules: frozense
     for before, i, after in zip([None, *instructions], instructions, [*instructions[1:], None]):
         if _calls_global(i, types) or _calls_attribute(before, i, after, modules):
             calls.setdefault(i.argval, []).append(i)
-    for name, found in calls.items():
+    for name, loads in calls.items():
         position = names.index(name)
-        if len(found) == sum(i.opcode in dis.hasname and i.argval == name for i in instructions):
+        if len(loads) == sum(i.opcode in dis.hasname and i.argval == name for i in instructions):
             names[position] = name + MARK
-        elif all(_operand(i, len(names)) < _LARGEST and i.arg is not None and i.arg < _LARGEST for i in found):
-            for i in found:
+        elif all(_operand(i, len(names)) < _LARGEST and i.arg is not None and i.arg < _LARGEST for i in loads):
+            for i in loads:
                 text[i.offset + 1] = _operand(i, len(names))
             names.append(name + MARK)
     return code.replace(co_code=bytes(text), co_names=tuple(names), co_consts=constants)
@@ -94,7 +95,7 @@ def _calls_global(i: dis.Instruction, types: frozenset[str]) -> bool:
 def _calls_attribute(
     before: dis.Instruction | None, i: dis.Instruction, after: dis.Instruction | None, modules: frozenset[str]
 ) -> bool:
-    """Whether an instruction loads a type of a module to call it: as a method, or with room for the call made before it."""
+    """Return whether an instruction loads a type of a module to call it: as a method, or after a null was pushed for the call."""
     if before is None or before.opname != "LOAD_GLOBAL" or before.argval not in modules or i.argval not in _SCALARS:
         return False
     if i.opname == "LOAD_METHOD" or (i.opname == "LOAD_ATTR" and not _HAS_METHOD_LOADS and bool((i.arg or 0) & 1)):
@@ -106,7 +107,7 @@ def _calls_attribute(
 
 
 def _operand(i: dis.Instruction, position: int) -> int:
-    """The operand that makes an instruction load the name at a position; a flag in its last bit is kept."""
+    """Return the operand with which an instruction loads the name at a position; the flag in its last bit is kept."""
     if i.opname == "LOAD_METHOD" or (i.opname == "LOAD_ATTR" and _HAS_METHOD_LOADS):
         return position
     return position << 1 | ((i.arg or 0) & 1)

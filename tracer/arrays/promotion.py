@@ -1,7 +1,7 @@
-"""NumPy's type promotion, asked of NumPy itself, and the way from a ufunc to an op.
+"""NumPy's type promotion, computed by NumPy itself, and the mapping from ufuncs to ops.
 
-Python scalars are weak (NEP 50): they stand in as the types ``int``, ``float``, ``complex``. Nothing here knows traced
-arrays.
+Python scalars are weak (NEP 50): they are represented by the types ``int``, ``float``, ``complex``. This module does not
+depend on traced arrays.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 Kind = np.dtype[Any] | type
 Loop = tuple[tuple[np.dtype[Any], ...], tuple[np.dtype[Any], ...]]
 
-# Filled by pullback.tracer.functions: ufuncs that have no op of their own, or need more than one. A plain ufunc's function
+# Filled by pullback.tracer.functions: ufuncs without an op of their own, or that need several. A plain ufunc's function
 # takes traced arrays that have the loop's input dtypes and one shape, and its results are cast to the loop's output
-# dtypes. The function of a generalised ufunc (matmul, vecdot, ...) takes the arguments as they came, and keywords.
+# dtypes. The function of a generalised ufunc (matmul, vecdot, ...) takes the unchanged arguments, and keywords.
 COMPOSITIONS: dict[np.ufunc, Callable[..., Any]] = {}
 
 
 def composition(*ufuncs: np.ufunc) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function stands for these ufuncs."""
+    """Decorate a function that implements these ufuncs."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for ufunc in ufuncs:
@@ -40,7 +40,7 @@ _LATE: dict[str, Callable[..., Any]] = {}
 
 
 def late_composition(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function stands for the ufunc with this dotted name, in a module that may not be imported yet."""
+    """Decorate a function that implements the ufunc with this dotted name, whose module may not be imported yet."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         _LATE[name] = function
@@ -50,47 +50,47 @@ def late_composition(name: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def composition_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """The function that stands for a ufunc, or None."""
-    found = COMPOSITIONS.get(ufunc)
-    if found is None:
+    """Return the function that implements a ufunc, or None."""
+    composition = COMPOSITIONS.get(ufunc)
+    if composition is None:
         name = f"scipy.special.{ufunc.__name__}"
-        found = _LATE.get(name)
-        if found is not None and resolve(name) is not ufunc:
+        composition = _LATE.get(name)
+        if composition is not None and resolve(name) is not ufunc:
             return None
-    return found
+    return composition
 
 
 @lru_cache(maxsize=4096)
 def loop(
     ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype[Any] | None = None, casting: str | None = None
 ) -> Loop:  # fmt: skip
-    """The input and output dtypes of the loop that NumPy would run; ``dtype`` and ``casting`` as the ufunc's keywords.
+    """Return the input and output dtypes of the loop that NumPy would run; ``dtype`` and ``casting`` are the ufunc's keywords.
 
-    ``kinds`` has a dtype for each input, or ``int``, ``float``, ``complex`` for a Python scalar. Raises NumPy's TypeError
-    if there is no loop. Integers of Python's alone are int64.
+    ``kinds`` has a dtype for each input, or ``int``, ``float``, ``complex`` for a Python scalar. Raises NumPy's TypeError if
+    there is no loop. Python integers alone are int64.
     """
     if all(k is int for k in kinds):
         kinds = (np.dtype(np.int64),) * len(kinds)
     nothing = (None,) * ufunc.nout
-    given: dict[str, Any] = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
+    keywords: dict[str, Any] = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
     if casting is not None:
-        given["casting"] = casting
-    found = ufunc.resolve_dtypes((*kinds, *nothing), **given)
-    if set(kinds) == {int} and found[0].hasobject:  # NumPy compares two Python ints as the objects that they are
-        found = (*(np.dtype(np.int64),) * ufunc.nin, *found[ufunc.nin :])
-    return tuple(found[: ufunc.nin]), tuple(found[ufunc.nin :])
+        keywords["casting"] = casting
+    dtypes = ufunc.resolve_dtypes((*kinds, *nothing), **keywords)
+    if set(kinds) == {int} and dtypes[0].hasobject:  # NumPy compares two Python ints as objects
+        dtypes = (*(np.dtype(np.int64),) * ufunc.nin, *dtypes[ufunc.nin :])
+    return tuple(dtypes[: ufunc.nin]), tuple(dtypes[ufunc.nin :])
 
 
 @lru_cache(maxsize=4096)
 def common(kinds: tuple[Kind, ...]) -> np.dtype[Any]:
-    """NumPy's ``result_type`` of dtypes and of the types of Python scalars."""
+    """Return NumPy's ``result_type`` of dtypes and of the types of Python scalars."""
     sample: dict[type, Any] = {int: 0, float: 0.0, complex: 0j}
     return np.result_type(*(k if isinstance(k, np.dtype) else sample[k] for k in kinds))
 
 
 @lru_cache(maxsize=8)
 def _ops(count: int, newest: Op, with_scipy: bool) -> dict[int, tuple[Any, Op]]:
-    found: dict[int, tuple[Any, Op]] = {}
+    by_reference: dict[int, tuple[Any, Op]] = {}
     for op in OPS.values():
         if not isinstance(op, Elementwise) or "func" not in op.vocabularies:
             continue
@@ -98,18 +98,18 @@ def _ops(count: int, newest: Op, with_scipy: bool) -> dict[int, tuple[Any, Op]]:
             if isinstance(name, str) and name.startswith("scipy.") and not with_scipy:
                 continue
             reference = resolve(name)
-            found.setdefault(id(reference), (reference, op))
-    return found
+            by_reference.setdefault(id(reference), (reference, op))
+    return by_reference
 
 
 def op_of(function: Any) -> Op | None:
-    """The elementwise op that a NumPy or SciPy function (by identity) or an op's own reference stands for, or None."""
-    found = _ops(len(OPS), next(reversed(OPS.values())), "scipy.special" in sys.modules).get(id(function))
-    return None if found is None else found[1]
+    """Return the elementwise op of a NumPy or SciPy function (by identity) or of an op's own reference, or None."""
+    entry = _ops(len(OPS), next(reversed(OPS.values())), "scipy.special" in sys.modules).get(id(function))
+    return None if entry is None else entry[1]
 
 
 def name_of(function: Any) -> str:
-    """How a user writes a function of NumPy or SciPy."""
+    """Return a NumPy or SciPy function's name as users write it."""
     module = getattr(function, "__module__", None) or "numpy"
     name = getattr(function, "__name__", repr(function))
     if isinstance(function, np.ufunc):
@@ -119,7 +119,7 @@ def name_of(function: Any) -> str:
 
 
 def public_name(module: str, name: str) -> str:
-    """How a user writes what NumPy or SciPy define as ``name`` in ``module``."""
+    """Return the public dotted name of what NumPy or SciPy define as ``name`` in ``module``."""
     name = name.removesuffix(".__new__").removesuffix(".__init__")
     parts = [p for p in module.split(".") if not p.startswith("_")]
     first = name.partition(".")[0]
@@ -137,20 +137,48 @@ _ROOT = "write the step of its iteration in pb.fixed_point, which has derivative
 _MINIMUM = "call it outside, on a compiled pb.value_and_grad of the function, or write the steps as a loop, or by pb.fixed_point"
 _REASONS = {
     "np.save": "return the array, and save the result of the call",
-    "np.asmatrix": _MATRIX, "np.matrix": _MATRIX, "np.bmat": "join the blocks by np.block",
+    "np.asmatrix": _MATRIX,
+    "np.matrix": _MATRIX,
+    "np.bmat": "join the blocks by np.block",
     "np.testing.": "leave the check out, or make it after the call, on the result",
     "np.lib.stride_tricks.as_strided": "take the elements by an index array, as x[i[:, None] + j], or by sliding_window_view",
-    "scipy.integrate.solve_ivp": _ODE, "scipy.integrate.solve_bvp": _ODE, "scipy.integrate.ode": _ODE,
+    "scipy.integrate.solve_ivp": _ODE,
+    "scipy.integrate.solve_bvp": _ODE,
+    "scipy.integrate.ode": _ODE,
     "scipy.linalg.ldl": "use np.linalg.cholesky, or np.linalg.eigh where the matrix is not positive definite",
     "scipy.linalg.subspace_angles": "of Qa and Qb by np.linalg.qr they are np.arccos(np.linalg.svd(Qa.T @ Qb)[1])",
     "scipy.linalg.solve_continuous_are": "iterate to its fixed point by pb.fixed_point, or solve it outside",
     "scipy.linalg.solve_discrete_are": "iterate to its fixed point by pb.fixed_point, or solve it outside",
-    **{f"scipy.optimize.{name}": _ROOT for name in (
-        "root", "fsolve", "brent", "newton", "bisect", "ridder", "toms748", "fixed_point", "broyden", "anderson",
-    )},
-    **{f"scipy.optimize.{name}": _MINIMUM for name in (
-        "minimize", "least", "curve", "fmin", "basinhopping", "differential", "dual", "shgo", "direct", "brute",
-    )},
+    **{
+        f"scipy.optimize.{name}": _ROOT
+        for name in (
+            "root",
+            "fsolve",
+            "brent",
+            "newton",
+            "bisect",
+            "ridder",
+            "toms748",
+            "fixed_point",
+            "broyden",
+            "anderson",
+        )
+    },
+    **{
+        f"scipy.optimize.{name}": _MINIMUM
+        for name in (
+            "minimize",
+            "least",
+            "curve",
+            "fmin",
+            "basinhopping",
+            "differential",
+            "dual",
+            "shgo",
+            "direct",
+            "brute",
+        )
+    },
     "scipy.integrate.": "sum a quadrature rule, with nodes and weights from np.polynomial.legendre.leggauss outside",
     "np.polynomial.": "evaluate a series by its function, as chebval(x, c); what drops zeros at its end depends on values",
     "scipy.interpolate.": "use np.interp, or evaluate each piece with NumPy and choose with np.select",
@@ -166,7 +194,7 @@ _REASONS = {
 
 
 def unsupported(function: Any) -> str:
-    """The message that a function does not take traced values."""
+    """Return the message that a function does not take traced values."""
     return not_supported(name_of(function))
 
 
@@ -177,7 +205,7 @@ def not_supported(name: str) -> str:
 
 
 def fits(value: int, dtype: np.dtype[Any]) -> bool:
-    """Whether a Python integer is in the range of an integer dtype."""
+    """Return whether a Python integer is in the range of an integer dtype."""
     info = np.iinfo(dtype)
     return bool(info.min <= value <= info.max)
 

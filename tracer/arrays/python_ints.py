@@ -1,8 +1,8 @@
-"""Arithmetic of Python ints that a trace does not know: 64 bits hold the result, or the program says that they do not.
+"""Arithmetic of Python ints with unknown values: 64 bits hold the result, or the program raises.
 
-Each traced int has bounds. Where those of operands show that a result fits, nothing is looked at when the program runs; where
-they do not, a check follows the operation. An argument is taken to be short, of at most 32 bits, so that most arithmetic fits:
-the trace then serves no call with a longer one. What has no known size, such as the carry of a loop, has the bounds of int64.
+Each traced int has bounds. If the operands' bounds show that a result fits, nothing is checked at run time; otherwise a check
+follows the operation. An argument is assumed to be short, of at most 32 bits, so that most arithmetic fits: the trace then
+serves no call with a longer one. An int of unknown size, such as the carry of a loop, has the bounds of int64.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Bounds = tuple[int, int]
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 SHORT = 2**31
-"""A short int is at least -SHORT and below it."""
-TURNS = 2**48
-"""More turns than a loop ever takes: three days of them, a nanosecond each."""
-STEP = 2**16
-"""What a carried int may grow by in each turn without a check: it would take 2**47 turns to leave 64 bits."""
-EXTENT = 2**48
-"""More than any extent."""
+"""Bound of a short int (32 bits): at least -SHORT and less than SHORT."""
+MAX_TRIP_COUNT = 2**48
+"""Upper bound of a loop's trip count: three days of iterations of a nanosecond each."""
+CARRIED_STEP = 2**16
+"""Largest growth per iteration of a carried int that is not checked: 2**47 iterations would be needed to exceed 64 bits."""
+MAX_EXTENT = 2**48
+"""Upper bound of any extent."""
 MESSAGE = "a Python integer that the function computes has more than 64 bits, which compiled code does not hold; use floats"
 
 _takes_short: ContextVar[bool] = ContextVar("pullback_takes_short", default=True)
 
 
 @contextmanager
-def any_length() -> Iterator[None]:
-    """Arguments may have up to 64 bits in the traces of this context: no caller looks whether they are short."""
+def allow_long_arguments() -> Iterator[None]:
+    """Allow arguments of up to 64 bits in the traces of this context, where no caller checks whether they are short."""
     token = _takes_short.set(False)
     try:
         yield
@@ -48,19 +48,19 @@ def any_length() -> Iterator[None]:
 
 
 def is_short(value: Any) -> bool:
-    """Whether an int has at most 32 bits."""
+    """Return whether an int has at most 32 bits."""
     return bool(-SHORT <= value < SHORT)
 
 
 def argument_bounds(index: int, value: Any) -> int | None:
-    """What stands for the bounds of leaf ``index`` of a call, an int, until they are asked for."""
+    """Return the deferred bounds of leaf ``index`` of a call: its index if it is a short int, else None."""
     return index if _takes_short.get() and type(value) is int and is_short(value) else None
 
 
 def bounds_of(x: TracedArray) -> Bounds:
-    """The least and the greatest value of a Python int. Those of an argument are a promise that its trace makes from now on."""
+    """Return the least and the greatest value of a Python int. The bounds of an argument become a guard of its trace."""
     if x.literal is not None:
-        return (-EXTENT, EXTENT) if is_size(x.literal) else (int(x.literal), int(x.literal))
+        return (-MAX_EXTENT, MAX_EXTENT) if is_size(x.literal) else (int(x.literal), int(x.literal))
     if isinstance(x.bounds, int):
         frame_of(x).root.short.add(x.bounds)
         return -SHORT, SHORT - 1
@@ -71,8 +71,8 @@ def bounds_of(x: TracedArray) -> Bounds:
 
 def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:
     def bounds(a: Bounds, b: Bounds) -> Bounds:
-        found = [function(x, y) for x in a for y in b]
-        return min(found), max(found)
+        values = [function(x, y) for x in a for y in b]
+        return min(values), max(values)
 
     return bounds
 
@@ -115,8 +115,8 @@ _BOUNDS: dict[np.ufunc, Callable[..., Bounds]] = {
 }
 
 
-def _words(division: Callable[[int, int], Any]) -> str:
-    """Return what Python says where a division of ints is by zero; its versions differ."""
+def _zero_division_message(division: Callable[[int, int], Any]) -> str:
+    """Return Python's message for a division of ints by zero, which differs between versions."""
     try:
         division(1, 0)
     except ZeroDivisionError as error:
@@ -125,16 +125,18 @@ def _words(division: Callable[[int, int], Any]) -> str:
 
 
 _BY_ZERO: dict[np.ufunc, str] = {
-    np.true_divide: _words(operator.truediv),
-    np.floor_divide: _words(operator.floordiv),
-    np.remainder: _words(operator.mod),
-    np.divmod: _words(divmod),
+    np.true_divide: _zero_division_message(operator.truediv),
+    np.floor_divide: _zero_division_message(operator.floordiv),
+    np.remainder: _zero_division_message(operator.mod),
+    np.divmod: _zero_division_message(divmod),
 }
 
 
 def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
-    """Has the program raise Python's ZeroDivisionError where a quotient or remainder of Python ints is by zero. Nothing is
-    checked if the bounds of the divisor leave 0 out."""
+    """Emit a check that raises Python's ZeroDivisionError for a division of Python ints by zero.
+
+    Nothing is emitted if the bounds of the divisor exclude 0.
+    """
     if ufunc not in _BY_ZERO or not all(x.weak in ("int", "bool") for x in xs):
         return
     low, high = bounds_of(xs[1])
@@ -143,21 +145,21 @@ def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
 
 
 def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool) -> None:
-    """Notes the bounds of the result of an operation on Python ints, and has the program look where they are beyond 64 bits.
+    """Set the bounds of the result of an operation on Python ints, and emit an overflow check if they exceed 64 bits.
 
-    ``is_known``: the trace knows the value in this call. Then another call, in which it has more bits, is traced anew.
+    ``is_known``: the trace knows the value in this call. Then a call in which it has more bits is traced anew.
     """
     if ufunc not in _BOUNDS:
         return
-    given = [bounds_of(x) for x in xs]
-    if ufunc in (np.left_shift, np.right_shift) and given[1][0] < 0:
+    ranges = [bounds_of(x) for x in xs]
+    if ufunc in (np.left_shift, np.right_shift) and ranges[1][0] < 0:
         emit("check", emit("ge", xs[1], literal(0, np.int64)), error="ValueError", message="negative shift count")
-    low, high = _BOUNDS[ufunc](*given)
+    low, high = _BOUNDS[ufunc](*ranges)
     if low >= LEAST and high <= GREATEST:
         result.bounds = (low, high)
         return
     result.bounds = (max(low, LEAST), min(high, GREATEST))
-    if ufunc in (np.add, np.subtract) and any(_is_carried(x) and _size(b) <= STEP for x, b in zip(xs, reversed(given))):
+    if ufunc in (np.add, np.subtract) and any(_is_carried(x) and _size(b) <= CARRIED_STEP for x, b in zip(xs, reversed(ranges))):
         return
     frame = frame_of(*xs)
     is_retraced = is_known and frame.parent is None and frame.sizes is None and _takes_short.get()
@@ -165,14 +167,16 @@ def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, 
 
 
 def _is_carried(x: TracedArray) -> bool:
-    """Whether an int is what a turn of a loop is given."""
+    """Return whether an int is the carry of a loop's iteration."""
     frame: Frame | None = x.frame
     return x.literal is None and x.bounds is None and frame is not None and bool(frame.sealed) and x.value in frame.parameters
 
 
 def _is_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray) -> TracedArray:
-    """That an operation on int64 has not wrapped around. Products and powers are compared with those of floats, which take some
-    that just fit for too large."""
+    """Return whether an operation on int64 has not wrapped around.
+
+    Products and powers are compared with float ones, which reject some results that just fit.
+    """
     zero, least = literal(0, np.int64), literal(LEAST, np.int64)
     a, b = xs[0], xs[-1]
     wraps: Any

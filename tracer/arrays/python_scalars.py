@@ -1,4 +1,4 @@
-"""Traced scalars as Python's numbers: weak values that functions of Python and of ``math`` take and give."""
+"""Traced scalars as Python numbers: weak values, as taken and returned by functions of Python and of ``math``."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": c
 
 
 def scalar(x: Any, kind: str) -> TracedArray:
-    """An array of one element as a Python number of a kind ("bool", "int", "float", "complex"). Raises TypeError."""
-    found = as_traced(x)
-    if found.size != 1:
+    """Convert an array of one element to a Python number of a kind ("bool", "int", "float", "complex"). Raises TypeError."""
+    array = as_traced(x)
+    if array.size != 1:
         raise TypeError("only length-1 arrays can be converted to Python scalars")
-    return weak(convert(reshaped(found, ()), DTYPES[kind]), kind, known=found)
+    return weak(convert(reshaped(array, ()), DTYPES[kind]), kind, known=array)
 
 
 def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedArray:
-    """The value as a Python number; what is known of ``known`` in the trace is known of it."""
+    """Return the value as a Python number; its value during tracing, if any, is that of ``known``."""
     if x.literal is not None:
         return literal(PYTHON[kind](x.literal))
-    found = fresh(x)
-    found.weak = kind
-    inside = known_value(x if known is None else known)
-    if inside is not None:
+    result = fresh(x)
+    result.weak = kind
+    known_pair = known_value(x if known is None else known)
+    if known_pair is not None:
         try:
-            found.known = PYTHON[kind](inside[0]), inside[1]
+            result.known = PYTHON[kind](known_pair[0]), known_pair[1]
         except (ValueError, OverflowError):
-            found.known = None
-    return found
+            result.known = None
+    return result
 
 
 @hook("as_int")
 def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> TracedArray:
-    """A Python int for a number, rounded first. The program raises ValueError for NaN and OverflowError where int64 ends."""
+    """Round a number to a Python int. The program raises ValueError for NaN and OverflowError beyond int64."""
     if x.dtype.kind != "f":
         return weak(x if x.dtype.kind == "i" else cast(x, np.int64), "int")
-    whole = cast(x, np.float64)
-    emit("check", emit("eq", whole, whole), error="ValueError", message="cannot convert float NaN to integer")
-    fits: Any = np.abs(whole) < 2.0**63
-    emit("check", fits | np.isnan(whole), error="OverflowError", message="cannot convert float to a 64-bit integer")
-    rounded: Any = rounding(whole)
+    as_float = cast(x, np.float64)
+    emit("check", emit("eq", as_float, as_float), error="ValueError", message="cannot convert float NaN to integer")
+    fits: Any = np.abs(as_float) < 2.0**63
+    emit("check", fits | np.isnan(as_float), error="OverflowError", message="cannot convert float to a 64-bit integer")
+    rounded: Any = rounding(as_float)
     return weak(cast(rounded, np.int64), "int", known=rounded)
 
 
@@ -59,18 +59,18 @@ _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
 
 @register_method("item")
 def item(a: TracedArray, *args: Any) -> TracedArray:
-    """One element as a Python number: of all in order, or at an index. Raises ValueError and IndexError as NumPy."""
+    """Return one element as a Python number: the only one, or the one at an index. Raises ValueError and IndexError as NumPy."""
     if a.dtype == np.uint64:
         raise TraceError(".item() of traced unsigned 64-bit integers is not supported; they are more than a traced int holds")
-    place = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
-    if not place:
+    index = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+    if not index:
         if a.size != 1:
             raise ValueError("can only convert an array of size 1 to a Python scalar")
-        found: Any = a
-    elif len(place) == 1:
-        found = reshaped(a, (a.size,))[place[0]]
-    elif len(place) == a.ndim:
-        found = a[tuple(place)]
+        element: Any = a
+    elif len(index) == 1:
+        element = reshaped(a, (a.size,))[index[0]]
+    elif len(index) == a.ndim:
+        element = a[tuple(index)]
     else:
         raise ValueError("incorrect number of indices for array")
-    return scalar(found, _KINDS[a.dtype.kind])
+    return scalar(element, _KINDS[a.dtype.kind])

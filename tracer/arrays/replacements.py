@@ -1,6 +1,6 @@
-"""Twins: what stands for a function of a library in a traced program, by identity.
+"""Twins: replacements of library functions in a traced program, looked up by identity.
 
-A function of NumPy or SciPy without a twin runs as it is; where it cannot take traced values, the error names it.
+A function of NumPy or SciPy without a twin runs unchanged; where it cannot take traced values, the error names it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.labelled import (
     CONVERTING,
     Labelled,
-    applied,
-    function_of,
+    apply_function,
+    apply_ufunc,
     holds_labelled,
     is_labelled,
     labelled_in,
@@ -35,7 +35,7 @@ from pullback.tracer.arrays.promotion import op_of, unsupported
 from pullback.tracer.arrays.tables import FUNCTIONS
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.ufuncs import call_op
-from pullback.tracer.user_code.errors import TraceError, foreign_call, noting, user_loc
+from pullback.tracer.user_code.errors import TraceError, foreign_call, recording_errors, user_loc
 from pullback.tracer.user_code.ownership import is_hidden_file, is_users_object
 
 # Filled by pullback.tracer.functions.
@@ -50,9 +50,9 @@ _settling = threading.RLock()
 
 
 def twin(*functions: Any) -> Callable[[Any], Any]:
-    """Decorator: the function replaces these in traced programs, whatever their arguments.
+    """Decorate a function that replaces these in traced programs, for any arguments.
 
-    A function of a library that is not imported yet, or that some versions lack, is given by its dotted name.
+    A function of a library that is not imported yet, or that some versions lack, is passed by its dotted name.
     """
 
     def register(replacement: Any) -> Any:
@@ -60,33 +60,34 @@ def twin(*functions: Any) -> Callable[[Any], Any]:
             if isinstance(function, str):
                 _put(_late, function, replacement)
             else:
-                TWINS[id(function)] = (function, _of_arrays(function, replacement))
+                TWINS[id(function)] = (function, _with_labelled(function, replacement))
         return replacement
 
     return register
 
 
 def twin_of(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function replaces those with these dotted names in calls with traced arguments."""
+    """Decorate a function that replaces the functions with these dotted names in calls with traced arguments."""
 
     def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            _put(_late, name, _OfTraced(replacement))
+            _put(_late, name, _TracedOnly(replacement))
         return replacement
 
     return register
 
 
 def twin_in(module: str, *functions: str) -> None:
-    """Says that a module of this name, when it is imported, registers the twins of these functions, given by their dotted names.
-    It is imported where a traced program meets the first of them."""
+    """Declare that a module, when imported, registers the twins of these functions, passed by their dotted names.
+
+    It is imported when a traced program first uses one of them.
+    """
     for name in functions:
-        _put(_late, name, _In(module))
+        _put(_late, name, _LateTwin(module))
 
 
 def kind_twin(*names: str) -> Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]]:
-    """Decorator: ``make(object, names of the trace)`` gives what stands for an outside object of the classes with these
-    dotted names."""
+    """Decorate ``make(object, names of the trace)``, which returns the replacement of an outside object of these classes."""
 
     def register(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         for name in names:
@@ -97,7 +98,7 @@ def kind_twin(*names: str) -> Callable[[Callable[[Any, Any], Any]], Callable[[An
 
 
 def call_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function stands for a builtin type where it is called; see ``callees``."""
+    """Decorate a function that replaces a builtin type in calls."""
 
     def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
         _CALLS[name + MARK] = replacement
@@ -107,17 +108,17 @@ def call_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def called(value: Any) -> Any:
-    """What stands for a number type of NumPy where it is called; anything else as it is."""
+    """Return the replacement of a NumPy number type in calls; other values unchanged."""
     return _CONVERSIONS[value] if isinstance(value, type) and value in _CONVERSIONS else value
 
 
 def converts(kinds: Iterable[type], make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Says what stands for number types of NumPy where they are called: for each, what ``make`` makes of it."""
+    """Register ``make(kind)`` as the replacement of each of these NumPy number types in calls."""
     _CONVERSIONS.update((kind, make(kind)) for kind in kinds)
 
 
-def _of_arrays(function: Any, replacement: Any) -> Any:
-    """A twin that leaves objects of libraries, which compute in their own way, to what is said of them."""
+def _with_labelled(function: Any, replacement: Any) -> Any:
+    """Return a twin that passes calls with libraries' objects on to ``apply_function``."""
     module = getattr(function, "__module__", None) or ""
     if not isinstance(replacement, FunctionType) or module.partition(".")[0] not in _NUMERIC:
         return replacement
@@ -127,8 +128,8 @@ def _of_arrays(function: Any, replacement: Any) -> Any:
         if not (holds_labelled(args) or holds_labelled(kwargs)):
             return replacement(*args, **kwargs)
         if function in CONVERTING or _is_traced(args, kwargs):
-            return function_of(function, replacement, args, kwargs)
-        return _of_static(function, args, kwargs)
+            return apply_function(function, replacement, args, kwargs)
+        return _call_static(function, args, kwargs)
 
     call.__wrapped__ = function
     return call
@@ -138,15 +139,15 @@ def _is_traced(args: Any, kwargs: Any) -> bool:
     return takes_traced(args, kwargs) or _stands_for_labelled(args) or _stands_for_labelled(kwargs)
 
 
-class _OfTraced:
-    """Marks a function that replaces another in calls with traced arguments alone."""
+class _TracedOnly:
+    """Marks a function that replaces another only in calls with traced arguments."""
 
     def __init__(self, replacement: Callable[..., Any]) -> None:
         self.replacement = replacement
 
 
-class _In:
-    """Stands for a twin that the module of this name registers when it is imported."""
+class _LateTwin:
+    """A placeholder for a twin that the module of this name registers when it is imported."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -157,8 +158,8 @@ def _put(table: dict[str, dict[str, Any]], dotted: str, value: Any) -> None:
     table.setdefault(module, {})[name] = value
 
 
-def _settle() -> None:
-    """Looks up the names in modules that have been imported since."""
+def _resolve_late() -> None:
+    """Resolve late names of modules imported since."""
     with _settling:
         for table in (_late, _late_kinds):
             for module in [m for m in table if m in sys.modules]:
@@ -168,31 +169,31 @@ def _settle() -> None:
                         continue
                     if table is _late_kinds:
                         KINDS[real] = value
-                    elif isinstance(value, _OfTraced):
-                        TWINS[id(real)] = (real, _choosing(real, value.replacement))
+                    elif isinstance(value, _TracedOnly):
+                        TWINS[id(real)] = (real, _dispatching(real, value.replacement))
                     else:
-                        TWINS[id(real)] = (real, _of_arrays(real, value))
+                        TWINS[id(real)] = (real, _with_labelled(real, value))
                     del table[module][name]
                 if not table[module]:
                     del table[module]
 
 
 def traced_builtins() -> dict[str, Any]:
-    """The builtins that have twins, and what calls of builtin types load."""
-    found = {name: TWINS[id(value)][1] for name, value in vars(builtins).items() if id(value) in TWINS}
-    return {**found, **_CALLS}
+    """Return the builtins that have twins, and the replacements of builtin types in calls."""
+    twins = {name: TWINS[id(value)][1] for name, value in vars(builtins).items() if id(value) in TWINS}
+    return {**twins, **_CALLS}
 
 
 def library_twin(value: Any) -> Any:
-    """The traced twin of a library's function, or None."""
-    _settle()
-    found = TWINS.get(id(value))
-    if found is not None and isinstance(found[1], _In):
-        import_module(found[1].module)
-        _settle()
-        found = TWINS[id(value)]
-    if found is not None:
-        return found[1]
+    """Return the traced twin of a library's function, or None."""
+    _resolve_late()
+    entry = TWINS.get(id(value))
+    if entry is not None and isinstance(entry[1], _LateTwin):
+        import_module(entry[1].module)
+        _resolve_late()
+        entry = TWINS[id(value)]
+    if entry is not None:
+        return entry[1]
     if isinstance(value, np.ufunc):
         return _Ufunc(value)
     if isinstance(value, type) or not callable(value):
@@ -203,12 +204,12 @@ def library_twin(value: Any) -> Any:
     if not hasattr(value, "__name__") or (getattr(value, "__module__", None) or "").partition(".")[0] not in _NUMERIC:
         return None
     if value in FUNCTIONS:
-        return _choosing(value, FUNCTIONS[value])
-    return _followed(value) if _is_followed(value) else _as_it_is(value)
+        return _dispatching(value, FUNCTIONS[value])
+    return _followed(value) if _is_followed(value) else _untraced(value)
 
 
 FOLLOWED = ("numpy.polynomial.",)
-"""Modules of functions that are written in NumPy alone: those without a twin are followed as the user's own."""
+"""Modules whose functions are written in NumPy alone: functions without a twin are followed like the user's own."""
 
 
 def _is_followed(value: Any) -> bool:
@@ -216,25 +217,25 @@ def _is_followed(value: Any) -> bool:
 
 
 def _implementation(function: Any) -> Any:
-    """What NumPy's dispatch to other arrays' functions stands in front of."""
+    """Return the implementation behind NumPy's ``__array_function__`` dispatch."""
     return getattr(function, "_implementation", function)
 
 
 @functools.lru_cache(maxsize=4096)
 def _followed(function: Any) -> Any:
-    """A library's function, in calls with traced arguments as a copy that resolves its names in the trace."""
+    """Return a library's function that, in calls with traced arguments, runs as a copy that resolves its names in the trace."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         return frame_of().root.names.follow_library(_implementation(function))(*args, **kwargs)
 
-    return _choosing(function, traced)
+    return _dispatching(function, traced)
 
 
 _NUMERIC = ("numpy", "scipy")
 
 
 class _Ufunc:
-    """A ufunc that also takes lists with traced arrays inside, which NumPy would convert."""
+    """A ufunc that also takes lists containing traced arrays, which NumPy would convert."""
 
     __class__ = property(lambda self: np.ufunc)
 
@@ -245,7 +246,7 @@ class _Ufunc:
         if any(map(holds_labelled, args)) and (takes_traced(args, kwargs) or any(type(a) is Labelled for a in args)):
             if kwargs or self._ufunc.nin < len(args) or not any(map(is_labelled, args)):
                 raise refusal_of(next(labelled_in(args)), f"np.{self._ufunc.__name__} with such arguments of")
-            return applied(self._ufunc, args, is_operator=False)
+            return apply_ufunc(self._ufunc, args, is_operator=False)
         if any(isinstance(a, list | tuple) and holds_traced(a) for a in args):
             args = tuple(as_traced(a) if isinstance(a, list | tuple) else a for a in args)
         return self._ufunc(*args, **kwargs)
@@ -264,7 +265,7 @@ class _Ufunc:
 
 
 def real_function(value: Any) -> Any:
-    """The library's function behind what stands for it; anything else as it is."""
+    """Return the library's function behind its replacement; other values unchanged."""
     if type(value) is _Ufunc:
         return value._ufunc
     is_ours = isinstance(value, FunctionType) and value.__globals__ is globals()
@@ -272,18 +273,18 @@ def real_function(value: Any) -> Any:
 
 
 def instance_twin(value: Any, names: Any) -> Any:
-    """What stands for an outside object of a library's class, or None."""
+    """Return the replacement of an outside object of a library's class, or None."""
     if isinstance(value, MethodType):
         owner = instance_twin(value.__self__, names)
         return None if owner is None else getattr(owner, value.__name__)
-    _settle()
+    _resolve_late()
     make = next((KINDS[k] for k in type(value).__mro__ if k in KINDS), None)
     return None if make is None else make(value, names)
 
 
 def takes_traced(args: Any, kwargs: Any) -> bool:
-    """Whether a traced array is among the arguments of a call, or in a list or dict that is."""
-    return any(map(_holds, args)) or any(map(_holds, kwargs.values()))
+    """Return whether the arguments of a call contain a traced array, in lists and dicts too."""
+    return any(map(_holds_traced, args)) or any(map(_holds_traced, kwargs.values()))
 
 
 def _stands_for_labelled(value: Any) -> bool:
@@ -292,38 +293,38 @@ def _stands_for_labelled(value: Any) -> bool:
     return any(map(_stands_for_labelled, value)) if isinstance(value, list | tuple) else type(value) is Labelled
 
 
-def _answers(value: Any) -> bool:
-    """Whether a value, or one in a list of such, says itself what a function makes of it."""
+def _overrides_functions(value: Any) -> bool:
+    """Return whether a value, or an item of a list, overrides NumPy's functions."""
     if isinstance(value, list | tuple):
-        return any(map(_answers, value))
+        return any(map(_overrides_functions, value))
     kind = type(value)
     if kind is TracedArray or isinstance(value, np.ndarray):
         return False
     return kind is Selection or (hasattr(kind, "__array_function__") and is_users_object(value))
 
 
-def _holds(value: Any) -> bool:
-    return any(map(_holds, value.values())) if isinstance(value, dict) else holds_traced(value)
+def _holds_traced(value: Any) -> bool:
+    return any(map(_holds_traced, value.values())) if isinstance(value, dict) else holds_traced(value)
 
 
 @functools.lru_cache(maxsize=4096)
-def _choosing(function: Any, traced: Callable[..., Any]) -> Any:
-    """A library's function, and ``traced`` for calls with traced arguments, those inside lists included."""
+def _dispatching(function: Any, traced: Callable[..., Any]) -> Any:
+    """Return a library's function that calls ``traced`` if arguments, or items of lists, are traced."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if holds_labelled(args) or holds_labelled(kwargs):
             is_traced = _is_traced(args, kwargs)
-            return function_of(function, traced, args, kwargs) if is_traced else _of_static(function, args, kwargs)
-        is_traced = takes_traced(args, kwargs) and not any(map(_answers, args))
-        return traced(*args, **kwargs) if is_traced else _of_static(function, args, kwargs)
+            return apply_function(function, traced, args, kwargs) if is_traced else _call_static(function, args, kwargs)
+        is_traced = takes_traced(args, kwargs) and not any(map(_overrides_functions, args))
+        return traced(*args, **kwargs) if is_traced else _call_static(function, args, kwargs)
 
     return call
 
 
 @functools.lru_cache(maxsize=4096)
 def foreign_function(function: Any, library: str) -> Any:
-    """A function of a library that cannot take traced arrays, and is not written in Python."""
+    """Return a library's compiled function, made to raise for traced arrays, which it cannot take."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -334,57 +335,57 @@ def foreign_function(function: Any, library: str) -> Any:
     return call
 
 
-def _of_static(function: Any, args: Any, kwargs: Any) -> Any:
-    """A call without traced arguments. Of numbers that come from sizes it gives such a number."""
+def _call_static(function: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function without traced arguments. For symbolic numbers the result is symbolic."""
     return lifted(function, *args, **kwargs)
 
 
 @functools.lru_cache(maxsize=4096)
-def _as_it_is(function: Any) -> Any:
-    """A library's function; where it fails on traced values the error says that it is not supported."""
+def _untraced(function: Any) -> Any:
+    """Return a library's function; an error of it on traced values says that it is not supported."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and _stands_for_owner(args[0], function):
             return getattr(args[0], function.__name__)(*args[1:], **kwargs)
         if _stands_for_labelled(args) or _stands_for_labelled(kwargs):
-            return function_of(function, None, args, kwargs)
+            return apply_function(function, None, args, kwargs)
         if not holds_static_int((args, kwargs)):
-            return _run(function, args, kwargs)
+            return _call_untraced(function, args, kwargs)
         try:
-            with noting([]):
-                return _run(function, args, kwargs)
+            with recording_errors([]):
+                return _call_untraced(function, args, kwargs)
         except TraceError:
-            return _run(function, *static_ints((args, kwargs)))
+            return _call_untraced(function, *static_ints((args, kwargs)))
 
     return call
 
 
-def _run(function: Any, args: Any, kwargs: Any) -> Any:
-    """A call of a library's function. Where it fails on traced values it raises that it is not supported."""
+def _call_untraced(function: Any, args: Any, kwargs: Any) -> Any:
+    """Call a library's function. Raises that it is not supported if it fails on traced values."""
     if is_driver(function) and any(map(_reads_traced, (*args, *kwargs.values()))):
         raise TraceError(unsupported(function))
-    place, noted = user_loc(), list[TraceError]()
+    loc, noted = user_loc(), list[TraceError]()
     try:
-        with noting(noted):
-            result = _of_static(function, args, kwargs)
+        with recording_errors(noted):
+            result = _call_static(function, args, kwargs)
     except Exception as error:
         is_users = _reached_user(error.__traceback__)
         if is_users or not (noted or isinstance(error, TraceError) or takes_traced(args, kwargs)):
             raise
         raise TraceError(unsupported(function)) from error
     if noted:
-        raise noted[0] if (noted[0].file, noted[0].line) != (place.file, place.line) else TraceError(unsupported(function))
+        raise noted[0] if (noted[0].file, noted[0].line) != (loc.file, loc.line) else TraceError(unsupported(function))
     return result
 
 
 def is_driver(function: Any) -> bool:
-    """Whether a library's function calls functions that it is given from compiled code, which prints their errors."""
+    """Return whether a library's function calls its function arguments from compiled code, which prints their errors."""
     return (getattr(function, "__module__", None) or "").startswith(("scipy.optimize", "scipy.integrate"))
 
 
 def _reads_traced(value: Any) -> bool:
-    """Whether a function of the user's reads a traced value where it was defined."""
+    """Return whether a user's function captures a traced value in its closure or defaults."""
     if not isinstance(value, FunctionType):
         return False
     cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
@@ -400,7 +401,7 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _stands_for_owner(value: Any, function: Any) -> bool:
-    """Whether a value stands for an object of a library's class that the function is a method of."""
+    """Return whether a value stands for an object of a library's class of which the function is a method."""
     owner = value.__class__
     if owner is type(value) or getattr(owner, function.__name__, None) is not function:
         return False
@@ -408,7 +409,7 @@ def _stands_for_owner(value: Any, function: Any) -> bool:
 
 
 def _reached_user(traceback: TracebackType | None) -> bool:
-    """Whether an error was raised in code of the user's, which a library called."""
+    """Return whether an error was raised in the user's code, called by a library."""
     while traceback is not None:
         if not is_hidden_file(traceback.tb_frame.f_code.co_filename):
             return True

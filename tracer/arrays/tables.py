@@ -1,7 +1,6 @@
-"""The tables that say what NumPy's functions and methods do on traced arrays; ``pullback.tracer.functions`` fills them.
+"""The tables of implementations of NumPy's functions and methods on traced arrays, filled by ``pullback.tracer.functions``.
 
-An implementation that has a parameter ``out`` need not look at it: the tables hold it with ``out=`` done, which stores the result
-by the hook "store".
+An implementation with a parameter ``out`` can ignore it: the tables hold a wrapper that stores the result by the hook "store".
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
 HOOKS: dict[str, Callable[..., Any]] = {}
-"""What modules that are imported early ask of later ones."""
+"""Functions that modules imported early call and later ones define."""
 CLASSES: dict[type, Any] = {}
-"""What stands for NumPy's classes where arrays of static values are traced too."""
+"""Replacements of NumPy's classes where arrays of static values are traced too."""
 
 
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function stands for these NumPy functions (with their signature) on traced arrays."""
+    """Decorate a function that implements these NumPy functions (with their signature) on traced arrays."""
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
         for function in functions:
-            FUNCTIONS[function] = _in_numpys_words(function, _with_out(implementation))
+            FUNCTIONS[function] = _with_numpys_errors(function, _with_out(implementation))
         return implementation
 
     return register
 
 
 def register_method(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function, called with the array first, is these methods of traced arrays."""
+    """Decorate a function that, called with the array first, implements these methods of traced arrays."""
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             called = _with_out(implementation)
-            METHODS[name] = called if name.startswith("_") else _in_numpys_words(_method(name), called)
+            METHODS[name] = called if name.startswith("_") else _with_numpys_errors(_method(name), called)
         return implementation
 
     return register
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """The method of that name of NumPy's arrays and scalars, as a function."""
+    """Return a function that calls the method of that name of NumPy's arrays and scalars."""
 
     def call(x: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(x, name)(*args, **kwargs)
@@ -55,7 +54,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def hook(name: str) -> Callable[[Implementation], Implementation]:
-    """Decorator: the function is this hook."""
+    """Decorate the function that is this hook."""
 
     def register(implementation: Implementation) -> Implementation:
         HOOKS[name] = implementation
@@ -64,18 +63,18 @@ def hook(name: str) -> Callable[[Implementation], Implementation]:
     return register
 
 
-def _in_numpys_words(function: Callable[..., Any], implementation: Callable[..., Any]) -> Callable[..., Any]:
-    """The implementation, with the errors that NumPy's own function raises for such arguments."""
+def _with_numpys_errors(function: Callable[..., Any], implementation: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the implementation so that it raises the errors that NumPy's own function raises for such arguments."""
 
     @functools.wraps(implementation)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
             return implementation(*args, **kwargs)
         except (ValueError, TypeError, IndexError) as error:
-            found = HOOKS["numpys_error"](function, args, kwargs, error)
-            if found is None:
+            numpys_error = HOOKS["numpys_error"](function, args, kwargs, error)
+            if numpys_error is None:
                 raise
-        raise found from None
+        raise numpys_error from None
 
     return called
 

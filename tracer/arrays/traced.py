@@ -1,6 +1,6 @@
 """The traced array, which stands for an IR value while a NumPy function runs.
 
-What it does is in the tables: functions of NumPy, methods and hooks.
+Its operations are in the tables: functions of NumPy, methods and hooks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS
 from pullback.tracer.user_code.advice import (
-    branch,
+    describe_branch,
+    describe_integer,
+    describe_number,
     instead_of_branch,
     instead_of_integer,
     instead_of_key,
     instead_of_number,
-    integer,
-    number,
 )
 from pullback.tracer.user_code.errors import TraceError, foreign_call
 from pullback.tracer.user_code.ownership import is_users_class
@@ -43,7 +43,7 @@ Operator = Callable[[Any, Any], Any]
 
 
 def _operators(ufunc: np.ufunc) -> tuple[Operator, Operator, Operator]:
-    """The operator of a ufunc, its reflected and its in-place form."""
+    """Return a ufunc's operator and its reflected and in-place forms."""
 
     def forward(self: TracedArray, other: Any) -> Any:
         return METHODS["operate"](ufunc, self, other)
@@ -64,8 +64,11 @@ def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
 
 
 class Origin(NamedTuple):
-    """What a traced array came from, if not from an instruction. ``kind``: "argument", "differentiated" (an argument that a
-    gradient is taken by), "row" (of an argument, by a map over an axis) or "outside"; ``label``: its name."""
+    """The origin of a traced array that no instruction defines.
+
+    ``kind``: "argument", "differentiated" (an argument with respect to which a gradient is taken), "row" (of an argument, by a
+    map over an axis) or "outside"; ``label``: its name.
+    """
 
     kind: str
     label: str
@@ -73,10 +76,10 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a view comes from its base: ``take(base)`` gives the view, ``put(base, new)`` the base with the view written (None: it
-    is read-only), ``strides`` the view's strides for the base's.
+    """The relation of a view to its base.
 
-    Views of one base with equal ``key`` are the same part of it.
+    ``take(base)`` returns the view, ``put(base, new)`` the base with the view written (None: it is read-only), ``strides`` the
+    view's strides from the base's. Views of one base with equal ``key`` are the same part of it.
     """
 
     take: Callable[[TracedArray], TracedArray] = field(compare=False)
@@ -86,24 +89,24 @@ class Recipe:
 
 
 class ComesFirst:
-    """What answers for functions of arrays before traced arrays do."""
+    """Base of classes whose ``__array_function__`` takes precedence over a traced array's."""
 
     __slots__ = ()
 
 
 class TracedArray(Described):
-    """Stands for an array while a function is traced.
+    """A value that stands for an array while a function is traced.
 
-    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``literal`` is the value of a constant scalar
-    that no instruction defines yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of
-    a scalar (or small mask or integer array) computed from captured ones alone, with the inputs it came from: it may stand
-    where a static value is needed, which turns those inputs into guards. ``argument`` is the number of the call's leaf that an
-    array argument is. ``bounds`` of a Python int: see ``python_ints``. ``version`` counts the writes. ``is_dense`` says that what
-    is no view lies in row-major order in memory; ``lies_as`` is another array that lies as this one does.
+    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``literal`` is the value of a constant
+    scalar for which no instruction was emitted yet. ``readonly`` says why the array cannot be written, or is empty. ``known``
+    is the value of a scalar (or small mask or integer array) computed from captured ones alone, with these inputs: it may be
+    used where a static value is needed, which turns the inputs into guards. ``argument`` is the index of the call's leaf, for
+    an array argument. ``bounds`` of a Python int: see ``python_ints``. ``version`` counts the writes. ``is_dense``: an array
+    that is no view is row-major in memory; ``layout_of`` is another array with the same memory layout.
     """
 
     __slots__ = (
-        "__weakref__", "_value", "argument", "base", "bounds", "created", "frame", "is_dense", "known", "lies_as", "literal",
+        "__weakref__", "_value", "argument", "base", "bounds", "created", "frame", "is_dense", "known", "layout_of", "literal",
         "loc", "origin", "readonly", "recipe", "seen", "type", "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
@@ -124,7 +127,7 @@ class TracedArray(Described):
         self.base: TracedArray | None = None
         self.created = False
         self.is_dense = len(type.shape) < 2 and argument is None
-        self.lies_as: TracedArray | None = None
+        self.layout_of: TracedArray | None = None
         self.recipe: Recipe | None = None
         self.seen = self.version = 0
         self.loc = loc
@@ -137,8 +140,8 @@ class TracedArray(Described):
             return f"{text}, {_origin_text(self.origin, name)}"
         if not self.loc or (self.loc.file, self.loc.line) == line:
             return text
-        made, place = line_text(self.loc.file, self.loc.line), f"{shown(self.loc.file)}:{self.loc.line}"
-        return f"{text}, from {made} at {place}" if made else f"{text}, made at {place}"
+        source, position = line_text(self.loc.file, self.loc.line), f"{shown(self.loc.file)}:{self.loc.line}"
+        return f"{text}, from {source} at {position}" if source else f"{text}, made at {position}"
 
     @property
     def static_name(self) -> str:
@@ -149,7 +152,7 @@ class TracedArray(Described):
 
     @property
     def value(self) -> Value:
-        """The IR value, in the frame that made it. Raises TraceError for a view whose base has been written since."""
+        """The IR value, in the frame that defined it. Raises TraceError for a view that cannot follow a write to its base."""
         if self.base is not None:
             HOOKS["refresh"](self)
         if self._value is None:
@@ -269,8 +272,8 @@ class TracedArray(Described):
     def __format__(self, spec: str) -> str:
         if not spec:
             return str(self)
-        ask: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
-        return str(static(self, ask, "a format of a traced value", "return the value and format it after the call"))
+        convert: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
+        return str(static(self, convert, "a format of a traced value", "return the value and format it after the call"))
 
     def __hash__(self) -> int:
         if self.type.shape:
@@ -315,19 +318,19 @@ class TracedArray(Described):
     # what would need the value now
 
     def __bool__(self) -> bool:
-        return bool(static(self, bool, branch, instead_of_branch))
+        return bool(static(self, bool, describe_branch, instead_of_branch))
 
     def __float__(self) -> float:
-        return float(static(self, float, number("float"), instead_of_number))
+        return float(static(self, float, describe_number("float"), instead_of_number))
 
     def __int__(self) -> int:
-        return int(static(self, int, number("int"), instead_of_number))
+        return int(static(self, int, describe_number("int"), instead_of_number))
 
     def __complex__(self) -> complex:
-        return complex(static(self, complex, number("complex"), instead_of_number))
+        return complex(static(self, complex, describe_number("complex"), instead_of_number))
 
     def __index__(self) -> int:
-        return int(static(self, operator.index, integer, instead_of_integer))
+        return int(static(self, operator.index, describe_integer, instead_of_integer))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         known = None if self.type.shape or self.type.dtype.kind not in "biu" else known_value(self)
@@ -338,9 +341,9 @@ class TracedArray(Described):
     # protocols and operators; pullback.tracer.arrays.ufuncs supplies what they do
 
     def __array_namespace__(self, *, api_version: Any = None) -> Any:
-        found = frame_of(self).root.names.replacement(np, "numpy")
+        namespace = frame_of(self).root.names.replacement(np, "numpy")
         np.empty(0).__array_namespace__(api_version=api_version)
-        return found
+        return namespace
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return METHODS["__array_ufunc__"](ufunc, method, *inputs, **kwargs)

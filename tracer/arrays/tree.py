@@ -1,8 +1,8 @@
-"""Nested containers as a flat list of leaves and a structure that can be compared, hashed and filled again.
+"""Nested containers as a flat list of leaves and a structure that can be compared, hashed, and filled with other leaves.
 
 Containers are tuples, lists, dicts (with their order), namedtuples, dataclasses and registered classes. Leaves are NumPy
 arrays and scalars, Python numbers and traced arrays; every other value is static and part of the structure. Static values are
-equal if they have one type and one value: 1, 1.0 and True are three, 0.0 and -0.0 two.
+equal if they have the same type and value: 1, 1.0 and True are three values, 0.0 and -0.0 two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pullback.ir.shapes.symbolic import Number, Size, is_size
 from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
 from pullback.tracer.arrays.masked import Selection
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.user_code.array_libraries import OTHER, called, library_of
+from pullback.tracer.user_code.array_libraries import OTHER, class_title, library_of
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import GENERATED, is_users_class
 
@@ -34,7 +34,7 @@ _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
 
 
 class Identity:
-    """Compares by the identity of what it holds."""
+    """A key that compares by the identity of its value."""
 
     __slots__ = ("value",)
 
@@ -49,13 +49,13 @@ class Identity:
 
 
 class Weakly(Identity):
-    """The same without keeping it alive; ``died`` is called with the reference when it goes."""
+    """As ``Identity``, with a weak reference; ``on_delete`` is called with the reference when the value is deleted."""
 
     __slots__ = ("_hash", "_reference")
 
-    def __init__(self, value: Any, died: Callable[[Any], None]) -> None:
+    def __init__(self, value: Any, on_delete: Callable[[Any], None]) -> None:
         self._hash = id(value)
-        self._reference = weakref.ref(value, died)
+        self._reference = weakref.ref(value, on_delete)
 
     @property
     def value(self) -> Any:
@@ -65,30 +65,29 @@ class Weakly(Identity):
         return self._hash
 
 
-def weakened(key: Any, died: Callable[[Any], None]) -> Any:
-    """An equal key of static values that does not keep those alive which it tells apart by identity."""
+def weakened(key: Any, on_delete: Callable[[Any], None]) -> Any:
+    """Return an equal key of static values that holds those compared by identity by weak references."""
     if type(key) is tuple:
-        return tuple([weakened(k, died) for k in key])
+        return tuple([weakened(k, on_delete) for k in key])
     if isinstance(key, TreeDef):
         data = None if key.kind == "static" else key.data
-        children = [weakened(c, died) for c in key.children]
-        return TreeDef(key.kind, key.type, data, weakened(key.key[2], died), children)
+        children = [weakened(c, on_delete) for c in key.children]
+        return TreeDef(key.kind, key.type, data, weakened(key.key[2], on_delete), children)
     if type(key) is Identity:
         with contextlib.suppress(TypeError):
-            return Weakly(key.value, died)
+            return Weakly(key.value, on_delete)
     return key
 
 
 def real_class(kind: type) -> type:
-    """The user's class behind a shadow (see ``classes``); any other class itself."""
-    found: type = vars(kind).get("__pullback_real__", kind)
-    return found
+    """Return the user's class behind a shadow (see ``user_classes``); other classes unchanged."""
+    real: type = vars(kind).get("__pullback_real__", kind)
+    return real
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Container:
-    """How objects of a registered class are taken apart, ``flatten(value) -> (children, data)``, and made,
-    ``unflatten(data, children)``."""
+    """The functions of a registered class: ``flatten(value) -> (children, data)`` and ``unflatten(data, children)``."""
 
     type: type
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
@@ -98,22 +97,22 @@ class Container:
         return container_of, (self.type,)
 
     def children(self, value: Any) -> tuple[Sequence[Any], Any]:
-        """The children of a value and its data. Raises TypeError if ``flatten`` gives anything else."""
-        found: Any = self.flatten(value)
-        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], tuple | list):
+        """Return the children of a value and its data. Raises TypeError if ``flatten`` returns anything else."""
+        flat: Any = self.flatten(value)
+        if not isinstance(flat, tuple) or len(flat) != 2 or not isinstance(flat[0], tuple | list):
             raise TypeError(f"flatten of {self.type.__name__} must return a pair (children, data), children a tuple or list")
-        return found
+        return flat
 
 
-# A registration lies on its class, so that it dies with it; one of a class that takes no attributes lies here.
+# A registration is an attribute of its class, with the same lifetime; for a class without settable attributes it is stored here.
 _CONTAINER = "__pullback_container__"
 _registered: dict[type, Container] = {}
 REGISTRATIONS: dict[str, Any] = {"last": None}
-"""What stands for the registration made last: another one may change what an object is."""
+"""A token of the last registration: another registration may change how an object is flattened."""
 
 
 def register(container: Container) -> None:
-    """Make a class a container; another registration of the class is replaced."""
+    """Make a class a container; replaces an earlier registration of the class."""
     _is_known_by_identity.cache_clear()
     REGISTRATIONS["last"] = object()
     try:
@@ -123,13 +122,13 @@ def register(container: Container) -> None:
 
 
 def container_of(kind: type) -> Container | None:
-    """The registration of a class, or None; subclasses are registered by themselves."""
+    """Return the registration of a class, or None; subclasses must be registered themselves."""
     real = real_class(kind)
     return real.__dict__.get(_CONTAINER) or _registered.get(real)
 
 
 class TreeDef:
-    """The structure of a tree. ``kind``: "leaf", "static", "named" (static by the user's word) or of a container."""
+    """The structure of a tree. ``kind``: "leaf", "static", "named" (declared static by the user) or the kind of a container."""
 
     __slots__ = ("_hash", "children", "count", "data", "key", "kind", "type")
 
@@ -168,7 +167,7 @@ class TreeDef:
 
     @property
     def keys(self) -> Sequence[Any]:
-        """What the children are called: keys of a dict, names of fields, positions elsewhere."""
+        """The keys of the children: keys of a dict, names of fields, else positions."""
         if self.kind == "dict":
             keys: Sequence[Any] = self.data[0]
             return keys
@@ -179,13 +178,13 @@ LEAF = TreeDef("leaf")
 
 
 EQUAL: set[type] = set()
-"""Classes whose objects are the same where they are equal, though they have a dict. Filled by the face."""
+"""Classes whose objects are compared by equality although they have a dict. Filled by ``pullback``."""
 
 
 def static_key(value: Any, by_identity: bool = True) -> Any:
-    """What two static values share if they are the same. Raises TraceError for a value that cannot be hashed.
+    """Return a key that is equal for equal static values. Raises TraceError for a value that cannot be hashed.
 
-    ``by_identity``: objects with state of their own are the same only if they are one object.
+    ``by_identity``: objects with state of their own are equal only if they are the same object.
     """
     if isinstance(value, float | complex):
         return type(value), repr(value)
@@ -215,7 +214,7 @@ _BUFFERS = (memoryview, array)
 
 
 def is_array_like(kind: Any) -> bool:
-    """Whether objects of a library's class stand for NumPy arrays, as those of pandas, xarray and torch do."""
+    """Return whether objects of a library's class stand for NumPy arrays, as those of pandas, xarray and torch do."""
     return _is_array_like(kind)
 
 
@@ -236,23 +235,23 @@ _CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__", "__cuda_array_
 
 
 ADOPT: list[Callable[[Any], Remote | None]] = []
-"""What makes an array on a device of an object that stands for one, and None of others. Filled by the face."""
+"""Functions that return the device array for which an object stands, or None. Filled by ``pullback``."""
 
 
 def adopted(x: Any) -> Remote | None:
-    """The array on a device that an object stands for; None for any other."""
+    """Return the device array for which an object stands; None for any other."""
     return next((remote for adopt in ADOPT if (remote := adopt(x)) is not None), None)
 
 
 def as_array(x: Any) -> Any:
-    """The array that an array-like object stands for, which has its memory; a copy, where that cannot be, is read-only."""
+    """Return the array of an array-like object, sharing its memory; if it has to be a copy, it is read-only."""
     remote = adopted(x)
     if remote is not None:
         return remote
-    found = _converted(x)
-    if found.flags.writeable and not np.may_share_memory(found, _converted(x)):
-        found.flags.writeable = False
-    return found
+    array = _converted(x)
+    if array.flags.writeable and not np.may_share_memory(array, _converted(x)):
+        array.flags.writeable = False
+    return array
 
 
 def _converted(x: Any) -> np.ndarray[Any, Any]:
@@ -260,7 +259,7 @@ def _converted(x: Any) -> np.ndarray[Any, Any]:
 
 
 def named(value: Any) -> TreeDef:
-    """The structure of a value that the user declared static: compared by its own equality."""
+    """Return the structure of a value that the user declared static, compared by its own equality."""
     return TreeDef("named", None, value, static_key(value, by_identity=False))
 
 
@@ -269,14 +268,14 @@ def is_leaf(x: Any) -> bool:
 
 
 def is_large(x: Any) -> bool:
-    """Whether a number is a Python int that 64 bits do not hold: it is static."""
+    """Return whether a number is a Python int that exceeds 64 bits, and so is static."""
     return type(x) is int and not -(2**63) <= x < 2**63
 
 
 def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any] = static_key) -> tuple[list[Any], TreeDef]:
-    """Leaves and structure of a tree; ``static_numbers`` makes Python numbers part of the structure.
+    """Return the leaves and the structure of a tree; ``static_numbers`` makes Python numbers part of the structure.
 
-    ``key`` tells static values apart; its default raises TraceError on one without a hash.
+    ``key`` returns the key of a static value; its default raises TraceError for one without a hash.
     """
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves, static_numbers, key)
@@ -319,14 +318,17 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
 
 
 def _flatten_labelled(x: Any, leaves: list[Any]) -> TreeDef:
-    found = labelled_array(x)
-    leaves.append(found[0] if isinstance(found, tuple) else found)
-    return TreeDef("labelled", Labelled, found[1], found[1], [LEAF]) if isinstance(found, tuple) else LEAF
+    flat = labelled_array(x)
+    leaves.append(flat[0] if isinstance(flat, tuple) else flat)
+    return TreeDef("labelled", Labelled, flat[1], flat[1], [LEAF]) if isinstance(flat, tuple) else LEAF
 
 
 def labelled_array(x: Any) -> Any:
-    """The array, and the labels, of an object of a library that computes in its own way; the array alone of one on a device whose
-    library computes as NumPy does. Raises TraceError for an object that is not taken for an array."""
+    """Return the array and the labels of a library's object that computes in its own way.
+
+    For a device object whose library computes as NumPy does, return the array alone. Raises TraceError for an object that is
+    not accepted as an array.
+    """
     remote = adopted(x)
     if remote is not None:
         labels = labels_of(x)
@@ -337,19 +339,19 @@ def labelled_array(x: Any) -> Any:
         return remote, labels
     array, labels = labelled(x)
     if labels.library is OTHER:
-        raise TraceError(f"a {called(type(x))} computes in its own way, which a traced array does not; {instead_of(x)}")
+        raise TraceError(f"a {class_title(type(x))} computes in its own way, which a traced array does not; {instead_of(x)}")
     if isinstance(array, np.ndarray) and array.flags.writeable and not np.may_share_memory(array, array_of(x)):
         array.flags.writeable = False
     return array, labels
 
 
 def holds_labels(tree: TreeDef) -> bool:
-    """Whether objects of libraries that stand for arrays are in a structure."""
+    """Return whether a structure contains labelled objects of libraries."""
     return tree.kind == "labelled" or any(map(holds_labels, tree.children))
 
 
 def bare(tree: TreeDef) -> TreeDef:
-    """The structure with arrays in place of the objects of libraries that stand for them."""
+    """Return the structure with arrays in place of libraries' labelled objects."""
     if tree.kind == "labelled":
         return bare(tree.children[0])
     children = [bare(c) for c in tree.children]
@@ -359,12 +361,12 @@ def bare(tree: TreeDef) -> TreeDef:
 
 
 def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:
-    """The tree with these leaves, in containers of the same types."""
-    rest = iter(leaves)
-    found = _unflatten(tree, rest)
-    if next(rest, None) is not None:
+    """Return the tree with these leaves, in containers of the same types."""
+    remaining = iter(leaves)
+    tree_ = _unflatten(tree, remaining)
+    if next(remaining, None) is not None:
         raise ValueError(f"{len(leaves)} leaves for a structure of {tree.count}")
-    return found
+    return tree_
 
 
 def _unflatten(tree: TreeDef, leaves: Any) -> Any:
@@ -388,14 +390,14 @@ def _unflatten(tree: TreeDef, leaves: Any) -> Any:
         case "registered":
             container, data = tree.data
             return container.unflatten(data, tuple(children))
-    made = object.__new__(tree.type)
+    instance = object.__new__(tree.type)
     for name, child in zip(tree.data, children, strict=True):
-        object.__setattr__(made, name, child)
-    return made
+        object.__setattr__(instance, name, child)
+    return instance
 
 
 def paths(tree: TreeDef, prefix: str = "") -> list[str]:
-    """For each leaf, the expression that reads it: ``prefix['w'][0].x``."""
+    """Return, for each leaf, the expression that reads it: ``prefix['w'][0].x``."""
     if tree.kind == "leaf":
         return [prefix]
     if tree.kind == "labelled":
@@ -405,8 +407,11 @@ def paths(tree: TreeDef, prefix: str = "") -> list[str]:
 
 
 def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:
-    """The structure with ``change(value)`` in place of each static value and of what makes registered objects, and
-    ``change_type(kind)`` of each namedtuple's and dataclass's type; for filling only, not for comparing."""
+    """Return the structure with ``change(value)`` in place of each static value and of registered classes' ``unflatten`` and
+    data.
+
+    ``change_type(kind)`` replaces each namedtuple's and dataclass's type. The result is for filling only, not for comparing.
+    """
     if tree.kind in ("static", "named"):
         changed = change(tree.data)
         return tree if changed is tree.data else TreeDef("static", None, changed, Identity(changed))
@@ -424,7 +429,7 @@ def map_statics(tree: TreeDef, change: Any, change_type: Any = None) -> TreeDef:
 
 
 def containers(tree: TreeDef) -> Iterator[Container]:
-    """The registrations that a structure relies on."""
+    """Yield the registrations on which a structure depends."""
     if tree.kind == "registered":
         yield tree.data[0]
     for child in tree.children:
@@ -432,10 +437,10 @@ def containers(tree: TreeDef) -> Iterator[Container]:
 
 
 def leaf_key(x: Any) -> Any:
-    """What a program depends on in a leaf: dtype, shape and memory order of an array, the type of a scalar.
+    """Return the part of a leaf on which a program depends: dtype, shape and memory order of an array, the type of a scalar.
 
-    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided"; that of an array on a device
-    is its ``layout``, and the device follows.
+    Memory order is "c" (row-major, dense, aligned, native bytes) or "strided"; for a device array it is its ``layout``,
+    followed by the device.
     """
     kind = type(x)
     if kind in _NUMBERS:
@@ -449,8 +454,10 @@ def leaf_key(x: Any) -> Any:
 
 
 def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
-    """Append the leaves of a tree, and what a program depends on in it: two trees have equal keys exactly if their structures
-    and the keys of their leaves are equal. Raises TraceError on a static value without a hash.
+    """Append the leaves of a tree to ``leaves``, and the part on which a program depends to ``key``.
+
+    Two trees have equal keys exactly if their structures and the keys of their leaves are equal. Raises TraceError for a
+    static value without a hash.
     """
     kind = type(x)
     if kind is np.ndarray:
@@ -478,28 +485,28 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
         for e in x:
             fingerprint(e, leaves, key)
     elif is_array_like(kind):
-        found = labelled_array(x) if library_of(kind) is not None else as_array(x)
-        if isinstance(found, tuple):
-            key.append(Mark(x, found[1], key))
-            found = found[0]
-        fingerprint(found, leaves, key)
+        flat = labelled_array(x) if library_of(kind) is not None else as_array(x)
+        if isinstance(flat, tuple):
+            key.append(Mark(x, flat[1], key))
+            flat = flat[0]
+        fingerprint(flat, leaves, key)
     elif known_by_identity(x):
         key.append(Identity(x))
     else:
-        found, tree = flatten(x)
-        leaves += found
-        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in found))
+        flat, tree = flatten(x)
+        leaves += flat
+        key += (tree, *((type(leaf), leaf_key(leaf)) for leaf in flat))
 
 
 def known_by_identity(x: Any) -> bool:
-    """Whether an object that is no container is static, and the same only if it is one object."""
+    """Return whether an object that is no container is static and compared by identity."""
     kind: Any = type(x)
     return _is_known_by_identity(kind) and hasattr(x, "__dict__")
 
 
 @functools.lru_cache(maxsize=256)
 def _is_known_by_identity(kind: type) -> bool:
-    """Whether objects of a class are static, and the same only if they are one object."""
+    """Return whether objects of a class are static and compared by identity."""
     if kind in EQUAL or container_of(kind) is not None or dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
         return False
     return not issubclass(kind, _BY_VALUE) and not any("__class__" in vars(k) for k in kind.__mro__[:-1])
@@ -509,8 +516,8 @@ _BY_VALUE = (bool, int, float, complex, str, bytes, tuple, list, dict, set, froz
 ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 
 
-def filler(tree: TreeDef) -> Any:
-    """A function like ``unflatten(tree, leaves)``, made for this one structure; leaves are a list of the right length."""
+def generate_unflatten(tree: TreeDef) -> Any:
+    """Generate a function equivalent to ``unflatten(tree, leaves)`` for this structure; it takes a list of the right length."""
     values: dict[str, Any] = {"new": object.__new__, "put": _put}
     counter = itertools.count()
     text = _expression(tree, counter, values)
@@ -548,7 +555,7 @@ def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -
     return f"put(new({name}), {name}_names, [{', '.join(inside)}])"
 
 
-def _put(made: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
+def _put(instance: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
     for name, value in zip(names, values, strict=True):
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(instance, name, value)
+    return instance

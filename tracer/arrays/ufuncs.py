@@ -1,4 +1,4 @@
-"""Calls of ufuncs on traced arrays: NumPy's calling convention, its promotion, and the op or composition they stand for."""
+"""Calls of ufuncs on traced arrays: NumPy's calling convention, its promotion, and the op or composition that implements each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pullback.ir import Op
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays import promotion
-from pullback.tracer.arrays.concretize import Known, known_value, not_made
+from pullback.tracer.arrays.concretize import Known, known_value, not_traced
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.labelled import applied, is_labelled, refusal_of
+from pullback.tracer.arrays.labelled import apply_ufunc, is_labelled, refusal_of
 from pullback.tracer.arrays.make import (
     as_traced,
     broadcast_shapes,
@@ -75,13 +75,13 @@ _ORDER: dict[np.ufunc, Any] = {
 
 @register_method("__array_ufunc__")
 def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """What ``__array_ufunc__`` of a traced array does."""
-    if any(isinstance(x, Selection) for x in inputs) or any(map(answers_ufuncs, inputs)):
+    """Implement ``__array_ufunc__`` of traced arrays."""
+    if any(isinstance(x, Selection) for x in inputs) or any(map(overrides_ufuncs, inputs)):
         return NotImplemented
     if any(map(is_labelled, inputs)):
         if method != "__call__" or kwargs:
             raise refusal_of(next(filter(is_labelled, inputs)), f"{name_of(ufunc)} with such arguments of")
-        return applied(ufunc, inputs, is_operator=False)
+        return apply_ufunc(ufunc, inputs, is_operator=False)
     match method:
         case "__call__":
             return call_ufunc(ufunc, *inputs, **kwargs)
@@ -106,10 +106,10 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
 
 
 def _reduce(
-    ufunc: np.ufunc, function: Any, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, *rest: Any, **kwargs: Any
+    ufunc: np.ufunc, function: Any, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, *more: Any, **kwargs: Any
 ) -> Any:
     names = ("keepdims", "initial", "where")
-    kwargs |= dict(zip(names, rest))
+    kwargs |= dict(zip(names, more))
     if isinstance(out, tuple):
         (out,) = out
     x = as_traced(array)
@@ -121,23 +121,23 @@ def _reduce(
         if start is not np._NoValue and start is not None:
             refuse_sequence(start, bool)
             result = call_ufunc(ufunc, as_traced(start), _reduce(ufunc, function, x, axis, None, None, **kwargs))
-            return result if out is None else _into(ufunc, out, result, True, "unsafe")
+            return result if out is None else _store_into(ufunc, out, result, True, "unsafe")
     elif dtype is not None:
         kwargs["dtype"] = dtype
     if out is not None:
         kwargs["out"] = out
-    given = {k: v for k, v in kwargs.items() if v is not np._NoValue and not (k == "where" and v is True)}
-    return FUNCTIONS[function](x, axis=axis, **given)
+    passed = {k: v for k, v in kwargs.items() if v is not np._NoValue and not (k == "where" and v is True)}
+    return FUNCTIONS[function](x, axis=axis, **passed)
 
 
 @hook("store")
 def store(implementation: Any, out: Any, args: Any, kwargs: Any) -> TracedArray:
-    """A call with its result stored in ``out``, which it returns."""
+    """Call ``implementation``, store its result in ``out``, and return ``out``."""
     name = implementation.__name__
     if isinstance(out, tuple):
         (out,) = out
     if not isinstance(out, TracedArray):
-        raise not_made(f"np.{name} with out= an array that the function did not make", "use its result")
+        raise not_traced(f"np.{name} with out= an array that the function did not make", "use its result")
     if not (out.ndim or out.is_cell):
         raise TypeError("return arrays must be of ArrayType")
     casting = kwargs.pop("casting", _CASTING[name]) if name in _CASTING else "unsafe"
@@ -175,16 +175,16 @@ _INTO_THEIR_DTYPE: dict[str, Exception] = {
 
 
 def _refuse_cast(function: Any, operands: Sequence[TracedArray], out: Any, casting: str) -> None:
-    """Raises NumPy's own error where a result cannot be cast into an array, by asking NumPy for it."""
+    """Raise NumPy's own error if a result cannot be cast into an array."""
     with np.errstate(all="ignore"):
         function(*map(sample_of, operands), out=np.ones((0,), out.dtype), casting=casting)
 
 
 def _check_cast(ufunc: np.ufunc, xs: Sequence[TracedArray], out: Any, casting: str, dtype: Any = None) -> None:
-    """Raises NumPy's own error where a ufunc's result cannot be cast into an array, before shapes are looked at."""
+    """Raise NumPy's own error if a ufunc's result cannot be cast into an array, before shapes are checked."""
     if ufunc.nout == 1 and ufunc.signature is None:
-        (found,) = promotion.loop(ufunc, tuple(map(kind_of, xs)), dtype)[1]
-        if not np.can_cast(found, out.dtype, casting):  # type: ignore[arg-type]
+        (dtype_of_result,) = promotion.loop(ufunc, tuple(map(kind_of, xs)), dtype)[1]
+        if not np.can_cast(dtype_of_result, out.dtype, casting):  # type: ignore[arg-type]
             _refuse_cast(ufunc, xs, out, casting)
 
 
@@ -192,7 +192,7 @@ def call_ufunc(
     ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None, casting: str = "same_kind",
     order: str = "K", subok: bool = True, **kwargs: Any,
 ) -> Any:  # fmt: skip
-    """A ufunc called with at least one traced array. Raises NumPy's errors where there is no loop or no common shape."""
+    """Call a ufunc with at least one traced array. Raises NumPy's errors if there is no loop or no common shape."""
     outs = out if isinstance(out, tuple) else (out,) * ufunc.nout if out is None else (out,)
     inputs, outs = inputs[: ufunc.nin], (*inputs[ufunc.nin :], *outs[len(inputs) - ufunc.nin :])
     frame_of(*(x for x in inputs if isinstance(x, TracedArray) and x.literal is None))
@@ -203,8 +203,8 @@ def call_ufunc(
         composition = composition_of(ufunc)
         if composition is None:
             raise TraceError(unsupported(ufunc))
-        given = kwargs if dtype is None else {**kwargs, "dtype": dtype}
-        result = composition(*xs, **given)
+        keywords = kwargs if dtype is None else {**kwargs, "dtype": dtype}
+        result = composition(*xs, **keywords)
     else:
         if kwargs:
             raise TraceError(f"{name_of(ufunc)} with {', '.join(kwargs)}= is not supported for traced arrays")
@@ -227,18 +227,18 @@ def call_ufunc(
             )
         return result
     results = result if isinstance(result, tuple) else (result,)
-    stored = [r if o is None else _into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
+    stored = [r if o is None else _store_into(ufunc, o, r, where, casting) for o, r in zip(outs, results, strict=True)]
     return tuple(stored) if isinstance(result, tuple) else stored[0]
 
 
 def _refuse_casting(ufunc: np.ufunc, xs: Sequence[TracedArray], dtype: Any, casting: str) -> None:
-    """Raises NumPy's own error where the operands may not be cast to what the loop takes."""
+    """Raise NumPy's own error if the operands may not be cast to the input dtypes of the loop."""
     with np.errstate(all="ignore"):
         ufunc(*map(sample_of, xs), dtype=dtype, casting=casting)
 
 
 def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any], where: Any = True) -> None:
-    """Raises NumPy's ValueError for an array for the result that does not have the shape of all operands together."""
+    """Raise NumPy's ValueError for an output array that does not have the operands' common shape."""
     for out in outs:
         if not isinstance(out, TracedArray) or all(x.shape == out.shape for x in xs):
             continue
@@ -249,13 +249,13 @@ def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any], where: Any = 
             text = promotion.shapes_text([*(x.shape for x in (*xs, out)), *masks])
             raise ValueError(f"operands could not be broadcast together with shapes {text} ") from None
         if shape != out.shape:
-            own, whole = (promotion.shapes_text([s]) for s in (out.shape, shape))
-            raise ValueError(f"non-broadcastable output operand with shape {own} doesn't match the broadcast shape {whole}")
+            own, common = (promotion.shapes_text([s]) for s in (out.shape, shape))
+            raise ValueError(f"non-broadcastable output operand with shape {own} doesn't match the broadcast shape {common}")
 
 
-def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
+def _store_into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:
     if not isinstance(out, TracedArray):
-        raise not_made(f"{name_of(ufunc)} with out= an array that the function did not make", "use its result")
+        raise not_traced(f"{name_of(ufunc)} with out= an array that the function did not make", "use its result")
     if not (out.ndim or out.is_cell):
         raise TypeError("return arrays must be of ArrayType")
     if where is not True:
@@ -266,7 +266,7 @@ def _into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: s
 
 
 def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None, casting: str = "same_kind") -> Any:
-    """A plain ufunc of traced arrays: promoted, broadcast and emitted. ``casting`` is "unsafe" or has been looked at."""
+    """Promote and broadcast operands of a plain ufunc and emit it. ``casting`` is "unsafe" or was checked by the caller."""
     if ufunc is np.power and xs[1].weak and xs[0].dtype.kind in "fc":
         xs = (xs[0], static_scalar(xs[1]))
     is_unsafe = casting == "unsafe" and dtype is not None
@@ -298,23 +298,23 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None,
         result = emit(op, *operands)
     results = result if isinstance(result, tuple) else (result,)
     cast_results = tuple(cast(r, d) for r, d in zip(results, outer, strict=True))
-    _remember(ufunc, xs, cast_results, {} if dtype is None else {"dtype": dtype, "casting": casting})
+    _propagate_known(ufunc, xs, cast_results, {} if dtype is None else {"dtype": dtype, "casting": casting})
     return cast_results if isinstance(result, tuple) else cast_results[0]
 
 
 def _as_numbers(result: Any) -> Any:
-    """Return the result of a ufunc, or several: of rank 0 they are scalars."""
+    """Return the result, or results, of a ufunc; results of rank 0 are scalars."""
     if isinstance(result, tuple):
         return tuple(map(_as_numbers, result))
     return copy_of(result) if result.is_cell else result
 
 
-def _refuse_negative_power(given: TracedArray, exponent: TracedArray) -> None:
+def _refuse_negative_power(power: TracedArray, exponent: TracedArray) -> None:
     message = "Integers to negative integer powers are not allowed."
     if not exponent.size:
         return
-    if given.literal is not None:
-        if given.literal < 0:
+    if power.literal is not None:
+        if power.literal < 0:
             raise ValueError(message)
         return
     zero = broadcast_to(literal(0, exponent.dtype), exponent.shape)
@@ -322,7 +322,8 @@ def _refuse_negative_power(given: TracedArray, exponent: TracedArray) -> None:
 
 
 def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArray) -> TracedArray | None:
-    """Comparisons that no one integer dtype can hold: of signed with unsigned, and with Python ints out of range."""
+    """Compare integers that no common dtype can hold: signed with unsigned, and with Python ints out of range; else return
+    None."""
     for a, b, d, swapped in ((x, y, inner[1], False), (y, x, inner[0], True)):
         if b.weak == "int" and d.kind in "iu":
             relation = _COMPARISONS[ufunc] if swapped else ufunc
@@ -331,8 +332,8 @@ def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArra
             if b.literal is not None and not promotion.fits(b.literal, d):
                 if a.dtype.kind == "b":
                     np.asarray(b.literal, np.int64)  # raises NumPy's OverflowError
-                found = bool(relation(0, b.literal))
-                return broadcast_to(literal(np.bool_(found)), a.shape)
+                compared = bool(relation(0, b.literal))
+                return broadcast_to(literal(np.bool_(compared)), a.shape)
     if {inner[0].kind, inner[1].kind} != {"i", "u"}:
         return None
     if inner[0].kind == "u":
@@ -343,41 +344,41 @@ def _compare_integers(ufunc: np.ufunc, inner: Any, x: TracedArray, y: TracedArra
     op = op_of(ufunc)
     assert op is not None
     if ufunc in (np.equal, np.greater, np.greater_equal):
-        found = emit("bitand", emit("ge", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
+        compared = emit("bitand", emit("ge", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
     else:
-        found = emit("bitor", emit("lt", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
-    assert isinstance(found, TracedArray)
-    return found
+        compared = emit("bitor", emit("lt", signed, zero), emit(op, cast(signed, np.uint64), unsigned))
+    assert isinstance(compared, TracedArray)
+    return compared
 
 
-def _compare_traced_int(ufunc: np.ufunc, x: TracedArray, number: TracedArray) -> TracedArray:
-    """An array of integers compared with a Python int that may be out of bounds for them: elements in their own dtype."""
-    info, exact = np.iinfo(x.dtype), cast(number, np.int64)
+def _compare_traced_int(ufunc: np.ufunc, x: TracedArray, integer: TracedArray) -> TracedArray:
+    """Compare an array of integers with a Python int that may be out of bounds; elements are compared in their own dtype."""
+    info, exact = np.iinfo(x.dtype), cast(integer, np.int64)
     low, high = literal(int(info.min), np.int64), literal(min(int(info.max), 2**63 - 1), np.int64)
-    near = emit("minimum", emit("maximum", exact, low), high)
-    x, nearest = broadcast_together(x, cast(near, x.dtype))
+    clamped = emit("minimum", emit("maximum", exact, low), high)
+    x, nearest = broadcast_together(x, cast(clamped, x.dtype))
     op = op_of(ufunc)
     assert op is not None
-    found: TracedArray = emit(op, x, nearest)
-    # The nearest number in bounds stands for one out of bounds, but where the dtype's own last number makes a difference.
+    compared: TracedArray = emit(op, x, nearest)
+    # The int is clamped to the bounds of the dtype; the flag corrects comparisons at a bound.
     flag: Any
     if ufunc in (np.equal, np.not_equal):
-        flag = emit("eq" if ufunc is np.equal else "ne", exact, near)
+        flag = emit("eq" if ufunc is np.equal else "ne", exact, clamped)
     elif ufunc in (np.less, np.greater_equal):
         flag = emit("gt" if ufunc is np.less else "le", exact, high)
     else:
         flag = emit("ge" if ufunc is np.less_equal else "lt", exact, low)
     if ufunc in (np.less, np.greater_equal) and info.max >= 2**63 - 1:
-        return found
-    joined: TracedArray = emit("bitor" if ufunc in _OR else "bitand", found, broadcast_to(flag, x.shape))
+        return compared
+    joined: TracedArray = emit("bitor" if ufunc in _OR else "bitand", compared, broadcast_to(flag, x.shape))
     return joined
 
 
 _OR = (np.not_equal, np.less, np.greater)
 
 
-def _remember(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...], keywords: dict[str, Any]) -> None:
-    """Notes the results' values, if those of all operands are known; ``keywords`` are those of the call."""
+def _propagate_known(ufunc: np.ufunc, xs: Any, results: tuple[TracedArray, ...], keywords: dict[str, Any]) -> None:
+    """Set the results' values if all operands' values are known; ``keywords`` are the keywords of the call."""
     if all(x.known is None for x in xs):
         return
     known = [known_value(x) for x in xs]
@@ -395,12 +396,15 @@ _SEQUENCES = (list, tuple, str, bytes)
 
 @register_method("operate")
 def operate(ufunc: np.ufunc, *operands: Any) -> Any:
-    """What an operator does. Between Python scalars it keeps Python's types: the result is weak. Integers repeat sequences."""
+    """Apply an operator.
+
+    Between Python scalars it keeps Python's types: the result is weak. Integers repeat sequences.
+    """
     if any(isinstance(x, Selection) for x in operands):
         return NotImplemented
     if any(map(is_labelled, operands)):
-        return applied(ufunc, operands, is_operator=True)
-    if any(map(answers_ufuncs, operands)):
+        return apply_ufunc(ufunc, operands, is_operator=True)
+    if any(map(overrides_ufuncs, operands)):
         return ufunc(*operands)
     if any(type(x) is not TracedArray and is_users_object(x) and _defers(operands, type(x)) for x in operands):
         return NotImplemented
@@ -426,7 +430,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     if len(xs) < len(operands):
         is_comparison = ufunc in (np.equal, np.not_equal) and len(xs) == 1 and xs[0].ndim
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
-    if _is_pythons(ufunc, xs):
+    if _is_complex_with_float64(ufunc, xs):
         xs[1] = copy_of(xs[1])
         xs[1].weak = "float"
     if not all(x.weak for x in xs):
@@ -445,17 +449,17 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
             xs[0].known = None if xs[0].known is None else (float(xs[0].known[0]), xs[0].known[1])
     if ufunc in _PYTHON:
         if all(x.literal is not None for x in xs):
-            return _number(_PYTHON[ufunc](*(x.literal for x in xs)))
+            return _literal_or_int(_PYTHON[ufunc](*(x.literal for x in xs)))
         xs = [_as_int(x) if x.weak == "bool" else x for x in xs]
     if any(x.weak == "int" and x.literal is not None and not _is_in_64_bits(x.literal) for x in xs) and ufunc in _PYTHON:
         xs = [static_scalar(x) for x in xs]
         if all(x.literal is not None for x in xs):
-            return _number(_PYTHON[ufunc](*(x.literal for x in xs)))
+            return _literal_or_int(_PYTHON[ufunc](*(x.literal for x in xs)))
     check_divisor(ufunc, xs)
     result = call_ufunc(ufunc, *xs)
     result.weak = _WEAK[result.dtype.kind]
     if result.known is not None:
-        result.known = _exactly(ufunc, xs, result.known)
+        result.known = _python_result(ufunc, xs, result.known)
         if result.known is not None and isinstance(result.known[0], int) and not _is_in_64_bits(result.known[0], ufunc):
             return _PYTHON[ufunc](*(static_scalar(x).literal for x in xs))
     if result.weak == "int":
@@ -463,8 +467,8 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     return result
 
 
-def _is_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> bool:
-    """Return whether Python's own complex operates on a float64 number on its right, which is a float to Python."""
+def _is_complex_with_float64(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> bool:
+    """Return whether Python's complex operates on a float64 scalar on its right, which is a Python float too."""
     if xs[0].weak != "complex" or len(xs) != 2 or ufunc not in _OF_COMPLEX:
         return False
     right = xs[1]
@@ -472,22 +476,22 @@ def _is_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> bool:
 
 
 def _refuse_scalars(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
-    """Raises the error of Python's operator where NumPy's scalars have none for their types, whatever their values."""
+    """Raise the error of Python's operator if NumPy's scalars of these types do not have it."""
     if ufunc in _OPERATORS and not any(x.ndim or x.is_cell for x in xs):
         with np.errstate(all="ignore"):
             _OPERATORS[ufunc](*(sample_of(x) if x.weak else sample_of(x)[()] for x in xs))
 
 
-def _type_name(number: Any) -> str:
-    """Return the name that Python's errors have for the type of a number."""
-    if isinstance(number, TracedArray):
-        return number.weak or f"numpy.{number.dtype.type.__name__}"
-    return f"numpy.{type(number).__name__}" if isinstance(number, np.generic) else type(number).__name__
+def _type_name(value: Any) -> str:
+    """Return the name of a number's type in Python's errors."""
+    if isinstance(value, TracedArray):
+        return value.weak or f"numpy.{value.dtype.type.__name__}"
+    return f"numpy.{type(value).__name__}" if isinstance(value, np.generic) else type(value).__name__
 
 
 @hook("operate_in_place")
 def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
-    """What an operator like ``+=`` does to an array."""
+    """Apply an in-place operator such as ``+=`` to an array."""
     if is_labelled(other):
         raise refusal_of(other, "a change of an array in place by")
     if isinstance(other, TracedArray | np.ndarray | np.generic | bool | int | float | complex):
@@ -496,32 +500,32 @@ def operate_in_place(ufunc: np.ufunc, x: TracedArray, other: Any) -> Any:
         if ufunc.signature is None:
             _refuse_shapes(operands, (x,))
     result = operate(ufunc, x, other)
-    return result if result is NotImplemented else _into(ufunc, x, result, True, "same_kind")
+    return result if result is NotImplemented else _store_into(ufunc, x, result, True, "same_kind")
 
 
-def _number(value: Any) -> Any:
-    """A literal; an int that 64 bits do not hold as it is."""
+def _literal_or_int(value: Any) -> Any:
+    """Return a literal; an int that exceeds 64 bits unchanged."""
     return literal(value) if is_size(value) or type(value) is not int or _is_in_64_bits(value) else value
 
 
 def _is_in_64_bits(value: int, ufunc: np.ufunc | None = None) -> bool:
-    """Whether 64 bits hold an int, and a program that computes it sees that they do."""
+    """Return whether 64 bits hold an int, with a margin for products, powers and shifts, which are checked by floats."""
     limit = 2**62 if ufunc in (np.multiply, np.power, np.left_shift) else 2**63
     return -limit <= value < limit
 
 
-def _exactly(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
-    """What Python gives for known Python numbers; None for a complex result of real ones. Raises what Python raises."""
+def _python_result(ufunc: np.ufunc, xs: Any, known: Known) -> Known | None:
+    """Return Python's result for known Python numbers; None for a complex result of real ones. Raises what Python raises."""
     value, sources = known
     if ufunc not in _PYTHON:
         return value.item(), sources
     exact = _PYTHON[ufunc](*(k[0] for x in xs if (k := known_value(x))))
-    turned = isinstance(exact, complex) and all(x.weak != "complex" for x in xs)
-    return None if turned else (exact, sources)
+    became_complex = isinstance(exact, complex) and all(x.weak != "complex" for x in xs)
+    return None if became_complex else (exact, sources)
 
 
-def answers_ufuncs(x: Any) -> bool:
-    """Whether an object of a class of the user's says itself what a ufunc makes of it."""
+def overrides_ufuncs(x: Any) -> bool:
+    """Return whether an object of a user's class overrides ufuncs."""
     kind = type(x)
     if kind is TracedArray or isinstance(x, np.ndarray):
         return False
@@ -529,7 +533,7 @@ def answers_ufuncs(x: Any) -> bool:
 
 
 def _defers(operands: Any, kind: Any) -> bool:
-    """Whether NumPy leaves an operator to an object of this class. A scalar always does."""
+    """Return whether NumPy defers an operator to an object of this class. A scalar always does."""
     if not any(isinstance(x, TracedArray) and x.ndim for x in operands):
         return not hasattr(kind, "__array__")
     if hasattr(kind, "__array_ufunc__"):
@@ -540,13 +544,13 @@ def _defers(operands: Any, kind: Any) -> bool:
 def _as_int(x: TracedArray) -> TracedArray:
     if x.literal is not None:
         return literal(int(x.literal))
-    found = cast(x, np.int64)
-    found.weak, found.known = "int", x.known
-    return found
+    result = cast(x, np.int64)
+    result.weak, result.known = "int", x.known
+    return result
 
 
 def call_op(op: Op, *inputs: Any, **params: Any) -> Any:
-    """An elementwise op called through its own reference: operands promoted (integers to float64 where it wants floats)."""
+    """Emit an elementwise op called by its own reference: operands are promoted, integers to float64 if it needs floats."""
     assert isinstance(op, Elementwise)
     xs = broadcast_together(*promote(*(as_traced(x) for x in inputs)))
     if xs[0].dtype.kind not in op.kinds and "f" in op.kinds:

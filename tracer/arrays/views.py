@@ -1,4 +1,4 @@
-"""Views and writes: an array that is written stands for a new value from then on, and so does what it is a view of."""
+"""Views and writes: writing an array gives it a new value, and updates the array of which it is a view."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ VIEW = "it is a view of another array; write into that array, or into a copy"
 
 
 def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
-    """Marks ``x`` as a view of ``of``; of a scalar it is a copy. Without a recipe it cannot be written, nor read after ``of``
-    was written."""
+    """Mark ``x`` as a view of ``of``; for a scalar, return a copy.
+
+    A view without a recipe cannot be written, nor read after ``of`` was written.
+    """
     if of.literal is not None or not (of.type.shape or of.is_cell):
         return fresh(x) if x is of else x
     if x is of:
@@ -32,12 +34,12 @@ def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> Trace
 
 @hook("part")
 def _part(x: TracedArray, name: str) -> TracedArray:
-    """The view of the real or the imaginary part of a complex array."""
+    """Return a view of the real or the imaginary part of a complex array."""
 
     def put(base: TracedArray, new: TracedArray) -> TracedArray:
         other: TracedArray = emit("imag" if name == "real" else "real", base)
-        found: TracedArray = emit("complex", *((new, other) if name == "real" else (other, new)))
-        return found
+        joined: TracedArray = emit("complex", *((new, other) if name == "real" else (other, new)))
+        return joined
 
     if x.literal is not None:
         return literal(getattr(x.literal, name), None if x.weak else x.type.dtype.part.numpy)
@@ -47,18 +49,18 @@ def _part(x: TracedArray, name: str) -> TracedArray:
 
 @hook("refresh")
 def _refresh(x: TracedArray) -> None:
-    """Brings a view up to date with its base, which may be a view itself."""
+    """Bring a view up to date with its base, which may be a view itself."""
     views = [x]
     while views[-1].base is not None and views[-1].base.base is not None:
         views.append(views[-1].base)
-    for found in reversed(views):
-        base = found.base
+    for outdated in reversed(views):
+        base = outdated.base
         assert base is not None
-        if base.version != found.seen:
-            _take_again(found, base)
+        if base.version != outdated.seen:
+            _recompute(outdated, base)
 
 
-def _take_again(x: TracedArray, base: TracedArray) -> None:
+def _recompute(x: TracedArray, base: TracedArray) -> None:
     if x.recipe is None:
         error = TraceError("a view is read after its array was written; take the view again after the write, or copy it before")
         error.origins = error.origins or (x.described("it", (error.file, error.line)),)
@@ -76,14 +78,14 @@ def _set(target: TracedArray, new: TracedArray) -> None:
 
 
 def root_of(x: TracedArray) -> TracedArray:
-    """The array whose memory a view shows."""
+    """Return the array of which ``x`` is, directly or not, a view."""
     while x.base is not None:
         x = x.base
     return x
 
 
 def _refuse_outer(target: TracedArray) -> None:
-    """Raises TraceError for a write that cannot leave the current frame."""
+    """Raise TraceError for a write that cannot leave the current frame."""
     frame, owner = frame_of(), root_of(target).frame
     if frame.sealed and owner is not frame:
         raise TraceError(f"a write into an array from outside {frame.sealed}")
@@ -95,7 +97,7 @@ def written_in(frame: Frame) -> list[TracedArray]:
 
 
 def write_back(target: TracedArray, new: TracedArray) -> None:
-    """Gives an array that was written in an inner frame its new value in this one."""
+    """Assign the new value to an array that was written in an inner frame."""
     _refuse_outer(target)
     if target.base is None:
         _set(target, new)
@@ -105,9 +107,9 @@ def write_back(target: TracedArray, new: TracedArray) -> None:
 
 @hook("update")
 def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
-    """``target[...] = value``: the object stands for a new value from now on, and so does what it is a view of.
+    """Execute ``target[...] = value``: the array has a new value from now on, and so has the array of which it is a view.
 
-    Raises TraceError if it cannot be written, and NumPy's ValueError for an argument that is read-only.
+    Raises TraceError if it cannot be written, and NumPy's ValueError for a read-only argument.
     """
     if target.readonly is READONLY:
         root = root_of(target)
@@ -124,7 +126,7 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
         raise TypeError(f"Cannot cast a Python {source.weak} to {target.dtype!r} according to the rule {casting!r}")
     new = broadcast_into(convert(source, target.dtype), target.shape)
     if new is source and target.base is not None:
-        new = fresh(source)  # which may be the base, or show what is written into it
+        new = fresh(source)  # which may be the base, or a view of it
     base, recipe = target.base, target.recipe
     if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)

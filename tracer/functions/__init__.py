@@ -1,4 +1,4 @@
-"""The functions of NumPy, SciPy and Python that a trace knows. Importing it fills the tracer's tables."""
+"""Traced versions of functions of NumPy, SciPy and Python. Importing this package fills the tracer's tables."""
 
 from pullback.tracer.arrays import numpy_errors as _numpy_errors
 from pullback.tracer.functions import numpy, python, scipy

@@ -1,4 +1,4 @@
-"""Containers from outside: copies whose items are outside values, guarded by what is inside or by their keys and length."""
+"""Containers from outside: copies whose items are outside values, guarded by their contents or by their keys and length."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from pullback.tracer.names.guards import Guard, Read, container_key, float_count
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
 
-# Lists of more floats are constants, guarded by their values: each float of a shorter one is an input.
-MOST_FLOATS = 64
+# Largest list whose floats are inputs; the floats of longer lists are constants, guarded by their values.
+MAX_FLOATS = 64
 
 
 def container(names: Reader, value: Any, read: Read, describe: str) -> Any:
-    """What stands for a list, tuple, dict or the like. Long ones of plain values are one guard, and so are short ones without
-    floats that have not changed before."""
+    """Return the trace's copy of a list, tuple, dict or the like.
+
+    Long containers of plain values have a single guard, and so have short ones without floats that have not changed before.
+    """
     try:
         key = plain_key(value)
     except RecursionError:
         raise TraceError(f"{describe}, which comes from outside, holds itself") from None
-    is_short = 0 < float_count(value) <= MOST_FLOATS or (names.is_input(describe) and len(value) <= MOST_FLOATS)
+    is_short = 0 < float_count(value) <= MAX_FLOATS or (names.is_input(describe) and len(value) <= MAX_FLOATS)
     if key is not None and not is_short:
         names.check(read, key, describe, "plain")
-        made: Any = copy.deepcopy(value)
-        names.effects.watch_outside(lambda: plain_key(made) == key, describe)
-        return names.copied(value, made)
-    made = _copied(names, value, read, describe)
-    filled = copy.copy(made)
-    names.effects.watch_outside(lambda: same_items(made, filled), describe)
-    return names.copied(value, made)
+        stand_in: Any = copy.deepcopy(value)
+        names.effects.watch_outside(lambda: plain_key(stand_in) == key, describe)
+        return names.copied(value, stand_in)
+    stand_in = _copied(names, value, read, describe)
+    filled = copy.copy(stand_in)
+    names.effects.watch_outside(lambda: same_items(stand_in, filled), describe)
+    return names.copied(value, stand_in)
 
 
 def _copied(names: Reader, value: Any, read: Read, describe: str) -> Any:
@@ -48,17 +50,17 @@ def _copied(names: Reader, value: Any, read: Read, describe: str) -> Any:
 
 
 def mutable(names: Reader, value: Any, read: Read, describe: str) -> Any:
-    """What stands for a set, or bytes or numbers that can change: guarded by what is inside."""
+    """Return the trace's copy of a set, or of mutable bytes or numbers, guarded by its contents."""
     inside: Any = frozenset if isinstance(value, set) else tuple
     names.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
-    made = {names.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
-    filled = copy.copy(made)
-    names.effects.watch_outside(lambda: bool(made == filled), describe)
-    return names.copied(value, made)
+    stand_in = {names.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
+    filled = copy.copy(stand_in)
+    names.effects.watch_outside(lambda: bool(stand_in == filled), describe)
+    return names.copied(value, stand_in)
 
 
 def same_items(a: Any, b: Any) -> bool:
-    """Whether two containers hold the same objects under the same keys."""
+    """Return whether two containers hold the same objects under the same keys."""
     if len(a) != len(b) or (isinstance(a, Mapping) and list(a) != list(b)):
         return False
     pairs = zip(a.values(), b.values()) if isinstance(a, Mapping) else zip(a, b)
@@ -66,5 +68,5 @@ def same_items(a: Any, b: Any) -> bool:
 
 
 def item(read: Read, key: Any) -> Read:
-    """How an item of what is read is read."""
+    """Return a read of an item of the container that ``read`` returns."""
     return functools.partial(item_of, read, key)

@@ -1,7 +1,7 @@
 """The globals of a followed function: a dict whose lookups resolve through the trace.
 
-Python looks globals up in a subclass of dict by its ``__getitem__``, but stores them past it: what is stored here and was not
-placed is a store by the traced function.
+Python looks globals up in a subclass of dict by its ``__getitem__``, but stores them without a call: an entry that
+``store_directly`` did not add is a store by the traced function.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from pullback.tracer.names.side_effects import effect
 
 
 class Namespace(dict[str, Any]):
-    """The globals of a followed function. Stored are ``__builtins__``, what was placed, and what the function stored itself."""
+    """The globals of a followed function. The dict holds ``__builtins__``, ``store_directly``'s globals, and the function's
+    stores."""
 
     def __init__(self, real: dict[str, Any], names: Reader) -> None:
         super().__init__(__builtins__=names.builtins, __name__=real.get("__name__"))
         self.real = real
         self.names = names
-        self.found: dict[str, Any] = {}
+        self.resolved: dict[str, Any] = {}
         self.missed: set[str] = set()
-        self._placed = dict(self)
+        self._stored_directly = dict(self)
 
     def __getitem__(self, name: str) -> Any:
-        if name in self.found:
-            return self.found[name]
+        if name in self.resolved:
+            return self.resolved[name]
         self.refuse_stores()
         if name not in self.real:
             if name.endswith(MARK) and name.removesuffix(MARK) in self.real:
@@ -39,11 +40,11 @@ class Namespace(dict[str, Any]):
             self._miss(name.removesuffix(MARK))
             raise KeyError(name)
         read = functools.partial(self.real.__getitem__, name)
-        found = self.found[name] = self.names.resolve(read(), read, name)
-        return found
+        resolved = self.resolved[name] = self.names.resolve(read(), read, name)
+        return resolved
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The global, or ``default``."""
+        """Return the global, or ``default``."""
         return self[name] if self.__contains__(name) else default
 
     def __contains__(self, name: object) -> bool:
@@ -51,18 +52,18 @@ class Namespace(dict[str, Any]):
             self._miss(str(name))
         return name in self.real
 
-    def place(self, name: str) -> None:
-        """Store a global for code that looks it up past ``__getitem__``."""
+    def store_directly(self, name: str) -> None:
+        """Store a global in the dict, for code that looks it up without ``__getitem__``."""
         if name in self.real:
-            self._placed[name] = value = self[name]
+            self._stored_directly[name] = value = self[name]
             dict.__setitem__(self, name, value)
 
     def refuse_stores(self, loc: Loc | None = None) -> None:
-        """Raises TraceError if the function has stored a global."""
+        """Raise TraceError if the function has stored a global."""
         for name, value in self.items():
-            if value is self.found.get(name):
+            if value is self.resolved.get(name):
                 continue
-            if value is not self._placed.get(name) and name != "__warningregistry__":
+            if value is not self._stored_directly.get(name) and name != "__warningregistry__":
                 raise effect(f"the traced function writes the global {name}; return the value instead", loc)
 
     def _miss(self, name: str) -> None:

@@ -1,7 +1,7 @@
-"""What a trace depends on outside, read and checked at each call by code written for that trace.
+"""Code generated for each trace that reads its outside values and checks its guards at each call.
 
-Guards and reads are straight-line Python: a global is one look-up and one comparison by identity. The code never raises: a
-read that fails does not hold, and the trace that follows meets what made it fail.
+Guards and reads are straight-line Python: a global is one lookup and one comparison by identity. The code never raises: a read
+that fails counts as a failed guard, and the next trace reports the failure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _NUMBERS = (np.ndarray, np.generic, float, int, Remote)
 
 
 class Watch:
-    """``read()`` gives the values of the inputs from outside, which are the last; None if a guard does not hold, or if one
-    changed its type. ``holds()`` and ``outside()`` are its two parts."""
+    """The generated functions of a trace.
+
+    ``read()`` returns the values of the outside inputs, which come last; None if a guard fails, or if an input changed its
+    type. ``holds()`` checks the guards alone, and ``outside()`` reads alone.
+    """
 
     __slots__ = ("holds", "outside", "read")
 
@@ -37,7 +40,7 @@ class Watch:
         writer = _Writer()
         checks = [writer.check(g) for g in sorted(guards, key=_cost)]
         lines: list[str] = []
-        values = [writer.input(given, lines) for given in inputs if isinstance(given, Captured | Constant | Called)]
+        values = [writer.input(source, lines) for source in inputs if isinstance(source, Captured | Constant | Called)]
         holds = " and ".join(checks) or "True"
         result = f"return [{', '.join(values)}]"
         text = "\n".join([
@@ -46,14 +49,14 @@ class Watch:
             *_function("read", [f"if not ({holds}): return None" if checks else "pass", *lines, result], "None"),
         ])  # fmt: skip
         exec(_compiled(text), writer.values)
-        # Popped, so that the code and the objects that it names are in no circle.
+        # Popped, so that the code and the objects that it names form no reference cycle.
         for name in self.__slots__:
             setattr(self, name, writer.values.pop(name))
 
 
 @functools.lru_cache(maxsize=256)
 def _compiled(text: str) -> CodeType:
-    """Code that is written again, as for a lambda in a loop, has the same text."""
+    """Compile code, cached by its text: a function traced repeatedly, such as a lambda in a loop, has the same text."""
     return compile(text, GENERATED, "exec")
 
 
@@ -66,22 +69,22 @@ def _cost(guard: Guard) -> int:
 
 
 class _Writer:
-    """Writes the code; ``values`` are the objects that it names."""
+    """Generates the code; ``values`` are the objects that it names."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"same_value": same_value, "fits": _fits, "ndarray": np.ndarray, "native": native}
         self._names: dict[int, str] = {}
 
     def name(self, value: Any) -> str:
-        """The name of an object."""
-        found = self._names.get(id(value))
-        if found is None:
-            found = self._names[id(value)] = f"v{len(self._names)}"
-            self.values[found] = value
-        return found
+        """Return the name of an object in the code."""
+        label = self._names.get(id(value))
+        if label is None:
+            label = self._names[id(value)] = f"v{len(self._names)}"
+            self.values[label] = value
+        return label
 
     def expression(self, read: Read) -> str:
-        """What reads a value, without a call where that can be."""
+        """Return an expression that reads a value, without a call if possible."""
         if isinstance(read, functools.partial) and not read.keywords:
             function: Any = read.func
             args = read.args
@@ -103,7 +106,7 @@ class _Writer:
         return repr(key) if type(key) in (int, str) else self.name(key)
 
     def check(self, guard: Guard) -> str:
-        """Whether a guard holds."""
+        """Return an expression that is true if a guard holds."""
         match guard.how:
             case "identity":
                 return f"{self.expression(guard.read)} is {self.name(guard.expected)}"
@@ -112,17 +115,17 @@ class _Writer:
                 return f"((a := {self.expression(guard.read)}) is {expected} or same_value(a, {expected}))"
         return f"{self.name(guard.holds)}()"
 
-    def input(self, given: Captured | Constant | Called, lines: list[str]) -> str:
-        """The name of an input's value, which the lines read and check."""
+    def input(self, source: Captured | Constant | Called, lines: list[str]) -> str:
+        """Append lines that read and check an input, and return the name of its value."""
         name = f"i{len(lines)}"
-        if isinstance(given, Constant):
-            lines.append(f"{name} = native({self.name(given.array)})")
+        if isinstance(source, Constant):
+            lines.append(f"{name} = native({self.name(source.array)})")
             return name
-        if isinstance(given, Called):
-            lines.append(f"{name} = {self.name(given.array)}")
+        if isinstance(source, Called):
+            lines.append(f"{name} = {self.name(source.array)}")
             return name
-        key = given.key
-        lines.append(f"{name} = {self.expression(given.read)}")
+        key = source.key
+        lines.append(f"{name} = {self.expression(source.read)}")
         is_other = f"not fits({name}, {self.name(key)})"
         if isinstance(key, type):
             lines.append(f"if type({name}) is not {self.name(key)}: return None")
@@ -148,7 +151,7 @@ def _fits(value: Any, key: Any) -> bool:
 
 
 def native(value: Any) -> Any:
-    """An array in native byte order, one of rank 0 as a scalar; anything else as it is."""
+    """Return an array in native byte order, one of rank 0 as a scalar; other values unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     if not value.ndim:

@@ -1,6 +1,6 @@
-"""Guards: what a trace depends on outside, checked at each call.
+"""Guards: the outside values on which a trace depends, checked at each call.
 
-A guard never raises: a read that fails does not hold, and the trace that follows meets what made it fail.
+A guard never raises: a read that fails counts as a failed guard, and the next trace reports the failure.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pullback.tracer.arrays.tree import leaf_key, static_key
 
 Read = Callable[[], Any]
 
-READS = 4
-"""So many pairs of reads of a guard that is not stable give different objects."""
+STABILITY_TRIES = 4
+"""Number of tries to read a guard twice with the same result before it counts as unstable."""
 ABSENT = object()
-"""What a guarded read gives where there is nothing."""
+"""The result of a guarded read of something absent."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Guard:
-    """Something outside that the trace depends on: ``read()`` must still be ``expected``.
+    """An outside value on which a trace depends: ``read()`` must still be ``expected``.
 
     ``how``: "identity"; "value" (same type and value); "container" (``container_key``); "plain" (``plain_key``); "type"
-    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes). ``is_library``: it is about a
-    library, whose names rarely change.
+    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes). ``is_library``: it reads from
+    a library, whose names rarely change.
     """
 
     read: Read
@@ -49,11 +49,12 @@ class Guard:
             return False
 
     def is_stable(self) -> bool:
-        """Whether two reads in a row give the same, at one of a few tries: between two another thread may bind it anew."""
+        """Return whether two consecutive reads agree in one of ``STABILITY_TRIES`` tries; another thread may rebind the value
+        in between."""
         if self.how not in ("identity", "value"):
             return True
         try:
-            return any(replace(self, expected=self.read()).holds() for _ in range(READS))
+            return any(replace(self, expected=self.read()).holds() for _ in range(STABILITY_TRIES))
         except Exception:
             return True
 
@@ -74,23 +75,23 @@ class Guard:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Whether two values have one type and are equal."""
+    """Return whether two values have the same type and are equal."""
     return type(a) is type(b) and bool(static_key(a) == static_key(b))
 
 
 def item_of(read: Read, key: Any) -> Any:
-    """An item of what is read."""
+    """Return an item of the container that ``read`` returns."""
     return read()[key]
 
 
 def attribute_of(owner: weakref.ref[Any], name: str, last: Any) -> Any:
-    """An attribute of a function that a trace must not keep alive; ``last`` is what a dead one had."""
-    found = owner()
-    return last if found is None else getattr(found, name)
+    """Return an attribute of a weakly referenced function; ``last``, its last value, if the function is deleted."""
+    function = owner()
+    return last if function is None else getattr(function, name)
 
 
 def weakly(value: Any) -> Read:
-    """What gives a value without keeping it alive, where that can be."""
+    """Return a function that returns a value, by a weak reference if possible."""
     try:
         return weakref.ref(value)
     except TypeError:
@@ -98,17 +99,17 @@ def weakly(value: Any) -> Read:
 
 
 def attribute_through(owner: Read, name: str, *default: Any) -> Any:
-    """An attribute of an object that a trace must not keep alive: one that is gone has none."""
+    """Return an attribute of a weakly referenced object; a deleted object has none."""
     return getattr(owner(), name, *default)
 
 
 def state_through(owner: Read) -> dict[str, Any]:
-    """The ``state_key`` of such an object."""
+    """Return the ``state_key`` of a weakly referenced object."""
     return state_key(owner())
 
 
 def container_key(value: Any) -> Any:
-    """What a trace depends on in a container besides its items: its type, its length and, for a mapping, its keys in order."""
+    """Return the type and the length of a container; for a mapping, the type and the keys in order."""
     if isinstance(value, Mapping):
         keys = tuple(value)
         return type(value), keys if all(type(k) is str for k in keys) else static_key(keys)
@@ -116,7 +117,7 @@ def container_key(value: Any) -> Any:
 
 
 def plain_key(value: Any) -> Any:
-    """What tells lists, tuples and dicts that hold nothing but numbers, strings and their like apart; None for any other."""
+    """Return a key of the contents of lists, tuples and dicts of numbers, strings and None; None for any other value."""
     kind = type(value)
     if kind not in (list, tuple, dict):
         return (kind, repr(value) if kind is float else value) if kind in _PLAIN else None
@@ -128,12 +129,12 @@ def plain_key(value: Any) -> Any:
         return kind, keys, types, array("d", inside).tobytes()
     if distinct <= _COMPARED:
         return kind, keys, types, tuple(inside)
-    found = tuple(map(plain_key, inside))
-    return None if None in found else (kind, keys, found)
+    keys_inside = tuple(map(plain_key, inside))
+    return None if None in keys_inside else (kind, keys, keys_inside)
 
 
 def float_count(value: Any) -> int:
-    """How many floats are in a plain container; see ``plain_key``."""
+    """Return the number of floats in a plain container; see ``plain_key``."""
     if isinstance(value, list | tuple | dict):
         return sum(map(float_count, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float)
@@ -144,23 +145,23 @@ _PLAIN = _COMPARED | {float, complex}
 
 
 def state_key(value: Any) -> dict[str, Any]:
-    """What a trace depends on in an object of a library's: its attributes, small arrays and containers by what is inside."""
+    """Return the attributes of a library's object, small arrays and containers by their contents."""
     is_ours = type(value).__module__.partition(".")[0] == "pullback"
     return {k: _inside(v) for k, v in vars(value).items() if not (is_ours and k.startswith("_"))}
 
 
 def _inside(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.size <= MOST_ITEMS:
+    if isinstance(value, np.ndarray) and value.size <= MAX_ITEMS:
         return contents(value)
-    return copy.copy(value) if type(value) in (list, dict, set) and len(value) <= MOST_ITEMS else value
+    return copy.copy(value) if type(value) in (list, dict, set) and len(value) <= MAX_ITEMS else value
 
 
-MOST_ITEMS = 256
-"""Arrays and containers of at most so many items are compared by them."""
+MAX_ITEMS = 256
+"""Largest array or container, in items, that is compared by its contents."""
 
 
 def contents(value: Any) -> Any:
-    """What a guard compares of an array that is used by its contents."""
+    """Return a key of an array's contents."""
     if not isinstance(value, np.ndarray):
         return None
     if is_masked(value):

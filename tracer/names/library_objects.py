@@ -1,6 +1,6 @@
-"""Objects of libraries that a trace reads from outside: they stay what they are, and their own libraries compute with them.
+"""Objects of libraries that a trace reads from outside: they are unchanged, and their own libraries compute with them.
 
-A trace depends on what is in such an object, which a call compares with a copy.
+A trace depends on the contents of such an object, which a call compares with a copy.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from pullback.tracer.arrays.tree import real_class
 from pullback.tracer.names.guards import Read
 from pullback.tracer.names.proxies import Refused
 from pullback.tracer.names.reader import Reader
-from pullback.tracer.user_code.array_libraries import called, library_of
+from pullback.tracer.user_code.array_libraries import class_title, library_of
 
 
 def library_object(names: Reader, value: Any, read: Read, describe: str) -> Any:
-    """What stands for an object from outside whose library computes in its own way: itself, guarded by its contents."""
+    """Return an outside object whose library computes in its own way: the object itself or its stand-in, guarded by contents."""
     library = library_of(type(value))
     assert library is not None
     if library.refused:
-        what = f"{describe}, a {called(type(value))} from outside, {library.refused}, which a traced function does not do"
+        what = f"{describe}, a {class_title(type(value))} from outside, {library.refused}, which a traced function does not do"
         return Refused(f"{what}; compute it outside, as by {describe}{library.instead}, and read or pass the array")
     try:
-        before, found = Contents(value), library.stand_in(value)
+        before, stand_in = Contents(value), library.stand_in(value)
     except Exception as error:
-        what = f"{describe}, a {called(type(value))} from outside, cannot be looked at for changes ({error})"
+        what = f"{describe}, a {class_title(type(value))} from outside, cannot be looked at for changes ({error})"
         return Refused(f"{what}; read its array, as by np.asarray, or pass it")
     names.check(lambda: before.are_those_of(read()), True, describe)
     names.effects.watch_global_generators()
-    names.effects.watch_outside(lambda: before.are_those_of(value) and before.are_those_of(found), describe)
-    return names.copied(value, found)
+    names.effects.watch_outside(lambda: before.are_those_of(value) and before.are_those_of(stand_in), describe)
+    return names.copied(value, stand_in)
 
 
 class Contents:
-    """A copy of what is in an object of a library."""
+    """A copy of the contents of a library's object."""
 
     def __init__(self, value: Any) -> None:
         self._kind = type(value)
         self._parts = [_copied(part) for part in parts_of(value)]
 
     def are_those_of(self, value: Any) -> bool:
-        """Whether an object has the same contents."""
+        """Return whether an object has the same contents."""
         if real_class(type(value)) is not self._kind:
             return False
         parts = list(parts_of(value))
@@ -51,7 +51,7 @@ class Contents:
 
 
 def parts_of(value: Any) -> Iterable[Any]:
-    """The arrays, labels and texts that an object consists of."""
+    """Return the arrays, labels and texts of which an object consists."""
     library = library_of(type(value))
     assert library is not None
     return [library.array(value)] if library.state is None else library.state(value)
@@ -64,7 +64,7 @@ def _copied(part: Any) -> Any:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two parts are the same, arrays bit by bit."""
+    """Return whether two parts are equal; arrays are compared bit by bit."""
     if a is b and not isinstance(a, np.ndarray):
         return True
     if type(a) is not type(b):
@@ -81,6 +81,6 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bits of an array, as integers where they fit, which compare fast."""
+    """Return the bits of an array, as integers if there is a dtype of its item size, which compare fast."""
     dense = np.ascontiguousarray(x)
     return dense.view(f"u{dense.itemsize}" if dense.itemsize in (1, 2, 4, 8) else np.uint8)

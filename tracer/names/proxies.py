@@ -1,6 +1,7 @@
-"""Stand-ins for what a traced function reads from outside: modules, objects of the user's classes, mappings, things to refuse.
+"""Stand-ins for outside objects that a traced function reads: modules, objects of the user's classes, mappings, refused
+objects.
 
-Reading goes through the trace's ``Reader``, which records it; writing is a TraceError.
+A read goes through the trace's ``Reader``, which records it; a write is a TraceError.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pullback.tracer.user_code.ownership import attribute_names, users_bases
 
 
 class Outside:
-    """Holds the real object and the names of the trace; ``found`` are the attributes read so far."""
+    """Base of stand-ins, with the real object and the names of the trace; ``_found`` are the attributes read so far."""
 
     __slots__ = ("_found", "_names", "_real")
     _found: dict[str, Any]
@@ -51,26 +52,26 @@ class Outside:
         raise TraceError(f"the traced function deletes the attribute .{name} of {title(self._real)}; delete it outside")
 
     def __getattr__(self, name: str) -> Any:
-        found = self._found
-        if name not in found:
+        attributes = self._found
+        if name not in attributes:
             try:
-                found[name] = self._read(name)
+                attributes[name] = self._read(name)
             except AttributeError:
                 if not name.startswith("__") and not hasattr(self._real, name):
                     self._names.check(self._reader(name, ABSENT), ABSENT, f"{title(self._real)}.{name}", "identity")
                 raise
-        return found[name]
+        return attributes[name]
 
     def _read(self, name: str) -> Any:
         raise NotImplementedError
 
     def _resolve(self, name: str) -> Any:
-        """An attribute as an outside value."""
+        """Return an attribute as an outside value."""
         read = self._reader(name)
         return self._names.resolve(read(), read, f"{title(self._real)}.{name}")
 
     def _reader(self, name: str, *default: Any) -> Read:
-        """What reads an attribute anew."""
+        """Return a function that reads an attribute again."""
         return partial(getattr, self._real, name, *default)
 
 
@@ -115,8 +116,8 @@ class OutsideObject(Outside):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        found: dict[str, Any] = self._resolve("__dict__")
-        return found
+        attributes: dict[str, Any] = self._resolve("__dict__")
+        return attributes
 
     def __getattr__(self, name: str) -> Any:
         real, names = self._real, self._names
@@ -169,13 +170,13 @@ CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def converted(name: str, found: Any) -> Any:
-    """What a special method gives, as Python wants it: of a traced number its value, which becomes static."""
-    return CONVERSIONS[name](found) if name in CONVERSIONS and isinstance(found, TracedArray) else found
+def converted(name: str, result: Any) -> Any:
+    """Return the result of a special method as Python needs it: a traced number's value, which becomes static."""
+    return CONVERSIONS[name](result) if name in CONVERSIONS and isinstance(result, TracedArray) else result
 
 
 def _special(name: str) -> Any:
-    """A special method, which Python looks up on the class."""
+    """Return a special method for a stand-in's class, where Python looks it up."""
 
     def call(self: OutsideObject, *args: Any, **kwargs: Any) -> Any:
         names = self._names
@@ -198,7 +199,7 @@ _NOT_SPECIAL = frozenset((
 
 
 def stand_in_class(kind: type) -> type[OutsideObject]:
-    """The class of the stand-ins for objects of a class."""
+    """Return the class of the stand-ins for objects of a class."""
     members: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__hash__": OutsideObject.__hash__}
     for base in reversed(kind.__mro__):
         if base is object:
@@ -211,12 +212,12 @@ def stand_in_class(kind: type) -> type[OutsideObject]:
 
 
 def _copy_of(stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
-    """Return a copy of an outside object, which belongs to the trace: its attributes are copies by ``copied``."""
+    """Return a copy of an outside object, which belongs to the trace; its attributes are copied by ``copied``."""
     real = stand_in._real
-    made = object.__new__(stand_in._names.shadow(type(real)))
+    copy_ = object.__new__(stand_in._names.shadow(type(real)))
     for name in attribute_names(real):
-        object.__setattr__(made, name, copied(getattr(stand_in, name)))
-    return made
+        object.__setattr__(copy_, name, copied(getattr(stand_in, name)))
+    return copy_
 
 
 class OutsideMapping(Outside):
@@ -232,16 +233,16 @@ class OutsideMapping(Outside):
         return self._names.resolve(read(), read, self._title(key))
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The item, or ``default``."""
+        """Return the item, or ``default``."""
         return self[key] if self.__contains__(key) else default
 
     def __contains__(self, key: Any) -> bool:
-        found: bool = key in self._real
-        self._names.check(partial(self._real.__contains__, key), found, self._title(key))
-        return found
+        is_present: bool = key in self._real
+        self._names.check(partial(self._real.__contains__, key), is_present, self._title(key))
+        return is_present
 
     def keys(self) -> tuple[Any, ...]:
-        """The keys, in order."""
+        """Return the keys, in order."""
         real = self._real
         self._names.check(lambda: tuple(real), tuple(real), f"the keys of {title(real)}")
         return tuple(real)
@@ -253,11 +254,11 @@ class OutsideMapping(Outside):
         return len(self.keys())
 
     def values(self) -> list[Any]:
-        """The values, in order."""
+        """Return the values, in order."""
         return [self[k] for k in self.keys()]
 
     def items(self) -> list[tuple[Any, Any]]:
-        """The pairs of keys and values, in order."""
+        """Return the pairs of keys and values, in order."""
         return [(k, self[k]) for k in self.keys()]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -271,7 +272,7 @@ class OutsideMapping(Outside):
 
 
 class OutsideDate(Outside):
-    """datetime.date or datetime.datetime, which cannot say what time it is in a trace."""
+    """datetime.date or datetime.datetime, whose reads of the current time are refused in a trace."""
 
     __slots__ = ()
 
@@ -336,7 +337,7 @@ def _top(module: ModuleType) -> str:
 
 
 def module_stand_in(module: ModuleType, names: Reader, is_library: bool) -> Any:
-    """What stands for a module in a trace."""
+    """Return the stand-in for a module in a trace."""
     top = _top(module)
     if module.__name__ == "numpy.random" or top in ("random", "secrets", "uuid"):
         return Refused(f"a random draw ({module.__name__}): {RANDOM}")
@@ -348,5 +349,5 @@ def module_stand_in(module: ModuleType, names: Reader, is_library: bool) -> Any:
 
 
 def is_clock(value: Any) -> bool:
-    """Whether a value is a function that reads the clock."""
+    """Return whether a value is a function that reads the clock."""
     return isinstance(value, BuiltinFunctionType) and value.__module__ == "time" and value.__name__ in _CLOCKS

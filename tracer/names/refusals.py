@@ -1,4 +1,4 @@
-"""What a trace does not take from outside, and why; and what stands for builtins that would take it."""
+"""Outside values that a trace refuses, and why; replacements of builtins that would read them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pullback.tracer.user_code.ownership import is_users_object, is_users_value
 
 
 def capturable(value: Any) -> bool:
-    """Whether an outside number or array can be an input: of a dtype that can be compiled, and no subclass."""
+    """Return whether an outside number or array can be an input: of a dtype that can be compiled, and no subclass."""
     if is_special_array(value):
         return False
     try:
@@ -33,7 +33,7 @@ def capturable(value: Any) -> bool:
 
 
 def why_refused(value: Any, describe: str) -> str:
-    """Why an outside value cannot be used in a trace; empty if it can."""
+    """Return why an outside value cannot be used in a trace; empty if it can."""
     if isinstance(value, np.random.Generator | np.random.RandomState | random.Random) or _is_random(value):
         return f"a random draw ({describe}): {RANDOM}"
     if is_clock(value):
@@ -53,7 +53,7 @@ def why_refused(value: Any, describe: str) -> str:
 
 
 def _is_worker(kind: type) -> bool:
-    """Whether a class is one of Python's whose objects start threads or processes."""
+    """Return whether a class is one of Python's whose objects start threads or processes."""
     return kind.__module__.startswith(("threading", "concurrent.futures.", "multiprocessing.")) and kind.__name__ in _WORKERS
 
 
@@ -75,7 +75,7 @@ def is_cached(value: Any) -> bool:
     return type(value).__module__ == "functools" and hasattr(value, "__wrapped__")
 
 
-# what stands for builtins
+# replacements of builtins
 
 
 def no_eval(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def no_file(*args: Any, **kwargs: Any) -> Any:
 
 
 def traced_isinstance(value: Any, kinds: Any) -> bool:
-    """``isinstance`` that takes a traced array for what it stands for."""
+    """Implement ``isinstance``, with the type of the value for which a traced array stands."""
     stands_for = getattr(type(value), "stands_for", None)
     if stands_for is not None:
         return issubclass(stands_for, kinds)

@@ -1,8 +1,9 @@
-"""The tracer's second door: names. The user's functions run as copies whose globals and closures resolve through here.
+"""Resolution of outside names: the user's functions run as copies whose globals and closures resolve through the trace's
+``Names``.
 
 NumPy's and SciPy's objects are replaced by traced twins, by identity. What comes from outside is recorded: arrays and
-floating-point numbers become inputs that are read anew at each call, every other value a guard that is checked at each
-call. Library code is not followed and nothing is patched; a store to the outside is a TraceError.
+floating-point numbers become inputs that are read at each call, every other value a guard that is checked at each call.
+Library code is not followed and nothing is patched; a store to the outside is a TraceError.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like,
 from pullback.tracer.names.containers import container, item, mutable, same_items
 from pullback.tracer.names.globals import Namespace
 from pullback.tracer.names.guards import (
-    MOST_ITEMS,
+    MAX_ITEMS,
     Guard,
     Read,
     attribute_of,
@@ -54,7 +55,7 @@ from pullback.tracer.names.guards import (
     weakly,
 )
 from pullback.tracer.names.library_objects import library_object
-from pullback.tracer.names.numpy_namespace import Door
+from pullback.tracer.names.numpy_namespace import NumpyName
 from pullback.tracer.names.proxies import (
     Outside,
     OutsideDate,
@@ -72,15 +73,15 @@ from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import (
     function_attributes,
+    has_dict_globals,
     is_foreign,
     is_library_file,
     is_users,
     is_users_object,
-    supported,
     users_bases,
 )
 
-# Captured arrays of ints and bools up to this size may stand where a static array is needed: a mask, a count of repeats.
+# Largest captured array of ints or bools, in elements, that may be used where a static array is needed: a mask, repeat counts.
 MOST_STATIC = 4096
 
 _CONTAINERS = (list, tuple, dict, OrderedDict, deque, defaultdict, Counter)
@@ -90,13 +91,13 @@ _CODE = (FunctionType, MethodType, functools.partial)
 
 
 class Names:
-    """The outside of one trace: what was resolved, the guards, and where the captured inputs came from."""
+    """The outside values of one trace: their replacements, the guards, and the sources of captured inputs."""
 
     def __init__(self, root: Frame, captured: frozenset[str] = frozenset()) -> None:
         self.root = root
         self.kept_inputs = captured
         self.guards: dict[Any, Guard] = {}
-        self.made: set[type] = set()
+        self.built: set[type] = set()
         self.loc: Loc | None = None
         self._kept: dict[int, tuple[Any, Any]] = {}
         self._namespaces: dict[int, Namespace] = {}
@@ -115,12 +116,12 @@ class Names:
         self.builtins |= {k: self.follow(v) for k, v in vars(builtins).items() if _BUILTINS.get(k) is not v}
 
     def follow(self, function: Any) -> Any:
-        """A copy of a user's function, method, partial or callable object that resolves its names here."""
+        """Return a copy of a user's function, method, partial or callable object that resolves its names here."""
         match function:
             case FunctionType():
                 if isinstance(function.__globals__, Namespace) and function.__globals__.names is self:
                     return function
-                if is_users(function.__code__) and supported():
+                if is_users(function.__code__) and has_dict_globals():
                     return self._keep(function, self._copy)
                 return library_twin(function) or self._keep(function, self._copy_of_library)
             case MethodType():
@@ -142,12 +143,12 @@ class Names:
         return self.instance(function) if self._is_outside(function) else function
 
     def follow_library(self, function: FunctionType) -> FunctionType:
-        """A copy of a library's function that resolves its names here, as a user's does."""
-        made: FunctionType = self._keep(function, self._copy)
-        return made
+        """Return a copy of a library's function that resolves its names here, like a user's."""
+        copy: FunctionType = self._keep(function, self._copy)
+        return copy
 
     def resolve(self, value: Any, read: Read, describe: str, guard: bool = True) -> Any:
-        """What stands for an outside value in the trace; records the guard or input it makes."""
+        """Return the replacement of an outside value in the trace; record its guard or input."""
         kind = type(value)
         if issubclass(kind, TracedArray | Outside | Refused) or real_class(kind) is not kind:
             return value
@@ -160,9 +161,9 @@ class Names:
         if is_array_like(kind):
             if library_of(kind) is not None and adopted(value) is None:
                 return library_object(self, value, read, describe)
-            found = as_array(value)
-            if capturable(found):
-                return self._capture(found, lambda: as_array(read()), describe)
+            replaced = as_array(value)
+            if capturable(replaced):
+                return self._capture(replaced, lambda: as_array(read()), describe)
         if kind is int and -(2**63) <= value < 2**63 and self.is_input(describe):
             return self._capture(value, read, describe)
         if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -173,16 +174,16 @@ class Names:
             is_value = kind in EQUAL or isinstance(value, int | float | complex | str | bytes | None)
             how = "value" if is_value else "identity"
             self.guard(Guard(read=read, expected=value, how=how, describe=describe))
-        found = self.replacement(value, describe)
+        replaced = self.replacement(value, describe)
         if isinstance(value, enum.Enum):
             self.shadow(kind)
-        elif found is value:
+        elif replaced is value:
             self._state(value, describe)
-        return found
+        return replaced
 
     def replacement(self, value: Any, describe: str) -> Any:
-        """What stands for a library's object, a function, a class, a module or an object."""
-        if type(value) is Door:
+        """Return the replacement of a library's object, a function, a class, a module or an object."""
+        if type(value) is NumpyName:
             return self.replacement(value.__wrapped__, describe)
         if isinstance(value, ModuleType):
             return self._keep(value, lambda m: module_stand_in(m, self, is_library_file(getattr(m, "__file__", None))))
@@ -195,11 +196,11 @@ class Names:
             return Refused(refused)
         if value is np.ndarray:
             return self._array_class
-        found = instance_twin(value, self)
-        if found is None:
-            found = library_twin(value)
-        if found is not None:
-            return found
+        twin = instance_twin(value, self)
+        if twin is None:
+            twin = library_twin(value)
+        if twin is not None:
+            return twin
         if value is os.getenv:
             return OutsideMapping(os.environ, self).get
         if value is importlib.import_module:
@@ -217,7 +218,7 @@ class Names:
         return value
 
     def instance(self, value: Any) -> Any:
-        """A stand-in for an object of a user's class."""
+        """Return a stand-in for an object of a user's class."""
         kind = type(value)
         if kind not in self._stand_ins:
             self._stand_ins[kind] = stand_in_class(kind)
@@ -225,13 +226,13 @@ class Names:
 
     @property
     def _array_class(self) -> type:
-        """What stands for np.ndarray."""
-        found: type = CLASSES[np.ndarray] if self.root.traces_made else np.ndarray
-        return found
+        """The replacement of np.ndarray."""
+        array_class: type = CLASSES[np.ndarray] if self.root.traces_made else np.ndarray
+        return array_class
 
     def shadow(self, kind: type) -> Any:
-        """What stands for a class: a shadow, if the user wrote it outside."""
-        if real_class(kind) is not kind or kind in self.made or not users_bases(kind):
+        """Return the replacement of a class: a shadow, if the user wrote it outside."""
+        if real_class(kind) is not kind or kind in self.built or not users_bases(kind):
             return kind
         if not has_shadow(kind):
             self._keep(kind, self._guard_class)
@@ -239,7 +240,7 @@ class Names:
         return self._keep(kind, lambda k: make_shadow(k, self))
 
     def _guard_class(self, kind: type) -> None:
-        """Guards a class that is used as it is: what it has, and what its methods read by name."""
+        """Guard a class that is used unchanged: its attributes, and the globals that its methods read."""
         for base in users_bases(kind):
             self.check(functools.partial(vars, base), dict(vars(base)), base.__name__, "state")
             for value in vars(base).values():
@@ -248,7 +249,7 @@ class Names:
                     self._keep(function.__code__, functools.partial(self._guard_globals, function.__globals__))
 
     def _guard_globals(self, globals: dict[str, Any], code: CodeType) -> None:
-        """Guards the globals that code which is not followed reads, and those that they read."""
+        """Guard the globals read by code that is not followed, and by functions among these globals."""
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self._guard_globals(globals, constant)
@@ -261,7 +262,7 @@ class Names:
                 self._keep(value.__code__, functools.partial(self._guard_globals, value.__globals__))
 
     def type_of(self, value: Any) -> type:
-        """The type of what a value of the trace stands for."""
+        """Return the type of the value for which a value of the trace stands."""
         kind = type(value)
         if kind is TracedArray:
             kind = kind_of_traced(value)
@@ -272,36 +273,36 @@ class Names:
             return self._array_class
         if library_of(kind) is not None:
             return real_class(kind)
-        found: type = self.shadow(self.class_of(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
-        return found
+        result: type = self.shadow(self.class_of(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)
+        return result
 
     def class_of(self, real: Any) -> type:
-        """The class of an outside value, which may be given another one later."""
+        """Return the class of an outside value, guarded, as ``__class__`` can be assigned."""
         self.same(functools.partial(attribute_through, weakly(real), "__class__"), f"the class of a {type(real).__name__}")
         return type(real)
 
     def original(self, value: Any) -> Any:
-        """The outside value behind a class, function, module or container of the trace."""
-        return next((real for real, made in self._kept.values() if made is value), real_function(value))
+        """Return the outside value behind a class, function, module or container of the trace."""
+        return next((real for real, copy in self._kept.values() if copy is value), real_function(value))
 
     def outer_cell(self, cell: CellType) -> CellType | None:
-        """The cell outside that a cell of the trace stands for; None for one of a function that the trace runs."""
+        """Return the outside cell for which a cell of the trace stands; None for a cell of a function that the trace created."""
         return next((real for real, new, _ in self._cells.values() if new is cell), None)
 
     def argument(self, value: Any) -> Any:
-        """What stands for a static argument: functions are followed, objects of the user's read through a stand-in."""
+        """Return the replacement of a static argument: functions are followed, the user's objects read through a stand-in."""
         if value is None or isinstance(value, str | bytes | int | float | complex | tuple | np.generic):
             return value
         return self.resolve(value, lambda: value, type(value).__name__, guard=False)
 
     def scalar(self, parameter: Value, index: int, describe: str, value: Any) -> Known:
-        """What is known of an int or bool that is leaf ``index`` of the call."""
+        """Return the known value of an int or bool that is leaf ``index`` of the call."""
         self._scalars[parameter] = (index, describe, value)
         return value, frozenset({parameter})
 
     def pin(self, source: Value) -> None:
-        """Makes static an int or bool that was used where a static value is needed: an argument, or a captured scalar or mask,
-        which is guarded."""
+        """Make an int or bool that was used as a static value static: an argument, or a captured scalar or mask, which is
+        guarded."""
         if source in self._scalars:
             index, describe, value = self._scalars[source]
             if index not in self.pinned:
@@ -314,15 +315,15 @@ class Names:
             self.check(read, value, describe)
 
     def check(self, read: Read, expected: Any, describe: str, how: str = "value") -> None:
-        """Records a guard."""
+        """Record a guard."""
         self.guard(Guard(read=read, expected=expected, how=how, describe=describe))
 
     def same(self, read: Read, describe: str, is_library: bool = False) -> None:
-        """Records the guard that ``read()`` gives the object that it gives now."""
+        """Record the guard that ``read()`` returns the same object as now."""
         self.guard(Guard(read=read, expected=read(), how="identity", describe=describe, is_library=is_library))
 
     def finish(self, loc: Loc | None = None) -> None:
-        """Raises TraceError, at ``loc`` or at the function, if the function changed something outside."""
+        """Raise TraceError, at ``loc`` or at the function, if the function changed something outside."""
         loc = loc or self.loc
         for namespace in self._namespaces.values():
             namespace.refuse_stores(loc)
@@ -335,13 +336,16 @@ class Names:
     def _name_of_cell(self, cell: CellType) -> str:
         functions = [real for real, _ in self._kept.values() if isinstance(real, FunctionType)]
         pairs = [pair for f in functions for pair in zip(f.__closure__ or (), f.__code__.co_freevars)]
-        return next((name for found, name in pairs if found is cell), "of an outer function")
+        return next((name for candidate, name in pairs if candidate is cell), "of an outer function")
 
     def close(self) -> None:
-        """Lets go of what the trace met. Objects that outlive the trace refer to it in circles, and what is in a circle, the
-        user's arrays among it, would wait for the garbage collector."""
+        """Drop references to the traced values.
+
+        Objects that outlive the trace refer to it in cycles, and objects in a cycle, such as the user's arrays, are freed only
+        by the garbage collector.
+        """
         for namespace in self._namespaces.values():
-            namespace.found.clear()
+            namespace.resolved.clear()
         self._arrays.clear()
         for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
             kept.clear()
@@ -350,22 +354,22 @@ class Names:
         self.root.inputs.clear()
         self.root = Frame()
 
-    def copied(self, value: Any, made: Any) -> Any:
-        """The copy ``made`` of a container; ``original`` finds the container again."""
-        self._kept[id(made)] = (value, made)
-        return made
+    def copied(self, value: Any, stand_in: Any) -> Any:
+        """Record ``stand_in`` as the copy of a container, from which ``original`` returns the container."""
+        self._kept[id(stand_in)] = (value, stand_in)
+        return stand_in
 
     def guard(self, guard: Guard) -> None:
         self.guards.setdefault((guard.how, guard.describe, id(guard.expected), _read_key(guard.read)), guard)
 
     def _keep(self, value: Any, make: Callable[[Any], Any]) -> Any:
-        found = self._kept.get(id(value))
-        if found is None:
-            found = self._kept[id(value)] = (value, make(value))
-        return found[1]
+        kept = self._kept.get(id(value))
+        if kept is None:
+            kept = self._kept[id(value)] = (value, make(value))
+        return kept[1]
 
     def _is_outside(self, value: Any) -> bool:
-        """Whether a value is an object that is read through a stand-in, and was not made in the trace."""
+        """Return whether a value is an object that is read through a stand-in, and was not created in the trace."""
         kind = type(value)
         if isinstance(value, _HOLDERS):
             return True
@@ -374,8 +378,8 @@ class Names:
         return not any(map(self.is_made, kind.__mro__))
 
     def is_made(self, kind: type) -> bool:
-        """Whether the traced function made a class."""
-        return kind in self.made or any(isinstance(getattr(v, "__globals__", None), Namespace) for v in vars(kind).values())
+        """Return whether the traced function created a class."""
+        return kind in self.built or any(isinstance(getattr(v, "__globals__", None), Namespace) for v in vars(kind).values())
 
     # functions
 
@@ -387,44 +391,44 @@ class Names:
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
         if self.root.sizes is not None and catches(code):
             self.root.sizes.is_caught = True
-        made = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
-        self._kept[id(function)] = (function, made)
+        copy = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
+        self._kept[id(function)] = (function, copy)
         for _, fill in cells:
             fill()
         name = function.__name__
         own = weakref.ref(function)
         self.same(functools.partial(attribute_of, own, "__code__", function.__code__), name)
-        made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-        self._defaults(function, made, own)
+        copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
+        self._defaults(function, copy, own)
         if "__wrapped__" in function.__dict__:
-            made.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
+            copy.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
         else:
             read = functools.partial(_attributes_of, own, function_attributes(function))
-            made.__dict__.update(container(self, read(), read, name) if read() else {})
-        filled = made.__dict__.copy()
-        self.effects.watch_outside(lambda: same_items(made.__dict__, filled), f"the attributes of {name}")
-        return made
+            copy.__dict__.update(container(self, read(), read, name) if read() else {})
+        filled = copy.__dict__.copy()
+        self.effects.watch_outside(lambda: same_items(copy.__dict__, filled), f"the attributes of {name}")
+        return copy
 
-    def _defaults(self, function: FunctionType, made: FunctionType, own: weakref.ref[Any]) -> None:
+    def _defaults(self, function: FunctionType, copy: FunctionType, own: weakref.ref[Any]) -> None:
         name = function.__name__
         if function.__defaults__ is not None:
             read = functools.partial(attribute_of, own, "__defaults__", function.__defaults__)
             self.same(read, f"{name}.__defaults__")
-            made.__defaults__ = tuple(self._default(d, item(read, i), name) for i, d in enumerate(function.__defaults__))
+            copy.__defaults__ = tuple(self._default(d, item(read, i), name) for i, d in enumerate(function.__defaults__))
         if function.__kwdefaults__ is not None:
             read = functools.partial(attribute_of, own, "__kwdefaults__", function.__kwdefaults__)
             self.guard(Guard(read=read, expected=container_key(read()), how="container", describe=f"{name}.__kwdefaults__"))
-            made.__kwdefaults__ = {}
+            copy.__kwdefaults__ = {}
             for key, value in function.__kwdefaults__.items():
                 if _is_plain(value):
                     self.check(item(read, key), value, f"{name}.__kwdefaults__")
-                made.__kwdefaults__[key] = self._default(value, item(read, key), name)
+                copy.__kwdefaults__[key] = self._default(value, item(read, key), name)
 
     def _default(self, value: Any, read: Read, name: str) -> Any:
         return value if _is_plain(value) else self.resolve(value, read, f"a default of {name}", guard=False)
 
     def _copy_of_library(self, function: FunctionType) -> Any:
-        """A library's function as it is, but one that wraps a user's function wraps what stands for it."""
+        """Return a library's function unchanged, or, if it wraps a user's function, a copy that wraps its replacement."""
         if function.__module__ is None or function.__module__.partition(".")[0] == "pullback" or not function.__closure__:
             return function
         if hasattr(function, "registry") and hasattr(function, "dispatch"):
@@ -435,13 +439,13 @@ class Names:
         if all(a is b for a, b in zip(filled, followed)):
             return function
         cells = tuple(c if v is _EMPTY else CellType(v) for c, v in zip(function.__closure__, followed))
-        made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
-        made.__kwdefaults__ = function.__kwdefaults__
-        made.__dict__.update(function.__dict__)
-        return made
+        copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        copy.__dict__.update(function.__dict__)
+        return copy
 
     def _dispatching(self, function: Any) -> Any:
-        """A function of functools.singledispatch."""
+        """Return the replacement of a function of functools.singledispatch."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             read = functools.partial(function.dispatch, real_class(self.type_of(args[0])))
@@ -460,7 +464,7 @@ class Names:
         return functools.partial(self.follow(function.func), *args, **keywords)
 
     def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
-        """The copy of a cell, and what fills it."""
+        """Return the copy of a cell, and a function that fills it."""
         known = self._cells.get(id(cell))
         if known is not None:
             return known[1], lambda: None
@@ -470,24 +474,25 @@ class Names:
         def fill() -> None:
             if not is_filled(cell):
                 return
-            found = self.resolve(cell.cell_contents, functools.partial(getattr, cell, "cell_contents"), name)
-            new.cell_contents = found
-            self._cells[id(cell)] = (cell, new, found)
+            content = self.resolve(cell.cell_contents, functools.partial(getattr, cell, "cell_contents"), name)
+            new.cell_contents = content
+            self._cells[id(cell)] = (cell, new, content)
 
         return new, fill
 
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         real = globals.real if isinstance(globals, Namespace) else globals
-        found = builtins.__import__(name, real, locals, fromlist, level)
+        module = builtins.__import__(name, real, locals, fromlist, level)
         parts = (importlib.util.resolve_name("." * level + name, real["__package__"]) if level else name).split(".")
-        return self.imported(found, [".".join(parts[: k + 1]) for k in range(len(parts))])
+        return self.imported(module, [".".join(parts[: k + 1]) for k in range(len(parts))])
 
     def _import_module(self, name: str, package: str | None = None) -> Any:
         module = importlib.import_module(name, package)
         return self.imported(module, [importlib.util.resolve_name(name, package)])
 
     def imported(self, module: ModuleType, names: Sequence[str]) -> Any:
-        """What stands for a module that the function imports. ``names``: of those that lead to it, which may be replaced."""
+        """Return the replacement of an imported module. ``names``: the module and its parents, whose entries in sys.modules
+        are guarded."""
         for name in names:
             if not is_library_file(getattr(sys.modules.get(name), "__file__", None)) and name not in sys.stdlib_module_names:
                 self.same(functools.partial(sys.modules.__getitem__, name), f"sys.modules[{name!r}]")
@@ -496,14 +501,14 @@ class Names:
     # values
 
     def _capture(self, value: Any, read: Read, describe: str) -> TracedArray:
-        found = self._captured_before(value, read, describe)
-        if found is not None:
-            return found
+        earlier = self._captured_before(value, read, describe)
+        if earlier is not None:
+            return earlier
         array_type, weak = literal_type(value)
         name = re.sub(r"\W+", "_", describe).strip("_")
         parameter = self.root.parameter(array_type, name)
-        given = Captured(read=read, describe=describe, key=leaf_key(value))
-        self.root.inputs.append(given)
+        source = Captured(read=read, describe=describe, key=leaf_key(value))
+        self.root.inputs.append(source)
         traced = TracedArray(array_type, self.root, parameter, weak=weak, loc=user_loc())
         traced.origin = Origin("outside", describe)
         if isinstance(value, Remote):
@@ -515,45 +520,46 @@ class Names:
         if isinstance(value, np.ndarray):
             traced.readonly = "" if value.flags.writeable else READONLY
             traced.created, traced.is_dense = True, value.flags.c_contiguous and value.flags.aligned
-            self._arrays.append((given, traced, parameter))
+            self._arrays.append((source, traced, parameter))
             self._kept[id(value)] = (value, traced)
         return traced
 
     def _captured_before(self, value: Any, read: Read, describe: str) -> TracedArray | None:
-        """Two names of one array are one input, guarded by their being one array."""
+        """Return the existing input for an array captured under another name, guarded by both names being the same array; else
+        None."""
         if not isinstance(value, np.ndarray) or id(value) not in self._kept:
             return None
-        found: TracedArray = self._kept[id(value)][1]
+        earlier: TracedArray = self._kept[id(value)][1]
         self.guard(Guard(read=read, expected=value, how="identity", describe=describe))
-        original = next(i for i, p in zip(self.root.inputs, self.root.parameters) if p is found.value)
+        original = next(i for i, p in zip(self.root.inputs, self.root.parameters) if p is earlier.value)
         if isinstance(original, Captured):
             self.guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
-        return found
+        return earlier
 
     def _by_contents(self, value: Any, read: Read, describe: str) -> Any:
-        """An array that cannot be an input: guarded by its contents."""
+        """Return a read-only copy of an array that cannot be an input, guarded by its contents."""
         self.check(lambda: contents(read()), contents(value), describe)
         if type(value) is not np.ndarray:
             return value
-        made = value.copy()
-        made.flags.writeable = False
-        return made
+        copy = value.copy()
+        copy.flags.writeable = False
+        return copy
 
     def written(self) -> list[tuple[Captured, TracedArray]]:
-        """The arrays from outside that the function wrote."""
-        return [(given, traced) for given, traced, parameter in self._arrays if traced.value is not parameter]
+        """Return the outside arrays that the function wrote."""
+        return [(source, traced) for source, traced, parameter in self._arrays if traced.value is not parameter]
 
     def is_input(self, describe: str) -> bool:
-        """Whether a number is an input though rewrites look for its value: it, or its container, has changed before."""
+        """Return whether a number is an input although rewrites look for its value: it, or its container, has changed before."""
         return describe in self.kept_inputs or any(describe.startswith(f"{name}[") for name in self.kept_inputs)
 
     def _state(self, value: Any, describe: str) -> None:
-        """Guards the attributes of an object that is used as it is."""
+        """Guard the attributes of an object that is used unchanged."""
         if isinstance(value, (np.ufunc, BuiltinFunctionType, type, ModuleType, *_CODE)) or not hasattr(value, "__dict__"):
             return
         if type(value).__module__.partition(".")[0] in _MACHINERY:
             return
-        if len(vars(value)) <= MOST_ITEMS:
+        if len(vars(value)) <= MAX_ITEMS:
             self.check(functools.partial(state_through, weakly(value)), state_key(value), describe, "state")
         for name, state in generators_in(value):
             self.effects.watch_random(f"{describe}.{name}", state)
@@ -562,17 +568,17 @@ class Names:
 _EMPTY = object()
 _BUILTINS = dict(vars(builtins))
 
-# Numbers that rewrites look for (x ** 2, 0.5 * x): constants with a guard rather than inputs.
+# Numbers that enable rewrites (x ** 2, 0.5 * x): constants with a guard rather than inputs.
 _REWRITTEN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -0.5, -1.0, -2.0})
 
 
 def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, Any]:
-    found = owner()
-    return last if found is None else function_attributes(found)
+    function = owner()
+    return last if function is None else function_attributes(function)
 
 
 def _read_key(read: Any) -> Any:
-    """Equal for reads of one thing."""
+    """Return a key that is equal for reads of the same thing."""
     if isinstance(read, str | int):
         return read
     if not isinstance(read, functools.partial):
@@ -582,7 +588,7 @@ def _read_key(read: Any) -> Any:
 
 
 def is_filled(cell: CellType) -> bool:
-    """Whether a cell holds a value."""
+    """Return whether a cell holds a value."""
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a traced function must leave as it is: containers that it was given, names, random generators.
+"""Detection of side effects of a traced function: on containers passed to it, names, and random generators.
 
-The function runs on copies, so that nothing outside changes while it is traced. What it changed is seen when it is done, and
-refused; the line is found by running it again, with a look after each of its lines.
+The function runs on copies, so that nothing outside changes during tracing. Changes are detected when it returns, and refused;
+the line is located by running it again, with a check after each of its lines.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ARGUMENT = "and the caller's would stay as it is; change a copy of it, and retur
 
 
 def effect(message: str, loc: Loc | None) -> TraceError:
-    """The error for a change of something outside the traced function."""
+    """Return the error for a change of something outside the traced function."""
     error = TraceError(message, loc)
     error.is_effect = True
     return error
 
 
 class Effects:
-    """What is looked at, each with what to say if it changed."""
+    """The watched objects, each with the message for its change."""
 
     def __init__(self) -> None:
         self._watched: list[tuple[Callable[[], bool], str]] = []
@@ -46,27 +46,27 @@ class Effects:
         self._watches_globals = False
 
     def watch(self, is_unchanged: Callable[[], bool], message: str) -> None:
-        """Raise ``message`` where ``is_unchanged()`` is false."""
+        """Raise ``message`` if ``is_unchanged()`` is false at a later check."""
         self._watched.append((is_unchanged, message))
 
     def watch_outside(self, is_unchanged: Callable[[], bool], describe: str) -> None:
-        """Something from outside, called ``describe``."""
+        """Watch an outside object, called ``describe``."""
         self.watch(is_unchanged, f"the traced function changes {describe}, {OUTSIDE}")
 
     def watch_random(self, describe: str, state: Callable[[], Any]) -> None:
-        """A random generator of a library's, whose state tells whether it drew."""
+        """Watch a library's random generator, whose state shows whether it was drawn from."""
         before = state()
         self.watch(lambda: bool(state() == before), f"a random draw ({describe}): {RANDOM}")
 
     def watch_global_generators(self) -> None:
-        """NumPy's and Python's global generators, from which library code that is not followed may draw."""
+        """Watch NumPy's and Python's global generators, from which library code that is not followed may draw."""
         if not self._watches_globals:
             self._watches_globals = True
             self.watch_random("np.random", _numpy_state)
             self.watch_random("random", random.getstate)
 
     def watch_argument(self, value: Any, describe: str) -> None:
-        """The containers of an argument, which are copies; arrays in them may be written."""
+        """Watch the containers of an argument, which are copies; arrays in them may be written."""
         items = _items(value)
         if items is None:
             return
@@ -77,17 +77,17 @@ class Effects:
 
     @contextmanager
     def within(self, function: Any, what: str) -> Iterator[None]:
-        """Raises TraceError if ``function``, which is ``what`` and runs once for all times, changes what its closure holds."""
-        found: list[tuple[Callable[[], bool], str]] = []
+        """Raise TraceError if ``function``, described by ``what`` and traced only once, changes objects in its closure."""
+        watched: list[tuple[Callable[[], bool], str]] = []
         instead = f"{what} changes {{}}, which comes from outside it; put the value in what it is given, and return it"
         seen: set[int] = set()
         for name, value, is_unchanged in reached(function):
             if isinstance(value, Iterator) and not is_users_object(value):
                 raise TraceError(f"{what} uses the iterator {name}, which its one run uses up; index an array instead")
             message = instead.format(name)
-            found.append((is_unchanged, message))
-            found += [(unchanged, message) for unchanged in _kept(value, seen)]
-        self._reached.append(found)
+            watched.append((is_unchanged, message))
+            watched += [(unchanged, message) for unchanged in _kept(value, seen)]
+        self._reached.append(watched)
         try:
             yield
             self.refuse(user_loc())
@@ -95,7 +95,7 @@ class Effects:
             self._reached.pop()
 
     def refuse(self, loc: Loc | None) -> None:
-        """Raises TraceError if something changed."""
+        """Raise TraceError if a watched object changed."""
         for is_unchanged, message in itertools.chain(self._watched, *self._reached):
             if not is_unchanged():
                 raise effect(message, loc)
@@ -105,22 +105,25 @@ class Effects:
 
 
 def reached(function: Any) -> Iterator[tuple[str, Any, Callable[[], bool]]]:
-    """The variables of outer functions that a function reads, with their values and whether they still are those; of the
-    functions among these values too."""
+    """Yield the variables of outer functions that a function reads, with their values and functions that return whether they
+    are unchanged.
+
+    Functions among these values are searched too.
+    """
     work, seen = [function], set()
     while work:
-        found = work.pop()
-        if isinstance(found, partial):
-            work += [found.func, *found.args]
-        if isinstance(found, MethodType):
-            work.append(found.__func__)
-            yield type(found.__self__).__name__, found.__self__, lambda: True
-        if not isinstance(found, FunctionType) or found in seen:
+        current = work.pop()
+        if isinstance(current, partial):
+            work += [current.func, *current.args]
+        if isinstance(current, MethodType):
+            work.append(current.__func__)
+            yield type(current.__self__).__name__, current.__self__, lambda: True
+        if not isinstance(current, FunctionType) or current in seen:
             continue
-        seen.add(found)
-        for value in (*(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values()):
-            yield f"a default of {found.__name__}", value, lambda: True
-        for cell, name in zip(found.__closure__ or (), found.__code__.co_freevars):
+        seen.add(current)
+        for value in (*(current.__defaults__ or ()), *(current.__kwdefaults__ or {}).values()):
+            yield f"a default of {current.__name__}", value, lambda: True
+        for cell, name in zip(current.__closure__ or (), current.__code__.co_freevars):
             with suppress(ValueError):
                 value = cell.cell_contents
                 yield name, value, partial(_holds, cell, value)
@@ -132,7 +135,7 @@ def _holds(cell: CellType, value: Any) -> bool:
 
 
 def _contents(value: Any) -> Any:
-    """What can change in a value: the items of a container, the numbers of an array; None of any other."""
+    """Return the mutable part of a value: a container's items, a hash of an array's numbers; None for any other value."""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return digest(value)
     if type(value) in (set, deque):
@@ -143,7 +146,7 @@ def _contents(value: Any) -> Any:
 
 
 def _kept(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]:
-    """Whether a value, and what it holds, are as they are now."""
+    """Yield functions that return whether a value, and the values in it, are unchanged."""
     before = None if id(value) in seen else _contents(value)
     if before is None:
         return
@@ -159,7 +162,7 @@ def _is_as_before(value: Any, before: Any) -> bool:
 
 
 def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
-    """What is in a container that can be changed, or may hold one that can, with its keys; None for any other value."""
+    """Return the items of a container that is mutable, or may hold one that is, with their keys; None for any other value."""
     kind = type(value)
     if hasattr(kind, "__setitem__") and isinstance(value, Mapping):
         return list(value.items())
@@ -179,14 +182,14 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _numpy_state() -> Any:
-    """The state of NumPy's global generator."""
+    """Return the state of NumPy's global generator."""
     state: Any = np.random.get_state(legacy=False)
     inside = [v.tobytes() if isinstance(v, np.ndarray) else v for v in state["state"].values()]
     return [state["bit_generator"], *inside, state.get("has_gauss")]
 
 
 def generators_in(value: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The random generators that an object of a library's holds, and how their states are read."""
+    """Yield the random generators in a library's object, with functions that read their states."""
     for name, inside in vars(value).items():
         if isinstance(inside, np.random.Generator | np.random.RandomState | random.Random):
             yield name, partial(_state_of, inside)
@@ -202,7 +205,7 @@ def _state_of(generator: Any) -> Any:
 
 @contextmanager
 def line_by_line(check: Callable[[Loc], None]) -> Iterator[None]:
-    """Calls ``check`` after each line of the user's that runs in this context, with the place of that line."""
+    """Call ``check`` after each line of the user's code that runs in this context, with the location of that line."""
     last = NOWHERE
     before = sys.gettrace()
 

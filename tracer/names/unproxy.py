@@ -1,7 +1,7 @@
-"""From the trace back to the outside: what stands for a function or an object in a trace, as it is outside.
+"""Conversion from the trace to the outside: the outside function or object for which a value of the trace stands.
 
-A function that is written inside the traced one has the globals of the trace; outside it gets those of its module, and its own
-copy of what the traced function's variables hold.
+A function defined inside the traced one has the globals of the trace; outside it gets the globals of its module, and its own
+copies of the traced function's variables.
 """
 
 from __future__ import annotations
@@ -20,29 +20,28 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 def outside(value: Any, names: Names) -> Any:
-    """The outside value that ``value`` stands for. Raises TraceError for a function that reads traced values of the function
-    around it."""
+    """Return the outside value for which ``value`` stands. Raises TraceError for a function that captures traced values."""
     return _Outward(names).value(value)
 
 
 def outside_tree(tree: TreeDef, names: Names) -> TreeDef:
-    """A structure whose static values and classes are those outside."""
+    """Return a structure with the outside values and classes for its static ones."""
     return map_statics(tree, lambda v: outside(v, names), real_class)
 
 
 class _Outward:
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.made: dict[int, FunctionType] = {}
+        self.copies: dict[int, FunctionType] = {}
 
     def value(self, value: Any) -> Any:
         if issubclass(type(value), Outside):
             return object.__getattribute__(value, "_real")
         if value is None or isinstance(value, str | bytes | int | float | complex):
             return value
-        found = self.names.original(value)
-        if found is not value:
-            return found
+        original = self.names.original(value)
+        if original is not value:
+            return original
         match value:
             case FunctionType():
                 return self.function(value)
@@ -60,22 +59,22 @@ class _Outward:
     def function(self, function: FunctionType) -> Any:
         if not isinstance(function.__globals__, Namespace):
             return function
-        if id(function) in self.made:
-            return self.made[id(function)]
+        if id(function) in self.copies:
+            return self.copies[id(function)]
         code = restored(function.__code__)
         cells = function.__closure__ or ()
         outer = [self.names.outer_cell(c) for c in cells]
         closure = tuple(CellType() if c is None else c for c in outer)
-        made = FunctionType(code, function.__globals__.real, function.__name__, None, closure)
-        self.made[id(function)] = made
+        copy = FunctionType(code, function.__globals__.real, function.__name__, None, closure)
+        self.copies[id(function)] = copy
         for name, cell, known, new in zip(code.co_freevars, cells, outer, closure, strict=True):
             if known is None and is_filled(cell):
                 new.cell_contents = self.variable(function, name, cell.cell_contents)
-        made.__defaults__ = self.value(function.__defaults__)
-        made.__kwdefaults__ = self.value(function.__kwdefaults__)
-        made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
-        made.__dict__.update(function.__dict__)
-        return made
+        copy.__defaults__ = self.value(function.__defaults__)
+        copy.__kwdefaults__ = self.value(function.__kwdefaults__)
+        copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
+        copy.__dict__.update(function.__dict__)
+        return copy
 
     def variable(self, function: FunctionType, name: str, value: Any) -> Any:
         if holds_traced(value) and self.names.original(value) is value:

@@ -1,7 +1,7 @@
 """The user's classes in a trace: a class is read through its shadow, a subclass whose attributes resolve through the trace.
 
-Objects that the traced function makes are objects of shadows: their methods are followed, what they read from their class is
-an outside value, and they are of the real class too for ``isinstance``. ``real_class`` leads back.
+Objects that the traced function creates are objects of shadows: their methods are followed, attributes read from their class
+are outside values, and they are instances of the real class too for ``isinstance``. ``real_class`` returns the real class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pullback.tracer.user_code.ownership import is_users_class, users_bases
 _KEPT = frozenset(("__class_getitem__", "__subclasshook__", "__getattribute__", "__class__", "__dict__", "__weakref__"))
 
 
-class Lazy:
+class LazyAttribute:
     """An attribute of a shadow, resolved when it is read."""
 
     def __init__(self, real: type, name: str, names: Reader) -> None:
@@ -38,14 +38,14 @@ class Lazy:
         self.names = names
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        found = attribute(self.names, self.real, self.name, instance, owner)
-        if self.name in CONVERSIONS and callable(found):
-            return lambda *args: converted(self.name, found(*args))
-        return found
+        value = attribute(self.names, self.real, self.name, instance, owner)
+        if self.name in CONVERSIONS and callable(value):
+            return lambda *args: converted(self.name, value(*args))
+        return value
 
 
-class LazyData(Lazy):
-    """A property with a setter, or any other descriptor of the user's that takes writes."""
+class LazyDescriptor(LazyAttribute):
+    """A property with a setter, or another writable descriptor of the user's."""
 
     def __set__(self, instance: Any, value: Any) -> None:
         raw = inspect.getattr_static(self.real, self.name)
@@ -69,7 +69,7 @@ class _MetaLazy:
 
 
 class _NoHook:
-    """Keeps the making of a shadow from running the user's ``__init_subclass__``."""
+    """A base that prevents the user's ``__init_subclass__`` from running when a shadow is created."""
 
     __slots__ = ()
 
@@ -78,39 +78,40 @@ class _NoHook:
 
 
 def has_shadow(kind: type) -> bool:
-    """Whether a class of the user's is read through a shadow: not exceptions, enumerations and metaclasses."""
+    """Return whether a user's class is read through a shadow: all but exceptions, enumerations and metaclasses."""
     return not issubclass(kind, BaseException | enum.Enum | type) and not hasattr(kind, "__total__")
 
 
 def make_shadow(real: type, names: Reader) -> type:
-    """The shadow of a class."""
+    """Return the shadow of a class."""
     members: dict[str, Any] = {"__slots__": (), "__pullback_real__": real}
     for base in reversed(users_bases(real)):
         for name, raw in vars(base).items():
             if _is_lazy(name, raw):
-                lazy = LazyData if hasattr(type(raw), "__set__") else Lazy
+                lazy = LazyDescriptor if hasattr(type(raw), "__set__") else LazyAttribute
                 members[name] = lazy(real, name, names)
     if "__eq__" in members:
         members.setdefault("__hash__", real.__hash__)
     members |= {"__qualname__": real.__qualname__, "__module__": real.__module__, "__doc__": real.__doc__}
-    made: type = type.__new__(_metaclass(real, names), real.__name__, (_NoHook, real), members)
+    shadow: type = type.__new__(_metaclass(real, names), real.__name__, (_NoHook, real), members)
     if getattr(real, "__abstractmethods__", None):
-        made.__abstractmethods__ = real.__abstractmethods__  # type: ignore[attr-defined]
-    return made
+        shadow.__abstractmethods__ = real.__abstractmethods__  # type: ignore[attr-defined]
+    return shadow
 
 
 def of_real_class(value: Any) -> Any:
-    """An object of a shadow as an object of the real class: a copy with the same attributes."""
+    """Return a copy of an object of a shadow that has the real class and the same attributes."""
     make, (_, *args), state, *_ = value.__reduce_ex__(4)
-    made = make(real_class(type(value)), *args)
+    copy = make(real_class(type(value)), *args)
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     for name, attribute in {**(attributes or {}), **(slots or {})}.items():
-        object.__setattr__(made, name, attribute)
-    return made
+        object.__setattr__(copy, name, attribute)
+    return copy
 
 
 def _is_lazy(name: str, raw: Any) -> bool:
-    """Whether an attribute goes through the trace. Slots and what Python and NumPy keep in a class do not."""
+    """Return whether an attribute resolves through the trace. Slots, and attributes that Python and NumPy keep in a class, do
+    not."""
     methods = (FunctionType, classmethod, staticmethod, property)
     if isinstance(raw, methods):
         return name not in _KEPT
@@ -144,7 +145,7 @@ def _delete(cls: type, name: str) -> None:
 
 
 def _missing(names: Reader, cls: type, name: str) -> Any:
-    """An attribute that the class has from its metaclass, or not at all."""
+    """Return an attribute that the class has from its metaclass; raises AttributeError, with a guard, if there is none."""
     real = next(real_class(k) for k in cls.__mro__ if real_class(k) is not k)
     try:
         value = getattr(real, name)
@@ -161,7 +162,7 @@ def _missing(names: Reader, cls: type, name: str) -> Any:
 
 
 def attribute(names: Reader, real: type, name: str, instance: Any, owner: Any) -> Any:
-    """An attribute of a class, read from it or, if not None, from an object of its shadow."""
+    """Return an attribute of a class, read from it or, if ``instance`` is not None, from an object of its shadow."""
     raw = inspect.getattr_static(real, name)
     describe = f"{real.__qualname__}.{name}"
     read = partial(getattr, real, name)
@@ -176,7 +177,7 @@ def attribute(names: Reader, real: type, name: str, instance: Any, owner: Any) -
 
 
 def bind(names: Reader, raw: Any, instance: Any, owner: Any) -> Any:
-    """What a descriptor found in a class gives, with its code followed."""
+    """Return the result of binding a class's descriptor, with its code followed."""
     match raw:
         case FunctionType():
             followed = names.follow(raw)
@@ -197,20 +198,22 @@ def bind(names: Reader, raw: Any, instance: Any, owner: Any) -> Any:
 
 
 class Super:
-    """What ``super()`` gives in a trace: the attributes of the classes after one in an object's order of lookup. As of Python's
-    own, every name is looked up in those classes, ``__init__`` too."""
+    """The result of ``super()`` in a trace: attributes of the classes after one in an object's method resolution order.
+
+    Like Python's own, it looks up every name in those classes, ``__init__`` too.
+    """
 
     __slots__ = ("_bound", "_names", "_owner", "_rest")
 
-    def __init__(self, names: Reader, rest: list[type], bound: Any, owner: type) -> None:
-        for name, value in (("_names", names), ("_rest", rest), ("_bound", bound), ("_owner", owner)):
+    def __init__(self, names: Reader, bases: list[type], bound: Any, owner: type) -> None:
+        for name, value in (("_names", names), ("_rest", bases), ("_bound", bound), ("_owner", owner)):
             object.__setattr__(self, name, value)
 
     def __getattribute__(self, name: str) -> Any:
-        names, rest, bound, owner = map(partial(object.__getattribute__, self), ("_names", "_rest", "_bound", "_owner"))
+        names, bases, bound, owner = map(partial(object.__getattribute__, self), ("_names", "_rest", "_bound", "_owner"))
         if name in _OF_SUPER:
             return {"__class__": names.builtins["super"], "__self__": bound, "__self_class__": owner}[name]
-        for kind in rest:
+        for kind in bases:
             if name in vars(kind):
                 break
         else:
@@ -231,7 +234,7 @@ class Super:
 
 
 def _of_library(raw: Any, name: str, bound: Any, owner: type) -> Any:
-    """An attribute of a library's class, bound."""
+    """Return a bound attribute of a library's class."""
     if not hasattr(raw, "__get__"):
         return raw
     if bound is owner:
@@ -250,7 +253,7 @@ _OF_SUPER = ("__class__", "__self__", "__self_class__")
 
 
 class SuperTwin:
-    """``super`` for a trace."""
+    """The replacement of ``super`` in a trace."""
 
     def __init__(self, names: Reader) -> None:
         self._names = names
@@ -265,10 +268,10 @@ class SuperTwin:
         order = list(dict.fromkeys(real_class(k) for k in owner.__mro__ if k is not _NoHook))
         if after not in order:
             raise TypeError("super(type, obj): obj must be an instance or subtype of type")
-        rest = order[order.index(after) + 1 :]
-        if real is bound and not any(not self._names.is_made(k) and is_users_class(k) for k in rest):
+        bases = order[order.index(after) + 1 :]
+        if real is bound and not any(not self._names.is_made(k) and is_users_class(k) for k in bases):
             return super(after, bound)
-        return Super(self._names, rest, bound, owner)
+        return Super(self._names, bases, bound, owner)
 
     def __instancecheck__(self, value: Any) -> bool:
         return isinstance(value, super) or type(value) is Super
@@ -281,7 +284,7 @@ class SuperTwin:
 
 
 def _of_method(args: tuple[Any, ...], frame: FrameType) -> tuple[type, Any]:
-    """What ``super()`` without arguments stands for in the method that calls it; raises as Python does outside of one."""
+    """Return the arguments of ``super()`` in the method that calls it; raises as Python does outside of one."""
     if args:
         raise TraceError("super(type) without an object; use super() or super(type, self)")
     if not frame.f_code.co_argcount:
@@ -295,7 +298,8 @@ def _of_method(args: tuple[Any, ...], frame: FrameType) -> tuple[type, Any]:
 
 
 class TypeTwin:
-    """``type`` for a trace: called with one argument it takes traced arrays and stand-ins for what they stand for."""
+    """The replacement of ``type`` in a trace: of a traced array or stand-in it returns the type of the value for which it
+    stands."""
 
     def __init__(self, names: Reader) -> None:
         self._names = names
@@ -323,23 +327,23 @@ class TypeTwin:
 
 
 def kind_of_traced(value: TracedArray) -> type:
-    """The type of what a traced array stands for."""
+    """Return the type of the value for which a traced array stands."""
     if value.weak:
         return {"bool": bool, "int": int, "float": float, "complex": complex}[value.weak]
     return np.ndarray if value.ndim or value.is_cell else value.dtype.type
 
 
 def names_of_class_body(code: CodeType) -> list[str]:
-    """The names that the body of a class statement looks up beyond its own."""
+    """Return the names that the body of a class statement looks up beyond its own."""
     lookups = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
     return [i.argval for i in dis.get_instructions(code) if i.opname in lookups]
 
 
 def build_class(function: FunctionType, name: str, *bases: Any, **kwargs: Any) -> Any:
-    """``__build_class__`` for a trace: bodies of classes look globals up past the namespace's own lookup."""
+    """Implement ``__build_class__``: class bodies look up globals without the namespace's ``__getitem__``."""
     namespace: Any = function.__globals__
-    for found in names_of_class_body(function.__code__):
-        namespace.place(found)
-    made = builtins.__build_class__(function, name, *bases, **kwargs)
-    namespace.names.made.add(made)
-    return made
+    for name_ in names_of_class_body(function.__code__):
+        namespace.store_directly(name_)
+    built = builtins.__build_class__(function, name, *bases, **kwargs)
+    namespace.names.built.add(built)
+    return built

@@ -1,4 +1,5 @@
-"""The functions that control flow runs: each is traced into a region of its own, on values that belong to the region."""
+"""Tracing of the functions of branches and loops: each into a region of its own, with the region's parameters as its
+arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _running: ContextVar[bool] = ContextVar("pullback_running", default=False)
 
 @contextmanager
 def running() -> Iterator[None]:
-    """The function of a branch or loop runs in this context."""
+    """Mark that the function of a branch or loop is being traced in this context."""
     token = _running.set(True)
     try:
         yield
@@ -46,12 +47,12 @@ def running() -> Iterator[None]:
 
 
 def is_running() -> bool:
-    """Whether the function of a branch or loop runs."""
+    """Return whether the function of a branch or loop is being traced."""
     return _running.get()
 
 
 class Body(Region):
-    """The region of one function. ``what`` it is: LOOP, CONDITION or BRANCH."""
+    """The region of one function of a branch or loop; ``what`` is LOOP, CONDITION or BRANCH."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -60,13 +61,13 @@ class Body(Region):
         self.inner.sealed = f"{what}; {_INSTEAD[what]}"
 
     def take(self, x: TracedArray, type: ArrayType | None = None, readonly: str = "") -> TracedArray:
-        """A parameter for an operand, of ``type`` if it is a part of it: a copy, in row-major order."""
-        made = self.enter(x, type, x.weak if type is None else "")
-        made.readonly, made.lies_as, made.is_dense, made.origin, made.loc = readonly, None, True, None, user_loc()
-        return made
+        """Return a parameter for an operand, of ``type`` if it is a part of the operand: a row-major copy."""
+        result = self.enter(x, type, x.weak if type is None else "")
+        result.readonly, result.layout_of, result.is_dense, result.origin, result.loc = readonly, None, True, None, user_loc()
+        return result
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
-        """What the function returns. Raises TraceError if it changes what is around it."""
+        """Trace the function and return its results. Raises TraceError if it changes outside state."""
         followed = follow(function)
         with running(), self.outer.root.names.effects.within(followed, self.what):
             returned = super().call(followed, args, kwargs or {})
@@ -76,14 +77,16 @@ class Body(Region):
 
 
 class Carry:
-    """What goes from one run of a body to the next: a tree of arrays of one type each.
+    """The values passed from one iteration of a loop to the next: a tree of arrays, each of one type.
 
-    A Python number takes the type that the body gives it: the body is traced again with that type.
+    A Python number takes the type that the body returns for it: the body is traced again with that type.
     """
 
     def __init__(self, loop: str, init: Any, label: str) -> None:
-        """``loop`` and ``label``: the names of the function of loops and of its argument. Raises TraceError for what is no
-        array."""
+        """Flatten ``init``. ``loop`` and ``label`` are the names of the loop function and of its parameter, for errors.
+
+        Raises TraceError for a leaf that is no array.
+        """
         self.loop, self.label = loop, label
         leaves, self.tree = flatten(init)
         self.paths = paths(self.tree, label)
@@ -93,61 +96,67 @@ class Carry:
         self.arrays = [as_traced(leaf) for leaf in leaves]
 
     def enter(self, body: Body, readonly: str = "") -> Any:
-        """What a function gets."""
+        """Return the carry as the function's argument, with parameters of the body in place of its arrays."""
         return rebuild(self.tree, [body.take(x, readonly=readonly) for x in self.arrays])
 
     def returned(self, body: Body, function: Callable[..., Any], value: Any) -> list[TracedArray] | None:
-        """The arrays of what the body returns, of the types of the carry; None if these became wider, and the body is to be
-        traced again. Raises TraceError for other types and structures."""
+        """Return the arrays that the body returns, cast to the carry's types.
+
+        Returns None if the carry's types became wider; the body must then be traced again. Raises TraceError for other types
+        and structures.
+        """
         leaves, tree = flatten(value)
         _, expected = flatten(rebuild(self.tree, self.arrays))
         if tree != expected:
             rows = [(self.label, repr(expected), repr(tree))]
             raise self._changed(function, "structure", rows, "return the containers that came in")
         with body.inner.active():
-            found = [as_traced(leaf) for leaf in leaves]
-            kinds = [_carried(x, y) for x, y in zip(self.arrays, found, strict=True)]
-            wrong = [(p, x, y) for p, x, y, kind in zip(self.paths, self.arrays, found, kinds, strict=True) if kind is None]
+            arrays = [as_traced(leaf) for leaf in leaves]
+            kinds = [_carried(x, y) for x, y in zip(self.arrays, arrays, strict=True)]
+            wrong = [(p, x, y) for p, x, y, kind in zip(self.paths, self.arrays, arrays, kinds, strict=True) if kind is None]
             if wrong:
                 raise self._changed(function, "type", [(p, kind_of(x), kind_of(y)) for p, x, y in wrong], _instead(*wrong[0]))
             if all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
-                return [cast(y, x.dtype) for y, x in zip(found, self.arrays, strict=True)]
+                return [cast(y, x.dtype) for y, x in zip(arrays, self.arrays, strict=True)]
         self.arrays = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
         return None
 
     def rebuilt(self, results: Sequence[TracedArray]) -> Any:
-        """The carry with other arrays."""
+        """Return the carry with other arrays in it."""
         for x, new in zip(self.arrays, results, strict=True):
             new.weak = x.weak
         return rebuild(self.tree, results)
 
     def _changed(self, function: Any, what: str, rows: Sequence[tuple[str, str, str]], instead: str) -> TraceError:
         names, before, after = (max(len(row[k]) for row in rows) for k in range(3))
-        return beside(
+        return rows_error(
             f"the carry of {self.loop} changes its {what}; {instead}",
             [f"{p:{names}} {a:{before}} goes in, {b:{after}} comes out of {titled(function)}" for p, a, b in rows],
         )
 
 
-def beside(message: str, rows: Sequence[str]) -> TraceError:
-    """An error that shows these rows."""
+def rows_error(message: str, rows: Sequence[str]) -> TraceError:
+    """Return an error that lists ``rows`` below its message."""
     error = TraceError(message)
     error.origins = tuple(rows)
     return error
 
 
 def _carried(x: TracedArray, y: TracedArray) -> tuple[Any, str] | None:
-    """The dtype and the weak kind of a carry that goes in as ``x`` and comes out as ``y``; None if there is none."""
+    """Return the dtype and weak kind of a carry that enters as ``x`` and is returned as ``y``; None if no type holds both."""
     return common([x, y]) if x.shape == y.shape and (x.weak or y.weak or x.dtype == y.dtype) and _takes(x, y) else None
 
 
 def _takes(x: TracedArray, y: TracedArray) -> bool:
-    """Whether a carry of the type of ``x``, if it is not a Python number, can hold ``y``."""
+    """Return whether a carry of the type of ``x`` can hold ``y``; one that holds a Python number can."""
     return bool(x.weak) or result_type(x, y) == x.dtype
 
 
 def common(values: Sequence[TracedArray]) -> tuple[Any, str] | None:
-    """The dtype and the weak kind that values of one shape have in common: a Python number gives way. None if there is none."""
+    """Return the common dtype and weak kind of values of one shape; None if there is none.
+
+    Python numbers convert to the dtype of the others.
+    """
     strong = {x.dtype for x in values if not x.weak}
     if not strong:
         widest = max(values, key=lambda x: _WEAK.index(x.weak))
@@ -158,13 +167,13 @@ def common(values: Sequence[TracedArray]) -> tuple[Any, str] | None:
 def _widened(x: TracedArray, dtype: Any, weak: str) -> TracedArray:
     if (x.dtype, x.weak) == (dtype, weak):
         return x
-    made = cast(x, dtype)
-    made.weak = weak
-    return made
+    widened = cast(x, dtype)
+    widened.weak = weak
+    return widened
 
 
 def kind_of(x: TracedArray) -> str:
-    """A type, as errors show it."""
+    """Return the type of an array as errors show it."""
     return f"a Python {x.weak}" if x.weak else str(x.type)
 
 
@@ -177,7 +186,7 @@ def _instead(path: str, x: TracedArray, y: TracedArray) -> str:
 
 
 def titled(function: Any) -> str:
-    """A function, as errors name it."""
+    """Return the name and source position of a function as errors show them."""
     while isinstance(function, functools.partial | MethodType) or hasattr(function, "__wrapped__"):
         inner = getattr(function, "func", None) or getattr(function, "__func__", None)
         function = inner or function.__wrapped__
@@ -187,12 +196,12 @@ def titled(function: Any) -> str:
 
 
 def is_static(x: Any) -> bool:
-    """Whether a number has its value while the function is traced."""
+    """Return whether a number's value is available during tracing."""
     return not isinstance(x, TracedArray) or x.literal is not None
 
 
 def watched(tree: TreeDef, leaves: Sequence[Any], label: str) -> Any:
-    """What a function gets in place of a tree whose containers it must not change."""
-    made = rebuild(tree, leaves)
-    frame_of().root.names.effects.watch_argument(made, label)
-    return made
+    """Return a tree as a function's argument, and watch its containers, which the function must not change."""
+    value = rebuild(tree, leaves)
+    frame_of().root.names.effects.watch_argument(value, label)
+    return value

@@ -1,4 +1,4 @@
-"""Calls of Python functions from inside a program: their arguments and results are containers of NumPy arrays."""
+"""Calls from a compiled program to Python functions, whose arguments and results are containers of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _WEAK: dict[Any, type] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What an array is outside: its dtype and shape; ``scalar`` is the Python type of a number, or "" for NumPy's."""
+    """The type of an array outside the trace: dtype, shape, and ``scalar``, the name of the Python type of a number (else
+    empty)."""
 
     type: ArrayType
     scalar: str = ""
@@ -34,34 +35,34 @@ class Kind:
 
     @staticmethod
     def of(x: Any) -> Kind:
-        """Of a leaf."""
+        """Return the kind of a leaf."""
         if isinstance(x, TracedArray):
             return Kind(type=x.type, scalar=x.weak, is_cell=x.is_cell)
         array_type, weak = literal_type(x)
         return Kind(type=array_type, scalar=weak, is_cell=isinstance(x, np.ndarray))
 
-    def given(self, array: Any) -> Any:
-        """The array as the function gets it."""
+    def to_python(self, array: Any) -> Any:
+        """Return the array as it is passed to the function: as a number, scalar or array."""
         if self.scalar:
             return array.item()
         return array if array.ndim or self.is_cell else array[()]
 
-    def taken(self, value: Any, what: str) -> Any:
-        """A result of the function as an array. Raises TypeError for another type."""
-        found = np.asarray(value)
+    def from_python(self, value: Any, what: str) -> Any:
+        """Return a result of the function as an array. Raises TypeError for another type."""
+        array = np.asarray(value)
         dtype: Any = self.type.dtype.numpy
-        fits = found.dtype == dtype or (type(value) in _WEAK and np.can_cast(np.min_scalar_type(value), dtype))
-        if not fits or found.shape != self.type.shape:
-            its = f"{found.dtype} of shape {found.shape}"
+        fits = array.dtype == dtype or (type(value) in _WEAK and np.can_cast(np.min_scalar_type(value), dtype))
+        if not fits or array.shape != self.type.shape:
+            its = f"{array.dtype} of shape {array.shape}"
             raise TypeError(f"{what} is {its}, and {dtype} of shape {self.type.shape} was declared")
-        return np.asarray(found, dtype)
+        return np.asarray(array, dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outgoing:
-    """A Python function with the structures of its arguments and results.
+    """A Python function that compiled code calls, with the structures of its arguments and results.
 
-    ``leaves`` are those of the arguments, in which a ``Kind`` stands for each array that a call brings.
+    ``leaves`` are the leaves of the arguments, with a ``Kind`` for each array that is passed at the call.
     """
 
     function: Callable[..., Any]
@@ -73,33 +74,37 @@ class Outgoing:
     loc: Loc
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        """The results as arrays of their types. Raises TypeError, at the line of the call, if they are others."""
-        brought = iter(arrays)
-        leaves = [x.given(next(brought)) if isinstance(x, Kind) else x for x in self.leaves]
+        """Call the function and return its results as arrays. Raises TypeError at the user's line if their types are not as
+        declared."""
+        remaining = iter(arrays)
+        leaves = [x.to_python(next(remaining)) if isinstance(x, Kind) else x for x in self.leaves]
         args, kwargs = unflatten(self.tree, leaves)
-        found = copy_context().run(outside_traces, self.function, *args, **kwargs)
+        result = copy_context().run(outside_traces, self.function, *args, **kwargs)
         try:
-            return self.checked(found)
+            return self.checked(result)
         except TypeError as error:
             if not self.loc:
                 raise
-            place = f"  at {shown(self.loc.file)}:{self.loc.line}, in a function that compiled code calls"
+            note = f"  at {shown(self.loc.file)}:{self.loc.line}, in a function that compiled code calls"
             wrong = TypeError(str(error)).with_traceback(traceback_at(self.loc.file, self.loc.line))
-            wrong.add_note(place)
+            wrong.add_note(note)
             raise wrong from None
 
-    def checked(self, found: Any) -> list[Any]:
-        """The leaves of a result. Raises TypeError if they are not what was declared."""
-        leaves, tree = flatten(found, key=Identity)
+    def checked(self, result: Any) -> list[Any]:
+        """Return the leaves of a result. Raises TypeError if structure or types differ from the declared ones."""
+        leaves, tree = flatten(result, key=Identity)
         if str(tree) != str(self.result_tree):
             raise TypeError(f"{self.title} returned {tree}, and {self.result_tree} was declared (* is an array)")
         names = paths(tree, f"the result of {self.title}" if tree is LEAF else "result")
-        return [kind.taken(x, name) for kind, x, name in zip(self.results, leaves, names, strict=True)]
+        return [kind.from_python(x, name) for kind, x, name in zip(self.results, leaves, names, strict=True)]
 
 
 def declared(types: Any) -> tuple[list[Kind], TreeDef]:
-    """The kinds and the structure of declared results: arrays and numbers as examples, objects with ``shape`` and ``dtype``, and,
-    for scalars, dtypes and the types of numbers. Raises TypeError for anything else."""
+    """Return the kinds and the structure of declared results.
+
+    They are declared by examples (arrays and numbers), by objects with ``shape`` and ``dtype``, and, for scalars, by dtypes
+    and number types. Raises TypeError for anything else.
+    """
     leaves, tree = flatten(types, key=Identity)
     examples = iter(leaves)
     kinds: list[Kind] = []
@@ -116,28 +121,28 @@ def declared(types: Any) -> tuple[list[Kind], TreeDef]:
     return kinds, visit(tree)
 
 
-def _declared(given: Any) -> Kind:
-    if given in _WEAK:
-        return Kind(type=ArrayType(dtype_of(_WEAK[given])), scalar=given.__name__)
-    shape = getattr(given, "shape", None)
-    if isinstance(given, np.dtype) or (isinstance(given, type) and issubclass(given, np.generic)):
-        dtype, shape = np.dtype(given), ()
-    elif isinstance(shape, tuple) and hasattr(given, "dtype"):
-        dtype = np.dtype(given.dtype)
+def _declared(item: Any) -> Kind:
+    if item in _WEAK:
+        return Kind(type=ArrayType(dtype_of(_WEAK[item])), scalar=item.__name__)
+    shape = getattr(item, "shape", None)
+    if isinstance(item, np.dtype) or (isinstance(item, type) and issubclass(item, np.generic)):
+        dtype, shape = np.dtype(item), ()
+    elif isinstance(shape, tuple) and hasattr(item, "dtype"):
+        dtype = np.dtype(item.dtype)
     else:
         raise TypeError(
-            f"result types are given by examples, dtypes and objects with shape and dtype (pb.ShapeDtypeStruct), not by {given!r}"
+            f"result types are given by examples, dtypes and objects with shape and dtype (pb.ShapeDtypeStruct), not by {item!r}"
         )
     refuse_dtype(dtype, "a result")
-    return Kind(type=ArrayType(dtype_of(dtype), tuple(int(e) for e in shape)), is_cell=not isinstance(given, type | np.dtype))
+    return Kind(type=ArrayType(dtype_of(dtype), tuple(int(e) for e in shape)), is_cell=not isinstance(item, type | np.dtype))
 
 
 def call_outside(
     function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, constant: bool = False
 ) -> Any:
-    """Have the program call a Python function; its results, of the declared types, are traced arrays in their containers.
+    """Emit a call of a Python function; its results, of the declared types, are traced arrays in their containers.
 
-    Traced arrays among the arguments reach the function as NumPy arrays, everything else as it is now. With ``constant`` the
+    Traced arguments reach the function as NumPy arrays, all others with their current values. With ``constant`` the
     derivatives of the results are zero. Raises TypeError for bad types.
     """
     kinds, result_tree = declared(types)
@@ -160,7 +165,7 @@ def call_outside(
         title=getattr(real, "__name__", type(real).__name__),
         loc=loc,
     )
-    number = TracedArray(ArrayType(I64), root, root.called(HostFunction(outgoing)))
+    identifier = TracedArray(ArrayType(I64), root, root.called(HostFunction(outgoing)))
     params: dict[str, Any] = {
         "shape": tuple(e for k in kinds for e in k.type.shape),
         "ranks": tuple(k.type.rank for k in kinds),
@@ -168,29 +173,29 @@ def call_outside(
         "constant": constant,
         "axes": 0,
     }
-    values = [frame.lift(x, loc) for x in (number, *operands)]
+    values = [frame.lift(x, loc) for x in (identifier, *operands)]
     results = frame.builder.at(loc).emit(OPS["callback"], values, params)
-    made = [TracedArray(k.type, frame, v, weak=k.scalar, loc=loc) for k, v in zip(kinds, results, strict=True)]
-    for kind, x in zip(kinds, made, strict=True):
+    arrays = [TracedArray(k.type, frame, v, weak=k.scalar, loc=loc) for k, v in zip(kinds, results, strict=True)]
+    for kind, x in zip(kinds, arrays, strict=True):
         x.created = kind.is_cell and not kind.type.shape
-    return unflatten(result_tree, made)
+    return unflatten(result_tree, arrays)
 
 
 def types_found(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a Python function returns for arrays of ones of the types of its traced arguments."""
+    """Call a Python function on arrays of ones of the types of its traced arguments, and return its result."""
     names = frame_of().root.names
     leaves, tree = flatten((tuple(args), dict(kwargs)), key=Identity)
-    ones = [Kind.of(x).given(np.ones(x.shape, x.dtype)) if isinstance(x, TracedArray) else x for x in leaves]
+    ones = [Kind.of(x).to_python(np.ones(x.shape, x.dtype)) if isinstance(x, TracedArray) else x for x in leaves]
     positional, keywords = unflatten(outside_tree(tree, names), ones)
     return copy_context().run(outside_traces, outside(function, names), *positional, **keywords)
 
 
 def checked_call(function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a Python function outside of traces; the result has the declared types. Raises TypeError if it has not."""
+    """Call a Python function outside of traces. Raises TypeError if the result has not the declared types."""
     kinds, result_tree = declared(types)
     leaves, tree = flatten((tuple(args), dict(kwargs)), key=Identity)
     title = getattr(function, "__name__", type(function).__name__)
     call = Outgoing(
         function=function, tree=tree, leaves=leaves, results=kinds, result_tree=result_tree, title=title, loc=user_loc()
     )
-    return unflatten(result_tree, [kind.given(x) for kind, x in zip(kinds, call(), strict=True)])
+    return unflatten(result_tree, [kind.to_python(x) for kind, x in zip(kinds, call(), strict=True)])

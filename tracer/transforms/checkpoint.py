@@ -1,8 +1,8 @@
-"""A function whose derivatives compute its values anew: a ``custom`` instruction whose rules differentiate another copy of it.
+"""Checkpointing: a ``custom`` instruction for a function, whose derivative rules differentiate a recomputed copy of it.
 
-What a policy keeps are residuals of that instruction. In the copy they stand, behind ``saved``, in the place of what would be
-computed again. With a budget the function is one such instruction for each segment that
-``ir.passes.transforms.checkpoint_segments`` divides it into.
+Values kept by the policy are residuals of that instruction. In the copy each is read, by a ``saved`` instruction, instead of
+being recomputed. With a budget the function is split into segments by ``ir.passes.transforms.checkpoint_segments``, with one
+such instruction for each.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir import OPS, Block, Builder, Instruction, Value
-from pullback.ir.core.structure import copied
+from pullback.ir.core.structure import copy_block
 from pullback.ir.core.types import ArrayType
 from pullback.ir.ops.array.contract import Contract
-from pullback.ir.passes.transforms.checkpoint_segments import Cuts, cut, is_dear, segments
+from pullback.ir.passes.transforms.checkpoint_segments import Cuts, cut, is_work, segments
 from pullback.ir.shapes.symbolic import extent_of
 from pullback.ir.text import print_file
 from pullback.tracer.arrays.frame import frame_of
@@ -37,7 +37,7 @@ POLICIES = ("nothing", "contractions", "everything")
 def checkpoint_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], policy: Policy, budget: int | None
 ) -> Any:
-    """``function(*args, **kwargs)``, of which a derivative keeps the arguments, and what the policy says."""
+    """Return ``function(*args, **kwargs)``; its derivative keeps only the arguments and the values that the policy selects."""
     if not frame_of().order or policy == "everything":
         return follow(function)(*args, **kwargs)
     parameters, region = parameters_of(function), Region()
@@ -53,9 +53,9 @@ def checkpoint_call(
     names = {id(new) for _, new in written}
     kept = list({id(x): x for x in leaves if region.holds(x) and id(x) not in names}.values())
     closed = region.close([*kept, *(new for _, new in written)])
-    results = _emitted(closed, policy, budget)
-    made = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
-    return unflatten(tree, [_like(made.get(id(x), x), x) for x in leaves])
+    results = _emit_checkpoint(closed, policy, budget)
+    by_identity = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
+    return unflatten(tree, [_like(by_identity.get(id(x), x), x) for x in leaves])
 
 
 def _like(x: Any, leaf: Any) -> Any:
@@ -65,29 +65,29 @@ def _like(x: Any, leaf: Any) -> Any:
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint keeps, or computes again at a time, more bytes than its budget."""
+    """A checkpoint whose kept values, or recomputed values of one segment, need more bytes than its budget."""
 
     __module__ = "pullback"
 
 
-def _emitted(closed: Closed, policy: Policy, budget: int | None) -> list[TracedArray]:
+def _emit_checkpoint(closed: Closed, policy: Policy, budget: int | None) -> list[TracedArray]:
     kept = [v for i in closed.block.instructions if _is_kept(i, policy) for v in i.results]
     if budget is None or not closed.block.instructions:
-        return _custom(closed, kept)
-    dear = [v for i in closed.block.instructions if is_dear(i) for v in i.results]
+        return _emit_custom(closed, kept)
+    dear = [v for i in closed.block.instructions if is_work(i) for v in i.results]
     if sum(map(_bytes, dict.fromkeys((*kept, *dear)))) <= budget:
-        return _custom(closed, list(dict.fromkeys((*kept, *dear))))
+        return _emit_custom(closed, list(dict.fromkeys((*kept, *dear))))
     cuts = cut(closed.block, budget, set(kept), _bytes)
     if cuts.total > budget:
         _warn(cuts, budget)
     frame = frame_of()
-    known = dict(zip(closed.block.parameters, (frame.lift(x) for x in closed.given), strict=True))
+    known = dict(zip(closed.block.parameters, (frame.lift(x) for x in closed.operands), strict=True))
     parts = segments(closed.block, cuts.after)
     for part in parts:
         block = part.block
         crossing = () if part is parts[-1] else block.results
         inside = dict.fromkeys(v for i in block.instructions for v in i.results if v in kept or v in crossing)
-        results = _custom(Closed(block=block, given=tuple(wrap(known[v]) for v in part.reads)), list(inside))
+        results = _emit_custom(Closed(block=block, operands=tuple(wrap(known[v]) for v in part.reads)), list(inside))
         known.update(zip(block.results, (frame.lift(x) for x in results), strict=True))
     return [wrap(known[v]) for v in closed.block.results]
 
@@ -96,16 +96,16 @@ def _warn(cuts: Cuts, budget: int) -> None:
     frame = user_frame(sys._getframe(1))
     message = (
         f"a checkpoint has budget={budget:_}, and its gradient needs {cuts.total - budget:,} bytes more: it keeps {cuts.kept:,} "
-        f"bytes, and computes {cuts.again:,} again at a time; give budget={cuts.total:_}, or checkpoint a smaller part"
+        f"bytes, and computes {cuts.recomputed:,} again at a time; give budget={cuts.total:_}, or checkpoint a smaller part"
     )
     file, line = ("pullback", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     warnings.warn_explicit(message, CheckpointWarning, file, line)
 
 
-def _custom(closed: Closed, kept: Sequence[Value]) -> list[TracedArray]:
-    """The results of a ``custom`` instruction of the region, of which a derivative keeps the operands and ``kept``."""
+def _emit_custom(closed: Closed, kept: Sequence[Value]) -> list[TracedArray]:
+    """Return the results of a ``custom`` instruction of the region, whose derivatives keep its operands and ``kept``."""
     frame, loc = frame_of(), user_loc()
-    values = [frame.lift(x, loc) for x in closed.given]
+    values = [frame.lift(x, loc) for x in closed.operands]
     own = _inexact(closed.block.results)
     by = tuple(k for k in _inexact(values) if not frame.is_outside(values[k]))
     if not own or not by:
@@ -136,10 +136,10 @@ def _bytes(value: Value) -> int:
 def _rule(
     closed: Closed, values: Sequence[Value], own: tuple[int, ...], by: tuple[int, ...], kept: Sequence[Value], is_vjp: bool
 ) -> Block:
-    """The region of a rule: the derivative of a copy of the function, of operands behind barriers."""
+    """Return the region of a rule: the derivative of a copy of the function, with its operands behind barriers."""
     if is_vjp:
         closed = replace(closed, block=_with_known(closed.block, kept))
-    block = copied(closed.again().block)
+    block = copy_block(closed.copy().block)
     outputs = [Value(v.type) for v in block.results]
     saved = [Value(v.type) for v in kept]
     results = [*outputs, *saved]
@@ -147,26 +147,26 @@ def _rule(
     operands = [Value(v.type, v.name) for v in values]
     b = Builder()
     first = len(block.parameters)
-    places = tuple(range(first, first + len(seeds)))
+    positions = tuple(range(first, first + len(seeds)))
     extra = [Value(v.type) for v in seeds]
     inner = Block((*block.parameters, *extra), block.instructions, block.results)
     if is_vjp:
-        shut = [b.barrier(v, seeds[0]) for v in (*operands, *saved)]
-        found = b.emit(OPS["gradient"], (*shut, *seeds), {"wrt": by, "results": own, "seeds": places}, [inner])
+        guarded = [b.barrier(v, seeds[0]) for v in (*operands, *saved)]
+        derivatives = b.emit(OPS["gradient"], (*guarded, *seeds), {"wrt": by, "results": own, "seeds": positions}, [inner])
     else:
-        found = b.emit(OPS["jvp"], (*operands, *seeds), {"wrt": by, "results": own, "tangents": places}, [inner])
-    return b.block([*results, *seeds, *operands], found[len(outputs) :])
+        derivatives = b.emit(OPS["jvp"], (*operands, *seeds), {"wrt": by, "results": own, "tangents": positions}, [inner])
+    return b.block([*results, *seeds, *operands], derivatives[len(outputs) :])
 
 
 def _with_known(block: Block, kept: Sequence[Value]) -> Block:
-    """The block with a parameter for each value that is kept, which is read in the value's place."""
-    given = {v: Value(v.type) for v in kept}
+    """Return the block with a parameter for each kept value, from which the value's uses read."""
+    parameters = {v: Value(v.type) for v in kept}
     names: dict[Value, Value] = {}
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     for i in block.instructions:
-        made.append(replace(i, operands=tuple(names.get(v, v) for v in i.operands)))
-        for value in (v for v in i.results if v in given):
-            b = Builder(i.loc, made)
-            names[value] = b.saved(value, given[value])
+        instructions.append(replace(i, operands=tuple(names.get(v, v) for v in i.operands)))
+        for value in (v for v in i.results if v in parameters):
+            b = Builder(i.loc, instructions)
+            names[value] = b.saved(value, parameters[value])
     results = tuple(names.get(v, v) for v in block.results)
-    return Block((*block.parameters, *given.values()), tuple(made), results)
+    return Block((*block.parameters, *parameters.values()), tuple(instructions), results)

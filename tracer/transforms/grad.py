@@ -1,7 +1,7 @@
-"""Transforms of functions inside a trace: the gradient of a function becomes one ``gradient`` instruction.
+"""Gradient inside a trace: the gradient of a function becomes one ``gradient`` instruction.
 
-The function runs in a frame of its own, whose region is closed: outer values it reads become operands. The gradients
-have the containers of the arguments they belong to.
+The function is traced in a frame of its own, whose region is closed: outer values that it reads become operands. The gradients
+have the containers of their arguments.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ Argnames = str | Iterable[str] | None
 
 
 def _instead_of(value: Any) -> str:
-    """What to do about an argument without floats that the caller can reach."""
+    """Return advice on an argument without floats, for the message of an error."""
     kind = type(value).__name__
     if not is_users_object(value):
         return "choose another by argnums"
-    held = f"pb.tree.register({kind}, flatten, unflatten)"
-    return f"make {kind} a dataclass, say what it holds by {held}, or choose another by argnums"
+    registration = f"pb.tree.register({kind}, flatten, unflatten)"
+    return f"make {kind} a dataclass, say what it holds by {registration}, or choose another by argnums"
 
 
 def selected(
     parameters: Parameters, argnums: Argnums, argnames: Argnames, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[int | str], bool]:
-    """The arguments to differentiate: positions and keywords, and whether the answer is one gradient and not a tuple.
+    """Return the arguments to differentiate (positions and keywords), and whether the result is one gradient and not a tuple.
 
-    Raises TraceError for one that the call has not.
+    Raises TraceError for an argument that the call has not.
     """
     if argnums is None and argnames is None:
         argnums = 0
     positions = [] if argnums is None else [argnums] if isinstance(argnums, int) else list(argnums)
-    words = [] if argnames is None else [argnames] if isinstance(argnames, str) else list(argnames)
-    found: list[int | str] = []
+    keywords = [] if argnames is None else [argnames] if isinstance(argnames, str) else list(argnames)
+    chosen: list[int | str] = []
     for position in positions:
         if not -len(args) <= position < len(args):
             raise TraceError(
                 f"argnums {position}, but the call has {len(args)} positional arguments; "
                 "argnums counts them from 0, and argnames takes arguments by name"
             )
-        found.append(position % len(args))
-    for word in words:
+        chosen.append(position % len(args))
+    for word in keywords:
         position = parameters.names.index(word) if word in parameters.names else len(args)
         if word not in kwargs and position >= len(args):
             names = ", ".join(dict.fromkeys((*parameters.names[: len(args)], *kwargs)))
             raise TraceError(f"argnames {word!r}, but the call has no such argument; it has {names or 'none'}")
-        found.append(word if word in kwargs else position)
-    if len(set(found)) < len(found):
+        chosen.append(word if word in kwargs else position)
+    if len(set(chosen)) < len(chosen):
         raise TraceError("argnums and argnames name an argument twice")
     single = (isinstance(argnums, int) and argnames is None) or (isinstance(argnames, str) and argnums is None)
-    return found, single
+    return chosen, single
 
 
 def gradient_call(
@@ -102,31 +102,31 @@ def gradient_call(
     outside = restore(written, results[count : count + len(written)])
     outside |= {id(x): new for x, new in zip(kept, results[1:])}
     new_aux = unflatten(aux_tree, [outside.get(id(x), x) for x in aux_leaves])
-    rest = results[count + len(written) :]
+    remaining = results[count + len(written) :]
     gradients = []
     for tree in trees:
-        gradients.append(unflatten(tree, rest[: tree.count]))
-        rest = rest[tree.count :]
+        gradients.append(unflatten(tree, remaining[: tree.count]))
+        remaining = remaining[tree.count :]
     return results[0], new_aux, gradients[0] if single else tuple(gradients)
 
 
 def _scalar(value: Any) -> TracedArray:
-    """The result to differentiate."""
+    """Return the result to differentiate. Raises TraceError unless it is a float scalar."""
     if not is_leaf(value):
         kind = "None" if value is None else f"a {type(value).__name__}"
         raise TraceError(f"the function to differentiate returned {kind}; return one float scalar (more by has_aux=True)")
-    found = as_traced(value)
-    if found.shape:
+    array = as_traced(value)
+    if array.shape:
         raise TraceError(
-            f"the function to differentiate returned an array of shape {found.shape}; return a scalar, as by .sum() or np.mean",
-            found.loc,
+            f"the function to differentiate returned an array of shape {array.shape}; return a scalar, as by .sum() or np.mean",
+            array.loc,
         )
-    if found.dtype.kind == "c":
+    if array.dtype.kind == "c":
         raise TraceError(
-            f"the function to differentiate returned {found.dtype}; return a float, such as its real part or np.abs of it, "
+            f"the function to differentiate returned {array.dtype}; return a float, such as its real part or np.abs of it, "
             "or take pb.holomorphic_grad, if the function has a complex derivative",
-            found.loc,
+            array.loc,
         )
-    if not found.type.dtype.is_float:
-        raise TraceError(f"the function to differentiate returned {found.dtype}; return a float", found.loc)
-    return found
+    if not array.type.dtype.is_float:
+        raise TraceError(f"the function to differentiate returned {array.dtype}; return a float", array.loc)
+    return array

@@ -1,4 +1,4 @@
-"""Jacobians inside a trace: the linear maps of a function for each vector of a basis, in one batch."""
+"""Jacobians inside a trace: the linear map of a function applied to all vectors of a basis, in one batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pullback.tracer.transforms.vmap import moved_axis, over_axes
 from pullback.tracer.user_code.errors import TraceError
 
 
-class Chosen:
-    """A call as a function of the arguments by which it is differentiated: ``function(*primals)``.
+class BoundCall:
+    """A call as a function of the arguments with respect to which it is differentiated: ``function(*primals)``.
 
-    ``single``: it is one argument, and derivatives come for it alone and not in a tuple.
+    ``single``: it is one argument, and its derivative is returned without a tuple.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class Chosen:
 
     def function(self, *primals: Any) -> Any:
         args, kwargs = list(self._args), dict(self._kwargs)
-        for place, primal in zip(self._places, primals, strict=True):
-            if isinstance(place, int):
-                args[place] = primal
+        for position, primal in zip(self._places, primals, strict=True):
+            if isinstance(position, int):
+                args[position] = primal
             else:
-                kwargs[place] = primal
+                kwargs[position] = primal
         return self._called(*args, **kwargs)
 
     def linear(self, has_aux: bool = False, of: Callable[..., Any] | None = None) -> Linear:
-        """The linear maps by the chosen arguments, of another function of them if ``of`` is given.
+        """Return the linear maps with respect to the chosen arguments, of ``of`` if it is passed, else of the function.
 
-        Raises TraceError unless they are of floats.
+        Raises TraceError unless the arguments are of floats.
         """
         for primal, label in zip(self.primals, self.labels, strict=True):
             leaves, tree = flatten(primal)
@@ -56,7 +56,7 @@ class Chosen:
         return Linear(of or self.function, self.primals, has_aux, self.labels)
 
     def unpacked(self, derivatives: Sequence[Any]) -> Any:
-        """The derivatives by the arguments as they were asked for."""
+        """Return the derivatives as a tuple, or the only one by itself if ``single``."""
         return derivatives[0] if self.single else tuple(derivatives)
 
 
@@ -64,12 +64,13 @@ def jacobian_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, argnums: Argnums = None,
     argnames: Argnames = None, has_aux: bool = False, mode: str = "",
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The Jacobian of ``function(*args, **kwargs)`` and the aux output, in the current trace.
+    """Return the Jacobian of ``function(*args, **kwargs)`` and the aux output, in the current trace.
 
     The Jacobian is a tree like the result, in which each array is a tree like the argument (a tuple of trees for several) of
-    arrays of the result's shape followed by the argument's. ``mode``: "forward", "reverse", or the one that takes fewer vectors.
+    arrays of the result's shape followed by the argument's. ``mode``: "forward", "reverse", or empty for the mode that needs
+    fewer vectors.
     """
-    chosen = Chosen(function, args, kwargs, argnums, argnames)
+    chosen = BoundCall(function, args, kwargs, argnums, argnames)
     linear = chosen.linear(has_aux)
     leaves, _ = flatten(linear.value)
     for leaf in leaves:
@@ -82,81 +83,84 @@ def jacobian_call(
     return (_by_columns if forward else _by_rows)(chosen, linear), linear.aux
 
 
-def _by_rows(chosen: Chosen, linear: Linear) -> Any:
+def _by_rows(chosen: BoundCall, linear: Linear) -> Any:
     leaves, tree = flatten(linear.value)
     rows = []
     for position, leaf in enumerate(leaves):
         y = as_traced(leaf)
 
         def pull(ct: Any, position: int = position) -> Any:
-            given = [ct if k == position else None for k in range(len(leaves))]
-            return [flatten(part)[0] for part in linear.pull(unflatten(tree, given))]
+            cotangents = [ct if k == position else None for k in range(len(leaves))]
+            return [flatten(part)[0] for part in linear.pull(unflatten(tree, cotangents))]
 
         shaped = []
-        for primal, found in zip(chosen.primals, _both(pull, y), strict=True):
+        for primal, pairs in zip(chosen.primals, _on_basis(pull, y), strict=True):
             inner, its_tree = flatten(primal)
-            parts = [_joined(y, as_traced(x), pair) for x, pair in zip(inner, found, strict=True)]
+            parts = [_combined(y, as_traced(x), pair) for x, pair in zip(inner, pairs, strict=True)]
             shaped.append(unflatten(its_tree, [_reshaped(j, (*y.shape, *as_traced(x).shape)) for x, j in zip(inner, parts)]))
         rows.append(chosen.unpacked(shaped))
     return unflatten(tree, rows)
 
 
-def _by_columns(chosen: Chosen, linear: Linear) -> Any:
-    """The tangents along each vector of a basis of each array, the new axis last."""
+def _by_columns(chosen: BoundCall, linear: Linear) -> Any:
+    """Return the Jacobian by tangents along each basis vector of each array, whose axes come last."""
     flat = [flatten(p) for p in chosen.primals]
     leaves, tree = flatten(linear.value)
     columns: list[list[list[TracedArray]]] = []
-    for number, (inner, its_tree) in enumerate(flat):
+    for owner, (inner, its_tree) in enumerate(flat):
         columns.append([])
         for position, leaf in enumerate(inner):
             x = as_traced(leaf)
 
             def push(
-                t: Any, number: int = number, position: int = position, its_tree: Any = its_tree, size: int = len(inner)
+                t: Any, owner: int = owner, position: int = position, its_tree: Any = its_tree, size: int = len(inner)
             ) -> Any:
-                mine = unflatten(its_tree, [t if k == position else None for k in range(size)])
-                return [flatten(linear.push([mine if k == number else None for k in range(len(flat))]))[0]]
+                tangent = unflatten(its_tree, [t if k == position else None for k in range(size)])
+                return [flatten(linear.push([tangent if k == owner else None for k in range(len(flat))]))[0]]
 
             parts = []
-            for y, pair in zip(map(as_traced, leaves), _both(push, x)[0], strict=True):
-                found = _joined(x, y, pair)
+            for y, pair in zip(map(as_traced, leaves), _on_basis(push, x)[0], strict=True):
+                derivative = _combined(x, y, pair)
                 if x.shape:
-                    found = _reshaped(moved_axis(found, 0, found.ndim - 1), (*y.shape, *x.shape))
-                parts.append(found)
+                    derivative = _reshaped(moved_axis(derivative, 0, derivative.ndim - 1), (*y.shape, *x.shape))
+                parts.append(derivative)
             columns[-1].append(parts)
-    made = []
+    results = []
     for k in range(len(leaves)):
         parts_of = [unflatten(t, [column[k] for column in part]) for part, (_, t) in zip(columns, flat, strict=True)]
-        made.append(chosen.unpacked(parts_of))
-    return unflatten(tree, made)
+        results.append(chosen.unpacked(parts_of))
+    return unflatten(tree, results)
 
 
 Pairs = list[list[tuple[Any, Any]]]
 
 
-def _both(apply: Callable[[Any], list[list[Any]]], x: TracedArray) -> Pairs:
-    """A linear map, of lists of arrays, of the basis of arrays like ``x``; and of i times it, if they are complex, else None."""
+def _on_basis(apply: Callable[[Any], list[list[Any]]], x: TracedArray) -> Pairs:
+    """Apply a linear map to a basis of arrays like ``x``, and to i times the basis if they are complex (else None)."""
     basis = _basis(x)
     first = over_axes(apply, (basis,), {}) if x.shape else apply(basis)
     if x.type.dtype.kind != "c":
         return [[(part, None) for part in parts] for parts in first]
-    turned = basis * 1j
-    second = over_axes(apply, (turned,), {}) if x.shape else apply(turned)
+    imaginary = basis * 1j
+    second = over_axes(apply, (imaginary,), {}) if x.shape else apply(imaginary)
     return [list(zip(*pair, strict=True)) for pair in zip(first, second, strict=True)]
 
 
-def _joined(source: TracedArray, target: TracedArray, pair: tuple[Any, Any]) -> TracedArray:
-    """The derivatives along a basis. By complex numbers, of real ones: those by the real part minus i times those by the
-    imaginary part; of complex ones those by the real part, which is all where the map is holomorphic."""
-    found, turned = map(as_traced, pair) if pair[1] is not None else (as_traced(pair[0]), None)
-    if turned is None or target.type.dtype.kind == "c":
-        return found
-    joined: TracedArray = found - 1j * turned
+def _combined(source: TracedArray, target: TracedArray, pair: tuple[Any, Any]) -> TracedArray:
+    """Return the derivatives along a basis, from those along its real and its imaginary vectors.
+
+    For real results of complex arguments: real part minus i times imaginary part. For complex results the real vectors
+    suffice, as the map is holomorphic.
+    """
+    real, imaginary = map(as_traced, pair) if pair[1] is not None else (as_traced(pair[0]), None)
+    if imaginary is None or target.type.dtype.kind == "c":
+        return real
+    joined: TracedArray = real - 1j * imaginary
     return joined
 
 
 def _basis(x: TracedArray) -> TracedArray:
-    """The arrays like ``x`` that are 1 in one place, along a first axis; of a scalar 1."""
+    """Return the unit arrays like ``x`` stacked along a first axis; for a scalar 1."""
     if not x.shape:
         return full((), 1, x.dtype)
     shape = (x.size, x.size)
@@ -165,5 +169,5 @@ def _basis(x: TracedArray) -> TracedArray:
 
 
 def _reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    found: TracedArray = x if x.shape == tuple(shape) else emit("reshape", x, shape=tuple(shape))
-    return found
+    reshaped: TracedArray = x if x.shape == tuple(shape) else emit("reshape", x, shape=tuple(shape))
+    return reshaped

@@ -1,7 +1,7 @@
-"""The linear maps of a function at a point, inside a trace: of tangents (forward mode) and back of cotangents (reverse mode).
+"""The linear maps of a function at a point, inside a trace: pushforward of tangents, pullback of cotangents.
 
-The function is traced once, into a region; each use of a map is an instruction with a copy of it. What the copies compute in
-common is computed once, by common subexpression elimination.
+The function is traced once, into a region; each use of a map is an instruction with a copy of it. Common subexpression
+elimination merges what the copies have in common.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pullback.tracer.transforms.region import (
     Region,
     enter_differentiated,
     is_differentiable,
-    partners,
+    matching_leaves,
     restore,
     split_aux,
 )
@@ -28,7 +28,7 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 class Linear:
-    """A function at a point. ``value`` and ``aux`` are what it returns there."""
+    """A function linearised at a point. ``value`` and ``aux`` are its results there."""
 
     def __init__(
         self, function: Callable[..., Any], primals: Sequence[Any], has_aux: bool = False, labels: Sequence[str] = ()
@@ -46,15 +46,15 @@ class Linear:
         for primal, label in zip(primals, names, strict=True):
             leaves, tree = flatten(primal)
             entered: list[Any] = []
-            places: list[int | None] = []
+            positions_of_leaves: list[int | None] = []
             for leaf, path in zip(leaves, paths(tree, label), strict=True):
-                wanted = is_differentiable(leaf)
-                places.append(len(region.operands) if wanted else None)
-                entered.append(enter_differentiated(region, leaf, path) if wanted else leaf)
-            made, inside = region.filled(tree, entered, label)
-            replaced.append(made)
+                is_input = is_differentiable(leaf)
+                positions_of_leaves.append(len(region.operands) if is_input else None)
+                entered.append(enter_differentiated(region, leaf, path) if is_input else leaf)
+            filled, inside = region.filled(tree, entered, label)
+            replaced.append(filled)
             self._trees.append(inside)
-            self._inputs.append(places)
+            self._inputs.append(positions_of_leaves)
         value, aux = split_aux(region.call(function, replaced, {}), has_aux)
         leaves, tree = flatten(value)
         self._tree = bare(tree)
@@ -63,8 +63,8 @@ class Linear:
         names_of_written = {id(new) for _, new in written}
         kept = list({id(x): x for x in (*leaves, *aux_leaves) if region.holds(x) and id(x) not in names_of_written}.values())
         closed = region.close([*kept, *(new for _, new in written)])
-        self._closed = closed.again()
-        self._point = [closed.given[k] for k in range(len(region.operands))]
+        self._closed = closed.copy()
+        self._point = [closed.operands[k] for k in range(len(region.operands))]
         results = closed.inline()
         outside = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
         positions = {id(x): k for k, x in enumerate((*kept, *(new for _, new in written)))}
@@ -74,67 +74,67 @@ class Linear:
         self.aux = unflatten(aux_tree, [_as_weak(outside.get(id(x), x), x) for x in aux_leaves])
 
     def push(self, tangents: Sequence[Any]) -> Any:
-        """The tangents of the value along one tangent for each primal: None for what is not of floats.
+        """Return the tangents of the value along one tangent for each primal, with None for leaves that are not of floats.
 
         Raises TraceError for tangents that do not fit the primals.
         """
         if len(tangents) != len(self._trees):
             raise TraceError(f"tangents: {len(tangents)}, primals: {len(self._trees)}; give one for each, None where it is zero")
-        wrt, given = [], []
+        wrt, fitted = [], []
         for tangent, tree, places, label in zip(tangents, self._trees, self._inputs, self._names, strict=True):
-            leaves = partners(tree, tangent, f"the tangent of {label}", "the primal")
-            for leaf, place, path in zip(leaves, places, paths(tree, label), strict=True):
+            leaves = matching_leaves(tree, tangent, f"the tangent of {label}", "the primal")
+            for leaf, position, path in zip(leaves, places, paths(tree, label), strict=True):
                 if leaf is None:
                     continue
-                if place is None:
+                if position is None:
                     raise TraceError(f"{path} is not of floats and has no tangent; pass floats, or None as its tangent")
-                wrt.append(place)
-                given.append(_fitting(leaf, self._point[place], f"the tangent of {path}", "the primal"))
-        found = _emit(self._closed, "jvp", wrt, [k for k in self._outputs if k is not None], given, "tangents")
-        rest = iter(found)
+                wrt.append(position)
+                fitted.append(_fitting(leaf, self._point[position], f"the tangent of {path}", "the primal"))
+        derivatives = _emit(self._closed, "jvp", wrt, [k for k in self._outputs if k is not None], fitted, "tangents")
+        remaining = iter(derivatives)
         return unflatten(
-            self._tree, [next(rest) if k is not None else _no_change(x) for k, x in zip(self._outputs, self._leaves)]
+            self._tree, [next(remaining) if k is not None else _no_change(x) for k, x in zip(self._outputs, self._leaves)]
         )
 
     def pull(self, cotangents: Any) -> tuple[Any, ...]:
-        """For each primal the cotangents of its floats, None in the place of others, for a tree of cotangents of the value.
+        """Return the cotangents of each primal's floats, None for its other leaves, for a tree of cotangents of the value.
 
-        None in the place of a cotangent is zero. Raises TraceError for cotangents that do not fit the value.
+        None as a cotangent stands for zero. Raises TraceError for cotangents that do not fit the value.
         """
-        of, given = [], []
-        leaves = partners(self._tree, cotangents, "the cotangent", "the value")
-        for leaf, place, out, path in zip(leaves, self._outputs, self._leaves, paths(self._tree, "the value"), strict=True):
+        of, fitted = [], []
+        leaves = matching_leaves(self._tree, cotangents, "the cotangent", "the value")
+        for leaf, position, out, path in zip(leaves, self._outputs, self._leaves, paths(self._tree, "the value"), strict=True):
             if leaf is None:
                 continue
             if not is_differentiable(out):
                 raise TraceError(f"{path} is not of floats and has no cotangent; pass None as its cotangent")
             cotangent = _fitting(leaf, as_traced(out), f"the cotangent of {path}", "the result")
-            if place is not None:
-                of.append(place)
-                given.append(cotangent)
-        wrt = [place for places in self._inputs for place in places if place is not None]
-        found = _emit(self._closed, "gradient", wrt, of, given, "seeds")
-        rest = iter(found)
+            if position is not None:
+                of.append(position)
+                fitted.append(cotangent)
+        wrt = [position for places in self._inputs for position in places if position is not None]
+        derivatives = _emit(self._closed, "gradient", wrt, of, fitted, "seeds")
+        remaining = iter(derivatives)
         return tuple(
-            unflatten(tree, [None if place is None else next(rest) for place in places])
+            unflatten(tree, [None if position is None else next(remaining) for position in places])
             for tree, places in zip(self._trees, self._inputs, strict=True)
         )
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many floats go in and come out."""
+        """The numbers of input floats and of output floats."""
         outputs = [as_traced(x).size for x in self._leaves if is_differentiable(x)]
         return sum(x.size for x in self._point), sum(outputs)
 
 
 def _emit(
-    closed: Closed, name: str, wrt: Sequence[int], of: Sequence[int], given: Sequence[TracedArray], what: str
+    closed: Closed, name: str, wrt: Sequence[int], of: Sequence[int], seeds: Sequence[TracedArray], what: str
 ) -> list[TracedArray]:
-    """The derivatives that a copy of the region gives."""
-    copy = closed.again()
-    first = len(copy.given)
-    params = {"wrt": tuple(wrt), what: tuple(range(first, first + len(given))), "results": tuple(of)}
-    return copy.emit(name, params, given)[len(copy.block.results) :]
+    """Emit the derivative ``name`` of a copy of the region, and return the derivatives."""
+    copy = closed.copy()
+    first = len(copy.operands)
+    params = {"wrt": tuple(wrt), what: tuple(range(first, first + len(seeds))), "results": tuple(of)}
+    return copy.emit(name, params, seeds)[len(copy.block.results) :]
 
 
 def _as_weak(x: Any, like: Any) -> Any:
@@ -144,28 +144,28 @@ def _as_weak(x: Any, like: Any) -> Any:
 
 
 def _fitting(x: Any, like: TracedArray, what: str, of: str) -> TracedArray:
-    """A tangent or cotangent of the type of its partner. Raises TraceError if it has another shape or kind."""
-    found = as_traced(x)
-    if found.shape != like.shape:
-        raise TraceError(f"{what} is {found.type}, {of} is {like.type}; give one of the same shape")
-    if not np.can_cast(found.dtype, like.dtype, "same_kind"):
-        raise TraceError(f"{what} is {found.type}, {of} is {like.type}; give one that can be converted to that")
-    return cast(found, like.dtype)
+    """Return a tangent or cotangent cast to the dtype of ``like``. Raises TraceError if it has another shape or kind."""
+    array = as_traced(x)
+    if array.shape != like.shape:
+        raise TraceError(f"{what} is {array.type}, {of} is {like.type}; give one of the same shape")
+    if not np.can_cast(array.dtype, like.dtype, "same_kind"):
+        raise TraceError(f"{what} is {array.type}, {of} is {like.type}; give one that can be converted to that")
+    return cast(array, like.dtype)
 
 
 def _no_change(x: Any) -> Any:
-    """The tangent of a result that does not depend on the primals."""
-    found = as_traced(x)
-    return full(found.shape, 0, found.dtype) if is_differentiable(found) else None
+    """Return the tangent of a result that does not depend on the primals."""
+    array = as_traced(x)
+    return full(array.shape, 0, array.dtype) if is_differentiable(array) else None
 
 
 def ones_like(tree: Any) -> Any:
-    """The tree with ones in the place of its floats, None in that of other leaves."""
+    """Return the tree with ones for its floats, None for its other leaves."""
     return _like(tree, 1)
 
 
 def zeros_like(tree: Any) -> Any:
-    """The tree with zeros in the place of its floats, None in that of other leaves."""
+    """Return the tree with zeros for its floats, None for its other leaves."""
     return _like(tree, 0)
 
 

@@ -1,6 +1,6 @@
-"""A function that runs in a frame of its own, on some of its arguments: the region of a transform's instruction.
+"""A function traced in a frame of its own, on some of its arguments: the region of a transform's instruction.
 
-The region is closed: outer values that the function reads become operands, after those that the transform gives it.
+The region is closed: outer values that the function reads become operands, after the operands that the transform passes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pullback.ir import OPS, Block, Instruction, Value
-from pullback.ir.core.structure import copied
+from pullback.ir.core.structure import copy_block
 from pullback.ir.core.types import ArrayType
 from pullback.ir.ops.control.custom import parameters_with
-from pullback.tracer.arrays.frame import Frame, Given, current, frame_of
+from pullback.tracer.arrays.frame import Frame, Source, current, frame_of
 from pullback.tracer.arrays.make import as_traced, wrap
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
@@ -30,26 +30,26 @@ Enter = Callable[[Any, str], Any]
 
 
 def follow(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A user's function as it runs inside the current trace; see ``names``. Raises TraceError outside a trace."""
+    """Return a user's function as it runs inside the current trace (see ``names``). Raises TraceError outside a trace."""
     names = frame_of().root.names
     assert isinstance(names, Names)
-    found: Callable[..., Any] = names.follow(function)
-    return found
+    followed: Callable[..., Any] = names.follow(function)
+    return followed
 
 
 def following() -> AbstractContextManager[None]:
-    """Branches on traced values are followed in this context of the current trace, each with a guard."""
-    found: AbstractContextManager[None] = frame_of().root.outcomes.following()
-    return found
+    """Return a context in which branches on traced values are followed, each with a guard."""
+    context: AbstractContextManager[None] = frame_of().root.outcomes.following()
+    return context
 
 
 def guard_attribute(owner: Any, name: str, describe: str) -> None:
-    """The current trace holds as long as an attribute of an object is the object that it is now."""
+    """Guard the current trace on ``owner``'s attribute ``name`` staying the same object."""
     frame_of().root.names.same(partial(getattr, owner, name), describe)
 
 
 def rebuild(tree: TreeDef, leaves: Sequence[Any]) -> Any:
-    """``unflatten``; in a trace, with classes and functions of the user's as the trace has them."""
+    """Unflatten; inside a trace, replace the user's classes and functions by the trace's copies."""
     frame = current()
     if frame is not None:
         names = frame.root.names
@@ -59,30 +59,31 @@ def rebuild(tree: TreeDef, leaves: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Closed:
-    """A region with the values of its operands, as they were when it was closed."""
+    """A closed region, with the values of its operands at the time it was closed."""
 
     block: Block
-    given: tuple[TracedArray, ...]
+    operands: tuple[TracedArray, ...]
 
     def emit(self, name: str, params: Mapping[str, Any], extra: Sequence[TracedArray] = ()) -> list[TracedArray]:
-        """The results of an instruction with this region and ``extra`` operands, in the current frame. Called once."""
+        """Emit an instruction with this region and ``extra`` operands into the current frame, and return its results. Called
+        once."""
         frame, loc = frame_of(), user_loc()
-        values = [frame.lift(x, loc) for x in (*self.given, *extra)]
+        values = [frame.lift(x, loc) for x in (*self.operands, *extra)]
         parameters = (*self.block.parameters, *(Value(x.type) for x in extra))
         results = frame.builder.at(loc).emit(OPS[name], values, dict(params), [replace(self.block, parameters=parameters)])
         return [wrap(v) for v in results]
 
     def inline(self) -> list[TracedArray]:
-        """The results of the region's instructions, put into the current frame. Called once."""
+        """Append the region's instructions to the current frame, and return its results. Called once."""
         frame = frame_of()
-        env = dict(zip(self.block.parameters, (frame.lift(x) for x in self.given), strict=True))
+        env = dict(zip(self.block.parameters, (frame.lift(x) for x in self.operands), strict=True))
         for i in self.block.instructions:
             frame.builder.append(replace(i, operands=tuple(env.get(v, v) for v in i.operands)))
         return [wrap(env.get(v, v)) for v in self.block.results]
 
-    def again(self) -> Closed:
-        """Another copy of the region, without what only checks or shows values: it has run."""
-        return replace(self, block=copied(_silent(self.block)))
+    def copy(self) -> Closed:
+        """Return a copy of the region without instructions that only check or print: these run in the original."""
+        return replace(self, block=copy_block(_silent(self.block)))
 
 
 def _silent(block: Block) -> Block:
@@ -93,8 +94,8 @@ def _silent(block: Block) -> Block:
     return replace(block, instructions=tuple(kept))
 
 
-def given_by(x: TracedArray) -> Given:
-    """What a parameter stands for that is this array."""
+def source_of(x: TracedArray) -> Source:
+    """Return the definition of a parameter that stands for ``x``: a constant, or a value and its frame."""
     if x.literal is not None:
         return np.asarray(x.literal, x.dtype)
     value = x.value
@@ -103,7 +104,7 @@ def given_by(x: TracedArray) -> Given:
 
 
 class Region:
-    """``operands``: the traced arrays of outer frames that the function meets as parameters, ``inside`` what it meets."""
+    """A region being traced. ``operands`` are traced arrays of outer frames, ``inside`` the parameters that stand for them."""
 
     def __init__(self) -> None:
         self.outer = frame_of()
@@ -112,53 +113,55 @@ class Region:
         self.inside: list[TracedArray] = []
 
     def parameter(self, type: ArrayType, name: str = "", weak: str = "") -> TracedArray:
-        """A parameter of the region."""
+        """Add a parameter to the region."""
         return TracedArray(type, self.inner, self.inner.parameter(type, name), weak=weak, loc=user_loc())
 
     def enter(self, x: TracedArray, type: ArrayType | None = None, weak: str | None = None, is_same: bool = False) -> TracedArray:
-        """A parameter of the region for a traced array, of ``type`` if the region's is another. ``is_same``: whenever the region
-        runs the parameter is that array."""
+        """Return a parameter of the region for a traced array, of ``type`` if it is not the array's.
+
+        ``is_same``: the parameter equals that array at each run of the region.
+        """
         kind = x.type if type is None else type
-        made = self.parameter(kind, x.value.name if x.literal is None else "", x.weak if weak is None else weak)
-        made.readonly, made.loc = x.readonly, x.loc
-        made.created, made.lies_as = x.is_cell, x if kind == x.type else None
-        made.origin = x.origin
+        parameter = self.parameter(kind, x.value.name if x.literal is None else "", x.weak if weak is None else weak)
+        parameter.readonly, parameter.loc = x.readonly, x.loc
+        parameter.created, parameter.layout_of = x.is_cell, x if kind == x.type else None
+        parameter.origin = x.origin
         if is_same:
-            self.inner.given[made.value] = given_by(x)
-            made.bounds = x.bounds
+            self.inner.sources[parameter.value] = source_of(x)
+            parameter.bounds = x.bounds
         self.operands.append(x)
-        self.inside.append(made)
-        return made
+        self.inside.append(parameter)
+        return parameter
 
     def argument(self, value: Any, label: str, enter: Enter) -> tuple[Any, TreeDef]:
-        """What the function meets in place of an argument: ``enter(leaf, path)`` in place of each leaf; and its structure."""
+        """Return an argument with ``enter(leaf, path)`` in place of each leaf, and its structure."""
         leaves, tree = flatten(value)
         return self.filled(tree, [enter(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)], label)
 
     def filled(self, tree: TreeDef, leaves: Sequence[Any], label: str) -> tuple[Any, TreeDef]:
-        """An argument with these leaves, of the classes that the trace has; and its structure."""
+        """Return an argument with these leaves, of the trace's copies of classes, and its structure."""
         names = self.outer.root.names
         tree = map_statics(tree, names.argument, names.shadow)
-        made = unflatten(tree, leaves)
-        names.effects.watch_argument(made, label)
-        return made, bare(tree)
+        value = unflatten(tree, leaves)
+        names.effects.watch_argument(value, label)
+        return value, bare(tree)
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the function returns."""
+        """Trace the function in the region and return its result."""
         with self.inner.active():
             return follow(function)(*args, **kwargs)
 
     def holds(self, x: Any) -> bool:
-        """Whether a value was made in the region."""
+        """Return whether a value was defined in the region."""
         return isinstance(x, TracedArray) and x.frame is self.inner
 
     def written(self) -> list[tuple[TracedArray, TracedArray]]:
-        """Arrays of the outer frames that the function wrote, and what stands for their new values.
+        """Return the arrays of outer frames that the function wrote, each with the array that has its new value.
 
         Raises TraceError for an array that the function wrote under one name and read under another.
         """
         inner = self.inner
-        found = [(x, new) for x, new in zip(self.operands, self.inside, strict=True) if new.version]
+        entered = [(x, new) for x, new in zip(self.operands, self.inside, strict=True) if new.version]
         outside = [x for x in written_in(inner) if x.frame is inner]
         roots = [id(root_of(x)) for x in self.operands]
         for k, (x, new) in enumerate(zip(self.operands, self.inside, strict=True)):
@@ -169,28 +172,30 @@ class Region:
                 )
         for view in (x for x in outside if x.base is not None):
             view.seen = -1
-        return found + [(x, x) for x in outside if x.base is None]
+        return entered + [(x, x) for x in outside if x.base is None]
 
     def close(self, returned: Sequence[TracedArray]) -> Closed:
-        """The region with these results."""
+        """Return the region with these results."""
         with self.inner.active():
             results = [self.inner.lift(x) for x in returned]
             block = self.inner.builder.block(self.inner.parameters, results)
         loc, outer = user_loc(), self.outer
         values = [outer.lift(x, loc) for x in self.operands] + self.inner.outer
-        given = [TracedArray(v.type, outer, v, loc=loc) for v in values]  # type: ignore[arg-type]
-        return Closed(block=block, given=tuple(given))
+        operands = [TracedArray(v.type, outer, v, loc=loc) for v in values]  # type: ignore[arg-type]
+        return Closed(block=block, operands=tuple(operands))
 
 
-def joined(blocks: Sequence[Block], frames: Sequence[Frame]) -> tuple[list[Block], list[Value]]:
-    """The regions of one instruction, of blocks that were traced in these frames, and the values that they read from outside: its
-    last operands, for which each region has parameters after its own."""
+def with_captures(blocks: Sequence[Block], frames: Sequence[Frame]) -> tuple[list[Block], list[Value]]:
+    """Return the regions of one instruction and the outer values that they read.
+
+    These values are the instruction's last operands; each region has parameters for them after its own.
+    """
     captured = list(dict.fromkeys(v for f in frames for v in f.outer))
-    made = []
+    closed = []
     for block, frame in zip(blocks, frames, strict=True):
         count = len(block.parameters) - len(frame.outer)
-        made.append(replace(block, parameters=parameters_with(block, count, captured, frame.outer)))
-    return made, captured
+        closed.append(replace(block, parameters=parameters_with(block, count, captured, frame.outer)))
+    return closed, captured
 
 
 def emit_regions(
@@ -199,52 +204,52 @@ def emit_regions(
     operands: Sequence[TracedArray],
     regions: Sequence[tuple[Region, Sequence[TracedArray]]],
 ) -> list[TracedArray]:
-    """The results of an instruction of regions with these results, in the current frame."""
+    """Emit an instruction with these regions and their results into the current frame, and return its results."""
     blocks, frames = [], [region.inner for region, _ in regions]
     for region, returned in regions:
         with region.inner.active():
             results = [region.inner.lift(x) for x in returned]
             blocks.append(region.inner.builder.block(region.inner.parameters, results))
     frame, loc = frame_of(), user_loc()
-    closed, captured = joined(blocks, frames)
+    closed, captured = with_captures(blocks, frames)
     values = [*(frame.lift(x, loc) for x in operands), *captured]
     return [wrap(v) for v in frame.builder.at(loc).emit(OPS[name], values, dict(params), closed)]
 
 
 def restore(written: Sequence[tuple[TracedArray, TracedArray]], results: Sequence[TracedArray]) -> dict[int, TracedArray]:
-    """Gives the arrays that a function wrote their new values, and says what stands for each in the outer frame."""
+    """Write the new values into the arrays that a function wrote; return these by the ids of the region's arrays."""
     for (target, _), new in zip(written, results, strict=True):
         write_back(target, new)
     return {id(new): target for target, new in written}
 
 
 def differentiable(leaf: Any, label: str) -> TracedArray:
-    """A leaf of an argument to differentiate. Raises TraceError unless it is of floats."""
+    """Return a leaf of a differentiated argument as an array. Raises TraceError unless it is of floats."""
     if not isinstance(leaf, TracedArray):
         check_leaf(leaf, f"argument {label}")
-    found = as_traced(leaf)
-    if not found.type.dtype.is_inexact:
-        kind = f"a Python {found.weak}" if found.weak else f"of dtype {found.dtype}"
-        instead = "a float, such as 3.0 for 3" if found.weak else "floats, as by .astype(float)"
+    array = as_traced(leaf)
+    if not array.type.dtype.is_inexact:
+        kind = f"a Python {array.weak}" if array.weak else f"of dtype {array.dtype}"
+        instead = "a float, such as 3.0 for 3" if array.weak else "floats, as by .astype(float)"
         raise TraceError(f"argument {label} is {kind}: only floats can be differentiated; pass {instead}")
-    return found
+    return array
 
 
 def enter_differentiated(region: Region, leaf: Any, label: str) -> TracedArray:
-    """What a function meets in place of a leaf by which it is differentiated."""
-    made = region.enter(differentiable(leaf, label), is_same=True)
-    if made.origin is not None and made.origin.kind == "argument":
-        made.origin = made.origin._replace(kind="differentiated")
-    return made
+    """Return the parameter for a leaf with respect to which the function is differentiated."""
+    parameter = region.enter(differentiable(leaf, label), is_same=True)
+    if parameter.origin is not None and parameter.origin.kind == "argument":
+        parameter.origin = parameter.origin._replace(kind="differentiated")
+    return parameter
 
 
 def is_differentiable(leaf: Any) -> bool:
-    """Whether a leaf has tangents and cotangents: whether it is of floats."""
+    """Return whether a leaf is of floats, and so has tangents and cotangents."""
     return as_traced(leaf).type.dtype.is_inexact
 
 
 def split_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
-    """The value and the aux output of a function. Raises TraceError if it should return both and does not."""
+    """Return the value and the aux output of a function. Raises TraceError if it should return both and does not."""
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
@@ -255,10 +260,11 @@ def split_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
     return result
 
 
-def partners(tree: TreeDef, value: Any, what: str, of: str) -> list[Any]:
-    """The leaves of ``value`` that belong to those of a structure; None in the place of a subtree stands for None in each.
+def matching_leaves(tree: TreeDef, value: Any, what: str, of: str) -> list[Any]:
+    """Return the leaves of ``value`` in the order of the leaves of a structure; None for a subtree counts as None for each of
+    its leaves.
 
-    Raises TraceError, naming both as ``what`` and ``of``, where the structures differ.
+    Raises TraceError, naming the two as ``what`` and ``of``, where the structures differ.
     """
     leaves, other = flatten(value, key=Identity)
     return list(_paired(bare(tree), bare(other), iter(leaves), what, of))

@@ -1,4 +1,4 @@
-"""A function for each index along an axis of some arguments: traced once, with one axis less, into a ``vmap`` instruction."""
+"""Batching: a function is traced once for an index along an axis of some arguments, into a ``vmap`` instruction."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def over_axes(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Any = 0, out_axes: Any = 0,
     axis_size: int | None = None,
 ) -> Any:  # fmt: skip
-    """``function(*args, **kwargs)`` for each index along the axes ``in_axes`` of the arrays in ``args``.
+    """Apply ``function(*args, **kwargs)`` for each index along the axes ``in_axes`` of the arrays in ``args``.
 
-    ``in_axes``: for each argument an axis, or None for one that stays the same, or a tree of them that may end above the leaves;
-    one for all is enough. Keywords are mapped along their first axis. ``out_axes`` is such a tree for the result.
-    ``axis_size`` is the number of rows, if it is given: then nothing need be mapped.
-    Raises TraceError where sizes differ, nothing is mapped, or an axis is none of an array.
+    ``in_axes``: for each argument an axis, or None for one that is not mapped, or a tree of these that may end above the
+    leaves; a single one holds for all. Keywords are mapped along their first axis. ``out_axes`` is such a tree for the result.
+    If ``axis_size``, the number of rows, is passed, nothing need be mapped. Raises TraceError where sizes differ, nothing is
+    mapped, or an array has no such axis.
     """
     parameters = parameters_of(function)
     if not isinstance(in_axes, list | tuple):
@@ -33,7 +33,7 @@ def over_axes(
         raise TraceError(
             f"in_axes has {len(in_axes)} entries for {len(args)} positional arguments; give one for each, or one for all"
         )
-    rows = _Rows(axis_size)
+    rows = _RowRegion(axis_size)
     positional = [
         rows.argument(value, axes, parameters.name(k), "in_axes")
         for k, (value, axes) in enumerate(zip(args, in_axes, strict=True))
@@ -43,8 +43,8 @@ def over_axes(
     return rows.map(lambda: rows.region.call(function, positional, keywords), out_axes)
 
 
-class _Rows:
-    """A region that runs for each row of its operands."""
+class _RowRegion:
+    """A region that runs once for each row of its operands."""
 
     def __init__(self, size: int | None) -> None:
         self.region = Region()
@@ -60,17 +60,17 @@ class _Rows:
         return x.shape[axis]
 
     def argument(self, value: Any, axes: Any, label: str, option: str) -> Any:
-        """What the function meets in place of an argument."""
+        """Return an argument with the parameters of the region in place of its mapped leaves."""
         leaves, tree = flatten(value)
-        found = _axes(tree, axes, option, label)
+        leaf_axes = _axes(tree, axes, option, label)
         inside = [
             leaf if axis is None else self.row(leaf, axis, path)
-            for leaf, axis, path in zip(leaves, found, paths(tree, label), strict=True)
+            for leaf, axis, path in zip(leaves, leaf_axes, paths(tree, label), strict=True)
         ]
         return self.region.filled(tree, inside, label)[0]
 
     def row(self, leaf: Any, axis: int, path: str) -> TracedArray:
-        """One row of an array along an axis."""
+        """Return a parameter for one row of an array along an axis."""
         x = as_traced(leaf)
         if not -x.ndim <= axis < x.ndim:
             raise TraceError(
@@ -80,27 +80,27 @@ class _Rows:
         self.sizes.append((path, x, axis))
         self.targets.append((x, axis))
         moved = moved_axis(x, axis, 0)
-        made = self.region.enter(moved, ArrayType(moved.type.dtype, moved.type.shape[1:]), weak="")
-        made.readonly = x.readonly
+        parameter = self.region.enter(moved, ArrayType(moved.type.dtype, moved.type.shape[1:]), weak="")
+        parameter.readonly = x.readonly
         if x.origin is not None and x.origin.kind == "argument":
-            made.origin = x.origin._replace(kind="row")
-        return made
+            parameter.origin = x.origin._replace(kind="row")
+        return parameter
 
     def check(self) -> None:
-        """Raises TraceError unless there are rows, equally many of all."""
+        """Raise TraceError unless something is mapped and all mapped axes have the same size."""
         if not self.sizes and self.given_size is None:
             raise TraceError("nothing is mapped; give an axis for at least one array in in_axes, or axis_size")
         if any(x.shape[axis] != self.size for _, x, axis in self.sizes):
-            given = [] if self.given_size is None else [f"axis_size {self.given_size}"]
-            found = ", ".join(
-                [*given, *(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)]
+            declared = [] if self.given_size is None else [f"axis_size {self.given_size}"]
+            sizes = ", ".join(
+                [*declared, *(f"{x.shape[axis]} along axis {axis} of {path}: {x.type}" for path, x, axis in self.sizes)]
             )
             raise TraceError(
-                f"the mapped axes have different sizes: {found}; choose them by in_axes, None for what each row takes whole"
+                f"the mapped axes have different sizes: {sizes}; choose them by in_axes, None for what each row takes whole"
             )
 
     def map(self, call: Callable[[], Any], out_axes: Any) -> Any:
-        """What ``call()`` returns for a row, for all rows."""
+        """Trace ``call()`` for one row, and return its results for all rows."""
         region = self.region
         leaves, tree = flatten(call())
         tree = bare(tree)
@@ -121,9 +121,9 @@ class _Rows:
                 raise TraceError(f"each row writes into {target!r}, which is not mapped; return the new values instead")
         fixed = tuple(k for k, row in enumerate(is_row) if not row)
         results = closed.emit("vmap", {"batched": tuple(batched), "fixed": fixed}) if batched else closed.inline()
-        made = {id(x): (new, row) for x, new, row in zip(values, results, is_row, strict=True)}
+        results_of = {id(x): (new, row) for x, new, row in zip(values, results, is_row, strict=True)}
         for target, new in written:
-            result = made[id(new)][0]
+            result = results_of[id(new)][0]
             if id(target) in rows_of:
                 array, mapped = rows_of[id(target)]
                 restore([(array, new)], [moved_axis(result, 0, mapped)])
@@ -131,36 +131,36 @@ class _Rows:
                 restore([(target, new)], [result])
         out = []
         for x, axis, path in zip(leaves, axes, paths(tree, "the result"), strict=True):
-            result, row = made.get(id(x), (x, False))
-            out.append(self.placed(result, row, axis, path))
+            result, row = results_of.get(id(x), (x, False))
+            out.append(self.with_axis(result, row, axis, path))
         return unflatten(tree, out)
 
-    def placed(self, x: Any, is_row: bool, axis: int | None, path: str) -> Any:
-        """A result with its new axis where ``out_axes`` wants it."""
+    def with_axis(self, x: Any, is_row: bool, axis: int | None, path: str) -> Any:
+        """Move the row axis of a result to its position in ``out_axes``."""
         if axis is None:
             if is_row:
                 raise TraceError(f"out_axes is None for {path}, which differs from row to row; give an axis")
             return x
-        found = as_traced(x)
+        array = as_traced(x)
         if not is_row:
-            found = broadcast_to(expand(found, (0,)), (self.size, *found.shape))
-        if not -found.ndim <= axis < found.ndim:
-            raise TraceError(f"out_axes {axis} is no axis of {path}, which is {found.type}; count from 0, or from the end by -1")
-        return moved_axis(found, 0, axis % found.ndim)
+            array = broadcast_to(expand(array, (0,)), (self.size, *array.shape))
+        if not -array.ndim <= axis < array.ndim:
+            raise TraceError(f"out_axes {axis} is no axis of {path}, which is {array.type}; count from 0, or from the end by -1")
+        return moved_axis(array, 0, axis % array.ndim)
 
 
 def moved_axis(x: TracedArray, source: int, target: int) -> TracedArray:
-    """``np.moveaxis`` of one axis."""
+    """Return ``np.moveaxis`` of one axis."""
     perm = [k for k in range(x.ndim) if k != source]
     perm.insert(target, source)
-    found: TracedArray = x if source == target else emit("transpose", x, perm=tuple(perm))
-    return found
+    moved: TracedArray = x if source == target else emit("transpose", x, perm=tuple(perm))
+    return moved
 
 
 def _axes(tree: TreeDef, axes: Any, option: str, label: str) -> list[int | None]:
-    """The axis of each leaf of a structure. Raises TraceError where a tree of axes does not fit."""
-    leaves, found = flatten(axes)
-    return list(_spread(tree, found, iter(leaves), option, label))
+    """Return the axis of each leaf of a structure. Raises TraceError where a tree of axes does not fit it."""
+    leaves, structure = flatten(axes)
+    return list(_spread(tree, structure, iter(leaves), option, label))
 
 
 def _spread(tree: TreeDef, axes: TreeDef, leaves: Iterator[Any], option: str, label: str) -> Iterator[int | None]:
@@ -179,17 +179,17 @@ def _spread(tree: TreeDef, axes: TreeDef, leaves: Iterator[Any], option: str, la
 
 
 def over_elements(function: Callable[..., Any], vectors: Sequence[TracedArray], kinds: Sequence[str]) -> tuple[Any, list[Any]]:
-    """``function`` of scalars, at every place of equally long ``vectors``; ``kinds`` are the weak kinds that it meets.
+    """Apply ``function``, of scalars, to each element of equally long ``vectors``; ``kinds`` are the scalars' weak kinds.
 
-    Returns what it returned for one place, and for each of its results (one, or those of a tuple) the vector of them.
+    Returns its result for one element, and a vector for each of its results (one, or the items of a tuple).
     """
     region = Region()
     places = [region.enter(v, ArrayType(v.type.dtype), weak=kind) for v, kind in zip(vectors, kinds, strict=True)]
     with region.inner.active():
         result = function(*places)
-        found = [as_traced(r) for r in (result if isinstance(result, tuple) else (result,))]
+        results = [as_traced(r) for r in (result if isinstance(result, tuple) else (result,))]
     written = region.written()
     if written:
         raise TraceError("a function that is called for each element writes into an array; return the values instead")
-    closed = region.close(found)
+    closed = region.close(results)
     return result, closed.emit("vmap", {"batched": tuple(range(len(vectors))), "fixed": ()})

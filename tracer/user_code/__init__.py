@@ -1,1 +1,1 @@
-"""The user's code: whose it is, which line, what to write instead."""
+"""The user's code: ownership of code and objects, source positions, and the texts of errors."""

@@ -1,4 +1,4 @@
-"""What to write instead of code that needs a traced value now, from the source at the place that asks for it."""
+"""Advice for errors: what to write instead of code that needs a traced value during tracing, derived from its source."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TypeGuard
 from pullback.tracer.user_code.source import Site
 
 MOST_TEXT = 72
+"""Longest suggested expression, in characters."""
 BRANCH = "choose with np.where(condition, a, b), which computes both, or pb.cond, which runs one"
 LOOP = "loop a fixed number of times, and keep what is finished by np.where(condition, new, old)"
 WHILE = "write pb.while_loop(condition, body, state), which is compiled with its end"
@@ -18,7 +19,7 @@ COUNTED = "write pb.fori_loop(0, n, body, state), whose n may be traced"
 GUARDS = "; or follow it by pb.jit(guards=True)"
 SHAPE = "a shape cannot depend on values: keep all elements"
 
-# Calls that ask for the truth of values, and what does the same for traced ones.
+# Calls that need the truth of values, and their equivalents for traced values.
 _CALLS = {
     "any": "np.any({})", "all": "np.all({})", "sorted": "np.sort({})", "max": "np.max({})", "min": "np.min({})",
     "bool": "{} != 0", "filter": "np.where(condition, value, 0)",
@@ -26,8 +27,8 @@ _CALLS = {
 _LIST_METHODS = ("sort", "index", "remove", "count")
 
 
-def branch(site: Site) -> str:
-    """What asks for the truth of a traced value."""
+def describe_branch(site: Site) -> str:
+    """Describe what needs the truth of a traced value at ``site``."""
     return f"a Python branch ({_construct(site)}) on a traced value"
 
 
@@ -61,7 +62,7 @@ def _construct(site: Site) -> str:
 
 
 def instead_of_branch(site: Site) -> str:
-    """What to write instead of asking for the truth of a traced value."""
+    """Return what to write instead of taking the truth of a traced value."""
     node, outer = site.node, site.path[1] if len(site.path) > 1 else None
     if isinstance(node, ast.Call) and not site.is_test:
         return _instead_of_call(node)
@@ -91,7 +92,7 @@ def instead_of_branch(site: Site) -> str:
 
 
 def _recurs(site: Site) -> bool:
-    """Whether what a branch chooses calls the function that it stands in."""
+    """Return whether a branch calls the function in which it stands."""
     name = next((n.name for n in site.path if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), None)
     calls = [n.func for n in ast.walk(site.path[1]) if isinstance(n, ast.Call)]
     return name is not None and any(isinstance(f, ast.Name) and f.id == name for f in calls)
@@ -112,8 +113,8 @@ def _instead_of_call(node: ast.Call) -> str:
     return BRANCH
 
 
-def integer(site: Site) -> str:
-    """What asks for an integer while tracing."""
+def describe_integer(site: Site) -> str:
+    """Describe what needs an integer during tracing."""
     match site.node:
         case ast.Subscript(slice=index) if any(isinstance(part, ast.Slice) for part in _parts(index)):
             return "a slice with a traced bound"
@@ -127,16 +128,16 @@ def integer(site: Site) -> str:
 
 
 def instead_of_integer(site: Site) -> str:
-    """What to write instead of asking for an integer while tracing."""
+    """Return what to write instead of needing an integer during tracing."""
     match site.node:
         case ast.Subscript(value=owner, slice=ast.Slice(lower=None, upper=stop, step=None)) if stop is not None:
             x, n = _text(owner), _text(stop)
             return f"{SHAPE}, as by np.where(np.arange(len({x})) < {n}, {x}, 0){static_names(site)}"
         case ast.Subscript(value=owner, slice=ast.Tuple(elts=parts)) if any(map(_is_head, parts)):
             at, head = next((k, part) for k, part in enumerate(parts) if _is_head(part))
-            whole = _text(ast.Subscript(owner, ast.Tuple([ast.Slice() if _is_head(part) else part for part in parts])))
+            array = _text(ast.Subscript(owner, ast.Tuple([ast.Slice() if _is_head(part) else part for part in parts])))
             head_text = _text(head).removeprefix(":")
-            return f"{SHAPE}, as by np.where(np.arange({_text(owner)}.shape[{at}]) < {head_text}, {whole}, 0){static_names(site)}"
+            return f"{SHAPE}, as by np.where(np.arange({_text(owner)}.shape[{at}]) < {head_text}, {array}, 0){static_names(site)}"
         case ast.Subscript(slice=index) if any(isinstance(part, ast.Slice) for part in _parts(index)):
             return f"{SHAPE} and choose with np.where{static_names(site)}"
         case ast.Subscript(value=owner, slice=index):
@@ -147,7 +148,7 @@ def instead_of_integer(site: Site) -> str:
 
 
 def _parts(index: ast.expr) -> Sequence[ast.expr]:
-    """The parts of an index."""
+    """Return the items of an index."""
     return index.elts if isinstance(index, ast.Tuple) else (index,)
 
 
@@ -155,8 +156,8 @@ def _is_head(part: ast.expr) -> bool:
     return isinstance(part, ast.Slice) and part.lower is None and part.step is None and part.upper is not None
 
 
-def number(kind: str) -> Callable[[Site], str]:
-    """What asks for a Python number."""
+def describe_number(kind: str) -> Callable[[Site], str]:
+    """Return a function that describes what needs a Python number of type ``kind``."""
 
     def words(site: Site) -> str:
         inside = f", in {_name(site.node)}()" if _is_other_call(site.node) else ""
@@ -174,7 +175,7 @@ def _name(node: ast.Call) -> str:
 
 
 def instead_of_number(site: Site) -> str:
-    """What to write instead of making a Python number."""
+    """Return what to write instead of converting to a Python number."""
     if _is_other_call(site.node):
         return f"call {_name(site.node)} outside, on the values that a call returns{otherwise(site)}"
     match site.node:
@@ -186,28 +187,28 @@ def instead_of_number(site: Site) -> str:
 
 
 def instead_of_key(site: Site) -> str:
-    """What to write instead of looking a traced value up."""
+    """Return what to write instead of looking up a traced value."""
     return f"put the values in an array and index it, or choose with np.select{otherwise(site)}"
 
 
 def otherwise(site: Site) -> str:
-    """The advice to make the arguments that stand in the expression static, for those that are scalars, or to guard its value."""
+    """Advise to make scalar arguments in the expression static, or to guard its value."""
     return static_names(site) + GUARDS
 
 
 def static_names(site: Site) -> str:
-    """The advice to make the arguments that stand in the expression static, for those that are scalars."""
+    """Advise to make scalar arguments in the expression static; empty if there are none."""
     names = [v.static_name for v in site.named.values() if v.static_name]
     return f"; or name {' and '.join(dict.fromkeys(names))} in static_argnames" if names else ""
 
 
 class _Elementwise(ast.NodeTransformer):
-    """Puts NumPy's functions in place of the operators that ask for truth."""
+    """Replaces operators that need the truth of their operands by NumPy's functions."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
-        first, *rest = (self.visit(v) for v in node.values)
-        return functools.reduce(lambda a, b: _call(name, a, b), rest, first)
+        first, *others = (self.visit(v) for v in node.values)
+        return functools.reduce(lambda a, b: _call(name, a, b), others, first)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         operand = self.visit(node.operand)
@@ -233,7 +234,7 @@ def _call(name: str, *args: ast.expr) -> ast.expr:
 
 
 def _of_if(statement: ast.If, test: str, outside: Sequence[ast.AST]) -> str:
-    """The assignment or return that does the same as an if statement, where its branches are one of these."""
+    """Return the ``np.where`` assignment or return equivalent to an if statement, if its branches are one of these."""
     otherwise = statement.orelse or _after(statement, outside)
     match statement.body, otherwise:
         case [ast.Return(value=a)], [ast.Return(value=b), *_] if a is not None and b is not None:
@@ -248,14 +249,14 @@ def _of_if(statement: ast.If, test: str, outside: Sequence[ast.AST]) -> str:
 
 
 def _after(statement: ast.stmt, outside: Sequence[ast.AST]) -> list[ast.stmt]:
-    """The statements that follow one in its block."""
+    """Return the statements that follow one in its block."""
     body: list[ast.stmt] = getattr(outside[0], "body", []) if outside else []
     return body[body.index(statement) + 1 :] if statement in body else []
 
 
 def _where(test: str, a: ast.expr, b: ast.expr) -> str:
-    made = f"np.where({test}, {_text(a)}, {_text(b)})"
-    return made if len(made) <= MOST_TEXT else f"np.where({test}, a, b)"
+    text = f"np.where({test}, {_text(a)}, {_text(b)})"
+    return text if len(text) <= MOST_TEXT else f"np.where({test}, a, b)"
 
 
 def _text(node: ast.expr) -> str:

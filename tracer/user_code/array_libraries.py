@@ -1,6 +1,6 @@
-"""Libraries whose objects stand for arrays but compute in their own way: how an object is known, the array it has, what to write.
+"""Libraries with array-like objects that compute in their own way: their recognition, the array of an object, and advice.
 
-No library is imported: an object is known by the module of its class, and read through its own attributes.
+No library is imported: an object is recognised by the module of its class, and read through its own attributes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PYTHON: dict[np.ufunc, Callable[..., Any]] = {
     u: getattr(operator, {"and": "and_", "or": "or_"}.get(name, name))
     for name, u in {**OPERATORS, **COMPARISONS, **UNARY}.items()
 }
-"""The operator of Python that each of these ufuncs is."""
+"""The Python operator of each of these ufuncs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """What a rule is told of an operand: ``is_labelled``, its ``dtype`` and ``shape``, and the Python type of a weak scalar."""
+    """An operand as a rule of a library sees it: ``is_labelled``, ``dtype``, ``shape``, and the Python type of a weak scalar."""
 
     is_labelled: bool
     dtype: np.dtype[Any]
@@ -44,20 +44,18 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Library:
-    """What is known of a library.
+    """The properties of a library.
 
-    ``classes``: those of its classes that stand for arrays; None: all that convert to one.
-    ``array``: the array of an object. ``instead``: what gives an array, written behind the object.
-    ``conversions``: attributes and methods that give the array, or the object itself where the value is "self".
-    ``plain``: attributes that say of an object what they say of its array.
-    ``axes``: the labels of an object along each axis. ``same``: whether two labels of an axis are the same.
-    ``oddity``: why an object's arithmetic is not that of its array; empty if it is.
-    ``agrees``: whether a ufunc, or an operator, of operands gives what NumPy gives of their arrays.
-    ``products``: whether ``@`` is NumPy's. ``masks``: whether a mask of one axis chooses rows.
-    ``has_rows``: whether a matrix has rows: a mask without labels chooses among them, and an array may stand for each.
-    ``stand_in``: what a traced function gets for an object from outside, a copy where it could be written.
-    ``has_items``: whether items, such as columns, are attributes too. ``refused``: why objects are not taken at all.
-    ``state``: the arrays and labels that an object consists of, for a look at whether it has changed.
+    ``classes``: names of its array-like classes; None: all that convert to an array. ``array``: returns the array of an
+    object. ``instead``: code that gives an array, written behind the object. ``conversions``: attributes and methods that give
+    the array, or the object itself where the value is "self". ``plain``: attributes with the same value for an object and for
+    its array. ``axes``: returns the labels of an object along each axis. ``same``: whether two labels of an axis are the same.
+    ``oddity``: why an object's arithmetic differs from NumPy's on its array; empty if it does not. ``agrees``: whether a
+    ufunc, or an operator, gives NumPy's result for the operands' arrays. ``products``: whether ``@`` is NumPy's. ``masks``:
+    whether a mask of one axis selects rows. ``has_rows``: whether a matrix has rows: a mask without labels selects among them,
+    and an array may stand for each. ``stand_in``: returns the object that a traced function uses for an outside object: a copy
+    where it could be written. ``has_items``: whether items, such as columns, are attributes too. ``refused``: why objects are
+    not accepted at all. ``state``: returns the arrays and labels of an object, to detect changes.
     """
 
     name: str
@@ -80,17 +78,17 @@ class Library:
 
 
 def library_of(kind: Any) -> Library | None:
-    """The library of a class whose objects stand for arrays and compute in their own way; None of any other."""
-    found: Library | None = _library_of(kind)
-    return found
+    """Return the library of a class whose objects stand for arrays and compute in their own way; None for any other class."""
+    library: Library | None = _library_of(kind)
+    return library
 
 
 @functools.lru_cache(maxsize=512)
 def _library_of(kind: Any) -> Library | None:
     for base in kind.__mro__[:-1]:
-        found = LIBRARIES.get(str(base.__module__).partition(".")[0])
-        if found is not None and found.classes is not None and base.__name__ in found.classes:
-            return found
+        library = LIBRARIES.get(str(base.__module__).partition(".")[0])
+        if library is not None and library.classes is not None and base.__name__ in library.classes:
+            return library
     is_other = str(kind.__module__).partition(".")[0] not in _NUMPYS and not issubclass(kind, np.ndarray | np.generic)
     if not is_other or is_users_class(kind) or not _converts(kind):
         return None
@@ -105,8 +103,8 @@ def _converts(kind: type) -> bool:
     return any(hasattr(kind, n) for n in ("__array__", "__array_interface__", "__dlpack__", "__cuda_array_interface__"))
 
 
-def called(kind: type) -> str:
-    """What an object of a class is called: "pandas Series"."""
+def class_title(kind: type) -> str:
+    """Return the display name of objects of a class, such as "pandas Series"."""
     return f"{str(kind.__module__).partition('.')[0]} {kind.__name__}"
 
 
@@ -136,7 +134,7 @@ def _pandas_agrees(ufunc: np.ufunc, is_operator: bool, operands: Sequence[Operan
     is_matrix = any(x.is_labelled and len(x.shape) > 1 for x in operands)
     if not _promote_alike(operands, is_matrix and ufunc not in PYTHON):
         return False
-    if ufunc in _QUOTIENTS:  # of others pandas gives infinities and NaN for zeros, or another dtype
+    if ufunc in _QUOTIENTS:  # for other dtypes pandas returns infinities and NaN for zeros, or another dtype
         return all(x.dtype == np.float64 or x.weak in ("int", "float") for x in operands)
     if ufunc in _SHIFTS or ufunc is np.ldexp:
         return False
@@ -146,8 +144,11 @@ def _pandas_agrees(ufunc: np.ufunc, is_operator: bool, operands: Sequence[Operan
 
 
 def _promote_alike(operands: Sequence[Operand], takes_arrays: bool) -> bool:
-    """Whether scalars of NumPy's types, which pandas takes for Python's here and there, give the dtype that Python's give; or
-    those of Python's, where it makes arrays of them."""
+    """Return whether pandas promotes the scalar operands as NumPy does.
+
+    pandas takes NumPy scalars for Python numbers in some operations, and makes arrays of Python numbers in others
+    (``takes_arrays``); the result dtype must be the same either way.
+    """
     arrays = [x.dtype for x in operands if x.is_labelled or x.shape]
     scalars = [x.dtype for x in operands if not (x.is_labelled or x.shape) and (takes_arrays or not x.weak)]
     return all(np.result_type(*arrays, d) == np.result_type(*arrays, _PYTHON_NUMBERS[d.kind]) for d in scalars)
@@ -163,25 +164,25 @@ _OF_BOOLS = (
 
 
 def _pandas_deferring(x: Any) -> Any:
-    """The object, sharing its memory, of a class whose products with traced arrays are left to these."""
+    """Return the object, sharing its memory, with a class whose products defer to traced arrays."""
     kind: Any = type(x)
     if kind.__module__.partition(".")[0] != "pandas":
         return x
-    made = x.copy(deep=False)
-    made.__class__ = _deferring_class(kind)
-    return made
+    copy = x.copy(deep=False)
+    copy.__class__ = _deferring_class(kind)
+    return copy
 
 
 @functools.lru_cache(maxsize=16)
 def _deferring_class(kind: Any) -> Any:
     def product(self: Any, other: Any) -> Any:
-        return NotImplemented if _is_ours(other) else kind.__matmul__(self, other)
+        return NotImplemented if _is_pullbacks(other) else kind.__matmul__(self, other)
 
     def dot(self: Any, other: Any) -> Any:
-        return other.__rmatmul__(self) if _is_ours(other) else kind.dot(self, other)
+        return other.__rmatmul__(self) if _is_pullbacks(other) else kind.dot(self, other)
 
     def constructor(name: str) -> property:
-        return property(lambda self: _deferring_class(getattr(super(made, self), name)))
+        return property(lambda self: _deferring_class(getattr(super(deferring, self), name)))
 
     names = [n for n in ("_constructor_sliced", "_constructor_expanddim") if hasattr(kind, n)]
     members: dict[str, Any] = {n: constructor(n) for n in names} if kind.__name__ in ("Series", "DataFrame") else {}
@@ -189,18 +190,18 @@ def _deferring_class(kind: Any) -> Any:
         members.pop("_constructor_expanddim", None)
     members |= {
         "__matmul__": product, "dot": dot, "__module__": kind.__module__, "__qualname__": kind.__qualname__,
-        "__pullback_real__": kind, "_constructor": property(lambda self: made),
+        "__pullback_real__": kind, "_constructor": property(lambda self: deferring),
     }  # fmt: skip
-    made: Any = type(kind.__name__, (kind,), members)
-    return made
+    deferring: Any = type(kind.__name__, (kind,), members)
+    return deferring
 
 
-def _is_ours(x: Any) -> bool:
+def _is_pullbacks(x: Any) -> bool:
     return type(x).__module__.startswith("pullback.")
 
 
 def _pandas_state(x: Any) -> Iterator[Any]:
-    """The arrays and labels that an object of pandas consists of."""
+    """Yield the arrays and labels of a pandas object."""
     yield from x.axes
     dtypes = {x.dtype} if x.ndim == 1 else set(x.dtypes)
     if len(dtypes) == 1 and all(isinstance(d, np.dtype) for d in dtypes):
@@ -227,7 +228,7 @@ def _equal_dims(a: Any, b: Any) -> bool:
 
 def _xarray_array(x: Any) -> Any:
     data = x.variable._data if hasattr(x, "variable") else x._data
-    return data if _is_ours(data) else np.asarray(x)
+    return data if _is_pullbacks(data) else np.asarray(x)
 
 
 def _xarray_oddity(x: Any) -> str:
@@ -236,7 +237,7 @@ def _xarray_oddity(x: Any) -> str:
         return "which is no array"
     library = library_of(type(data))
     if library is not None and library.refused:
-        return f"over a {called(type(data))}"
+        return f"over a {class_title(type(data))}"
     return "" if isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" else f"of dtype {x.dtype}"
 
 
@@ -279,10 +280,8 @@ def _torch_agrees(ufunc: np.ufunc, is_operator: bool, operands: Sequence[Operand
 _OF_TENSORS = (
     np.add, np.subtract, np.multiply, np.true_divide, np.power, np.negative, np.positive, np.absolute, *COMPARISONS.values(),
 )  # fmt: skip
-_OF_TRUTH = frozenset(
-    u for u in vars(np).values() if isinstance(u, np.ufunc) and {"d->?", "dd->?"}.intersection(u.types)
-)
-"""Ufuncs that give bools, which NumPy's results that become tensors are not."""
+_OF_TRUTH = frozenset(u for u in vars(np).values() if isinstance(u, np.ufunc) and {"d->?", "dd->?"}.intersection(u.types))
+"""Ufuncs that return bools: NumPy's results converted to tensors would not be bools."""
 
 
 # polars
@@ -308,7 +307,7 @@ def _polars_agrees(ufunc: np.ufunc, is_operator: bool, operands: Sequence[Operan
 
 
 _OF_SERIES = (np.add, np.subtract, np.multiply, np.true_divide, np.negative, np.positive, np.absolute)
-"""Others have other results for NaN, zeros and infinities."""
+"""The operators of polars that agree with NumPy; others differ for NaN, zeros and infinities."""
 
 
 def _polars_state(x: Any) -> Iterator[Any]:
@@ -385,9 +384,9 @@ LIBRARIES: dict[str, Library] = {
         ),
     )
 }
-"""By the name of their package."""
+"""The libraries, by the names of their packages."""
 
 LIBRARIES["dask_expr"] = LIBRARIES["dask"]
 
 OTHER = Library(name="", classes=None, instead="", conversions={}, oddity=lambda x: "which computes in its own way")
-"""Any other library whose objects have operators of their own."""
+"""Any other library whose objects have their own operators."""

@@ -1,4 +1,4 @@
-"""What NumPy says where a check of a program fails on numbers that are out of range."""
+"""NumPy's error messages for failed checks of a program on values out of range."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from pullback.ir import Instruction, Value
 
 OUT_OF_RANGE = "an index is out of bounds for axis"
 OUT_OF_BOUNDS = "a Python integer is out of bounds for"
-"""How the messages of such checks begin."""
+"""Prefixes of the messages of such checks."""
 
 Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
 """For each value of a run, the instruction that defines it, its operands and the value."""
 
 
 def range_message(message: str, condition: Value, ran: Ran) -> str:
-    """What NumPy says of the index that a failed check found out of range; of another check its own message.
+    """Return NumPy's message for the index that a failed check found out of range; the check's own message for other checks.
 
-    ``condition`` is what the check read; ``ran`` has for each value the instruction that made it, its operands and the value.
+    ``condition`` is the value that the check read; ``ran`` has, for each value, its instruction, that instruction's operands,
+    and the value itself.
     """
     if message.startswith(OUT_OF_BOUNDS) and condition in ran:
         return _bounds_message(message, condition, ran)
     if not message.startswith(OUT_OF_RANGE) or condition not in ran:
         return message
-    made, _, inside = ran[condition]
-    while made.op.name == "bitor":  # or the row does not count
-        made, _, _ = ran[made.operands[0]]
-    _, (index, size), _ = ran[made.operands[1]]
+    definition, _, inside = ran[condition]
+    while definition.op.name == "bitor":  # or-ed with a mask of inactive rows
+        definition, _, _ = ran[definition.operands[0]]
+    _, (index, size), _ = ran[definition.operands[1]]
     outside = np.asarray(index)[~np.asarray(inside)]
     return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
 
 
 def _bounds_message(message: str, condition: Value, ran: Ran) -> str:
-    """What NumPy says of the Python integer that a failed check found out of bounds."""
+    """Return NumPy's message for the Python integer that a failed check found out of bounds."""
     _, _, inside = ran[condition]
-    made, operands, _ = ran[condition]
-    while made.op.name in ("bitor", "bitand"):  # or the row does not count; both bounds
-        made, operands, _ = ran[made.operands[0]]
+    definition, operands, _ = ran[condition]
+    while definition.op.name in ("bitor", "bitand"):  # or-ed with a mask of inactive rows; both bounds
+        definition, operands, _ = ran[definition.operands[0]]
     outside = np.broadcast_to(operands[0], np.shape(inside))[~np.asarray(inside)]
     return f"Python integer {int(outside.flat[0])} {message.removeprefix('a Python integer is ')}"

@@ -1,4 +1,4 @@
-"""Whose code and whose objects: the user's own are followed and read through, those of libraries are taken as they are."""
+"""Ownership of code and objects: the user's own are followed and read through, objects of libraries are used unchanged."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _VALUES = (dict, list, tuple, set, frozenset, int, float, complex, str, bytes)
 
 
 OWNED = "__pullback__"
-"""The attribute of a user's function under which the face keeps what it made of it; no attribute of the user's."""
+"""The attribute of a user's function in which ``pullback`` stores what it compiled for it; not one of the user's attributes."""
 
 GENERATED = "<frozen pullback>"
-"""The file name of code that is written while the program runs: never the user's."""
+"""The file name of code generated at run time, which is never the user's."""
 
 _adopted: set[str] = set()
 
 
 def adopt(function: Any) -> None:
-    """Take the package of a function that the user transforms for the user's own, wherever it is installed."""
+    """Treat the package of a function that the user transforms as the user's own, wherever it is installed."""
     while isinstance(function, functools.partial | MethodType):
         function = function.func if isinstance(function, functools.partial) else function.__func__
     top = (getattr(function, "__module__", None) or "").partition(".")[0]
@@ -57,7 +57,7 @@ def adopt(function: Any) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def is_library_file(name: str | None) -> bool:
-    """Whether a source file belongs to Python or to an installed package that was not adopted."""
+    """Return whether a source file belongs to Python or to an installed package that was not adopted."""
     if name is None or name.startswith(tuple(_adopted)):
         return False
     return name.startswith(_LIBRARY) or "site-packages" in name or "dist-packages" in name
@@ -65,7 +65,7 @@ def is_library_file(name: str | None) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_hidden_file(name: str) -> bool:
-    """Whether code of this file name belongs to this package, NumPy or SciPy, or to no file."""
+    """Return whether a file belongs to this package, NumPy or SciPy, or is no file."""
     return name.startswith(("<frozen", "<__array_function__")) or os.path.abspath(name).startswith(_HIDDEN)
 
 
@@ -75,12 +75,12 @@ def _is_users_file(name: str) -> bool:
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code is the user's own: not of Python, of an installed package, or of this one."""
+    """Return whether code is the user's own: not Python's, an installed package's, or this package's."""
     return _is_users_file(code.co_filename)
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The nearest frame of the user's own code, from ``frame`` outwards; else the nearest one that is not hidden."""
+    """Return the innermost frame of the user's own code, from ``frame`` outwards; else the innermost that is not hidden."""
     other: FrameType | None = None
     while frame is not None:
         name = frame.f_code.co_filename
@@ -93,7 +93,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether a function, class or object is of a library that is neither Python nor NumPy nor SciPy, which may do anything."""
+    """Return whether a value is of a library other than Python, NumPy and SciPy, whose code may have any effect."""
     module = value.__module__ if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value).__module__
     top = module.partition(".")[0] if isinstance(module, str) else "builtins"
     if top in sys.stdlib_module_names or top in _OURS:
@@ -102,7 +102,7 @@ def is_foreign(value: Any) -> bool:
 
 
 def is_users_class(kind: type) -> bool:
-    """Whether the user wrote a class."""
+    """Return whether the user wrote a class."""
     module = kind.__module__
     if module != "__main__" and (module in sys.stdlib_module_names or module.partition(".")[0] in _OURS):
         return False
@@ -110,12 +110,12 @@ def is_users_class(kind: type) -> bool:
 
 
 def users_bases(kind: type) -> list[type]:
-    """The classes that the user wrote among a class and its bases, in order of lookup."""
+    """Return the classes that the user wrote among a class and its bases, in method resolution order."""
     return [k for k in kind.__mro__ if k is not object and is_users_class(k)]
 
 
 def is_users_object(value: Any) -> bool:
-    """Whether a value is an object with attributes, of a class that the user wrote."""
+    """Return whether a value is an object with attributes, of a class that the user wrote."""
     kind = type(value)
     if isinstance(value, (*_NO_OBJECTS, *_VALUES)) or not is_users_class(kind):
         return False
@@ -123,19 +123,19 @@ def is_users_object(value: Any) -> bool:
 
 
 def attribute_names(value: Any) -> list[str]:
-    """The attributes that an object has of its own, in its dict and its slots."""
+    """Return the names of an object's own attributes, in its dict and its slots."""
     slots = [vars(k).get("__slots__", ()) for k in type(value).__mro__]
     names = [name for s in slots for name in ((s,) if isinstance(s, str) else s)]
     return [*getattr(value, "__dict__", ()), *(n for n in names if n != "__dict__" and hasattr(value, n))]
 
 
 def function_attributes(function: FunctionType) -> dict[str, Any]:
-    """The attributes that the user gave a function."""
+    """Return the attributes that the user set on a function."""
     return {k: v for k, v in function.__dict__.items() if k != OWNED}
 
 
 def is_users_value(value: Any) -> bool:
-    """Whether a value is a container, number or string of a class that the user derived from Python's."""
+    """Return whether a value is a container, number or string of a class that the user derived from Python's."""
     kind = type(value)
     if not isinstance(value, _VALUES) or isinstance(value, enum.Enum) or hasattr(value, "_fields"):
         return False
@@ -143,17 +143,17 @@ def is_users_value(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def supported() -> bool:
-    """Whether this Python looks globals up through a subclass of dict, in nested functions too."""
+def has_dict_globals() -> bool:
+    """Return whether this Python looks up globals through a subclass of dict, in nested functions too."""
 
     class Probe(dict[str, Any]):
         def __getitem__(self, name: str) -> Any:
             return {"probe": 7, "range": range}[name]
 
-    made: dict[str, Any] = {}
-    exec("def f():\n  g = lambda: [probe for _ in range(1)]\n  return g()[0] + probe", made)
+    namespace: dict[str, Any] = {}
+    exec("def f():\n  g = lambda: [probe for _ in range(1)]\n  return g()[0] + probe", namespace)
     try:
-        probe = FunctionType(made["f"].__code__, Probe(__builtins__=vars(builtins)))
+        probe = FunctionType(namespace["f"].__code__, Probe(__builtins__=vars(builtins)))
         return bool(probe() == 14)
     except (KeyError, NameError):
         return False

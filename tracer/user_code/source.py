@@ -1,4 +1,4 @@
-"""What the user's source says at a place: the line, the expression that runs there, and what its names stand for."""
+"""The user's source at a position: the line, the running expression, and the values of its names."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from typing import Any
 
 from pullback.ir.core.notebook_cells import cell_name
 
-MOST_ORIGINS = 3
+MAX_ORIGINS = 3
+"""Largest number of values that an error describes."""
 MOST_TEXT = 60
+"""Longest source line shown in messages, in characters."""
 
 
 class Described:
-    """A value of which errors say what it is and where it came from."""
+    """A value that errors can describe, with its origin."""
 
     __slots__ = ()
 
     def described(self, name: str, line: tuple[str, int]) -> str:
-        """One line on the value that is called ``name`` at ``line`` (file and number) of the source."""
+        """Return a one-line description of the value, called ``name`` at ``line`` (file and line number) of the source."""
         raise NotImplementedError
 
     @property
     def static_name(self) -> str:
-        """The name of the argument that could be static for this value to be known; empty if there is none."""
+        """The name of the argument that would have to be static for this value to be static; empty if there is none."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Site:
-    """A place in the user's source. ``path`` are the nodes there, innermost first, if they are known.
+    """A position in the user's source. ``path`` are the syntax nodes there, innermost first, if they are known.
 
-    ``is_test``: the truth of the expression is being asked. ``frame`` is what runs there.
+    ``is_test``: the truth of the expression is needed. ``frame`` is the frame that runs there.
     """
 
     file: str = ""
@@ -49,12 +51,12 @@ class Site:
 
     @property
     def node(self) -> ast.AST | None:
-        """The expression, or statement, that runs."""
+        """The running expression or statement."""
         return self.path[0] if self.path else None
 
     @property
     def marked(self) -> str:
-        """The line without its indentation, and below it carets under the expression unless it is all of the line."""
+        """The line without indentation, with carets below the expression unless that is the full line."""
         text = linecache.getline(self.file, self.line).rstrip()
         line = text.strip()
         node: Any = self.node
@@ -67,20 +69,20 @@ class Site:
 
     @property
     def named(self) -> dict[str, Described]:
-        """The values that errors can describe among those that the expression names, by their text."""
-        found: dict[str, Described] = {}
+        """The values named in the expression that errors can describe, by their source text."""
+        values: dict[str, Described] = {}
         if self.node is not None and self.frame is not None:
-            _named_values(self.node, self.frame, found)
-        return found
+            _named_values(self.node, self.frame, values)
+        return values
 
     def origins(self) -> Iterator[str]:
-        """A line on each traced value that the expression names."""
-        for name, value in [*self.named.items()][:MOST_ORIGINS]:
+        """Yield a description of each traced value named in the expression."""
+        for name, value in [*self.named.items()][:MAX_ORIGINS]:
             yield value.described(name, (self.file, self.line))
 
 
 def site_of(frame: FrameType) -> Site:
-    """The place that runs in a frame."""
+    """Return the currently running position in a frame."""
     code = frame.f_code
     file, line = code.co_filename, frame.f_lineno
     span = next(iter([*code.co_positions()][frame.f_lasti // 2 :][:1]), (None,) * 4)
@@ -94,18 +96,18 @@ def site_of(frame: FrameType) -> Site:
         del path[0]
     while len(path) > 1 and isinstance(path[0], ast.Constant | ast.FormattedValue) and _is_text(path[1]):
         del path[0]
-    placed: Any = path[0] if path else None
-    line = placed.lineno if isinstance(placed, ast.expr) else line
+    node: Any = path[0] if path else None
+    line = node.lineno if isinstance(node, ast.expr) else line
     return Site(file=file, line=line, path=path, is_test=is_test, frame=frame)
 
 
 def site_at(file: str, line: int) -> Site:
-    """The place that is a line of the source."""
+    """Return the position of a source line."""
     return Site(file=file, line=line)
 
 
 def function_at(file: str, line: int) -> str:
-    """The name of the function whose source a line belongs to; "<module>" if there is none."""
+    """Return the name of the function around a source line; "<module>" if there is none."""
     name, first = "<module>", 0
     for node in ast.walk(_parsed(_text(file))):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -116,19 +118,19 @@ def function_at(file: str, line: int) -> str:
 
 
 def nodes_at(file: str, line: int) -> list[ast.stmt]:
-    """The statements around a line, innermost first."""
+    """Return the statements around a line, innermost first."""
     nodes = [n for n in ast.walk(_parsed(_text(file))) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
     return sorted(nodes, key=lambda n: (n.end_lineno or 0) - n.lineno)
 
 
 def line_text(file: str, line: int) -> str:
-    """A line of the source, shortened; empty if there is none."""
+    """Return a line of the source, shortened; empty if there is none."""
     text = linecache.getline(file, line).strip()
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
 
 
 def shown(file: str) -> str:
-    """A file's name as messages show it: relative to the current folder if it is inside; a cell's number."""
+    """Return a file's display name: relative to the current folder if it is inside it; a notebook cell's number."""
     cell = cell_name(file)
     if cell:
         return cell
@@ -145,7 +147,7 @@ def _text(file: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _parsed(text: str) -> ast.AST:
-    """The syntax tree of a file's text; empty if it has none."""
+    """Return the syntax tree of a file's text; an empty module if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -155,16 +157,16 @@ def _parsed(text: str) -> ast.AST:
 
 
 def _within(node: ast.AST, span: Sequence[Any]) -> list[ast.AST]:
-    """The nodes that cover a span (line, end line, column, end column), innermost first."""
+    """Return the nodes that cover a span (line, end line, column, end column), innermost first."""
     line, end_line, column, end_column = span
     for child in ast.iter_child_nodes(node):
-        place: Any = child if hasattr(child, "lineno") else None
-        if place is not None:
-            starts = (place.lineno, place.col_offset) <= (line, column)
-            if not starts or (place.end_lineno, place.end_col_offset) < (end_line, end_column):
+        located: Any = child if hasattr(child, "lineno") else None
+        if located is not None:
+            starts = (located.lineno, located.col_offset) <= (line, column)
+            if not starts or (located.end_lineno, located.end_col_offset) < (end_line, end_column):
                 continue
         inner = _within(child, span)
-        if inner or place is not None:
+        if inner or located is not None:
             return [*inner, child]
     return []
 
@@ -178,23 +180,23 @@ def _is_test(code: CodeType, at: int) -> bool:
     return "JUMP" in name or name in ("TO_BOOL", "UNARY_NOT", "COMPARE_OP")
 
 
-def _named_values(node: ast.AST, frame: FrameType, found: dict[str, Described]) -> None:
-    """The described values that an expression names, by their text."""
+def _named_values(node: ast.AST, frame: FrameType, values: dict[str, Described]) -> None:
+    """Collect the values named in an expression that errors can describe, by their source text."""
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         value = _value(node, frame)
         if issubclass(type(value), Described):
-            found[ast.unparse(node)] = value
+            values[ast.unparse(node)] = value
             return
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.stmt):
-            _named_values(child, frame, found)
+            _named_values(child, frame, values)
 
 
 def _value(node: ast.AST, frame: FrameType) -> Any:
-    """What a name, an attribute or an item of a container is in a frame, if that can be told without running anything."""
+    """Return the value of a name, attribute or container item in a frame, if it can be read without running code."""
     match node:
         case ast.Name(id=name):
-            seen = getattr(frame.f_globals, "found", {})
+            seen = getattr(frame.f_globals, "resolved", {})
             return frame.f_locals.get(name, seen.get(name))
         case ast.Attribute(value=inner, attr=name):
             return _held(_value(inner, frame)).get(name)
@@ -208,7 +210,7 @@ def _value(node: ast.AST, frame: FrameType) -> Any:
 
 
 def _held(owner: Any) -> Any:
-    """The attributes of an object, or those that were read of a stand-in for one."""
+    """Return the attributes of an object, or those already read through a stand-in for one."""
     for name in ("_found", "__dict__"):
         try:
             held = object.__getattribute__(owner, name)

@@ -1,4 +1,4 @@
-"""Tracebacks as the user sees them: frames of this package, of NumPy and of SciPy are left out of an error that leaves a call.
+"""Tracebacks as the user sees them: frames of this package, NumPy and SciPy are removed from errors that leave a call.
 
 The environment variable ``PULLBACK_TRACEBACK=full`` keeps them.
 """
@@ -23,9 +23,9 @@ R = TypeVar("R")
 
 
 def keep_users_frames(error: BaseException) -> None:
-    """Takes hidden frames out of the traceback of an error, and of those it came from.
+    """Remove hidden frames from the traceback of an error, and from the tracebacks of its causes.
 
-    An error that was met and replaced within hidden code alone is no longer shown as the cause of the other.
+    An error that was raised and replaced within hidden code alone is no longer shown as the cause of the other.
     """
     if os.environ.get(TRACEBACK.name) == "full":
         return
@@ -34,8 +34,8 @@ def keep_users_frames(error: BaseException) -> None:
     seen = {id(error)}
     errors = [error]
     while errors:
-        found = errors.pop()
-        for other in (found.__cause__, found.__context__):
+        current = errors.pop()
+        for other in (current.__cause__, current.__context__):
             traceback = None if other is None else other.__traceback__
             if other is None or traceback is None or id(other) in seen or traceback.tb_frame in running:
                 continue
@@ -43,14 +43,14 @@ def keep_users_frames(error: BaseException) -> None:
             other.__traceback__ = _users(traceback)
             if other.__traceback__ is not None:
                 errors.append(other)
-            elif other is found.__cause__:
-                found.__cause__ = None
+            elif other is current.__cause__:
+                current.__cause__ = None
             else:
-                found.__context__ = None
+                current.__context__ = None
 
 
 def with_users_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: errors that leave the function show the user's frames only."""
+    """Decorate a function so that errors leaving it show only the user's frames."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,7 +64,7 @@ def with_users_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def traceback_at(file: str, line: int) -> TracebackType | None:
-    """A traceback that ends at a line of the user's source, for what fails in compiled code."""
+    """Return a traceback that ends at a line of the user's source, for failures in compiled code."""
     text = line_text(file, line)
     module = ast.parse("raise KeyError")
     for node in ast.walk(module):
@@ -81,17 +81,20 @@ def traceback_at(file: str, line: int) -> TracebackType | None:
 
 
 def _running_frames() -> set[FrameType]:
-    """The frames on the stack: an error that was caught in one of them is not of this call."""
-    found: set[FrameType] = set()
+    """Return the frames on the stack: an error caught in one of them does not belong to this call."""
+    frames: set[FrameType] = set()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        found.add(frame)
+        frames.add(frame)
         frame = frame.f_back
-    return found
+    return frames
 
 
 def _users(traceback: TracebackType | None, ends_at_user: bool = False) -> TracebackType | None:
-    """A traceback without the hidden frames; ``ends_at_user``: nor those of other libraries that the user's code called last."""
+    """Return a traceback without the hidden frames.
+
+    ``ends_at_user``: remove also the frames of other libraries below the user's last frame.
+    """
     kept = []
     while traceback is not None:
         if not is_hidden_file(traceback.tb_frame.f_code.co_filename):
@@ -100,7 +103,7 @@ def _users(traceback: TracebackType | None, ends_at_user: bool = False) -> Trace
     last = max((k for k, entry in enumerate(kept) if is_users(entry.tb_frame.f_code)), default=None)
     if ends_at_user and last is not None:
         del kept[last + 1 :]
-    found: TracebackType | None = None
+    shortened: TracebackType | None = None
     for entry in reversed(kept):
-        found = TracebackType(found, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return found
+        shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shortened

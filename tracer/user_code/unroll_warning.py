@@ -1,4 +1,4 @@
-"""The warning about Python loops that unroll into a program that is long to compile."""
+"""The warning about Python loops that unroll into a program with a long compile time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pullback.ir.ops.control.regions import Transform
 from pullback.tracer.user_code.source import function_at, nodes_at, shown
 
 MANY_OPS = 5000
-MANY_DIFFERENTIATED = 4000  # those of which a gradient is taken, which are compiled with their derivatives
+"""Number of traced operations from which the warning is given."""
+MANY_DIFFERENTIATED = 4000  # operations under a gradient, which are compiled with their derivatives
 MANY_OF_A_LINE = 100
 
 
 class UnrollWarning(UserWarning):
-    """A Python loop was traced step by step, into many thousands of operations."""
+    """A Python loop was traced iteration by iteration, into many thousands of operations."""
 
     __module__ = "pullback"
 
@@ -27,8 +28,10 @@ _met: set[tuple[str, int, str]] = set()
 
 
 def warn_unrolled(instructions: Sequence[Instruction], title: str) -> None:
-    """Warn, once for a function and a line, if a trace has become long by a loop: at the loop around the line of the user's that
-    has most of the instructions, or at that line."""
+    """Warn, once for a function and a line, if a loop made a trace long.
+
+    The warning is at the loop around the user's line that has most instructions, or at that line.
+    """
     total = sum(1 for i in instructions for _ in _all(i))
     differentiated = sum(1 for i in instructions for j in _all(i) if isinstance(j.op, Transform) for _ in _all(j)) if total else 0
     if total <= MANY_OPS and differentiated <= MANY_DIFFERENTIATED:

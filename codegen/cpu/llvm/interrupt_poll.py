@@ -1,9 +1,9 @@
-"""The look at the clock that native code takes now and then, as LLVM IR text: whether the program is to be interrupted.
+"""LLVM IR functions with which native code polls, now and then, whether the program is to be interrupted.
 
-``asked(table)`` asks at once, if this is the thread that handles signals; it gives 0 to go on.
+``asked(table)`` polls at once if it runs in the thread that handles signals; it returns 0 to continue.
 
-``tick(state, table)`` gives 0 to stop, else after how many turns of a loop to look again. ``state`` is the time of the last look,
-0 at first, and that number of turns. ``table`` is that of ``runtime.program.interrupts``.
+``tick(state, table)`` returns 0 to stop, else the number of loop iterations after which to call it again. ``state`` holds the
+time of the last call, 0 at first, and that number of iterations. ``table`` is the table of ``runtime.program.interrupts``.
 """
 
 ASKED = """

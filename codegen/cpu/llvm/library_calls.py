@@ -1,12 +1,13 @@
-"""Emits calls of native functions: loops of NumPy's and SciPy's ufuncs, BLAS, LAPACK, pocketfft and NumPy's sorts.
+"""Emit calls of native functions: loops of NumPy's and SciPy's ufuncs, BLAS, LAPACK, pocketfft and NumPy's sorts.
 
-Their addresses are arguments of the kernel. NumPy's argsort is not stable: the positions of equal elements are sorted after it.
+Their addresses are arguments of the kernel. NumPy's argsort is not stable, so the positions of equal elements are sorted
+afterwards.
 """
 
 from __future__ import annotations
 
-from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
-from pullback.codegen.cpu.llvm.lanes import element, literal, wide
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
+from pullback.codegen.cpu.llvm.lanes import element, literal, vector_of
 from pullback.codegen.cpu.llvm.text import THREADS
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import DType
@@ -15,13 +16,13 @@ from pullback.ir.ops.library.sort import ArgsortRow, ResolveTies, SortRow
 
 
 def ufunc(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: int) -> str:
-    """A call of a ufunc's loop on all lanes, through the stack; ``name`` as in the spelling of the op."""
-    letter = dtype.numpy.char
-    name, _, which = name.partition(" ")
-    place, results = map(int, which.split("/")) if which else (0, 1)
-    types = f"{letter * len(texts)}->{letter * results}"
+    """Emit a call of a ufunc's loop on all lanes, which are passed through the stack; ``name`` as in the op's template."""
+    char = dtype.numpy.char
+    name, _, output_text = name.partition(" ")
+    output, results = map(int, output_text.split("/")) if output_text else (0, 1)
+    types = f"{char * len(texts)}->{char * results}"
     function, data = (e.native("ufunc", name, types, part) for part in ("function", "data"))
-    t = wide(element(dtype), width)
+    t = vector_of(element(dtype), width)
     buffers = [e.slot(t) for _ in range(len(texts) + results)]
     pointers, steps, count = e.slot(f"[{len(buffers)} x ptr]"), e.slot(f"[{len(buffers)} x i64]"), e.slot("i64")
     for text, buffer in zip(texts, buffers, strict=False):
@@ -32,38 +33,38 @@ def ufunc(e: FunctionWriter, name: str, texts: list[str], dtype: DType, width: i
     e.line(f"store i64 {width}, ptr {count}")
     callee, context = (e.let(f"inttoptr i64 {v} to ptr") for v in (function, data))
     e.line(f"call void {callee}(ptr {pointers}, ptr {count}, ptr {steps}, ptr {context})")
-    return e.let(f"load {t}, ptr {buffers[len(texts) + place]}")
+    return e.let(f"load {t}, ptr {buffers[len(texts) + output]}")
 
 
 def library(e: FunctionWriter, i: Instruction) -> None:
-    """A call of a routine of BLAS or LAPACK, whose arguments are all addresses."""
+    """Emit a call of a BLAS or LAPACK routine, all of whose arguments are passed by address."""
     op = i.op
     assert isinstance(op, Library)
-    places = [e.places[v] for v in i.operands]
+    places = [e.memrefs[v] for v in i.operands]
     dtype = places[0].type.dtype
     pointers = []
     refs = [v.type for v in i.operands]
     integer = int64 if op is gemm else int32
     pairs = op.pairs(refs)
-    for kind, *what in op.arguments({**i.params, "complex": bool(pairs)}):
+    for kind, *details in op.arguments({**i.params, "complex": bool(pairs)}):
         match kind:
             case "letter":
-                pointers.append(stored(e, "i8", letter(e, what[0], *(places[k] for k in what[1:]))))
+                pointers.append(on_stack(e, "i8", transpose_flag(e, details[0], *(places[k] for k in details[1:]))))
             case "number":
-                pointers.append(number(e, what[0], dtype, bool(pairs)))
+                pointers.append(scalar_argument(e, details[0], dtype, bool(pairs)))
             case "integer":
-                pointers.append(stored(e, "i32", str(what[0])))
+                pointers.append(on_stack(e, "i32", str(details[0])))
             case "extent":
-                pointers.append(integer(e, places[what[0]].extents[what[1]].text))
+                pointers.append(integer(e, places[details[0]].extents[details[1]].text))
             case "lead":
-                pointers.append(integer(e, at_least_one(e, lead(e, places[what[0]], op.ranks[what[0]]))))
+                pointers.append(integer(e, at_least_one(e, leading_dimension(e, places[details[0]], op.ranks[details[0]]))))
             case "product":
                 total = "1"
-                for extent in places[what[0]].extents[: op.ranks[what[0]]]:
+                for extent in places[details[0]].extents[: op.ranks[details[0]]]:
                     total = e.let(f"mul i64 {total}, {extent.text}")
                 pointers.append(int32(e, at_least_one(e, total)))
             case "ref":
-                pointers.append(places[what[0]].pointer)
+                pointers.append(places[details[0]].pointer)
     callee = e.callee("gemm" if op is gemm else "library", op.symbol(dtype, bool(pairs)))
     threads = e.let(f"inttoptr i64 {e.native('threads')} to ptr")
     if op is gemm:
@@ -78,36 +79,38 @@ def library(e: FunctionWriter, i: Instruction) -> None:
     e.line(f"call void {service(e, threads, 'leave')}(ptr {threads})")
 
 
-def letter(e: FunctionWriter, text: str, place: Place | None = None) -> str:
-    """The letter that says whether an operand is transposed, as it is in memory."""
-    if place is None or not place.strides:
+def transpose_flag(e: FunctionWriter, text: str, memref: MemRef | None = None) -> str:
+    """Return the character that says whether an operand is transposed, given its layout in memory."""
+    if memref is None or not memref.strides:
         return str(ord(text))
-    turned = str(ord("N" if text == "T" else "T"))
-    return e.let(f"select i1 {has_rows(e, place)}, i8 {ord(text)}, i8 {turned}")
+    transposed = str(ord("N" if text == "T" else "T"))
+    return e.let(f"select i1 {is_row_major(e, memref)}, i8 {ord(text)}, i8 {transposed}")
 
 
-def lead(e: FunctionWriter, place: Place, rank: int) -> str:
-    """How many elements apart the rows of a matrix are, or the columns of a strided one that has none."""
-    if not place.strides:
-        return place.extents[rank - 1].text
-    rows, columns = (stride.text for stride in place.strides)
-    apart = e.let(f"select i1 {has_rows(e, place)}, i64 {rows}, i64 {columns}")
-    return e.let(f"ashr exact i64 {apart}, {place.type.dtype.bytes.bit_length() - 1}")
+def leading_dimension(e: FunctionWriter, memref: MemRef, rank: int) -> str:
+    """Return the leading dimension of a matrix: the elements from one row to the next, or one column in a column-major
+    operand."""
+    if not memref.strides:
+        return memref.extents[rank - 1].text
+    rows, columns = (stride.text for stride in memref.strides)
+    chosen_stride = e.let(f"select i1 {is_row_major(e, memref)}, i64 {rows}, i64 {columns}")
+    return e.let(f"ashr exact i64 {chosen_stride}, {memref.type.dtype.bytes.bit_length() - 1}")
 
 
-def has_rows(e: FunctionWriter, place: Place) -> str:
-    return e.let(f"icmp eq i64 {place.strides[1].text}, {place.type.dtype.bytes}")
+def is_row_major(e: FunctionWriter, memref: MemRef) -> str:
+    """Return an i1: whether the rows of a strided matrix are contiguous."""
+    return e.let(f"icmp eq i64 {memref.strides[1].text}, {memref.type.dtype.bytes}")
 
 
 def service(e: FunctionWriter, threads: str, name: str) -> str:
-    """A function of the threads' table."""
+    """Load the address of a function from the table of the worker pool."""
     return e.let(f"load ptr, ptr {e.let(f'getelementptr ptr, ptr {threads}, i64 {THREADS.index(name)}')}")
 
 
-def number(e: FunctionWriter, value: float, dtype: DType, is_complex: bool) -> str:
-    """A real number on the stack, with an imaginary part if it is to be complex; the address."""
+def scalar_argument(e: FunctionWriter, value: float, dtype: DType, is_complex: bool) -> str:
+    """Store a real number on the stack, with a zero imaginary part for a complex routine; return its address."""
     if not is_complex:
-        return stored(e, element(dtype), literal(value, dtype))
+        return on_stack(e, element(dtype), literal(value, dtype))
     slot = e.slot(f"[2 x {element(dtype)}]")
     for k, part in enumerate((value, 0.0)):
         address = e.let(f"getelementptr {element(dtype)}, ptr {slot}, i64 {k}")
@@ -116,45 +119,48 @@ def number(e: FunctionWriter, value: float, dtype: DType, is_complex: bool) -> s
 
 
 def at_least_one(e: FunctionWriter, text: str) -> str:
+    """Return the maximum of an i64 and 1."""
     return e.intrinsic("i64", "llvm.smax.i64", [("i64", text), ("i64", "1")])
 
 
 def int64(e: FunctionWriter, text: str) -> str:
-    return stored(e, "i64", text)
+    """Store an i64 on the stack; return its address."""
+    return on_stack(e, "i64", text)
 
 
 def int32(e: FunctionWriter, text: str) -> str:
-    return stored(e, "i32", e.let(f"trunc i64 {text} to i32"))
+    """Truncate an i64 to i32 and store it on the stack; return its address."""
+    return on_stack(e, "i32", e.let(f"trunc i64 {text} to i32"))
 
 
-def stored(e: FunctionWriter, t: str, text: str) -> str:
-    """A value on the stack; the address."""
+def on_stack(e: FunctionWriter, t: str, text: str) -> str:
+    """Store a value on the stack; return its address."""
     slot = e.slot(t)
     e.line(f"store {t} {text}, ptr {slot}")
     return slot
 
 
 def fft_1d(e: FunctionWriter, i: Instruction) -> None:
-    """A call of a loop of pocketfft, a generalized ufunc of values, a factor (1) and results: ``(n),()->(m)``."""
-    places, routine, axis = [e.places[v] for v in i.operands], i.params["routine"], i.params["axis"]
+    """Emit a call of a pocketfft loop, a generalised ufunc of values, a factor (1) and results: ``(n),()->(m)``."""
+    places, routine, axis = [e.memrefs[v] for v in i.operands], i.params["routine"], i.params["axis"]
     dtype = places[0].type.dtype
-    real, whole = ("f", "F") if dtype.name == "f32" else ("d", "D")
-    letters = (real if routine[0] == "r" else whole, real if routine == "irfft" else whole)
-    kind = f"{letters[0]}{real}->{letters[1]}"
+    real_char, complex_char = ("f", "F") if dtype.name == "f32" else ("d", "D")
+    letters = (real_char if routine[0] == "r" else complex_char, real_char if routine == "irfft" else complex_char)
+    kind = f"{letters[0]}{real_char}->{letters[1]}"
     assert isinstance(i.op, Library)
     function, data = (e.native("ufunc", i.op.routine.format(routine), kind, part) for part in ("function", "data"))
     lengths, across, along, count = [], [], [], "1"
-    for place, letter in zip(places, letters, strict=True):
-        extents = [x.text for x in place.extents[: place.type.rank - (letter == whole)]]
-        size = str(dtype.bytes * (2 if letter == whole else 1))
+    for memref, letter in zip(places, letters, strict=True):
+        extents = [x.text for x in memref.extents[: memref.type.rank - (letter == complex_char)]]
+        size = str(dtype.bytes * (2 if letter == complex_char else 1))
         is_first, count = axis == 0 and len(extents) > 1, "1"
         for extent in extents[1:] if is_first else extents[:-1]:
             count = e.let(f"mul i64 {count}, {extent}")
         lengths.append(extents[axis])
         across.append(size if is_first else e.let(f"mul i64 {extents[axis]}, {size}"))
         along.append(e.let(f"mul i64 {count}, {size}") if is_first else size)
-    one = stored(e, element(dtype), literal(1.0, dtype))
-    pointers = table(e, "ptr", [places[0].pointer, one, places[1].pointer])
+    factor = on_stack(e, element(dtype), literal(1.0, dtype))
+    pointers = table(e, "ptr", [places[0].pointer, factor, places[1].pointer])
     dimensions = table(e, "i64", [count, *lengths])
     steps = table(e, "i64", [across[0], "0", across[1], *along])
     callee, context = (e.let(f"inttoptr i64 {v} to ptr") for v in (function, data))
@@ -162,7 +168,7 @@ def fft_1d(e: FunctionWriter, i: Instruction) -> None:
 
 
 def table(e: FunctionWriter, t: str, texts: list[str]) -> str:
-    """Values side by side on the stack; their address."""
+    """Store values in an array on the stack; return its address."""
     slot = e.slot(f"[{len(texts)} x {t}]")
     for k, text in enumerate(texts):
         e.line(f"store {t} {text}, ptr {e.let(f'getelementptr {t}, ptr {slot}, i64 {k}')}")
@@ -170,29 +176,30 @@ def table(e: FunctionWriter, t: str, texts: list[str]) -> str:
 
 
 def sort_row(e: FunctionWriter, i: Instruction) -> None:
-    """A call of a sort of NumPy's on a part of a vector: ``int sort(void *first, intp n, void *)``."""
+    """Emit a call of NumPy's sort on a slice of a vector: ``int sort(void *first, intp n, void *)``."""
     assert isinstance(i.op, SortRow)
     first, count = (e.env[v].text for v in i.operands[1:])
-    row = e.places[i.operands[0]]
+    row = e.memrefs[i.operands[0]]
     start = e.let(f"getelementptr {element(row.type.dtype)}, ptr {row.pointer}, i64 {first}")
     e.let(f"call i32 {e.callee('sort', i.op.symbol(row.type.dtype))}(ptr {start}, i64 {count}, ptr null)")
 
 
 def argsort_row(e: FunctionWriter, i: Instruction) -> None:
-    """A call of an argsort of NumPy's: ``int argsort(void *row, intp *places, intp n, void *)``. It is not stable."""
+    """Emit a call of NumPy's argsort, ``int argsort(void *row, intp *places, intp n, void *)``, then sort ties, as it is not
+    stable."""
     assert isinstance(i.op, ArgsortRow)
-    row, places = (e.places[v] for v in i.operands)
+    row, places = (e.memrefs[v] for v in i.operands)
     count, dtype = row.extents[0].text, row.type.dtype
     e.let(f"call i32 {e.callee('sort', i.op.symbol(dtype))}(ptr {row.pointer}, ptr {places.pointer}, i64 {count}, ptr null)")
     _settle_ties(e, row.pointer, places.pointer, count, dtype)
 
 
 def _settle_ties(e: FunctionWriter, row: str, places: str, count: str, dtype: DType) -> None:
-    """Sort the places of each run of equal elements."""
+    """Emit code that sorts the positions of each run of equal elements."""
     t = element(dtype)
     e.count += 1
     head, body, flush, several, after, done = (f"{name}{e.count}" for name in ("tie", "in", "end", "several", "next", "ties"))
-    first, at = stored(e, "i64", "0"), stored(e, "i64", "1")
+    first, at = on_stack(e, "i64", "0"), on_stack(e, "i64", "1")
     e.line(f"br label %{head}")
     e.label(head)
     k = e.let(f"load i64, ptr {at}")
@@ -200,11 +207,11 @@ def _settle_ties(e: FunctionWriter, row: str, places: str, count: str, dtype: DT
     e.label(body)
     is_inside = e.let(f"icmp slt i64 {k}, {count}")
     before = e.let(f"sub i64 {k}, 1")
-    here = e.let(f"select i1 {is_inside}, i64 {k}, i64 {before}")
+    current = e.let(f"select i1 {is_inside}, i64 {k}, i64 {before}")
     values = []
-    for index in (before, here):
-        place = e.let(f"load i64, ptr {e.let(f'getelementptr i64, ptr {places}, i64 {index}')}")
-        values.append(e.let(f"load {t}, ptr {e.let(f'getelementptr {t}, ptr {row}, i64 {place}')}"))
+    for index in (before, current):
+        position = e.let(f"load i64, ptr {e.let(f'getelementptr i64, ptr {places}, i64 {index}')}")
+        values.append(e.let(f"load {t}, ptr {e.let(f'getelementptr {t}, ptr {row}, i64 {position}')}"))
     if dtype.is_float:
         nan = [e.let(f"fcmp uno {t} {v}, {v}") for v in values]
         same = e.let(f"or i1 {e.let(f'fcmp oeq {t} {values[0]}, {values[1]}')}, {e.let(f'and i1 {nan[0]}, {nan[1]}')}")
@@ -226,7 +233,7 @@ def _settle_ties(e: FunctionWriter, row: str, places: str, count: str, dtype: DT
     e.label(done)
 
 
-_RANKS = {
+_KEYS = {
     "f": """
   %{p}number = load double, ptr %{p}element
   %{p}zeros = fadd double %{p}number, 0.0
@@ -239,9 +246,10 @@ _RANKS = {
     "i": """
   %{p}key = load i64, ptr %{p}element""",
 }
-_RANKS["u"] = _RANKS["i"]
+"""LLVM text, by kind of dtype, that loads an element and maps it to an integer key in the same order."""
+_KEYS["u"] = _KEYS["i"]
 
-_SETTLE = """
+_RESOLVE = """
   store i64 {first}, ptr {start}
   %{p}stop = add i64 {first}, {count}
   br label %{p}run
@@ -293,18 +301,19 @@ _SETTLE = """
   %{p}status = call i32 {callee}(ptr %{p}row, i64 %{p}length, ptr null)
   br label %{p}run
 {p}done:"""
+"""LLVM text that sorts each run of equal high bits again by the low bits of the keys."""
 
 
 def resolve_ties(e: FunctionWriter, i: Instruction) -> None:
-    """Where ranks without their low bits are equal: sort again, by those."""
+    """Emit code that sorts, again by their low bits, keys that are equal without these bits."""
     assert isinstance(i.op, ResolveTies)
-    x, packed = (e.places[v] for v in i.operands[:2])
+    x, packed = (e.memrefs[v] for v in i.operands[:2])
     first, count, shift = (e.env[v].text for v in i.operands[2:])
     mask = e.let(f"sub i64 {e.let(f'shl i64 1, {shift}')}, 1")
     e.count += 1
     p = f"settle{e.count}."
     words = {
         "p": p, "start": e.slot("i64"), "first": first, "count": count, "packed": packed.pointer, "shift": shift, "mask": mask,
-        "x": x.pointer, "rank": _RANKS[x.type.dtype.kind].format(p=p), "callee": e.callee("sort", "sort.int64"),
+        "x": x.pointer, "rank": _KEYS[x.type.dtype.kind].format(p=p), "callee": e.callee("sort", "sort.int64"),
     }  # fmt: skip
-    e.lines.append(_SETTLE.format(**words).lstrip("\n"))
+    e.lines.append(_RESOLVE.format(**words).lstrip("\n"))

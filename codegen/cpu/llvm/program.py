@@ -1,11 +1,11 @@
-"""emit, for the CPU: a program with control flow as one LLVM function, the *driver*, whose kernels are functions beside it.
+"""emit, for the CPU: convert a program with control flow to one LLVM function, the *driver*, and its kernels to further ones.
 
-A driver is called like a kernel: ``i64 @name(ptr %args)``, with the buffers of the program as its references. Loops and branches
-are LLVM's; rank-0 buffers are stack slots, which LLVM turns into registers once small kernels are in place of their calls.
-Stacks are blocks of the C library's, freed wherever the driver returns. Each loop calls ``@tick`` now and then, which looks at
-the clock and, a few times in a tenth of a second, asks whether the program is to be interrupted.
+A driver is called like a kernel: ``i64 @name(ptr %args)``, with the buffers of the program as its references. Loops and
+branches become LLVM's; rank-0 buffers are stack slots, which LLVM promotes to registers once small kernels are inlined. Stacks
+are heap blocks of the C library, freed on every exit of the driver. Each loop calls ``@tick`` now and then, which reads the
+clock and, a few times in a tenth of a second, polls whether the program is to be interrupted.
 
-The status is 0, or the position from 1 of what failed in ``Driver.failures``.
+The status is 0, or the position, counted from 1, of the failure in ``Driver.failures``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pullback.codegen.cpu.llvm.interrupt_poll import ASKED, TICK
 from pullback.codegen.cpu.llvm.kernel import Emitter
 from pullback.codegen.cpu.llvm.lanes import stored
 from pullback.codegen.cpu.llvm.program_control_flow import branch, push, release, repeat, repeat_while, stack
-from pullback.codegen.cpu.llvm.program_interface import Driver, numbers, on_stack
+from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
 from pullback.codegen.cpu.llvm.text import NO_MEMORY
 from pullback.codegen.targets import Target
@@ -42,10 +42,12 @@ from pullback.ir.ops.program import (
 )
 from pullback.ir.shapes.extents import product
 
-NO_ROOM = ("MemoryError", "there is no memory for what a step computes with")
+KERNEL_OUT_OF_MEMORY = ("MemoryError", "there is no memory for what a step computes with")
+"""The error raised if a kernel gets no heap memory."""
 MOST_INLINED = 400
-MOST_TOGETHER = 2000
-"""So many lines a kernel may take that is put in place of its calls, which are in loops; and all of them together."""
+"""Largest number of lines of a kernel, times its launches in loops, that is inlined."""
+MOST_INLINED_TOTAL = 2000
+"""Largest number of lines of all inlined kernels of a driver."""
 
 
 def emit_program(
@@ -56,12 +58,12 @@ def emit_program(
     target: Target,
     writer: type[ProgramWriter] | None = None,
 ) -> Driver:
-    """The driver of a program. ``kernels`` are scheduled for the CPU; ``fresh`` the buffers that are results."""
+    """Return the driver of a program. ``kernels``: scheduled for the CPU; ``fresh``: the buffers that are results."""
     return (writer or ProgramWriter)(program, kernels, fresh, name, target).run()
 
 
 class ProgramWriter(DriverText):
-    """The driver in the making."""
+    """Emits a driver."""
 
     def __init__(
         self,
@@ -80,14 +82,15 @@ class ProgramWriter(DriverText):
         self.buffers: list[Value] = []
         self.hosts: list[Instruction] = []
         self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...], bool]] = {}
-        self.small: set[str] = set()
+        self.small_buffers: set[str] = set()
         self.functions: list[str] = []
-        self.cells: list[tuple[str, RefType, str]] = []
+        self.small_results: list[tuple[str, RefType, str]] = []
         self.limited: dict[Extent, None] = {}
-        self.inner = Counter(i.params["kernel"] for i in _inner_launches(program.body))
+        self.inner_launches = Counter(i.params["kernel"] for i in _inner_launches(program.body))
         self.inlined = 0
 
     def run(self) -> Driver:
+        """Emit the driver."""
         for value in self.program.parameters:
             self.parameter(value)
         self.status = self.slot("i64")
@@ -98,8 +101,8 @@ class ProgramWriter(DriverText):
         self.label("leave")
         for slots in self.stacks.values():
             release(self, slots)
-        for cell, t, target in self.cells:
-            self.move(t, cell, target)
+        for cell, t, target in self.small_results:
+            self.copy_small(t, cell, target)
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
         body = [f"define i64 @{self.name}(ptr noalias %args) {{", "entry:", *self.entry, *self.lines, "}"]
         if self.ticks:
@@ -122,13 +125,14 @@ class ProgramWriter(DriverText):
     # values
 
     def parameter(self, value: Value) -> None:
+        """Bind a parameter of the program to its argument slots."""
         self.buffers.append(value)
         position = len(self.buffers) - 1
         t: Any = value.type
         if isinstance(t, ArrayType):
             self.scalars[value] = self.argument("scalar", position, t.dtype.name)
             return
-        self.places[value] = Buffer(self.address("pointer", position), position, t.rank if t.layout == "strided" else 0)
+        self.locations[value] = Buffer(self.address("pointer", position), position, t.rank if t.layout == "strided" else 0)
 
     # blocks
 
@@ -137,11 +141,12 @@ class ProgramWriter(DriverText):
             self.instruction(i)
 
     def instruction(self, i: Instruction) -> None:
+        """Emit an instruction. Raises NotImplementedError for an op that has no LLVM lowering."""
         match i.op:
             case Alloc():
                 self.alloc(i)
             case View():
-                self.places[i.result] = self.places[i.operands[0]]
+                self.locations[i.result] = self.locations[i.operands[0]]
             case Launch():
                 self.launch(i)
             case Host():
@@ -156,7 +161,7 @@ class ProgramWriter(DriverText):
                 push(self, i)
             case StoreStackLength():
                 count = self.let(f"load i64, ptr {self.stacks[i.operands[0]].count}")
-                self.line(f"store i64 {count}, ptr {self.places[i.operands[1]].pointer}")
+                self.line(f"store i64 {count}, ptr {self.locations[i.operands[1]].pointer}")
             case Free():
                 if isinstance(i.operands[0].type, StackType):
                     release(self, self.stacks[i.operands[0]])
@@ -170,90 +175,95 @@ class ProgramWriter(DriverText):
                 raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
 
     def alloc(self, i: Instruction) -> None:
-        """Small buffers on the stack; a result is written to its place at the end."""
+        """Allocate a buffer: a small one on the stack, copied to the result's memory at the end, another one by the caller."""
         t: Any = i.result.type
         if on_stack(t):
-            cell = self.slot(_cell(t))
-            self.small.add(cell)
-            self.places[i.result] = Buffer(cell)
+            cell = self.slot(_small_type(t))
+            self.small_buffers.add(cell)
+            self.locations[i.result] = Buffer(cell)
             if i.result in self.returned:
                 self.buffers.append(i.result)
-                self.cells.append((cell, t, self.address("pointer", len(self.buffers) - 1)))
+                self.small_results.append((cell, t, self.address("pointer", len(self.buffers) - 1)))
             return
         self.buffers.append(i.result)
-        self.places[i.result] = Buffer(self.address("pointer", len(self.buffers) - 1))
+        self.locations[i.result] = Buffer(self.address("pointer", len(self.buffers) - 1))
 
-    def move(self, t: Any, source: str, target: str) -> None:
-        """The numbers of a small buffer to another."""
+    def copy_small(self, t: Any, source: str, target: str) -> None:
+        """Emit a copy of the numbers of a small buffer."""
         name = stored(t.dtype.part)
-        for k in range(numbers(t)):
-            places = [self.let(f"getelementptr {name}, ptr {p}, i64 {k}") if k else p for p in (source, target)]
-            found = self.let(f"load {name}, ptr {places[0]}, align {t.dtype.part.bytes}")
-            self.line(f"store {name} {found}, ptr {places[1]}, align {t.dtype.part.bytes}")
+        for k in range(real_count(t)):
+            addresses = [self.let(f"getelementptr {name}, ptr {p}, i64 {k}") if k else p for p in (source, target)]
+            loaded = self.let(f"load {name}, ptr {addresses[0]}, align {t.dtype.part.bytes}")
+            self.line(f"store {name} {loaded}, ptr {addresses[1]}, align {t.dtype.part.bytes}")
 
     def copy(self, i: Instruction) -> None:
+        """Emit a copy of a buffer, unless source and target have the same address."""
         source, target = i.operands
-        place = self.places[target].pointer
+        destination = self.locations[target].pointer
         t: Any = target.type
         if source in self.scalars:
-            self.line(f"store i{t.dtype.bits} {self.narrow(self.scalars[source], t)}, ptr {place}")
+            self.line(f"store i{t.dtype.bits} {self.narrow(self.scalars[source], t)}, ptr {destination}")
             return
         if on_stack(t):
-            self.move(t, self.places[source].pointer, place)
+            self.copy_small(t, self.locations[source].pointer, destination)
             return
-        origin = self.places[source].pointer
-        if origin == place:
+        origin = self.locations[source].pointer
+        if origin == destination:
             return
-        unlike, after = self.labels("copy", "copied")
-        self.line(f"br i1 {self.let(f'icmp eq ptr {origin}, {place}')}, label %{after}, label %{unlike}")
-        self.label(unlike)
+        distinct, after = self.labels("copy", "copied")
+        self.line(f"br i1 {self.let(f'icmp eq ptr {origin}, {destination}')}, label %{after}, label %{distinct}")
+        self.label(distinct)
         self.declared["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-        self.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {origin}, i64 {self.bytes(t)}, i1 false)")
+        self.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {destination}, ptr {origin}, i64 {self.bytes(t)}, i1 false)")
         self.line(f"br label %{after}")
         self.label(after)
 
     def narrow(self, bits: str, t: RefType) -> str:
+        """Truncate the 64 bits of a scalar to its dtype's."""
         return bits if t.dtype.bits == 64 else self.let(f"trunc i64 {bits} to i{t.dtype.bits}")
 
     def row(self, i: Instruction) -> None:
+        """Bind a reference to a row of a sequence."""
         sequence, index = i.operands
-        base = self.pointer_of(sequence)
+        base = self.base_pointer(sequence)
         step = self.bytes(i.result.type)
         offset = self.let(f"mul i64 {self.integer(index)}, {step}")
-        self.places[i.result] = Buffer(self.let(f"getelementptr i8, ptr {base}, i64 {offset}"))
+        self.locations[i.result] = Buffer(self.let(f"getelementptr i8, ptr {base}, i64 {offset}"))
 
-    def pointer_of(self, value: Value) -> str:
+    def base_pointer(self, value: Value) -> str:
+        """Return the base address of a buffer or a stack."""
         if isinstance(value.type, StackType):
             return self.let(f"load ptr, ptr {self.stacks[value].block}")
-        return self.places[value].pointer
+        return self.locations[value].pointer
 
     # steps
 
     def launch(self, i: Instruction) -> None:
+        """Emit the call of a kernel; its failures become failures of the driver."""
         name, slots, is_inlined = self.kernel(i.params["kernel"])
-        given = []
-        shown = {} if is_inlined else self.shown(i.operands)
+        arguments = []
+        copies = {} if is_inlined else self.copies_of_small(i.operands)
         if any(slot[0] == "library" for slot in slots):
-            self.limited.update(dict.fromkeys(map(_flat, i.params["sizes"])))
-        for kind, *what in slots:
+            self.limited.update(dict.fromkeys(map(_product, i.params["sizes"])))
+        for kind, *details in slots:
             match kind:
                 case "pointer":
-                    value = i.operands[what[0]]
-                    given.append(f"ptr {shown.get(value, self.places[value].pointer)}")
+                    value = i.operands[details[0]]
+                    arguments.append(f"ptr {copies.get(value, self.locations[value].pointer)}")
                 case "stride":
-                    given.append(f"i64 {self.stride(i.operands[what[0]], what[1])}")
+                    arguments.append(f"i64 {self.stride(i.operands[details[0]], details[1])}")
                 case "scalar":
-                    given.append(f"i64 {self.scalars[i.operands[what[0]]]}")
+                    arguments.append(f"i64 {self.scalars[i.operands[details[0]]]}")
                 case "size":
-                    given.append(f"i64 {self.extent(_flat(i.params['sizes'][what[0]]))}")
+                    arguments.append(f"i64 {self.extent(_product(i.params['sizes'][details[0]]))}")
                 case _:
-                    given.append(f"i64 {self.native(kind, *what)}")
-        status = self.let(f"call i64 @{name}({', '.join(given)})")
-        for value, pointer in shown.items():
-            self.move(value.type, pointer, self.places[value].pointer)
+                    arguments.append(f"i64 {self.native(kind, *details)}")
+        status = self.let(f"call i64 @{name}({', '.join(arguments)})")
+        for value, pointer in copies.items():
+            self.copy_small(value.type, pointer, self.locations[value].pointer)
         if any(slot[0] == "room" for slot in slots):
             (on,) = self.labels("on")
-            out = self.leave((*NO_ROOM, str(i.loc)))
+            out = self.exit_label((*KERNEL_OUT_OF_MEMORY, str(i.loc)))
             self.line(f"br i1 {self.let(f'icmp eq i64 {status}, {NO_MEMORY}')}, label %{out}, label %{on}")
             self.label(on)
         failures = i.params.get("failures", ())
@@ -262,32 +272,33 @@ class ProgramWriter(DriverText):
             self.failures.extend(tuple(failure) for failure in failures)
             self.leave_if_failed(status, base)
 
-    def shown(self, values: Sequence[Value]) -> dict[Value, str]:
-        """Copies of the small buffers among values, for a function that is called: a buffer whose address nobody has is a
-        register."""
-        found = {}
+    def copies_of_small(self, values: Sequence[Value]) -> dict[Value, str]:
+        """Copy the small buffers among ``values`` for a call that is not inlined: LLVM keeps a buffer in registers only if it
+        does not escape."""
+        copies = {}
         for value in values:
-            if value in self.places and self.places[value].pointer in self.small:
-                found[value] = self.slot(_cell(value.type))
-                self.move(value.type, self.places[value].pointer, found[value])
-        return found
+            if value in self.locations and self.locations[value].pointer in self.small_buffers:
+                copies[value] = self.slot(_small_type(value.type))
+                self.copy_small(value.type, self.locations[value].pointer, copies[value])
+        return copies
 
     def stride(self, value: Value, axis: int) -> str:
-        place = self.places[value]
-        return str(value.type.dtype.bytes) if axis == place.axes else self.native("stride", place.position, axis)
+        """Return the byte stride of a parameter along an axis; parts of complex elements form a last axis."""
+        buffer = self.locations[value]
+        return str(value.type.dtype.bytes) if axis == buffer.axes else self.native("stride", buffer.position, axis)
 
     def kernel(self, name: str) -> tuple[str, tuple[tuple[Any, ...], ...], bool]:
-        """The function of a kernel, what it takes, and whether it takes the place of its calls."""
+        """Return the function of a kernel, its argument slots, and whether it is inlined."""
         if name not in self.called:
-            own = f"kernel{len(self.called)}"
-            emitter = Emitter(self.kernels[name], own, self.target, direct="alwaysinline")
+            symbol = f"kernel{len(self.called)}"
+            emitter = Emitter(self.kernels[name], symbol, self.target, direct="alwaysinline")
             emitted = emitter.run()
-            size = len(emitter.lines) * self.inner[name]
-            is_inlined = 0 < size <= MOST_INLINED and self.inlined + size <= MOST_TOGETHER
+            size = len(emitter.lines) * self.inner_launches[name]
+            is_inlined = 0 < size <= MOST_INLINED and self.inlined + size <= MOST_INLINED_TOTAL
             if is_inlined:
                 self.inlined += size
             else:
-                emitter = Emitter(self.kernels[name], own, self.target, direct="noinline")
+                emitter = Emitter(self.kernels[name], symbol, self.target, direct="noinline")
                 emitted = emitter.run()
             self.declared.update(emitter.declared)
             self.functions.append(emitted.text)
@@ -295,29 +306,33 @@ class ProgramWriter(DriverText):
         return self.called[name]
 
     def host(self, i: Instruction) -> None:
-        """A step in Python. A signal that waits is handled before: what a handler raises at the entry of a step would be lost."""
+        """Emit the call of a step in Python.
+
+        A pending signal is handled before the call: an exception that its handler raises at the entry of the step would be
+        lost.
+        """
         interrupts = self.let(f"inttoptr i64 {self.native('poll')} to ptr")
         stops = self.let(f"call i64 @asked(ptr {interrupts})")
-        out, (on,) = self.leave(None), self.labels("unasked")
+        out, (on,) = self.exit_label(None), self.labels("unasked")
         self.line(f"br i1 {self.let(f'icmp eq i64 {stops}, 0')}, label %{on}, label %{out}")
         self.label(on)
         table = self.slot(f"[{max(len(i.operands), 1)} x ptr]")
-        shown = self.shown(i.operands)
+        copies = self.copies_of_small(i.operands)
         for k, value in enumerate(i.operands):
-            pointer = shown.get(value, self.places[value].pointer)
+            pointer = copies.get(value, self.locations[value].pointer)
             self.line(f"store ptr {pointer}, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {k}')}")
         callee = self.callee("host", len(self.hosts))
         self.hosts.append(i)
         status = self.let(f"call i64 {callee}(ptr {table})")
         self.failures.append(None)
         self.leave_if_failed(status, len(self.failures) - 1)
-        for value, pointer in shown.items():
-            self.move(value.type, pointer, self.places[value].pointer)
+        for value, pointer in copies.items():
+            self.copy_small(value.type, pointer, self.locations[value].pointer)
 
-    # leaving
+    # exits
 
     def leave_if_failed(self, status: str, base: int) -> None:
-        """Go to the end unless a status is 0; the program's is then larger by ``base``."""
+        """Branch to the exit if a status is not 0; the driver's status is then ``status`` plus ``base``."""
         failed, on = self.labels("failed", "on")
         self.line(f"br i1 {self.let(f'icmp ne i64 {status}, 0')}, label %{failed}, label %{on}")
         code = self.fresh()
@@ -331,18 +346,18 @@ class ProgramWriter(DriverText):
 
 
 def _inner_launches(block: Block) -> Iterator[Instruction]:
-    """The launches in regions."""
+    """Yield the launches in regions, such as bodies of loops."""
     for i in block.instructions:
         for region in i.regions:
             yield from (k for k in walk(region) if isinstance(k.op, Launch))
 
 
-def _cell(t: Any) -> str:
-    """The LLVM type of a small buffer."""
+def _small_type(t: Any) -> str:
+    """Return the LLVM type of a small buffer."""
     name = stored(t.dtype.part)
-    return name if numbers(t) == 1 else f"[{numbers(t)} x {name}]"
+    return name if real_count(t) == 1 else f"[{real_count(t)} x {name}]"
 
 
-def _flat(extents: Any) -> Extent:
-    """One extent of a list of extents to multiply."""
+def _product(extents: Any) -> Extent:
+    """Return a list of extents as one extent, their product."""
     return product(extents) if isinstance(extents, tuple | list) else extents

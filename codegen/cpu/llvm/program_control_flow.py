@@ -1,7 +1,4 @@
-"""Emits loops and branches of a driver, and the stacks on which a loop keeps values for its gradient.
-
-A stack is a block of memory that grows, iteration by iteration.
-"""
+"""Emit loops and branches of a driver, and the growing stacks on which a loop saves values for its gradient."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ from pullback.ir.core.structure import Instruction
 from pullback.ir.core.value import Value
 
 FIRST_TICK = 8
+"""Iterations of a loop before its first poll; ``tick`` then adapts the number to the clock."""
 
 
 def repeat(e: DriverText, i: Instruction) -> None:
-    """A loop of a known number of runs."""
+    """Emit a loop whose trip count is computed before it."""
     (region,) = i.regions
     length = i.params["length"]
     index, *rest = i.operands
@@ -30,46 +28,46 @@ def repeat(e: DriverText, i: Instruction) -> None:
     k = e.let(f"load i64, ptr {position}")
     e.line(f"br i1 {e.let(f'icmp slt i64 {k}, {count}')}, label %{body}, label %{end}")
     e.label(body)
-    place = e.let(f"sub i64 {e.let(f'sub i64 {count}, 1')}, {k}") if i.params["reverse"] else k
-    e.line(f"store i64 {place}, ptr {e.places[index].pointer}")
-    _take(e, region.parameters, slots)
+    iteration = e.let(f"sub i64 {e.let(f'sub i64 {count}, 1')}, {k}") if i.params["reverse"] else k
+    e.line(f"store i64 {iteration}, ptr {e.locations[index].pointer}")
+    _load_carried(e, region.parameters, slots)
     e.block(region)
-    _keep(e, region.results, slots)
+    _store_carried(e, region.results, slots)
     e.line(f"store i64 {e.let(f'add i64 {k}, 1')}, ptr {position}")
     _tick(e)
     e.line(f"br label %{head}")
     e.label(end)
-    _take(e, i.results, slots)
+    _load_carried(e, i.results, slots)
 
 
 def repeat_while(e: DriverText, i: Instruction) -> None:
-    """A loop that goes on while its condition holds."""
+    """Emit a loop that runs while its condition holds."""
     condition, region = i.regions
     index, *rest = i.operands
-    place = e.places[index].pointer
+    counter = e.locations[index].pointer
     slots = _carried(e, rest)
-    e.line(f"store i64 0, ptr {place}")
+    e.line(f"store i64 0, ptr {counter}")
     head, body, end = e.labels("head", "body", "end")
     e.line(f"br label %{head}")
     e.label(head)
-    _take(e, condition.parameters, slots)
+    _load_carried(e, condition.parameters, slots)
     e.block(condition)
-    goes_on = e.let(f"load i8, ptr {e.places[condition.results[0]].pointer}")
+    goes_on = e.let(f"load i8, ptr {e.locations[condition.results[0]].pointer}")
     e.line(f"br i1 {e.let(f'icmp ne i8 {goes_on}, 0')}, label %{body}, label %{end}")
     e.label(body)
-    _take(e, region.parameters, slots)
+    _load_carried(e, region.parameters, slots)
     e.block(region)
-    _keep(e, region.results, slots)
-    number = e.let(f"load i64, ptr {place}")
-    e.line(f"store i64 {e.let(f'add i64 {number}, 1')}, ptr {place}")
+    _store_carried(e, region.results, slots)
+    count = e.let(f"load i64, ptr {counter}")
+    e.line(f"store i64 {e.let(f'add i64 {count}, 1')}, ptr {counter}")
     _tick(e)
     e.line(f"br label %{head}")
     e.label(end)
-    _take(e, i.results, slots)
+    _load_carried(e, i.results, slots)
 
 
 def branch(e: DriverText, i: Instruction) -> None:
-    """One of several regions, by number."""
+    """Emit a branch to one of several regions, selected by an index."""
     names = [e.labels("case")[0] for _ in i.regions]
     (after,) = e.labels("joined")
     index = e.integer(i.operands[0])
@@ -86,28 +84,28 @@ def branch(e: DriverText, i: Instruction) -> None:
 
 
 def _carried(e: DriverText, values: Sequence[Value]) -> list[str]:
-    """Slots with the addresses of references that change from run to run."""
+    """Return slots that hold the addresses of carried references."""
     slots = []
     for value in values:
         slots.append(e.slot("ptr"))
-        e.line(f"store ptr {e.places[value].pointer}, ptr {slots[-1]}")
+        e.line(f"store ptr {e.locations[value].pointer}, ptr {slots[-1]}")
     return slots
 
 
-def _take(e: DriverText, values: Sequence[Value], slots: Sequence[str]) -> None:
-    """References are where the slots say."""
+def _load_carried(e: DriverText, values: Sequence[Value], slots: Sequence[str]) -> None:
+    """Bind references to the addresses in the slots."""
     for value, slot in zip(values, slots, strict=True):
-        e.put(value, e.let(f"load ptr, ptr {slot}"))
+        e.bind(value, e.let(f"load ptr, ptr {slot}"))
 
 
-def _keep(e: DriverText, values: Sequence[Value], slots: Sequence[str]) -> None:
-    """The slots say where references are."""
+def _store_carried(e: DriverText, values: Sequence[Value], slots: Sequence[str]) -> None:
+    """Store the addresses of references in the slots."""
     for value, slot in zip(values, slots, strict=True):
-        e.line(f"store ptr {e.places[value].pointer}, ptr {slot}")
+        e.line(f"store ptr {e.locations[value].pointer}, ptr {slot}")
 
 
 def _tick(e: DriverText) -> None:
-    """At the end of a run: count down to the next look at the clock, which may end the program."""
+    """Emit, at the end of an iteration, the countdown to the next poll, which may end the program."""
     e.ticks = True
     left, state = e.slot("i64"), e.slot("[2 x i64]")
     period = e.at_entry(f"getelementptr i64, ptr {state}, i64 1")
@@ -116,81 +114,82 @@ def _tick(e: DriverText) -> None:
         f"  store i64 0, ptr {state}",
         f"  store i64 {FIRST_TICK}, ptr {period}",
     ]
-    look, on = e.labels("look", "on")
+    poll, on = e.labels("look", "on")
     now = e.let(f"sub i64 {e.let(f'load i64, ptr {left}')}, 1")
     e.line(f"store i64 {now}, ptr {left}")
-    e.line(f"br i1 {e.let(f'icmp eq i64 {now}, 0')}, label %{look}, label %{on}")
-    table, found, stops = e.native("poll"), e.fresh(), e.fresh()
+    e.line(f"br i1 {e.let(f'icmp eq i64 {now}, 0')}, label %{poll}, label %{on}")
+    table, period_left, stops = e.native("poll"), e.fresh(), e.fresh()
     pointer = e.fresh()
-    out = e.leave(None)
+    out = e.exit_label(None)
     e.cold += [
-        f"{look}:",
+        f"{poll}:",
         f"  {pointer} = inttoptr i64 {table} to ptr",
-        f"  {found} = call i64 @tick(ptr {state}, ptr {pointer})",
-        f"  store i64 {found}, ptr {left}",
-        f"  {stops} = icmp eq i64 {found}, 0",
+        f"  {period_left} = call i64 @tick(ptr {state}, ptr {pointer})",
+        f"  store i64 {period_left}, ptr {left}",
+        f"  {stops} = icmp eq i64 {period_left}, 0",
         f"  br i1 {stops}, label %{out}, label %{on}",
     ]
     e.label(on)
 
 
 LEAST_BLOCK = 1024
-"""Bytes of a stack's first block."""
+"""Smallest size, in bytes, of a stack's first block."""
 
-NO_MEMORY = ("MemoryError", "there is no memory for what a loop keeps for its gradient")
+STACK_OUT_OF_MEMORY = ("MemoryError", "there is no memory for what a loop keeps for its gradient")
+"""The error raised if a stack cannot grow."""
 
 
 def stack(e: DriverText, i: Instruction) -> None:
-    """Make an empty stack, with room for as many values as an operand says."""
-    made = StackSlots(e.slot("ptr"), e.slot("i64"), e.slot("i64"))
-    e.entry.append(f"  store ptr null, ptr {made.block}")
-    e.stacks[i.result] = made
+    """Emit an empty stack, or one with as many values as an operand says."""
+    slots = StackSlots(e.slot("ptr"), e.slot("i64"), e.slot("i64"))
+    e.entry.append(f"  store ptr null, ptr {slots.block}")
+    e.stacks[i.result] = slots
     if i.operands:
         count = e.intrinsic("i64", "llvm.smax.i64", [("i64", e.integer(i.operands[0])), ("i64", "0")])
-        _resized(e, made, i.result.type, count, i)
+        _resize(e, slots, i.result.type, count, i)
     else:
         count = "0"
-        e.line(f"store i64 0, ptr {made.room}")
-    e.line(f"store i64 {count}, ptr {made.count}")
+        e.line(f"store i64 0, ptr {slots.capacity}")
+    e.line(f"store i64 {count}, ptr {slots.count}")
 
 
-def _resized(e: DriverText, stack: StackSlots, t: Any, room: str, i: Instruction) -> None:
-    """Room for so many values, those there are kept."""
-    total = e.let(f"mul i64 {room}, {e.bytes(t)}")
+def _resize(e: DriverText, stack: StackSlots, t: Any, capacity: str, i: Instruction) -> None:
+    """Emit a reallocation of a stack to a capacity in values; the values in it are kept."""
+    total = e.let(f"mul i64 {capacity}, {e.bytes(t)}")
     some = e.intrinsic("i64", "llvm.smax.i64", [("i64", total), ("i64", "64")])
     before = e.let(f"load ptr, ptr {stack.block}")
     after = e.let(f"call ptr {e.callee('c', 'realloc')}(ptr {before}, i64 {some})")
     (got,) = e.labels("got")
-    out = e.leave((*NO_MEMORY, str(i.loc)))
+    out = e.exit_label((*STACK_OUT_OF_MEMORY, str(i.loc)))
     e.line(f"br i1 {e.let(f'icmp eq ptr {after}, null')}, label %{out}, label %{got}")
     e.label(got)
     e.line(f"store ptr {after}, ptr {stack.block}")
-    e.line(f"store i64 {room}, ptr {stack.room}")
+    e.line(f"store i64 {capacity}, ptr {stack.capacity}")
 
 
 def push(e: DriverText, i: Instruction) -> None:
-    """Room for one value more, whose place is the result."""
+    """Emit room for one more value on a stack; the result is its address."""
     stack, t = e.stacks[i.operands[0]], i.result.type
     grow, on = e.labels("grow", "pushed")
     count = e.let(f"load i64, ptr {stack.count}")
-    room = e.let(f"load i64, ptr {stack.room}")
-    e.line(f"br i1 {e.let(f'icmp eq i64 {count}, {room}')}, label %{grow}, label %{on}")
+    capacity = e.let(f"load i64, ptr {stack.capacity}")
+    e.line(f"br i1 {e.let(f'icmp eq i64 {count}, {capacity}')}, label %{grow}, label %{on}")
     e.label(grow)
     size = e.intrinsic("i64", "llvm.smax.i64", [("i64", e.bytes(t)), ("i64", "1")])
     least = e.let(f"udiv i64 {LEAST_BLOCK}, {size}")
     least = e.intrinsic("i64", "llvm.smax.i64", [("i64", least), ("i64", "1")])
-    more = e.intrinsic("i64", "llvm.smax.i64", [("i64", e.let(f"shl i64 {room}, 1")), ("i64", least)])
-    _resized(e, stack, t, more, i)
+    more = e.intrinsic("i64", "llvm.smax.i64", [("i64", e.let(f"shl i64 {capacity}, 1")), ("i64", least)])
+    _resize(e, stack, t, more, i)
     e.line(f"br label %{on}")
     e.label(on)
     block = e.let(f"load ptr, ptr {stack.block}")
     offset = e.let(f"mul i64 {count}, {e.bytes(t)}")
-    e.put(i.result, e.let(f"getelementptr i8, ptr {block}, i64 {offset}"))
+    e.bind(i.result, e.let(f"getelementptr i8, ptr {block}, i64 {offset}"))
     e.line(f"store i64 {e.let(f'add i64 {count}, 1')}, ptr {stack.count}")
 
 
 def release(e: DriverText, stack: StackSlots) -> None:
-    """Give a stack's block back."""
+    """Emit the release of a stack's block."""
     block = e.let(f"load ptr, ptr {stack.block}")
     e.line(f"call void {e.callee('c', 'free')}(ptr {block})")
     e.line(f"store ptr null, ptr {stack.block}")

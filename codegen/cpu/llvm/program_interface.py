@@ -1,4 +1,4 @@
-"""Drivers: programs with control flow as one native function. What is known of one once it is written."""
+"""Describe drivers: programs with control flow, compiled to one native function."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from pullback.ir.core.types import Extent
 from pullback.ir.core.value import Value
 
 MOST_ON_STACK = 8
-"""So many numbers a buffer of fixed size may have that is on the stack."""
+"""Largest number of real numbers in a buffer of fixed size that a driver allocates on its stack."""
 
 Failure = tuple[str, ...] | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Driver:
-    """``text``: a module that defines ``name``; ``slots``: its arguments, as those of a kernel, with ("host", k), ("poll",) and,
-    of a driver that reads the clock, ("laps",).
+    """An emitted driver.
 
-    ``buffers``: what ("pointer", k), ("stride", k, axis) and ("scalar", k, dtype) are of; ``sizes``: the extents of ("size", k).
-    ``limited``: the extents that BLAS and LAPACK are given. ``hosts``: the steps in Python. ``failures``: for each status from 1
-    its error, message and place; None if Python raised.
+    ``text``: a module that defines ``name``; ``slots``: its arguments, in the form of a kernel's, with ("host", k), ("poll",)
+    and, in a driver that reads the clock, ("laps",).
+
+    ``buffers``: the values that ("pointer", k), ("stride", k, axis) and ("scalar", k, dtype) refer to; ``sizes``: the extents
+    of ("size", k). ``limited``: the extents passed to BLAS and LAPACK. ``hosts``: the steps in Python. ``failures``: for each
+    status, counted from 1, its error, message and location; None if Python raised the error.
     """
 
     name: str
@@ -37,15 +39,15 @@ class Driver:
 
 
 def has_control_flow(program: Function) -> bool:
-    """Whether a program needs a driver."""
+    """Return whether a program needs a driver."""
     return any(i.regions for i in program.instructions)
 
 
 def on_stack(t: Any) -> bool:
-    """Whether a driver has a buffer on its stack."""
-    return all(isinstance(e, int) for e in t.shape) and numbers(t) <= MOST_ON_STACK
+    """Return whether a driver allocates a buffer on its stack."""
+    return all(isinstance(e, int) for e in t.shape) and real_count(t) <= MOST_ON_STACK
 
 
-def numbers(t: Any) -> int:
-    """How many real numbers a buffer of fixed size holds."""
+def real_count(t: Any) -> int:
+    """Return how many real numbers a buffer of fixed size holds."""
     return math.prod(t.shape) * (2 if t.dtype.is_complex else 1)

@@ -1,4 +1,4 @@
-"""A driver's text in the making: where its buffers, scalars and stacks are, and its ways out."""
+"""Hold the state of a driver while it is emitted: its buffers, scalars, stacks and exits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback.ir.shapes.extents import product
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Where a buffer is. ``position`` and ``axes`` of a parameter: its number, and how many strides it has."""
+    """The address of a buffer. ``position`` and ``axes`` of a parameter: its position and its number of strides."""
 
     pointer: str
     position: int = -1
@@ -25,16 +25,19 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class StackSlots:
-    """A stack: slots with the address of its block, the count of its values, and how many fit."""
+    """The stack slots of a growing stack: the address of its block, the count of its values, and its capacity."""
 
     block: str
     count: str
-    room: str
+    capacity: str
 
 
 class DriverText(Extents, ABC):
-    """The function of a driver; what writes its instructions derives from it. ``ticks``: whether it looks at the clock; ``cold``:
-    lines behind all others, which hardly ever run; ``status``: the slot of what it returns."""
+    """The function of a driver; ``ProgramWriter`` emits its instructions.
+
+    ``ticks``: whether it polls the clock; ``cold``: lines after all others, which rarely run; ``status``: the slot of the
+    returned status.
+    """
 
     status: str
 
@@ -42,7 +45,7 @@ class DriverText(Extents, ABC):
         super().__init__()
         self.sizes: dict[Extent, str] = {}
         self.failures: list[Failure] = []
-        self.places: dict[Value, Buffer] = {}
+        self.locations: dict[Value, Buffer] = {}
         self.scalars: dict[Value, str] = {}
         self.stacks: dict[Value, StackSlots] = {}
         self.cold: list[str] = []
@@ -50,7 +53,7 @@ class DriverText(Extents, ABC):
 
     @abstractmethod
     def block(self, block: Block) -> None:
-        """Write the instructions of a block."""
+        """Emit the instructions of a block."""
 
     def size(self, name: str) -> str:
         if name not in self.sizes:
@@ -58,26 +61,28 @@ class DriverText(Extents, ABC):
         return self.sizes[name]
 
     def elements(self, shape: Shape) -> str:
+        """Return the number of elements of a shape."""
         return self.extent(product(shape))
 
     def bytes(self, t: Any) -> str:
-        """The size of a buffer."""
+        """Return the size of a buffer in bytes."""
         return self.extent(product((*t.shape, t.dtype.bytes)))
 
     def integer(self, value: Value) -> str:
-        """The i64 in a buffer or a scalar."""
-        return self.scalars[value] if value in self.scalars else self.let(f"load i64, ptr {self.places[value].pointer}")
+        """Return the i64 in a buffer or a scalar."""
+        return self.scalars[value] if value in self.scalars else self.let(f"load i64, ptr {self.locations[value].pointer}")
 
-    def put(self, value: Value, pointer: str) -> None:
-        """A reference is at an address from here on."""
-        self.places[value] = Buffer(pointer)
+    def bind(self, value: Value, pointer: str) -> None:
+        """Bind a reference to an address from here on."""
+        self.locations[value] = Buffer(pointer)
 
     def labels(self, *words: str) -> list[str]:
+        """Return unique labels that begin with ``words``."""
         self.count += 1
         return [f"{word}{self.count}" for word in words]
 
-    def leave(self, failure: Failure) -> str:
-        """The label of a way out that reports a failure."""
+    def exit_label(self, failure: Failure) -> str:
+        """Return the label of an exit that reports a failure."""
         (label,) = self.labels("stop")
         self.failures.append(failure)
         self.cold += [f"{label}:", f"  store i64 {len(self.failures)}, ptr {self.status}", "  br label %leave"]

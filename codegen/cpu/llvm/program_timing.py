@@ -1,6 +1,6 @@
-"""A driver that reads the clock before and after each of its steps, for a profile.
+"""Emit a driver that reads the clock before and after each of its steps, for a profile.
 
-It is the same driver but for these reads. Step ``k``, in the order of the program's text, adds its ticks to word ``2 k`` of the
+It is otherwise the same driver. Step ``k``, in the order of the program's text, adds its clock ticks to word ``2 k`` of the
 table in the slot ("laps",), and 1 to the word after it.
 """
 
@@ -13,12 +13,12 @@ from pullback.ir.core.structure import Instruction
 
 
 def clock_of(machine: str) -> str:
-    """The intrinsic that reads the clock of a machine, as ``platform.machine`` names it."""
+    """Return the intrinsic that reads the clock of a machine, named as by ``platform.machine``."""
     return "llvm.x86.rdtsc" if machine in ("x86_64", "AMD64") else "llvm.readsteadycounter"
 
 
-class LapsWriter(ProgramWriter):
-    """The driver in the making. ``clock``: the intrinsic."""
+class TimedProgramWriter(ProgramWriter):
+    """Emits a driver that times its steps. ``clock``: the intrinsic that reads the clock."""
 
     clock = "llvm.x86.rdtsc"
 
@@ -38,14 +38,15 @@ class LapsWriter(ProgramWriter):
         self.lap(start)
 
     def now(self) -> str:
+        """Emit a read of the clock."""
         return self.let(f"call i64 @{self.clock}()")
 
     def lap(self, start: str) -> None:
-        """A step has ended."""
-        taken = self.let(f"sub i64 {self.now()}, {start}")
+        """Emit the end of a step: add its time and count to the table."""
+        elapsed = self.let(f"sub i64 {self.now()}, {start}")
         table = self.callee("laps")
-        for word, more in ((2 * self.steps, taken), (2 * self.steps + 1, "1")):
-            place = self.let(f"getelementptr i64, ptr {table}, i64 {word}")
-            before = self.let(f"load i64, ptr {place}")
-            self.line(f"store i64 {self.let(f'add i64 {before}, {more}')}, ptr {place}")
+        for word, increment in ((2 * self.steps, elapsed), (2 * self.steps + 1, "1")):
+            address = self.let(f"getelementptr i64, ptr {table}, i64 {word}")
+            before = self.let(f"load i64, ptr {address}")
+            self.line(f"store i64 {self.let(f'add i64 {before}, {increment}')}, ptr {address}")
         self.steps += 1

@@ -1,9 +1,9 @@
-"""Loops over more memory than caches hold: what they write goes past the caches, and what they read is asked for early.
+"""Emit non-temporal stores and early prefetches for loops over more memory than the caches hold.
 
-A vector loop whose body is light has a second copy of its main part (``Streams``). It runs if the arrays that the loop walks in
-one line take ``LARGE_BYTES`` or more together. Its stores to references that the kernel never reads are non-temporal, so that
-the memory that they fill is not read first; these need whole vectors at multiples of their size, hence a test of addresses.
-The function waits for them once, at its end. A kernel with ``prefetch`` of its own knows what comes, and no loop of it asks.
+A vector loop with a light body has a second copy of its main part (``Streams``), which runs if the arrays that the loop
+accesses contiguously take at least ``LARGE_BYTES`` in total. Its stores to references that the kernel never reads are
+non-temporal, so that the cache lines they fill are not read first; these need whole vectors aligned to a cache line, which is
+tested. The function ends with a fence for them. Kernels with their own prefetches get no others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.llvm.addresses import Addresses
-from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, Place
+from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
 from pullback.codegen.cpu.llvm.lanes import stored
 from pullback.ir.core.structure import Block, Function, walk
 from pullback.ir.core.types import DType
@@ -20,19 +20,24 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load, Store
 
 LARGE_BYTES = 64 << 20
-"""More than the last-level cache of most machines, with room for what the caller has read and written just before."""
-AHEAD = 4096
-"""How many bytes before its use memory is asked for: a page, where the hardware's own prefetching begins anew."""
+"""More than the last-level cache of most machines, with a margin for the memory that the caller has just used."""
+PREFETCH_DISTANCE = 4096
+"""The distance in bytes of a prefetch before its use: one page, because hardware prefetching restarts at each page."""
 LINE = 64
+"""Bytes of a cache line."""
 MOST_WEIGHT = 40
-"""Heavier bodies wait for arithmetic, not for memory, and have no second copy; they ask for memory early at any size, since the
-hardware's prefetching ends with a page, and does not begin at all for masked loads (Zen 5)."""
+"""The greatest weight of a body with a second copy.
+
+Heavier bodies are bound by arithmetic, not by memory. They prefetch at any size, because hardware prefetching ends at each
+page and does not start for masked loads at all (Zen 5).
+"""
 
 NON_TEMPORAL = ", !nontemporal !{i32 1}"
+"""Metadata of a non-temporal store."""
 
 
 def written_only(kernel: Function) -> frozenset[Value]:
-    """The references that a kernel stores elements to and does nothing else with."""
+    """Return the references of a kernel that are only stored to."""
     stored: set[Value] = set()
     other: set[Value] = set()
     for i in walk(kernel.body):
@@ -43,44 +48,44 @@ def written_only(kernel: Function) -> frozenset[Value]:
 
 
 class Streams:
-    """What the second copy of a vector loop does otherwise. ``test``: whether to run it, as an i1; None if there is none."""
+    """The accesses of the second copy of a vector loop. ``test``: an i1 that selects that copy, or None if there is none."""
 
     def __init__(self, e: FunctionWriter, region: Block, weight: int, unroll: int, addresses: Addresses) -> None:
         self.e = e
         self.test: str | None = None
-        self.past: set[str] = set()
-        self.waiting: dict[str, list[str]] = {}
+        self.streamed_bases: set[str] = set()
+        self.deferred_stores: dict[str, list[str]] = {}
         self.unroll = max(unroll, LINE // e.target.vector_bytes)
-        walked: dict[str, Place] = {}
+        walked: dict[str, MemRef] = {}
         if e.inlined or weight > MOST_WEIGHT:
             return
         firsts: list[str] = []
         for i in region.instructions:
-            first, lowest = addresses.first.get(i), addresses.down.get(i)
+            first, lowest = addresses.first.get(i), addresses.reversed_first.get(i)
             if (first or lowest) is None or not isinstance(i.op, Load | Store) or i.op.masked:
                 continue
             value, _ = ref_and_index(i)
             if first is None:
                 first = e.let(f"getelementptr {stored(value.type.dtype)}, ptr {lowest}, i64 {e.width}")
-            walked[e.places[value].pointer] = e.places[value]
-            if value in e.written_only and self.fills(value.type.dtype):
+            walked[e.memrefs[value].pointer] = e.memrefs[value]
+            if value in e.written_only and self.fills_lines(value.type.dtype):
                 firsts.append(first)
-                self.past.add(e.places[value].pointer)
-        if walked and (self.past or not e.kernel_asks):
-            self.test = self.pays(list(walked.values()), firsts)
+                self.streamed_bases.add(e.memrefs[value].pointer)
+        if walked and (self.streamed_bases or not e.has_own_prefetches):
+            self.test = self.size_test(list(walked.values()), firsts)
 
-    def fills(self, dtype: DType) -> bool:
-        """Whether a vector of such elements is a register of its own, with a non-temporal store, and an iteration fills lines."""
+    def fills_lines(self, dtype: DType) -> bool:
+        """Return whether vectors of a dtype have non-temporal stores and one iteration fills whole cache lines."""
         size = dtype.bytes * self.e.width
         return not dtype.is_bool and size in (16, 32, 64) and self.unroll * size % LINE == 0
 
-    def pays(self, places: Sequence[Place], firsts: Sequence[str]) -> str:
-        """Whether the arrays are large and the stores on whole vectors."""
+    def size_test(self, memrefs: Sequence[MemRef], firsts: Sequence[str]) -> str:
+        """Return an i1: whether the arrays are large and the stores aligned."""
         e = self.e
         total = "0"
-        for place in places:
-            size = str(place.type.dtype.bytes)
-            for extent in place.extents:
+        for memref in memrefs:
+            size = str(memref.type.dtype.bytes)
+            for extent in memref.extents:
                 size = e.let(f"mul i64 {size}, {extent.text}")
             total = e.let(f"add i64 {total}, {size}")
         test = e.let(f"icmp sge i64 {total}, {LARGE_BYTES}")
@@ -94,40 +99,44 @@ class Streams:
 
     def __exit__(self, *_: object) -> None:
         self.e.streams = None
-        if self.past:
-            self.e.line(f"store i1 true, ptr {self.e.streamed()}")
+        if self.streamed_bases:
+            self.e.line(f"store i1 true, ptr {self.e.streamed_flag()}")
 
-    def ahead(self, pointer: str, dtype: DType, part: int, step: int = 1) -> None:
-        """Ask for the line that a load will need, once for each line. ``step``: -1 if the loop walks down."""
+    def prefetch_ahead(self, pointer: str, dtype: DType, part: int, step: int = 1) -> None:
+        """Emit a prefetch for a later iteration, once per cache line. ``step``: -1 if the loop runs through memory backwards."""
         stride = dtype.bytes * self.e.width
-        if not self.e.kernel_asks and (stride >= LINE or part * stride % LINE == 0):
-            ask_ahead(self.e, pointer, step)
+        if not self.e.has_own_prefetches and (stride >= LINE or part * stride % LINE == 0):
+            emit_prefetch_ahead(self.e, pointer, step)
 
     def store(self, text: str, t: str, pointer: str, base: str, dtype: DType) -> bool:
-        """Store a vector past the caches if its memory is filled so; false if not. Those of less than a line wait for others:
-        a processor that is sent half a line, and then another, writes each of them."""
-        if base not in self.past:
+        """Emit a non-temporal store; return False if this memory is not stored to that way.
+
+        Stores of less than a cache line are deferred until the line is complete: a processor that gets half a line, then
+        another line, writes each half separately.
+        """
+        if base not in self.streamed_bases:
             self.flush()
             return False
         size = dtype.bytes * self.e.width
-        line = self.waiting.setdefault(base, [])
+        line = self.deferred_stores.setdefault(base, [])
         line.append(f"store {t} {text}, ptr {pointer}, align {size}{NON_TEMPORAL}")
         if len(line) * size >= LINE:
-            self.write(self.waiting.pop(base))
+            self.write(self.deferred_stores.pop(base))
         return True
 
     def flush(self) -> None:
-        """Make the stores that wait."""
-        for line in self.waiting.values():
+        """Emit the deferred stores."""
+        for line in self.deferred_stores.values():
             self.write(line)
-        self.waiting.clear()
+        self.deferred_stores.clear()
 
     def write(self, stores: Sequence[str]) -> None:
+        """Emit stores."""
         for store in stores:
             self.e.line(store)
 
 
-def ask_ahead(e: FunctionWriter, pointer: str, step: int = 1) -> None:
-    """Have the line fetched that a loop reads ``AHEAD`` bytes later."""
-    later = e.let(f"getelementptr i8, ptr {pointer}, i64 {step * AHEAD}")
+def emit_prefetch_ahead(e: FunctionWriter, pointer: str, step: int = 1) -> None:
+    """Emit a prefetch of the line that the loop reads ``PREFETCH_DISTANCE`` bytes later."""
+    later = e.let(f"getelementptr i8, ptr {pointer}, i64 {step * PREFETCH_DISTANCE}")
     e.intrinsic("void", "llvm.prefetch.p0", [("ptr", later), ("i32", "0"), ("i32", "3"), ("i32", "1")])

@@ -1,8 +1,8 @@
-"""Look-ups in small tables of constants in emitted LLVM code.
+"""Emit lookups in small tables of constants.
 
-Vectors that fill a register of x86 permute tables of one or two registers by the index. Where a register holds four doubles, a
-table takes four, and a permutation moves words of half a double: look-ups by the same index read pairs of two tables instead, one
-a lane. Anything else reads memory.
+Vectors that fill an x86 register permute tables of one or two registers by the index. A register of 32 bytes holds a table of
+only four doubles, and the permutation moves words of half a double. There, lookups of doubles by the same index load pairs
+from two interleaved tables, one pair per lane. All other lookups read memory.
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
-from pullback.codegen.cpu.llvm.lanes import element, literal, mangled, splat, wide
+from pullback.codegen.cpu.llvm.lanes import element, literal, mangled, splat, vector_of
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import F64, DType
 from pullback.ir.core.value import Value
 
 LANES, PAIR, LEAST_TABLES = 4, 2, 3
-"""Doubles in a register of 32 bytes, in one of 16, and from how many tables on pairs of them are read."""
+"""Doubles in a register of 32 bytes, doubles in a register of 16 bytes, and the least number of tables that are read in pairs."""
 
 
 def lookup(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
-    """The values at the low bits of ``index``, which holds ``width`` integers of the dtype ``of``."""
+    """Return the values at the low bits of ``index``, which holds ``width`` integers of the dtype ``of``."""
     register = width * dtype.bytes
     if dtype.is_float and of.bits == dtype.bits >= 32 and register <= e.target.vector_bytes and len(values) * dtype.bytes <= 128:
         repeated = [*values] * max(1, register // (len(values) * dtype.bytes))
         if register == 64 and len(repeated) <= 2 * width:
-            return _permuted(e, index, of, repeated, dtype)
+            return _permute(e, index, of, repeated, dtype)
         if register == 32 and len(repeated) <= (4 if dtype.bits == 64 else 2) * width:
-            return _permuted_by_words(e, index, of, repeated, dtype)
-    return _read(e, index, of, values, dtype, width)
+            return _permute_words(e, index, of, repeated, dtype)
+    return _load_from_table(e, index, of, values, dtype, width)
 
 
 def pairs_of(block: Block) -> dict[Value, Sequence[Instruction]]:
-    """The look-ups of doubles in a block by the same index, in order, two at a time; by the result of each."""
+    """Group the lookups of doubles by the same index in pairs, in order; return the pair of each result."""
     by_index: dict[tuple[Value, int], list[Instruction]] = {}
     for i in block.instructions:
         if i.op.name == "lookup" and i.params["dtype"] is F64:
             by_index.setdefault((i.operands[0], len(i.params["values"])), []).append(i)
-    found: dict[Value, Sequence[Instruction]] = {}
+    pairs: dict[Value, Sequence[Instruction]] = {}
     for same in by_index.values():
         for start in range(0, len(same) if len(same) >= LEAST_TABLES else 0, PAIR):
             pair = same[start : start + PAIR]
-            found.update((i.result, pair) for i in pair)
-    return found
+            pairs.update((i.result, pair) for i in pair)
+    return pairs
 
 
 def lookup_pair(e: FunctionWriter, index: str, of: DType, tables: Sequence[Sequence[float]]) -> list[str]:
-    """The values of one or two tables at the low bits of ``index``, which holds four integers."""
-    u, row, t = wide(element(of), LANES), wide("double", PAIR), wide("double", LANES)
+    """Return the values of one or two tables at the low bits of ``index``, which holds four integers."""
+    u, row, t = vector_of(element(of), LANES), vector_of("double", PAIR), vector_of("double", LANES)
     pairs = list(zip(*tables, strict=True)) if len(tables) == PAIR else [(v, 0.0) for v in tables[0]]
     name = _table(e, row, [_constant(pair, F64) for pair in pairs], PAIR * F64.bytes)
     low = e.let(f"and {u} {index}, {_splat(len(pairs) - 1, of, LANES)}")
@@ -65,7 +65,7 @@ def lookup_pair(e: FunctionWriter, index: str, of: DType, tables: Sequence[Seque
 
 
 def _table(e: FunctionWriter, t: str, rows: Sequence[str], align: int) -> str:
-    """The name of a constant array, written once."""
+    """Return the name of a constant array, emitted once."""
     name = e.constants.setdefault((t, *rows), f"@table{len(e.constants)}.{e.name}")
     elements = ", ".join(f"{t} {row}" for row in rows)
     e.declared[f"{name} = private unnamed_addr constant [{len(rows)} x {t}] [{elements}], align {align}"] = None
@@ -73,6 +73,7 @@ def _table(e: FunctionWriter, t: str, rows: Sequence[str], align: int) -> str:
 
 
 def _constant(values: Sequence[float], dtype: DType) -> str:
+    """Return a constant vector."""
     return "<" + ", ".join(f"{element(dtype)} {literal(v, dtype)}" for v in values) + ">"
 
 
@@ -80,10 +81,10 @@ def _splat(value: int, dtype: DType, width: int) -> str:
     return splat(element(dtype), str(value), width)
 
 
-def _permuted(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
-    """One or two registers of 64 bytes."""
+def _permute(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
+    """Emit a permutation of one or two registers of 64 bytes."""
     width = 64 // dtype.bytes
-    t, u = wide(element(dtype), width), wide(element(of), width)
+    t, u = vector_of(element(dtype), width), vector_of(element(of), width)
     tables = [(t, _constant(values[k : k + width], dtype)) for k in range(0, len(values), width)]
     if len(tables) == 1:
         return e.intrinsic(t, f"llvm.x86.avx512.permvar.{'df' if dtype.bits == 64 else 'sf'}.512", [tables[0], (u, index)])
@@ -91,42 +92,44 @@ def _permuted(e: FunctionWriter, index: str, of: DType, values: Sequence[float],
     return e.intrinsic(t, f"llvm.x86.avx512.vpermi2var.{suffix}.512", [tables[0], (u, index), tables[1]])
 
 
-def _permuted_by_words(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
-    """One or two registers of 32 bytes for each half of ``values``, permuted by words of 4 bytes."""
+def _permute_words(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType) -> str:
+    """Emit permutations by words of 4 bytes of one or two registers of 32 bytes per half of ``values``, and select between
+    them."""
     width = 32 // dtype.bytes
-    t, u, words = wide(element(dtype), width), wide(element(of), width), "<8 x i32>"
-    place = index
+    t, u, words = vector_of(element(dtype), width), vector_of(element(of), width), "<8 x i32>"
+    word_index = index
     if dtype.bits == 64:
         low = e.let(f"and {u} {index}, {_splat(3, of, width)}")
         twice = e.let(f"mul {u} {low}, {_splat(2 * (1 + 2**32), of, width)}")
-        place = e.let(f"bitcast {u} {e.let(f'add {u} {twice}, {_splat(2**32, of, width)}')} to {words}")
-    found = []
+        word_index = e.let(f"bitcast {u} {e.let(f'add {u} {twice}, {_splat(2**32, of, width)}')} to {words}")
+    permutations = []
     for start in range(0, len(values), width):
         table = e.let(f"bitcast {t} {_constant(values[start : start + width], dtype)} to <8 x float>")
-        permuted = e.intrinsic("<8 x float>", "llvm.x86.avx2.permps", [("<8 x float>", table), (words, place)])
-        found.append(e.let(f"bitcast <8 x float> {permuted} to {t}"))
+        permuted = e.intrinsic("<8 x float>", "llvm.x86.avx2.permps", [("<8 x float>", table), (words, word_index)])
+        permutations.append(e.let(f"bitcast <8 x float> {permuted} to {t}"))
     bit = width
-    while len(found) > 1:
+    while len(permutations) > 1:
         lifted = e.let(f"shl {u} {index}, {_splat(of.bits - bit.bit_length(), of, width)}")
         upper = e.let(f"icmp slt {u} {lifted}, zeroinitializer")
-        found = [
-            e.let(f"select {wide('i1', width)} {upper}, {t} {high}, {t} {low}")
-            for low, high in zip(found[::2], found[1::2], strict=True)
+        permutations = [
+            e.let(f"select {vector_of('i1', width)} {upper}, {t} {high}, {t} {low}")
+            for low, high in zip(permutations[::2], permutations[1::2], strict=True)
         ]
         bit *= 2
-    return found[0]
+    return permutations[0]
 
 
-def _read(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
-    name, u = element(dtype), wide(element(of), width)
+def _load_from_table(e: FunctionWriter, index: str, of: DType, values: Sequence[float], dtype: DType, width: int) -> str:
+    """Emit a load or gather from a table in memory."""
+    name, u = element(dtype), vector_of(element(of), width)
     table = _table(e, name, [literal(v, dtype) for v in values], dtype.bytes)
-    place = e.let(f"and {u} {index}, {_splat(len(values) - 1, of, width)}")
+    masked_index = e.let(f"and {u} {index}, {_splat(len(values) - 1, of, width)}")
     if of.bits < 64:
-        place = e.let(f"zext {u} {place} to {wide('i64', width)}")
-    pointers = e.let(f"getelementptr {name}, ptr {table}, {wide('i64', width)} {place}")
+        masked_index = e.let(f"zext {u} {masked_index} to {vector_of('i64', width)}")
+    pointers = e.let(f"getelementptr {name}, ptr {table}, {vector_of('i64', width)} {masked_index}")
     if width == 1:
         return e.let(f"load {name}, ptr {pointers}")
-    t, p, c = wide(name, width), wide("ptr", width), wide("i1", width)
+    t, p, c = vector_of(name, width), vector_of("ptr", width), vector_of("i1", width)
     return e.intrinsic(
         t, f"llvm.masked.gather.{mangled(name, width)}.v{width}p0",
         [(p, pointers), ("i32", str(dtype.bytes)), (c, splat("i1", "true", width)), (t, "zeroinitializer")],

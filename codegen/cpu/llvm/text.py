@@ -1,4 +1,4 @@
-"""LLVM IR text in the making: what every function of a module is written with."""
+"""Build the LLVM IR text of a module's functions."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from pullback.codegen.slots import Slot
 from pullback.ir.core.types import Extent
 
 THREADS = ("run", "enter", "leave", "gemm")
-"""The functions whose addresses begin the table of the slot ("threads",); the number of threads follows."""
+"""The functions whose addresses are the first entries of the table in the slot ("threads",); the number of threads follows."""
 NO_MEMORY = 0xFFFFFFFE
-"""The status of a kernel that got no memory of its own."""
-# The other way of the branch is taken this many times as often.
+"""The status of a kernel that could not allocate heap memory."""
+# Branch weights: the other successor is taken 100,000 times as often.
 RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 BRIEF = "; brief\n"
-"""What a module begins with that does little but call others: to compile it better would take longer than it ever runs."""
+"""The first line of a module that mostly calls others; optimising it would take longer than it ever runs."""
 TIERED = "; tiered\n"
-"""What a module begins with that is compiled as a brief one for the call that waits for it, and well by a thread later on, for
-who asks for it then, and if it is one function for who has it already."""
-BETTER = "better"
-"""The variable of a module that is compiled quickly in which the address of its function is put that was compiled well."""
+"""The first line of a module that is first compiled quickly, like a brief one, for the call that needs it, and later optimised
+by a background thread for later callers; if it is a single function, callers that already have its address use the
+optimised one too."""
+OPTIMISED = "better"
+"""The global variable of a quickly compiled module that receives the address of the optimised function."""
 _DEFINED = re.compile(r"^define (\w+) @([\w.$-]+)\((.*)\)(.*) \{$", re.MULTILINE)
-_EACH_TIME = frozenset({"load", "call", "alloca"})
-"""The words that instructions begin with that may give another value when written again."""
-_OF_MEMORY = "llvm.masked."
-"""What the names of intrinsics that read memory begin with."""
+_IMPURE = frozenset({"load", "call", "alloca"})
+"""First words of instructions that may yield another value when repeated."""
+_READS_MEMORY = "llvm.masked."
+"""Prefix of the names of intrinsics that read memory."""
 NAMELESS = "kernel"
-"""The name of a kernel while it is written that is named after its text."""
+"""The provisional name of a kernel that is to be named by a hash of its text."""
 
 _writing = threading.RLock()
 
 
-class Unwritten:
-    """A text that is written when somebody asks for it, by ``str``: once, whatever threads do."""
+class LazyText:
+    """A text that is generated when ``str`` is first called on it, once across all threads."""
 
     def __init__(self, write: Callable[[], str]) -> None:
         self._write: Callable[[], str] | None = write
@@ -45,7 +46,7 @@ class Unwritten:
 
     @property
     def is_written(self) -> bool:
-        """Whether somebody has."""
+        """Return whether the text has been generated."""
         return self._write is None
 
     def __str__(self) -> str:
@@ -60,12 +61,15 @@ class Unwritten:
 
 @dataclass(frozen=True)
 class Emitted:
-    """``text``: a module that defines ``name``. ``slots``: what the arguments are, as tuples ("pointer", position), ("stride",
-    position, axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name),
-    ("ufunc", name, types, part), ("threads",), ("room", "state", "take" or "give"): memory for the kernel alone, ("choice",
-    subject, dtype, extents): what was chosen, as bits, ("shared", name, text): a function of another module, whose text
-    may be ``Unwritten``, and ("shared", name, text, steps): one that is called only if the kernel's sizes reach it (``reach``);
-    it need not be there for others."""
+    """An emitted module.
+
+    ``text``: a module that defines ``name``. ``slots``: the arguments, as tuples ("pointer", position), ("stride", position,
+    axis), ("scalar", position, dtype), ("size", number), ("library", name), ("gemm", name), ("sort", name), ("ufunc", name,
+    types, part), ("threads",), ("room", "state", "take" or "give"): heap memory of the kernel, ("choice", subject, dtype,
+    extents): the result of a tuning, as bits, ("shared", name, text): a function of another module, whose text may be a
+    ``LazyText``, and ("shared", name, text, steps): one that is called only if the kernel's sizes reach it (``reachability``)
+    and may be absent otherwise.
+    """
 
     name: str
     text: str
@@ -73,33 +77,39 @@ class Emitted:
 
 
 def named(text: str, name: str) -> tuple[str, str]:
-    """A text of which the symbols begin with ``name``, or end with it behind a point, with another one in its place, and that
-    one: a hash of the text, whatever ``name`` is."""
+    """Name a module by a hash of its text; return the text and the new name.
 
-    def spelled(by: str) -> str:
-        return text.replace(f"@{name}", f"@{by}").replace(f".{name}", f".{by}")
+    The symbols of ``text`` begin with ``name``, or end with it after a dot. The hash does not depend on ``name``.
+    """
 
-    own = "k" + hashlib.sha256(spelled("").encode()).hexdigest()[:24]
-    return spelled(own), own
+    def renamed(replacement: str) -> str:
+        """Return the text with another name in the place of ``name``."""
+        return text.replace(f"@{name}", f"@{replacement}").replace(f".{name}", f".{replacement}")
+
+    symbol = "k" + hashlib.sha256(renamed("").encode()).hexdigest()[:24]
+    return renamed(symbol), symbol
 
 
 def is_brief(text: str) -> bool:
+    """Return whether a module is marked as brief."""
     return text.startswith(BRIEF)
 
 
 def is_tiered(text: str) -> bool:
+    """Return whether a module is marked as tiered."""
     return text.startswith(TIERED)
 
 
-def quick(text: str) -> str:
-    """A tiered text as it is compiled quickly. If it is one function, that runs the one in ``BETTER``, once this is there."""
-    found = _DEFINED.findall(text)
-    if len(found) != 1 or " global " in text:
+def quick_form(text: str) -> str:
+    """Return a tiered text in the form that is compiled quickly; a single function calls the one in ``OPTIMISED`` once it is
+    set."""
+    definitions = _DEFINED.findall(text)
+    if len(definitions) != 1 or " global " in text:
         return BRIEF + text
-    result, name, parameters, attributes = found[0]
-    given = ", ".join(f"{parameter.split()[0]} {parameter.split()[-1]}" for parameter in parameters.split(", ") if parameter)
-    ways = {"quick": f"@{name}.quick", "well": "%found"}
-    calls = {way: f"call {result} {callee}({given})" for way, callee in ways.items()}
+    result, name, parameters, attributes = definitions[0]
+    arguments = ", ".join(f"{parameter.split()[0]} {parameter.split()[-1]}" for parameter in parameters.split(", ") if parameter)
+    callees = {"quick": f"@{name}.quick", "well": "%found"}
+    calls = {way: f"call {result} {callee}({arguments})" for way, callee in callees.items()}
     if result == "void":
         ends = {way: f"{call}\n  ret void" for way, call in calls.items()}
     else:
@@ -107,10 +117,10 @@ def quick(text: str) -> str:
     written = "\n".join(f"{way}:\n  {end}" for way, end in ends.items())
     inside = _DEFINED.sub(f"define internal {result} @{name}.quick({parameters}){attributes} {{", text)
     return f"""{BRIEF}{inside}
-@{BETTER} = dso_local global ptr null
+@{OPTIMISED} = dso_local global ptr null
 
 define {result} @{name}({parameters}){attributes} {{
-  %found = load atomic ptr, ptr @{BETTER} monotonic, align 8
+  %found = load atomic ptr, ptr @{OPTIMISED} monotonic, align 8
   %is.quick = icmp eq ptr %found, null
   br i1 %is.quick, label %quick, label %well
 {written}
@@ -118,15 +128,16 @@ define {result} @{name}({parameters}){attributes} {{
 """
 
 
-def has_better(text: str) -> bool:
-    """Whether a quick text looks for a better function."""
-    return is_brief(text) and f"@{BETTER} = " in text
+def calls_optimised(text: str) -> bool:
+    """Return whether a quick text calls an optimised function once it is set."""
+    return is_brief(text) and f"@{OPTIMISED} = " in text
 
 
 class Writer:
-    """A function in the making: its lines, those of its entry, the functions that it declares and the slots that it reads.
+    """The writer of a function: its lines, the lines of its entry block, its declarations and its argument slots.
 
-    ``known``: what instructions written so far gave, by their texts; of those alone that are sure to run before the next line.
+    ``available``: the results of the instructions that dominate the next line, by their text, for common subexpression
+    elimination.
     """
 
     def __init__(self) -> None:
@@ -135,130 +146,132 @@ class Writer:
         self.declared: dict[str, None] = {}
         self.slots: list[tuple[object, ...]] = []
         self.natives: dict[tuple[object, ...], str] = {}
-        self.known: dict[str, str] = {}
+        self.available: dict[str, str] = {}
         self.count = 0
 
     def fresh(self) -> str:
+        """Return a new value name."""
         self.count += 1
         return f"%v{self.count}"
 
     def line(self, text: str) -> None:
+        """Append a line."""
         self.lines.append(f"  {text}")
 
     def let(self, text: str) -> str:
-        """The value of an instruction, which is written once where it is known."""
-        found = self.known.get(text)
-        if found is None:
-            found = self.fresh()
-            self.line(f"{found} = {text}")
-            if text.partition(" ")[0] not in _EACH_TIME:
-                self.known[text] = found
-        return found
+        """Return the result of an instruction, which is emitted unless an equal one is available."""
+        name = self.available.get(text)
+        if name is None:
+            name = self.fresh()
+            self.line(f"{name} = {text}")
+            if text.partition(" ")[0] not in _IMPURE:
+                self.available[text] = name
+        return name
 
     def label(self, name: str, follows: bool = False) -> None:
-        """A block begins. ``follows``: it is only reached by way of all that is known."""
+        """Begin a block. ``follows``: all that is available dominates it."""
         if not follows:
-            self.known = {}
+            self.available = {}
         self.lines.append(f"{name}:")
 
-    def here(self) -> str:
-        """The name of the block that is being written."""
-        found = (line for text in reversed(self.lines) for line in reversed(text.split("\n")) if line.endswith(":"))
-        return next(found, "entry:")[:-1]
+    def current_block(self) -> str:
+        """Return the label of the current block."""
+        labels = (line for text in reversed(self.lines) for line in reversed(text.split("\n")) if line.endswith(":"))
+        return next(labels, "entry:")[:-1]
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """What is written inside may not run before what is written after: it is forgotten there."""
-        known = self.known
-        self.known = dict(known)
+    def conditional(self) -> Iterator[None]:
+        """Enclose lines that may not run before later ones; results computed in them are not available afterwards."""
+        known = self.available
+        self.available = dict(known)
         yield
-        self.known = known
+        self.available = known
 
     @contextmanager
     def when(self, test: str, rarely: bool = False) -> Iterator[None]:
-        """What is written inside runs if an i1 is true, which it may hardly ever be."""
+        """Enclose lines that run if an i1 is true. ``rarely``: mark the branch as unlikely."""
         self.count += 1
         then, after = f"then{self.count}", f"after{self.count}"
         weights = ", !prof !9000" if rarely else ""
         if rarely:
             self.declared[RARELY] = None
         self.line(f"br i1 {test}, label %{then}, label %{after}{weights}")
-        with self.aside():
+        with self.conditional():
             self.label(then, follows=True)
             yield
             self.line(f"br label %{after}")
         self.label(after, follows=True)
 
     def at_entry(self, text: str) -> str:
-        """A value that is computed once, before everything else."""
+        """Emit an instruction in the entry block; return its result."""
         name = self.fresh()
         self.entry.append(f"  {name} = {text}")
         return name
 
     def slot(self, type_: str) -> str:
-        """A stack slot."""
+        """Allocate a stack slot."""
         return self.at_entry(f"alloca {type_}, align 64" if "<" in type_ else f"alloca {type_}")
 
-    def argument(self, *what: object) -> str:
-        """The i64 in the next argument slot, read at entry."""
-        self.slots.append(what)
+    def argument(self, *slot: object) -> str:
+        """Return the i64 of a new argument slot, loaded at entry."""
+        self.slots.append(slot)
         return self.at_entry(f"load i64, ptr {self.at_entry(f'getelementptr i64, ptr %args, i64 {len(self.slots) - 1}')}")
 
-    def address(self, *what: object) -> str:
-        """The address in the next argument slot."""
-        return self.at_entry(f"inttoptr i64 {self.argument(*what)} to ptr")
+    def address(self, *slot: object) -> str:
+        """Return the pointer of a new argument slot."""
+        return self.at_entry(f"inttoptr i64 {self.argument(*slot)} to ptr")
 
-    def native(self, *what: object) -> str:
-        """The address of a native function as an i64."""
-        if what not in self.natives:
-            self.natives[what] = self.argument(*what)
-        return self.natives[what]
+    def native(self, *slot: object) -> str:
+        """Return the address of a native function as an i64; each has one argument slot."""
+        if slot not in self.natives:
+            self.natives[slot] = self.argument(*slot)
+        return self.natives[slot]
 
-    def callee(self, *what: object) -> str:
-        """A native function to call."""
-        return self.let(f"inttoptr i64 {self.native(*what)} to ptr")
+    def callee(self, *slot: object) -> str:
+        """Return a native function as a pointer to call."""
+        return self.let(f"inttoptr i64 {self.native(*slot)} to ptr")
 
     def intrinsic(self, result: str, name: str, operands: Sequence[tuple[str, str]]) -> str:
-        """A call of an LLVM intrinsic."""
+        """Emit a call of an LLVM intrinsic; return its result, or "" for void."""
         self.declared[f"declare {result} @{name}({', '.join(t for t, _ in operands)})"] = None
         call = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in operands)})"
         if result == "void":
             self.line(call)
             return ""
-        if name.startswith(_OF_MEMORY):
+        if name.startswith(_READS_MEMORY):
             return self.let(call)
-        if call not in self.known:
-            self.known[call] = self.let(call)
-        return self.known[call]
+        if call not in self.available:
+            self.available[call] = self.let(call)
+        return self.available[call]
 
 
 class Extents(Writer):
-    """A writer that computes extents, at entry, from sizes that it has by name."""
+    """A writer that computes extents, at entry, from named sizes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.products: dict[Extent, str] = {}
 
     def size(self, name: str) -> str:
-        """A size as an i64."""
+        """Return a size as an i64."""
         raise NotImplementedError
 
     def extent(self, extent: Extent) -> str:
-        """An extent, or a product of extents, as an i64."""
+        """Return an extent or a product of extents as an i64."""
         if isinstance(extent, int):
             return str(extent)
         if extent not in self.products:
-            total, *rest = map(self.factor, extent.split("*"))
-            for factor in rest:
+            total, *factors = map(self.factor, extent.split("*"))
+            for factor in factors:
                 total = self.at_entry(f"mul i64 {total}, {factor}")
             self.products[extent] = total
         return self.products[extent]
 
     def factor(self, factor: str) -> str:
-        """A number, a name, or a quotient that is rounded up."""
-        whole, _, divisor = factor.partition("/")
-        total, *rest = (n if n.isdigit() else self.size(n) for n in whole.split("."))
-        for name in rest:
+        """Return a factor of an extent: an integer, a name, or a quotient rounded up."""
+        dividend, _, divisor = factor.partition("/")
+        total, *names = (n if n.isdigit() else self.size(n) for n in dividend.split("."))
+        for name in names:
             total = self.at_entry(f"mul i64 {total}, {name}")
         if not divisor:
             return total

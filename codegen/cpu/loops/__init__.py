@@ -1,1 +1,1 @@
-"""Loop transformations: parallelise, split, tile, stage, unroll and jam, distribute."""
+"""Loop transformations for the CPU: parallelise, split index sets, tile, stage, unroll-and-jam, vectorise, distribute."""

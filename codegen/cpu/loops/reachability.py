@@ -1,11 +1,11 @@
-"""Which functions of other modules a kernel calls with a call's sizes: so that what none has reached is not compiled.
+"""Determine which functions of other modules a kernel calls for the sizes of a call, so that unreached ones are not compiled.
 
-A kernel calls one if conditions hold, and loops over chunks run, whose values are computed from sizes. ``Reach`` writes down
-how, as steps; ``is_reached`` follows them with the sizes of a call. Of what else they depend on nothing is assumed: a function
-counts as reached unless it is sure that it is not.
+A kernel calls a function if conditions hold and loops over chunks have iterations, all of which are computed from sizes.
+``Reach`` records these computations as steps; ``is_reached`` evaluates the steps for given sizes. Everything else is unknown:
+a function counts as reached unless the sizes rule it out.
 
-Steps are tuples: ("extent", name or number), ("const", number), ("chosen", dtype), ("unknown",), or an op's name and the steps
-that its operands are; in the end ("all", ...) for each way to the function, and ("any", ...) of these.
+Steps are tuples: ("extent", name or integer), ("const", value), ("chosen", dtype), ("unknown",), or an op's name and the
+indices of the steps that are its operands; then ("all", ...) for each path to the function, and ("any", ...) of these.
 """
 
 from __future__ import annotations
@@ -24,118 +24,132 @@ from pullback.ir.ops.kernel.kernel import Extent, Tuned
 from pullback.ir.shapes.extents import value_of
 
 Path = tuple[Value, ...]
-Told = Callable[[Slot], None]
+"""Conditions and trip counts that are nonzero whenever a function is called."""
+OnCallee = Callable[[Slot], None]
+"""A callback that takes the slot of a reached function."""
 Steps = tuple[tuple[Any, ...], ...]
+"""Steps that compute whether sizes reach a function."""
 Reached = Callable[[Steps], bool]
-"""Whether the sizes at hand reach what such steps tell of; what has none is always reached."""
-Number = int | None
-"""What a step gives; None if sizes do not say."""
+"""A predicate: whether the current sizes reach a function with these steps; no steps means always reached."""
+StepValue = int | None
+"""The value of a step; None if the sizes do not determine it."""
 
 _LARGEST = 2**63 - 1
+"""The largest i64; results beyond it are unknown."""
 
 
-def _quotient(x: int, y: int) -> Number:
+def _quotient(x: int, y: int) -> StepValue:
+    """Return a quotient rounded down, or None unless it is of a nonnegative integer by a positive one."""
     return x // y if x >= 0 and y > 0 else None
 
 
-_OPS: Mapping[str, Callable[..., Number]] = {
+_OPS: Mapping[str, Callable[..., StepValue]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "idiv": _quotient,
     "raw_shr": lambda x, y: x >> y if 0 <= y < I64.bits else None, "raw_shl": lambda x, y: x << y if 0 <= y < I64.bits else None,
     "minimum": min, "maximum": max, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
     "gt": operator.gt, "ge": operator.ge, "bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor,
     "bitnot": lambda x: not x if isinstance(x, bool) else ~x,
 }  # fmt: skip
-"""What ops give for numbers, as they do for i64 and bool."""
+"""The ops that steps evaluate, with the semantics of i64 and bool."""
 
 _OPERATIONS = {*_OPS, "select"}
 _UNKNOWN = ("unknown",)
 
 
 class Reach:
-    """That of the functions that a kernel calls, by their slots. ``told``: called with a slot when a way to its function is met
-    that is ``reached``."""
+    """The functions that a kernel calls, by slot, and the paths to them.
 
-    def __init__(self, body: Block, told: Told | None = None, reached: Reached = lambda steps: True) -> None:
-        self._body, self._told, self._reached = body, told, reached
-        self._ways: dict[Slot, dict[Path, None]] = {}
-        self._found: dict[Value, int] = {}
+    ``on_callee``: called with a slot when the first ``reached`` path to its function is recorded, and again for each further
+    one.
+    """
+
+    def __init__(self, body: Block, on_callee: OnCallee | None = None, reached: Reached = lambda steps: True) -> None:
+        self._body, self._on_callee, self._reached = body, on_callee, reached
+        self._paths: dict[Slot, dict[Path, None]] = {}
+        self._step_by_value: dict[Value, int] = {}
         self._all: list[tuple[Any, ...]] = []
         self._needs: list[int] = []
-        self._of: dict[tuple[Path, ...], Steps] = {}
+        self._steps_by_paths: dict[tuple[Path, ...], Steps] = {}
 
     @cached_property
-    def _made(self) -> Mapping[Value, Instruction]:
+    def _producers(self) -> Mapping[Value, Instruction]:
+        """Return the instruction that produces each value."""
         return {v: i for i in walk(self._body) for v in i.results}
 
-    def meet(self, slot: Slot, path: Path) -> None:
-        """The function of a slot is called where all of these conditions and counts of loops are other than 0."""
-        ways = self._ways.setdefault(slot, {})
-        if path not in ways:
-            ways[path] = None
-            if self._told is not None and self.reaches(path):
-                self._told(slot)
+    def record(self, slot: Slot, path: Path) -> None:
+        """Record that the function of a slot is called if all conditions and trip counts of a path are nonzero."""
+        paths = self._paths.setdefault(slot, {})
+        if path not in paths:
+            paths[path] = None
+            if self._on_callee is not None and self.reaches(path):
+                self._on_callee(slot)
 
     def reaches(self, path: Path) -> bool:
-        """Whether all of these conditions and counts may be other than 0 with the sizes at hand."""
+        """Return whether all conditions and trip counts of a path may be nonzero for the current sizes."""
         return self._reached(self._steps((path,)))
 
-    def slot(self, slot: Slot) -> Slot:
-        """A slot with the steps that tell whether its function is called, if there are any."""
-        steps = self._steps(tuple(self._ways.get(slot, ())))
+    def slot_with_steps(self, slot: Slot) -> Slot:
+        """Return a slot with the steps that compute whether its function is called, if there are any."""
+        steps = self._steps(tuple(self._paths.get(slot, ())))
         return (*slot, steps) if steps else slot
 
     def _steps(self, paths: tuple[Path, ...]) -> Steps:
-        if paths not in self._of:
-            self._of[paths] = self.steps(paths)
-        return self._of[paths]
+        """Return the memoised steps of some paths."""
+        if paths not in self._steps_by_paths:
+            self._steps_by_paths[paths] = self.steps(paths)
+        return self._steps_by_paths[paths]
 
     def steps(self, paths: Sequence[Path]) -> Steps:
-        """How to find whether all values of one of some paths are other than 0; no steps if sizes do not say anything of that."""
+        """Return steps that compute whether all values of any of the paths are nonzero; none if the sizes do not restrict
+        them."""
         ends = [tuple(map(self._step_of, path)) for path in paths]
         if not paths or any(all(self._all[k] == _UNKNOWN for k in end) for end in ends):
             return ()
         needed = 0
         for k in {k for end in ends for k in end}:
             needed |= self._needs[k]
-        place: dict[int, int] = {}
+        index_of: dict[int, int] = {}
         steps: list[tuple[Any, ...]] = []
         while needed:
             k = (needed & -needed).bit_length() - 1
             needed &= needed - 1
-            place[k] = len(steps)
+            index_of[k] = len(steps)
             name, *operands = self._all[k]
-            steps.append((name, *map(place.__getitem__, operands)) if name in _OPERATIONS else self._all[k])
-        found = [("all", *map(place.__getitem__, end)) for end in ends]
-        return (*steps, *found, ("any", *range(len(steps), len(steps) + len(found))))
+            steps.append((name, *map(index_of.__getitem__, operands)) if name in _OPERATIONS else self._all[k])
+        path_steps = [("all", *map(index_of.__getitem__, end)) for end in ends]
+        return (*steps, *path_steps, ("any", *range(len(steps), len(steps) + len(path_steps))))
 
     def _step_of(self, value: Value) -> int:
-        """The step that gives a value, behind those of what it is computed from."""
-        waiting = [value]
-        while waiting:
-            made = self._made.get(waiting[-1])
-            operands = made.operands if made is not None and _is_known(made) else ()
-            left = [v for v in operands if v not in self._found]
+        """Return the index of the step that computes a value, after adding the steps of its operands."""
+        worklist = [value]
+        while worklist:
+            producer = self._producers.get(worklist[-1])
+            operands = producer.operands if producer is not None and _is_known(producer) else ()
+            left = [v for v in operands if v not in self._step_by_value]
             if left:
-                waiting += left
+                worklist += left
                 continue
-            at = waiting.pop()
-            if at not in self._found:
-                given = [self._found[v] for v in operands]
-                self._found[at] = len(self._all)
-                self._needs.append(reduce(operator.or_, (self._needs[k] for k in given), 1 << len(self._all)))
-                self._all.append(_step(made, given))
-        return self._found[value]
+            at = worklist.pop()
+            if at not in self._step_by_value:
+                operand_steps = [self._step_by_value[v] for v in operands]
+                self._step_by_value[at] = len(self._all)
+                self._needs.append(reduce(operator.or_, (self._needs[k] for k in operand_steps), 1 << len(self._all)))
+                self._all.append(_step(producer, operand_steps))
+        return self._step_by_value[value]
 
 
 def _is_known(i: Instruction) -> bool:
+    """Return whether an instruction is an op on scalars that steps evaluate."""
     return i.op.name in _OPERATIONS and all(_is_scalar(v) for v in (*i.operands, *i.results))
 
 
 def _is_scalar(v: Value) -> bool:
+    """Return whether a value is an i64 or bool scalar."""
     return isinstance(v.type, ArrayType) and not v.type.shape and v.type.dtype in (I64, BOOL)
 
 
 def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
+    """Return the step of an instruction."""
     if i is None:
         return _UNKNOWN
     if operands:
@@ -151,37 +165,40 @@ def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
     return _UNKNOWN
 
 
-def is_reached(steps: Steps, sizes: Mapping[str, int], chosen: Callable[[str], Number] = lambda dtype: None) -> bool:
-    """Whether a kernel whose extents have these sizes may call a function of which such steps tell. ``chosen``: what a kernel
-    gets for what was chosen for a dtype."""
-    found: list[Number] = []
+def is_reached(steps: Steps, sizes: Mapping[str, int], chosen: Callable[[str], StepValue] = lambda dtype: None) -> bool:
+    """Return whether a kernel with these sizes may call a function with such steps.
+
+    ``chosen``: a function from a dtype to the result of its tuning, None if unknown.
+    """
+    values: list[StepValue] = []
     for name, *operands in steps:
         match name:
             case "extent":
-                found.append(value_of(operands[0], sizes))
+                values.append(value_of(operands[0], sizes))
             case "const":
-                found.append(operands[0])
+                values.append(operands[0])
             case "chosen":
-                found.append(chosen(operands[0]))
+                values.append(chosen(operands[0]))
             case "unknown":
-                found.append(None)
+                values.append(None)
             case _:
-                found.append(_value(name, [found[k] for k in operands]))
-    return found[-1] != 0
+                values.append(_value(name, [values[k] for k in operands]))
+    return values[-1] != 0
 
 
-def _value(name: str, given: Sequence[Number]) -> Number:
-    match name, given:
+def _value(name: str, operands: Sequence[StepValue]) -> StepValue:
+    """Return the value of an op for operands of which some may be unknown."""
+    match name, operands:
         case "all", _:
-            return 0 if 0 in given else None
+            return 0 if 0 in operands else None
         case "any", _:
-            return 0 if all(value == 0 for value in given) else None
-        case "select", [condition, one, other]:
-            chosen = other if condition == 0 else one
-            return chosen if condition is not None or one == other else None
-        case ("mul" | "bitand"), _ if 0 in given:
+            return 0 if all(value == 0 for value in operands) else None
+        case "select", [condition, if_true, if_false]:
+            chosen = if_false if condition == 0 else if_true
+            return chosen if condition is not None or if_true == if_false else None
+        case (("mul" | "bitand"), _) if 0 in operands:
             return 0
-        case _ if None in given:
+        case _ if None in operands:
             return None
-    value = _OPS[name](*given)
+    value = _OPS[name](*operands)
     return value if value is not None and abs(value) <= _LARGEST else None

@@ -1,5 +1,5 @@
-"""The functions that a kernel shares with others for its products, by name: each is told of when it is defined, and what sizes
-reach it, so that a thread may compile it while the kernel is still spelled out."""
+"""Functions that a kernel shares with other kernels. Each definition is reported at once, with the sizes that reach it, so
+that it can be compiled in the background while the rest of the kernel is still being lowered."""
 
 from __future__ import annotations
 
@@ -12,40 +12,45 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.value import Value
 
-Told = Callable[[Instruction, Steps], None]
+OnDefinition = Callable[[Instruction, Steps], None]
+"""Called with a definition and the steps that compute which sizes reach it."""
 
 
 class Functions(dict[str, Instruction]):
-    """``told``: called with each definition, those that it calls before it, and with the steps that tell what sizes reach it;
-    again if it is defined again, where others do."""
+    """Definitions of shared functions by name.
 
-    def __init__(self, told: Told | None = None) -> None:
+    ``on_definition`` is called with each definition, callees first, and with the steps that compute which sizes reach it;
+    again if it is defined once more on another path.
+    """
+
+    def __init__(self, on_definition: OnDefinition | None = None) -> None:
         super().__init__()
-        self.told = told
+        self.on_definition = on_definition
         self.steps: Steps = ()
         self.path: tuple[Value, ...] = ()
 
-    def __setitem__(self, name: str, made: Instruction) -> None:
-        super().__setitem__(name, made)
-        if self.told is not None:
-            self.told(made, self.steps)
+    def __setitem__(self, name: str, definition: Instruction) -> None:
+        super().__setitem__(name, definition)
+        if self.on_definition is not None:
+            self.on_definition(definition, self.steps)
 
     def __ior__(self, others: Mapping[str, Instruction]) -> Functions:  # type: ignore[override,misc]
-        for name, made in others.items():
-            self[name] = made
+        for name, definition in others.items():
+            self[name] = definition
         return self
 
     @contextmanager
     def under(self, b: Builder, *path: Value) -> Iterator[None]:
-        """What is defined inside is called where all of these conditions and counts are other than 0."""
-        around = self.path, self.steps
-        if self.told is not None:
+        """Record, for definitions inside this context, the conditions and counts that must all be nonzero for their calls to
+        run."""
+        outer = self.path, self.steps
+        if self.on_definition is not None:
             self.path += path
             self.steps = Reach(Block((), tuple(b.instructions), ())).steps([self.path])
         try:
             yield
         finally:
-            self.path, self.steps = around
+            self.path, self.steps = outer
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("functions are defined one at a time")

@@ -1,19 +1,19 @@
-"""transposes: loops that read memory across its rows read it through tiles.
+"""transposes: tile loops whose reads are transposed.
 
-Requires: a kernel whose functions are spelled out. Keeps: its meaning, to the bit. Where neighbours along an outer loop, not
-along the innermost, are neighbours in memory, as when a transposed array is read, each step of the innermost loop needs another
-line, which has left the first cache before its next element is wanted; distances of a power of two bring all of them to the same
-few places of the cache, too. So both loops run in blocks. What a block reads is first copied to a tile, element by element,
-since gathers are slow on many processors, and then read from there in vectors. Rows of memory that are this short are no
-streams that a processor sees coming, so each block asks for what the next one reads and writes.
+Requires: a kernel whose functions are expanded. Keeps: its meaning, to the bit. If memory is contiguous along an outer loop
+and not along the innermost, as in reading a transposed array, each iteration of the innermost loop touches another cache line,
+which is evicted from L1 before its next element is read; strides of a power of two also map these lines to the same few cache
+sets. So both loops run in blocks. The elements that a block reads are first copied to a tile, one by one, since gathers are
+slow on many processors, and then read from the tile in vectors. Rows of memory this short are not detected by the hardware
+prefetcher, so each block prefetches the elements that the next one reads and writes.
 
-A copy of a strided array finds its strides when it runs, and then goes one way or the other.
+A copy of a strided array tests its strides at run time and selects one of the two orders.
 
-Blocks of few rows are not worth it. If the innermost loop is short, it and the outer one change places: memory is read along,
-and written across.
+Blocks of few rows are not worthwhile. If the innermost loop is short, it is interchanged with the outer one: reads are then
+contiguous and writes are not.
 
-Cost: every line moves once from and to memory, and an element is written to the first cache and read from it once more.
-Footprint: a tile of 4 to 16 KiB for each operand that is read across, its rows one element longer than the block.
+Cost: every cache line moves once from and to memory, and an element is written to L1 and read from it once more. Footprint: a
+tile of 4 to 16 KiB for each operand that is transposed; its rows are one element longer than the block.
 """
 
 from __future__ import annotations
@@ -31,34 +31,39 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import For, Load, Store
 
 MOST_INSIDE = 40
+"""Greatest number of instructions of an innermost body that is tiled."""
 MOST_TILES = 3
-LEAST = 8
+"""Greatest number of transposed operands."""
+LEAST_TRIP_COUNT = 8
 """Loops of fewer iterations are short."""
 LINE = 64
-SEVERAL = 8
-"""So many elements of a line are copied in one step."""
+"""Bytes of a cache line."""
+COPY_UNROLL = 8
+"""Elements of a cache line that are copied per iteration."""
 TILE_BYTES, MOST_TILE = 256, 64
-"""A block has as many iterations of both loops as have so many bytes of elements, and at most so many."""
+"""Bytes of a tile's row, and the greatest number of its elements; a block has as many iterations of both loops."""
 
 
 def transposes(block: Block) -> Block:
-    """A block whose loops that read memory across its rows run through tiles."""
-    made: list[Instruction] = []
+    """Return a block whose loops with transposed reads are tiled."""
+    instructions: list[Instruction] = []
     for i in block.instructions:
         nest = _nest(i)
-        across = _read_across(nest) if nest is not None else []
-        copied = _copied(nest) if nest is not None and not across else []
-        if nest is not None and (across or copied):
-            b = Builder(i.loc, made)
-            _Tiled(b, nest, across or copied).write(_is_across(b, copied[0]) if copied else None)
+        transposed_loads = _transposed_loads(nest) if nest is not None else []
+        strided_loads = _strided_load(nest) if nest is not None and not transposed_loads else []
+        if nest is not None and (transposed_loads or strided_loads):
+            b = Builder(i.loc, instructions)
+            _TiledNest(b, nest, transposed_loads or strided_loads).write(
+                _emit_is_transposed(b, strided_loads[0]) if strided_loads else None
+            )
             continue
         regions = tuple(map(transposes, i.regions))
-        made.append(Instruction(i.op, i.operands, i.results, i.params, regions, i.loc) if regions else i)
-    return Block(block.parameters, tuple(made), block.results)
+        instructions.append(Instruction(i.op, i.operands, i.results, i.params, regions, i.loc) if regions else i)
+    return Block(block.parameters, tuple(instructions), block.results)
 
 
 def _nest(i: Instruction) -> list[Instruction] | None:
-    """The loops from this one to the innermost, which alone stores."""
+    """Return the loops from this one to the innermost, which alone stores, from the outside in; None if they are no such nest."""
     nest = []
     while True:
         if not isinstance(i.op, For) or i.results or i.params.get("ordered") or "map" in i.params:
@@ -76,192 +81,201 @@ def _nest(i: Instruction) -> list[Instruction] | None:
 
 
 def copied_nest(i: Instruction) -> tuple[Instruction, Instruction, Value] | None:
-    """The load and the store of a loop that copies a strided matrix row by row, and how many columns that has; None if an
-    instruction is something else."""
+    """Return the load and the store of a loop that copies a strided matrix row by row, and its number of columns.
+
+    None if an instruction is not such a loop.
+    """
     nest = _nest(i)
-    if nest is None or not _copied(nest):
+    if nest is None or not _strided_load(nest):
         return None
     load, store = nest[-1].regions[0].instructions
     return load, store, nest[1].operands[0]
 
 
-def _read_across(nest: Sequence[Instruction]) -> list[Instruction]:
-    """The loads for which neighbours along the outermost loop of a nest, not along the innermost, are neighbours in memory."""
+def _transposed_loads(nest: Sequence[Instruction]) -> list[Instruction]:
+    """Return the loads of a nest that are contiguous along the outermost loop and not along the innermost."""
     index, inner = nest[0].regions[0].parameters[0], nest[-1].regions[0].parameters[0]
     instructions = [k for loop in nest for k in loop.regions[0].instructions if not k.regions]
-    made = {v: k for k in instructions for v in k.results}
-    own, across = _varying(instructions, index), _varying(instructions, inner)
-    if any(v in own for loop in nest[1:] for v in loop.operands):
+    producers = {v: k for k in instructions for v in k.results}
+    outer_varying, inner_varying = _varying(instructions, index), _varying(instructions, inner)
+    if any(v in outer_varying for loop in nest[1:] for v in loop.operands):
         return []
     stores = [k for k in instructions if isinstance(k.op, Store)]
     loads = [k for k in instructions if isinstance(k.op, Load)]
     written = [k.operands[1] for k in stores]
     if len(set(written)) != len(written) or any(k.operands[0] in written for k in loads):
         return []
-    if any(isinstance(k.op, Load) and k.op.masked for k in loads) or not all(_is_along(k, inner, made, across) for k in stores):
+    if any(isinstance(k.op, Load) and k.op.masked for k in loads) or not all(
+        _is_contiguous_along(k, inner, producers, inner_varying) for k in stores
+    ):
         return []
-    turned = [k for k in loads if k.operands[-1] not in across and not across.isdisjoint(k.operands)]
-    found = [k for k in turned if _is_along(k, index, made, own)]
-    return found if len(found) <= MOST_TILES else []
+    candidates = [k for k in loads if k.operands[-1] not in inner_varying and not inner_varying.isdisjoint(k.operands)]
+    transposed = [k for k in candidates if _is_contiguous_along(k, index, producers, outer_varying)]
+    return transposed if len(transposed) <= MOST_TILES else []
 
 
-def _copied(nest: Sequence[Instruction]) -> list[Instruction]:
-    """The load of a nest that copies a strided reference of two axes as it is; its strides, at run time, say what is in rows."""
+def _strided_load(nest: Sequence[Instruction]) -> list[Instruction]:
+    """Return the load of a nest that copies a strided matrix; whether it is transposed is known at run time."""
     body = nest[-1].regions[0].instructions
     if len(nest) != 2 or [k.op for k in body] != [OPS["load"], OPS["store"]]:
         return []
     load, store = body
     row, column = (loop.regions[0].parameters[0] for loop in nest)
     around = [k for k in nest[0].regions[0].instructions if not k.regions]
-    made = {v: k for k in around for v in k.results}
+    producers = {v: k for k in around for v in k.results}
     is_copy = store.operands[0] in load.results and load.operands[1:] == store.operands[2:]
     layouts = [getattr(ref.type, "layout", "") for ref in (load.operands[0], store.operands[1])]
     if not is_copy or layouts != ["strided", "c"]:
         return []
-    varies = _varying(around, row)
-    first, *rest = load.operands[1:]
-    is_row = first in varies and is_shifted(first, row, made, varies)
-    return [load] if is_row and rest == [column] and nest[1].operands[0] not in varies else []
+    varying = _varying(around, row)
+    first, *columns = load.operands[1:]
+    is_row = first in varying and is_shifted(first, row, producers, varying)
+    return [load] if is_row and columns == [column] and nest[1].operands[0] not in varying else []
 
 
-def _is_across(b: Builder, load: Instruction) -> Value:
-    """Whether neighbours along the first axis of a strided reference lie nearer than those along the second."""
+def _emit_is_transposed(b: Builder, load: Instruction) -> Value:
+    """Emit whether the stride of the first axis of a reference is less than that of the second."""
     first, second = (b.emit(OPS["stride"], (load.operands[0],), {"axis": k})[0] for k in (0, 1))
-    found: Value = b.lt(b.abs(first), b.abs(second))
-    return found
+    result: Value = b.lt(b.abs(first), b.abs(second))
+    return result
 
 
-def _is_along(access: Instruction, index: Value, made: Mapping[Value, Instruction], varies: Set[Value]) -> bool:
-    """Whether neighbours along an index are neighbours in memory."""
-    return len(access.operands) > 1 and access.operands[-1] in varies and is_shifted(access.operands[-1], index, made, varies)
+def _is_contiguous_along(access: Instruction, index: Value, producers: Mapping[Value, Instruction], varying: Set[Value]) -> bool:
+    """Return whether an access is contiguous along an index."""
+    return (
+        len(access.operands) > 1 and access.operands[-1] in varying and is_shifted(access.operands[-1], index, producers, varying)
+    )
 
 
 def _varying(instructions: Sequence[Instruction], index: Value) -> set[Value]:
-    """What depends on an index."""
-    found = {index}
+    """Return the values that depend on an index."""
+    values = {index}
     for k in instructions:
-        if not found.isdisjoint(k.operands):
-            found.update(k.results)
-    return found
+        if not values.isdisjoint(k.operands):
+            values.update(k.results)
+    return values
 
 
-class _Tiled:
-    """A nest of loops as three of which one runs: through tiles, with the outermost loop innermost, and as it was."""
+class _TiledNest:
+    """A nest of loops in three forms, one of which runs: tiled, interchanged, and unchanged."""
 
-    def __init__(self, b: Builder, nest: Sequence[Instruction], across: Sequence[Instruction]) -> None:
-        self.b, self.nest, self.across = b, nest, across
+    def __init__(self, b: Builder, nest: Sequence[Instruction], transposed_loads: Sequence[Instruction]) -> None:
+        self.b, self.nest, self.transposed_loads = b, nest, transposed_loads
         around = [k for loop in nest[:-1] for k in loop.regions[0].instructions if not k.regions]
         self.body = nest[-1].regions[0].instructions
-        self.made = {v: k for k in (*around, *self.body) for v in k.results}
-        self.settled = [v for v in {v: None for k in self.body for v in k.operands} if self.made.get(v) in around]
+        self.producers = {v: k for k in (*around, *self.body) for v in k.results}
+        self.row_values = [v for v in {v: None for k in self.body for v in k.operands} if self.producers.get(v) in around]
         """What a row of the innermost loop needs once."""
         self.outer, self.inner = nest[0].regions[0].parameters[0], nest[-1].regions[0].parameters[0]
-        bytes_ = max(k.result.type.dtype.bytes for k in across)
+        bytes_ = max(k.result.type.dtype.bytes for k in transposed_loads)
         self.tile, self.line = min(MOST_TILE, TILE_BYTES // bytes_), LINE // bytes_
 
-    def write(self, is_across: Value | None) -> None:
-        """Write them. ``is_across``: whether memory is read across, where that is not sure."""
+    def write(self, is_transposed: Value | None) -> None:
+        """Emit the three forms. ``is_transposed``: whether the read is transposed, if that is only known at run time."""
         b = self.b
         (rows,), (columns,) = self.nest[0].operands, self.nest[-1].operands
-        least = b.const(LEAST, I64)
-        short = b.lt(self.known(b, columns, {}), least)
-        none = b.const(0, I64)
-        swapped = b.select(short, rows, none)
+        least = b.const(LEAST_TRIP_COUNT, I64)
+        short = b.lt(self.value(b, columns, {}), least)
+        zero = b.const(0, I64)
+        swapped = b.select(short, rows, zero)
         tall = b.ge(rows, least)
-        rest = b.select(short, none, rows)
-        tiled = b.select(tall, rest, none)
-        if is_across is not None:
-            swapped, tiled = (b.select(is_across, some, none) for some in (swapped, tiled))
-            rest = b.sub(rows, swapped)
+        remaining = b.select(short, zero, rows)
+        tiled = b.select(tall, remaining, zero)
+        if is_transposed is not None:
+            swapped, tiled = (b.select(is_transposed, count, zero) for count in (swapped, tiled))
+            remaining = b.sub(rows, swapped)
         self.blocks(tiled)
         self.swapped(swapped)
-        self.plain(b.sub(rest, tiled))
+        self.plain(b.sub(remaining, tiled))
 
-    # the three ways
+    # the three forms
 
     def blocks(self, rows: Value) -> None:
-        """Blocks of the outermost loop, and in the loops between of the innermost one."""
+        """Emit the tiled form: blocks of the outermost loop, then, inside the middle loops, blocks of the innermost one."""
         b, tile = self.b, self.tile
-        locals_ = [b.local(dtype=k.result.type.dtype, shape=(tile, tile + 1)) for k in self.across]
+        locals_ = [b.local(dtype=k.result.type.dtype, shape=(tile, tile + 1)) for k in self.transposed_loads]
 
         def of_rows(b: Builder, first: Value, height: Value) -> None:
             def of_columns(b: Builder, env: Env) -> None:
-                columns = self.known(b, self.nest[-1].operands[0], env)
+                columns = self.value(b, self.nest[-1].operands[0], env)
                 self.in_blocks(b, columns, lambda b, left, width: self.block(b, env, locals_, (first, height, left, width)))
 
-            self.between(b, self.nest[1:-1], {}, of_columns)
+            self.middle_loops(b, self.nest[1:-1], {}, of_columns)
 
         self.in_blocks(b, rows, of_rows)
 
     def swapped(self, rows: Value) -> None:
+        """Emit the interchanged form."""
+
         def inner(b: Builder, env: Env) -> None:
-            self.loop(b, self.known(b, self.nest[-1].operands[0], env), lambda b, j: outer(b, {**env, self.inner: j}))
+            self.loop(b, self.value(b, self.nest[-1].operands[0], env), lambda b, j: outer(b, {**env, self.inner: j}))
 
         def outer(b: Builder, env: Env) -> None:
             self.loop(b, rows, lambda b, i: self.elements(b, {**env, self.outer: i}))
 
-        self.between(self.b, self.nest[1:-1], {}, inner)
+        self.middle_loops(self.b, self.nest[1:-1], {}, inner)
 
     def plain(self, rows: Value) -> None:
+        """Emit the unchanged form."""
+
         def outer(b: Builder, i: Value) -> None:
-            self.between(b, self.nest[1:-1], {self.outer: i}, inner)
+            self.middle_loops(b, self.nest[1:-1], {self.outer: i}, inner)
 
         def inner(b: Builder, env: Env) -> None:
-            self.settle(b, env)
-            columns = self.known(b, self.nest[-1].operands[0], env)
+            self.emit_row_values(b, env)
+            columns = self.value(b, self.nest[-1].operands[0], env)
             self.loop(b, columns, lambda b, j: self.elements(b, {**env, self.inner: j}))
 
         self.loop(self.b, rows, outer)
 
-    # their parts
+    # parts of the forms
 
-    def block(self, b: Builder, env: Env, tiles: Sequence[Value], place: Sequence[Value]) -> None:
+    def block(self, b: Builder, env: Env, tiles: Sequence[Value], bounds: Sequence[Value]) -> None:
         """Fill the tiles, then run the body on them."""
-        first, height, left, width = place
+        first, height, left, width = bounds
 
         def copy(b: Builder, r: Value, v: Value) -> None:
             here = {**env, self.outer: b.add(first, v), self.inner: b.add(left, r)}
-            for k, tile in zip(self.across, tiles, strict=True):
-                b.store(b.load(k.operands[0], *(self.known(b, p, here) for p in k.operands[1:])), tile, v, r)
+            for k, tile in zip(self.transposed_loads, tiles, strict=True):
+                b.store(b.load(k.operands[0], *(self.value(b, p, here) for p in k.operands[1:])), tile, v, r)
 
         def fill(b: Builder, r: Value) -> None:
-            several = b.const(SEVERAL, I64)
-            groups = b.raw_shr(height, b.const(SEVERAL.bit_length() - 1, I64))
+            several = b.const(COPY_UNROLL, I64)
+            groups = b.raw_shr(height, b.const(COPY_UNROLL.bit_length() - 1, I64))
             done = b.mul(groups, several)
             self.loop(b, groups, lambda b, g: copies(b, r, b.mul(g, several)), ordered=True)
             self.loop(b, b.sub(height, done), lambda b, v: copy(b, r, b.add(done, v)), ordered=True)
 
         def copies(b: Builder, r: Value, v: Value) -> None:
             coming = {**env, self.outer: b.add(first, v), self.inner: b.add(b.add(left, r), b.const(self.tile, I64))}
-            self.ask(b, [k.operands for k in self.across], coming)
-            for k in range(SEVERAL):
+            self.prefetch(b, [k.operands for k in self.transposed_loads], coming)
+            for k in range(COPY_UNROLL):
                 copy(b, r, b.add(v, b.const(k, I64)))
 
         def run(b: Builder, outer: Env, v: Value, r: Value) -> None:
             here = {**outer, self.inner: b.add(left, r)}
-            here.update((k.result, b.load(tile, v, r)) for k, tile in zip(self.across, tiles, strict=True))
+            here.update((k.result, b.load(tile, v, r)) for k, tile in zip(self.transposed_loads, tiles, strict=True))
             self.elements(b, here)
 
         written = [k.operands[1:] for k in self.body if isinstance(k.op, Store)]
 
         def row(b: Builder, v: Value) -> None:
             outer = {**env, self.outer: b.add(first, v)}
-            self.settle(b, outer)
+            self.emit_row_values(b, outer)
             for r in range(0, self.tile, self.line):
-                self.ask(b, written, {**outer, self.inner: b.add(left, b.const(self.tile + r, I64))})
+                self.prefetch(b, written, {**outer, self.inner: b.add(left, b.const(self.tile + r, I64))})
             self.loop(b, width, lambda b, r: run(b, outer, v, r))
 
         self.loop(b, width, fill, ordered=True)
         self.loop(b, height, row)
 
-    def ask(self, b: Builder, elements: Sequence[Sequence[Value]], env: Env) -> None:
-        """Ask for what the next block reads or writes."""
+    def prefetch(self, b: Builder, elements: Sequence[Sequence[Value]], env: Env) -> None:
+        """Emit prefetches of elements of the next block."""
         for ref, *index in elements:
-            b.emit(OPS["prefetch"], [ref, *(self.known(b, p, env) for p in index)])
-
+            b.emit(OPS["prefetch"], [ref, *(self.value(b, p, env) for p in index)])
 
     def in_blocks(self, b: Builder, count: Value, body: Callable[[Builder, Value, Value], None]) -> None:
-        """A loop over blocks: ``body`` gets where each begins and how long it is."""
+        """Emit a loop over blocks; ``body`` takes the first index and the length of a block."""
         tile = b.const(self.tile, I64)
         log = b.const(self.tile.bit_length() - 1, I64)
         blocks = b.raw_shr(b.add(count, b.const(self.tile - 1, I64)), log)
@@ -272,41 +286,44 @@ class _Tiled:
 
         self.loop(b, blocks, inside)
 
-    def between(self, b: Builder, loops: Sequence[Instruction], env: Env, body: Callable[[Builder, Env], None]) -> None:
-        """The loops between the outermost and the innermost around a body."""
+    def middle_loops(self, b: Builder, loops: Sequence[Instruction], env: Env, body: Callable[[Builder, Env], None]) -> None:
+        """Emit the loops between the outermost and the innermost around a body."""
         if not loops:
             body(b, env)
             return
         (index,) = loops[0].regions[0].parameters
-        count = self.known(b, loops[0].operands[0], env)
-        self.loop(b, count, lambda b, k: self.between(b, loops[1:], {**env, index: k}, body))
+        count = self.value(b, loops[0].operands[0], env)
+        self.loop(b, count, lambda b, k: self.middle_loops(b, loops[1:], {**env, index: k}, body))
 
     def loop(self, b: Builder, count: Value, body: Callable[[Builder, Value], None], **params: Any) -> None:
+        """Emit a loop."""
         like = self.nest[0]
         inside, index = Builder(like.loc), Value(self.outer.type)
         body(inside, index)
         b.append(Instruction(like.op, (count,), (), params, (inside.block((index,), ()),), like.loc))
 
     def elements(self, b: Builder, env: Env) -> None:
-        """What the innermost loop does, for one element."""
+        """Emit the innermost body for one element."""
         for k in self.body:
             if not k.results:
-                self.again(b, k, env)
+                self.copy(b, k, env)
             else:
-                self.known(b, k.results[0], env)
+                self.value(b, k.results[0], env)
 
-    def settle(self, b: Builder, env: Env) -> None:
-        for value in self.settled:
-            self.known(b, value, env)
+    def emit_row_values(self, b: Builder, env: Env) -> None:
+        """Emit the values that a row of the innermost loop computes once."""
+        for value in self.row_values:
+            self.value(b, value, env)
 
-    def known(self, b: Builder, value: Value, env: Env) -> Value:
-        """A value in a new body: what stands for it, computed there if it is of the nest."""
-        if value not in env and value in self.made:
-            self.again(b, self.made[value], env)
+    def value(self, b: Builder, value: Value, env: Env) -> Value:
+        """Return a value in a new body; values of the nest are computed there."""
+        if value not in env and value in self.producers:
+            self.copy(b, self.producers[value], env)
         return env.get(value, value)
 
-    def again(self, b: Builder, k: Instruction, env: Env) -> None:
-        operands = tuple(self.known(b, v, env) for v in k.operands)
+    def copy(self, b: Builder, k: Instruction, env: Env) -> None:
+        """Copy an instruction with replaced operands."""
+        operands = tuple(self.value(b, v, env) for v in k.operands)
         results = tuple(Value(v.type, v.name) for v in k.results)
         b.append(Instruction(k.op, operands, results, k.params, (), k.loc))
         env.update(zip(k.results, results, strict=True))

@@ -1,4 +1,4 @@
-"""How many lanes a vector loop has, what its body weighs, and how many vectors an iteration takes."""
+"""Choose the lanes of a vector loop and its unrolling, by the weight of its body."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pullback.ir.ops.kernel.float_parts import ColdCall
 from pullback.ir.ops.kernel.kernel import Load, Prefetch, Store
 
 MOST_LANES = 16
+"""Greatest number of lanes."""
 UNROLL = ((10, 4), (28, 2))
-"""The most weight of a body that combines or scans, and how many vectors of it an iteration takes; one where it is heavier."""
+"""Greatest weight of a body that reduces or scans, and the number of vectors per iteration; heavier bodies are not unrolled."""
 UNROLL_STORES = ((10, 2),)
-"""The same for other bodies. No addition waits for another, and a processor stores one vector a cycle."""
+"""The same for other bodies: no addition depends on another, and a processor stores one vector per cycle."""
 MOST_SUMS = 24
-"""So many vectors of results an iteration has, if it takes several: registers hold them."""
+"""Greatest number of accumulator vectors of an unrolled iteration, so that they stay in registers."""
 SHORT = 64
-"""So many elements a loop may have that is written once, masked, and sums in one tier."""
+"""Greatest trip count of a loop that is emitted once, masked, with one tier of sums."""
 CALL = 6
-"""The weight of a branch around a call that is hardly ever made."""
+"""Weight of a branch around a rare call."""
 
 
 def lanes_of(vector_bytes: int, region: Block) -> int:
-    """Return how many lanes a loop has with vectors of so many bytes: as many as its widest element allows; positions do not
-    count."""
+    """Return the lanes of a loop with vectors of ``vector_bytes``, set by its widest element; positions do not count."""
     widest = 1
     for i in walk(region):
         for value in i.operands[:1] if isinstance(i.op, Store) else i.results:
@@ -36,7 +36,7 @@ def lanes_of(vector_bytes: int, region: Block) -> int:
 
 
 def weigh(region: Block, combine: Sequence[str] = ()) -> int:
-    """Roughly the instructions of one vector of a loop's body; many if it is more than elementwise."""
+    """Return the approximate number of instructions per vector of a loop's body; a large number if it is not elementwise."""
     weight = 12 * sum(name.startswith("arg") for name in combine)
     for i in region.instructions:
         if isinstance(i.op, ColdCall):
@@ -51,12 +51,13 @@ def weigh(region: Block, combine: Sequence[str] = ()) -> int:
 
 
 def is_short(region: Block) -> bool:
-    """Whether a loop does nothing but read memory of the kernel's own that holds few elements, as the results of chunks are."""
+    """Return whether a loop only loads from small kernel-local buffers, such as the results of chunks."""
     body = region.instructions
     return bool(body) and all(isinstance(i.op, Load) and _is_small(i.operands[0].type) for i in body)
 
 
 def _is_small(t: Type) -> bool:
+    """Return whether a type is a kernel-local vector of at most ``SHORT`` elements."""
     if not isinstance(t, RefType) or t.space != "stack" or t.rank != 1:
         return False
     (extent,) = t.shape
@@ -64,8 +65,7 @@ def _is_small(t: Type) -> bool:
 
 
 def choose_unroll(weight: int, width: int, count: int | None, results: int) -> int:
-    """How many vectors an iteration takes: as many as the weight of the body, the registers for its results, and the count where
-    that is known, allow."""
+    """Return the vectors per iteration that the body's weight, the registers for its results and a known trip count allow."""
     most = next((unroll for limit, unroll in (UNROLL if results else UNROLL_STORES) if weight <= limit), 1)
     while most > 1 and (results * most > MOST_SUMS or (count is not None and count < most * width)):
         most //= 2
@@ -73,7 +73,7 @@ def choose_unroll(weight: int, width: int, count: int | None, results: int) -> i
 
 
 def _weight(dtype: DType, i: Instruction) -> int:
-    """Roughly the instructions of one vector: none for positions, several where halves are widened and narrowed."""
+    """Return the approximate instructions per vector: 0 for positions, 5 for 16-bit floats, which are converted."""
     if dtype is I64 and isinstance(i.op, Elementwise):
         return 0
     return 5 if dtype.is_float and dtype.bits == 16 else 1

@@ -1,12 +1,12 @@
-"""Blocks of plain products of at most ``ROWS`` rows where there are 16 vector registers: the right operand is read where it lies,
-in rows.
+"""Blocks of plain products of at most ``ROWS`` rows on machines with 16 vector registers, with a right operand read in place
+by rows.
 
-To pack its columns takes longer than to multiply so few rows by them. Some terms are read at a time, rows of neighbours of which
-those of the next terms are asked for, and added to the sums of some rows, which stay in the first cache; after each run of terms
-these go where the results are.
+Packing its columns would take longer than multiplying a few rows by them. A few K iterations are processed at a time:
+contiguous rows of the right operand are read while those of the next iterations are prefetched, and added to the sums of some
+rows, which stay in L1; after each K block the sums are added to the results.
 
-Cost: the right operand is read once, as memory gives it. Of each vector of it, each row of the left one takes a multiply-add, and
-a quarter of a sum's load and store. Subnormal numbers are not scaled.
+Cost: the right operand is read once, at memory bandwidth. Each vector of it costs one multiply-add per row of the left
+operand, and a quarter of a load and store of a sum. Subnormal numbers are not rescaled.
 """
 
 from __future__ import annotations
@@ -14,154 +14,156 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from pullback.codegen.cpu.loops.nest_builder import loop, number, parts, serial, shared, vector, when
-from pullback.codegen.cpu.matmul.blocking import Shape
+from pullback.codegen.cpu.loops.nest_builder import ceil_div, ceil_div_by, constant, loop, serial, vector, when
+from pullback.codegen.cpu.matmul.blocking import Blocking
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel.functions import FAR
+from pullback.ir.ops.kernel.functions import UNBOUNDED
 
 ROWS, GROUP = 8, 4
-"""Products have at most so many rows, of which so many take part in what is read of the right operand at a time."""
-TERMS = 4
-"""So many terms are added to a sum between its load and its store."""
+"""Largest number of rows of such products, and rows that are multiplied by a part of the right operand at a time."""
+K_UNROLL = 4
+"""K iterations accumulated between the load and the store of a sum."""
 VECTORS = 2
-"""Those of each term that are read side by side."""
+"""Adjacent vectors read per K iteration."""
 STRIP = 1 << 11
-"""The bytes of a row of a block."""
+"""Bytes of a row of a block."""
 OPERANDS = ("left", "right", "to")
+"""Reference parameters of the function."""
 NUMBERS = ("row", "term", "apart", "to_apart", "rows", "terms", "length", "first", "width")
+"""Integer parameters of the function: row and K stride of the left operand, row strides of the right operand and the result,
+rows, K, length of a K block, first column and column count."""
 
 
 @dataclass(frozen=True)
 class FewRows:
-    """The function of a block, of products of a dtype. Its parameters: the operands, from their first element on, and where the
-    first result goes; how far apart rows and terms of the left operand are, rows of the right one and of the
-    results; how many rows and terms, and how many of these a run has, which is as in panels, so that results have the same bits
-    wherever operands lie; the first column, and how many."""
+    """The function of a block for one dtype. Its K blocks are as long as those of packed panels, so that results have the same
+    bits wherever operands are in memory."""
 
     dtype: DType
-    shape: Shape
+    shape: Blocking
 
     @property
     def name(self) -> str:
         return f"few_rows_{self.dtype.name}"
 
     def is_for(self, target: Target) -> bool:
-        """Whether tiles for a machine go through their panels in several passes, since registers are few."""
+        """Return whether microkernels for a machine take several passes over their panels because registers are few."""
         return target.has_fma and len(self.shape.passes(self.shape.rows)) > 1
 
     def define(self) -> Instruction:
-        """The definition, at the top of a kernel."""
+        """Return the definition, which stands at the top of a kernel."""
         return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
-    def fits(self, b: Builder, rows: Value, columns: Value, is_turned: Value) -> Value:
-        """Whether a product's blocks are such ones: the right operand is not ``is_turned``, and its rows are long."""
-        is_flat = b.bitand(b.le(rows, number(b, ROWS)), b.ge(columns, number(b, VECTORS * self.panel)))
-        found: Value = b.bitand(is_flat, b.bitnot(is_turned))
-        return found
+    def fits(self, b: Builder, rows: Value, columns: Value, is_transposed: Value) -> Value:
+        """Return whether a product takes this form: few rows, long rows of the right operand, which is not transposed."""
+        is_flat = b.bitand(b.le(rows, constant(b, ROWS)), b.ge(columns, constant(b, VECTORS * self.panel_columns)))
+        result: Value = b.bitand(is_flat, b.bitnot(is_transposed))
+        return result
 
     @property
-    def panel(self) -> int:
-        """The columns that are read of a term side by side."""
+    def panel_columns(self) -> int:
+        """Columns read at a time."""
         return VECTORS * self.shape.lanes
 
     @property
-    def most(self) -> int:
-        """The columns of a block, at most."""
+    def max_columns(self) -> int:
+        """Largest number of columns of a block."""
         return STRIP // self.dtype.bytes
 
     def function(self) -> Block:
+        """Build the body of the function."""
         types: dict[str, Type] = {
-            **dict.fromkeys(OPERANDS, RefType(self.dtype, (FAR,))),
+            **dict.fromkeys(OPERANDS, RefType(self.dtype, (UNBOUNDED,))),
             **dict.fromkeys(NUMBERS, scalar(I64)),
         }
-        given = {name: Value(t, name) for name, t in types.items()}
-        b, terms = Builder(), given["terms"]
-        length = given["length"]
-        given["sums"] = b.local(dtype=self.dtype, shape=(ROWS, self.most))
+        values = {name: Value(t, name) for name, t in types.items()}
+        b, depth = Builder(), values["terms"]
+        length = values["length"]
+        values["sums"] = b.local(dtype=self.dtype, shape=(ROWS, self.max_columns))
 
         def run(b: Builder, q: Value) -> None:
             p = b.mul(q, length)
-            self.run(b, given, (p, b.minimum(length, b.sub(terms, p))), b.eq(q, number(b, 0)))
+            self.run(b, values, (p, b.minimum(length, b.sub(depth, p))), b.eq(q, constant(b, 0)))
 
-        serial(b, b.maximum(shared(b, terms, length), number(b, 1)), run)
-        return b.block([given[name] for name in types], [])
+        serial(b, b.maximum(ceil_div_by(b, depth, length), constant(b, 1)), run)
+        return b.block([values[name] for name in types], [])
 
-    def run(self, b: Builder, given: dict[str, Value], terms: tuple[Value, Value], is_first: Value) -> None:
-        """Some terms of all rows, put where the results are or added to what is there."""
-        sums, to, width, (p, count) = given["sums"], given["to"], given["width"], terms
-        zero, groups = b.const(0.0, self.dtype), parts(b, given["rows"], GROUP)
-        serial(b, b.mul(groups, number(b, GROUP)), lambda b, r: loop(b, width, lambda b, c: b.store(zero, sums, r, c)))
-        whole = b.raw_shr(count, number(b, TERMS.bit_length() - 1))
-        last = b.add(p, b.mul(whole, number(b, TERMS)))
+    def run(self, b: Builder, values: dict[str, Value], k_span: tuple[Value, Value], is_first: Value) -> None:
+        """Emit a K block for all rows: store its sums as results, or add them to the results of earlier K blocks."""
+        sums, to, width, (p, count) = values["sums"], values["to"], values["width"], k_span
+        zero, groups = b.const(0.0, self.dtype), ceil_div(b, values["rows"], GROUP)
+        serial(b, b.mul(groups, constant(b, GROUP)), lambda b, r: loop(b, width, lambda b, c: b.store(zero, sums, r, c)))
+        full_steps = b.raw_shr(count, constant(b, K_UNROLL.bit_length() - 1))
+        last = b.add(p, b.mul(full_steps, constant(b, K_UNROLL)))
 
-        def some(b: Builder, first: Value, number_of: int) -> None:
-            serial(b, groups, lambda b, g: self.group(b, given, b.mul(g, number(b, GROUP)), first, number_of))
+        def some(b: Builder, first: Value, count: int) -> None:
+            serial(b, groups, lambda b, g: self.group(b, values, b.mul(g, constant(b, GROUP)), first, count))
 
-        serial(b, whole, lambda b, t: some(b, b.add(p, b.mul(t, number(b, TERMS))), TERMS))
+        serial(b, full_steps, lambda b, t: some(b, b.add(p, b.mul(t, constant(b, K_UNROLL))), K_UNROLL))
         serial(b, b.sub(b.add(p, count), last), lambda b, t: some(b, b.add(last, t), 1))
 
         def row(b: Builder, r: Value) -> None:
-            at = b.mul(r, given["to_apart"])
+            at = b.mul(r, values["to_apart"])
 
             def put(b: Builder, c: Value) -> None:
                 b.store(b.load(sums, r, c), to, b.add(at, c))
 
             def add(b: Builder, c: Value) -> None:
-                place = b.add(at, c)
-                b.store(b.add(b.load(to, place), b.load(sums, r, c)), to, place)
+                position = b.add(at, c)
+                b.store(b.add(b.load(to, position), b.load(sums, r, c)), to, position)
 
             when(b, is_first, lambda b: loop(b, width, put))
             when(b, b.bitnot(is_first), lambda b: loop(b, width, add))
 
-        serial(b, given["rows"], row)
+        serial(b, values["rows"], row)
 
-    def group(self, b: Builder, given: dict[str, Value], i: Value, first: Value, number_of: int) -> None:
-        """What some terms add to the sums of some rows. Rows that are not there are the last one again."""
-        lanes, width = self.shape.lanes, given["width"]
-        end = b.sub(given["rows"], number(b, 1))
-        rows = [b.mul(b.minimum(b.add(i, number(b, k)), end), given["row"]) for k in range(GROUP)]
-        terms = [b.mul(b.add(first, number(b, t)), given["term"]) for t in range(number_of)]
-        left = [[b.load(given["left"], b.add(row, term)) for term in terms] for row in rows]
-        sums = [b.subview(given["sums"], b.add(i, number(b, k))) for k in range(GROUP)]
-        begins = [b.add(b.mul(b.add(first, number(b, t)), given["apart"]), given["first"]) for t in range(2 * number_of)]
-        right = [b.emit(OPS["ref_at"], (given["right"], begin), {})[0] for begin in begins]
+    def group(self, b: Builder, values: dict[str, Value], i: Value, first: Value, k_count: int) -> None:
+        """Emit what some K iterations add to the sums of a group of rows. Missing rows repeat the last one."""
+        lanes, width = self.shape.lanes, values["width"]
+        end = b.sub(values["rows"], constant(b, 1))
+        rows = [b.mul(b.minimum(b.add(i, constant(b, k)), end), values["row"]) for k in range(GROUP)]
+        k_offsets = [b.mul(b.add(first, constant(b, t)), values["term"]) for t in range(k_count)]
+        left = [[b.load(values["left"], b.add(row, term)) for term in k_offsets] for row in rows]
+        sums = [b.subview(values["sums"], b.add(i, constant(b, k))) for k in range(GROUP)]
+        starts = [b.add(b.mul(b.add(first, constant(b, t)), values["apart"]), values["first"]) for t in range(2 * k_count)]
+        right = [b.emit(OPS["ref_at"], (values["right"], begin), {})[0] for begin in starts]
 
         def element(b: Builder, column: Value) -> None:
-            factors = [b.load(row, column) for row in right[:number_of]]
+            factors = [b.load(row, column) for row in right[:k_count]]
             for row, each in zip(sums, left, strict=True):
                 total = b.load(row, column)
                 for x, y in zip(each, factors, strict=True):
                     total = b.fma(x, y, total)
                 b.store(total, row, column)
 
-        if number_of == 1:
+        if k_count == 1:
             loop(b, width, element)
             return
 
         def panel(b: Builder, k: Value) -> None:
-            start = b.mul(k, number(b, self.panel))
+            start = b.mul(k, constant(b, self.panel_columns))
 
             def vectors(b: Builder, v: Value) -> None:
                 here = b.add(start, v)
-                for row in right[number_of:]:
+                for row in right[k_count:]:
                     b.prefetch(row, here, into_l1=True)
                 for x in range(VECTORS):
-                    element(b, b.add(here, number(b, x * lanes)) if x else here)
+                    element(b, b.add(here, constant(b, x * lanes)) if x else here)
 
-            vector(b, number(b, lanes), lanes, vectors)
+            vector(b, constant(b, lanes), lanes, vectors)
 
-        whole = b.idiv(width, number(b, self.panel))
-        done = b.mul(whole, number(b, self.panel))
-        serial(b, whole, panel)
-        rest = b.sub(width, done)
-        when(b, b.gt(rest, number(b, 0)), lambda b: loop(b, rest, lambda b, c: element(b, b.add(c, done))))
+        full_panels = b.idiv(width, constant(b, self.panel_columns))
+        done = b.mul(full_panels, constant(b, self.panel_columns))
+        serial(b, full_panels, panel)
+        remainder = b.sub(width, done)
+        when(b, b.gt(remainder, constant(b, 0)), lambda b: loop(b, remainder, lambda b, c: element(b, b.add(c, done))))
 
 
 @functools.cache
-def _function(of: FewRows) -> Block:
-    return of.function()
+def _function(form: FewRows) -> Block:
+    return form.function()

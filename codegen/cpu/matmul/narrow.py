@@ -1,10 +1,11 @@
-"""Batches of matrix products with few columns: tiles that read the left operand where it lies and store their sums at once.
+"""Batches of matrix products with few columns: tiles read the left operand in place and store their sums at once.
 
-Of results that are one tile wide each element of the left operand is read once, so packing it would take as long as to multiply.
-The right operand's columns are packed, in one panel for each product. Which of the loops over the batch, over rows and over terms
-is outside, says the memory: what lies side by side is read one after the other, through all products of the batch.
+Where the result is one tile wide, each element of the left operand is read once, so packing it would cost as much as the
+product. The columns of the right operand are packed in one panel for each product. The order of the loops over the batch, rows
+and K follows the memory layout: contiguous data is read in sequence, through all products of the batch.
 
-The order of additions is that of the terms, in runs whose length depends on their number alone. Sums wait in the result.
+The order of additions follows K, in K blocks whose length depends on K alone. Between K blocks the sums are kept in the
+result.
 """
 
 from __future__ import annotations
@@ -16,285 +17,302 @@ from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.loops.nest_builder import (
     FEW,
     MOST_CHUNKS,
+    ceil_div,
+    ceil_div_by,
+    constant,
     element,
+    floor_div,
+    is_contiguous_along,
     is_stored,
     loop,
-    number,
-    parts,
     serial,
-    shared,
-    walks,
     when,
-    whole,
 )
-from pullback.codegen.cpu.matmul.blocking import GROUP, Shape, shape_for
+from pullback.codegen.cpu.matmul.blocking import TRANSPOSE_GROUP, Blocking, blocking_for
 from pullback.codegen.cpu.matmul.packing import Panels
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, copied
+from pullback.ir.core.structure import Block, Instruction, copy_block
 from pullback.ir.core.types import BOOL, I64, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load, Store
 
-SHORT_RUN = 64
-"""The terms of a run if all products of the batch read their terms from one row of memory: so many rows stay near."""
-HIGH = 8
-"""At least so many panels of rows read a packed panel of columns."""
-MOST_TOGETHER = 64
-"""So many products at most have their columns packed at a time."""
-MOST_WIDE = 4
-"""So many panels of columns at most, if they are read where they lie: the left operand is read once for each."""
+SHORT_K_BLOCK = 64
+"""Length of a K block if all products of the batch read their K axis from one row of memory; that many rows stay in cache."""
+MIN_ROW_PANELS = 8
+"""Row panels, at least, that read a packed panel of columns."""
+MAX_GROUP = 64
+"""Products, at most, whose columns are packed at a time."""
+MAX_COLUMN_PANELS = 4
+"""Column panels, at most, if they are read in place: the left operand is read once for each."""
 SPLIT, GROUPS = 8, 2
-"""So many blocks a thread, of as many groups of products if there are few rows."""
+"""Blocks per thread, and groups of products per thread if there are few rows."""
 
 
 def may_be_narrow(i: Instruction) -> bool:
-    """Whether a product stores its sums and does nothing else with them."""
+    """Return whether a product's epilogue only stores its sums."""
     return len(i.operands) == 3 and is_stored(i.regions[2])
 
 
-Place = tuple[Value, Sequence[Value]]
+Address = tuple[Value, Sequence[Value]]
+"""A reference and an index."""
 
 
 class Narrow:
-    """A batch of products: ``batch`` is how many, and the value that tells in the regions which."""
+    """Expands a batch of products, given as a count and the value that holds the product's index in the regions."""
 
     def __init__(self, b: Builder, i: Instruction, target: Target, batch: tuple[Value, Value]) -> None:
-        self.b, (self.count, self.which) = b, batch
-        self.rows, self.columns, self.terms = i.operands
+        self.b, (self.count, self.product) = b, batch
+        self.rows, self.columns, self.depth = i.operands
         left, self.right, _ = self.regions = i.regions
-        self.lies = lies_there(self.right)
+        self.is_in_place = is_loaded_by_columns(self.right)
         self.dtype = left.results[0].type.dtype
-        self.shape: Shape = shape_for(target, self.dtype)
+        self.shape: Blocking = blocking_for(target, self.dtype)
         self.has_fma = target.has_fma
-        self.by_rows, self.by_terms = outside(left, 0, self.which), outside(left, 1, self.which)
-        self.run_length = self.run_of(self.by_terms)
-        near = target.cache // 2 // (self.shape.terms * 3 * self.shape.lanes * self.dtype.bytes)
-        self.together = max(1, min(MOST_TOGETHER, near)) if self.by_rows or self.by_terms else 1
+        self.rows_outermost, self.k_outermost = is_outside_batch(left, 0, self.product), is_outside_batch(left, 1, self.product)
+        self.k_block = self.k_block_for(self.k_outermost)
+        group_in_l2 = target.cache // 2 // (self.shape.k_block * 3 * self.shape.lanes * self.dtype.bytes)
+        self.max_group = max(1, min(MAX_GROUP, group_in_l2)) if self.rows_outermost or self.k_outermost else 1
 
-    def spell(self) -> Value:
-        """Spells out those that are narrow, and gives how many are left."""
-        b, lanes, zero = self.b, self.shape.lanes, number(self.b, 0)
-        forms = [vectors for vectors in (3, 2) if vectors * lanes % GROUP == 0]
-        ways = [(fits := self.fits(vectors), self.tiles(vectors, self.shape.high(vectors), fits)) for vectors in forms]
-        fits = reduce(b.bitor, [fits for fits, _ in ways], b.const(False, BOOL))
-        self.share(b.select(fits, self.count, zero), ways)
-        found: Value = b.select(fits, zero, self.count)
-        return found
+    def expand(self) -> Value:
+        """Expand the products if they are narrow; return how many are left."""
+        b, lanes, zero = self.b, self.shape.lanes, constant(self.b, 0)
+        forms = [vectors for vectors in (3, 2) if vectors * lanes % TRANSPOSE_GROUP == 0]
+        tilings = [
+            (fits := self.fits(vectors), self.make_tiles(vectors, self.shape.rows_in_registers(vectors), fits))
+            for vectors in forms
+        ]
+        fits = reduce(b.bitor, [fits for fits, _ in tilings], b.const(False, BOOL))
+        self.divide(b.select(fits, self.count, zero), tilings)
+        remaining: Value = b.select(fits, zero, self.count)
+        return remaining
 
     def fits(self, vectors: int) -> Value:
-        """Whether tiles so wide serve: three vectors for results that fill them, two for others, of one panel or some."""
+        """Return whether tiles of ``vectors`` vectors serve: three for results that fill them, two for others, of one panel or a
+        few."""
         b, lanes = self.b, self.shape.lanes
-        fills = b.bitand(b.gt(self.columns, number(b, 2 * lanes)), b.le(self.columns, number(b, 3 * lanes)))
+        fills = b.bitand(b.gt(self.columns, constant(b, 2 * lanes)), b.le(self.columns, constant(b, 3 * lanes)))
         if vectors == 3:
             return fills
-        several = self.lies
-        is_low = b.le(self.columns, number(b, (MOST_WIDE if several else 1) * vectors * lanes))
-        return b.bitand(is_low, b.bitnot(fills)) if several and 3 * lanes % GROUP == 0 else is_low
+        allows_panels = self.is_in_place
+        is_low = b.le(self.columns, constant(b, (MAX_COLUMN_PANELS if allows_panels else 1) * vectors * lanes))
+        return b.bitand(is_low, b.bitnot(fills)) if allows_panels and 3 * lanes % TRANSPOSE_GROUP == 0 else is_low
 
-    def share(self, count: Value, ways: list[tuple[Value, Tiles]]) -> None:
-        """Share out panels of rows of so many products among threads."""
-        b, one = self.b, number(self.b, 1)
-        work = b.mul(b.mul(b.mul(self.rows, self.columns), self.terms), self.count)
-        is_long = b.ge(work, number(b, self.shape.worth))
-        panels, threads = number(b, 0), b.emit(OPS["threads"], (), {})[0]
-        for fits, tiles in ways:
-            panels = b.select(fits, parts(b, self.rows, tiles.high), panels)
-        several = shared(b, b.mul(threads, number(b, GROUPS)), b.maximum(whole(b, panels, HIGH), one))
-        together = b.minimum(b.maximum(b.idiv(count, several), one), number(b, self.together))
-        groups = shared(b, count, together)
-        wanted = b.select(is_long, shared(b, b.mul(threads, number(b, SPLIT)), b.maximum(groups, one)), one)
-        high = b.maximum(shared(b, panels, wanted), number(b, HIGH))
-        down = shared(b, panels, high)
-        total = b.mul(groups, down)
-        most = b.mul(threads, number(b, MOST_CHUNKS))
-        size = b.maximum(b.select(is_long, shared(b, total, most), total), one)
-        chunks = shared(b, total, size)
-        chunks = b.select(b.gt(chunks, one), b.maximum(chunks, number(b, FEW)), chunks)
-        room = (self.together, self.shape.terms * max(tiles.wide for _, tiles in ways))
+    def divide(self, count: Value, tilings: list[tuple[Value, Tiles]]) -> None:
+        """Divide the row panels of ``count`` products among threads."""
+        b, one = self.b, constant(self.b, 1)
+        work = b.mul(b.mul(b.mul(self.rows, self.columns), self.depth), self.count)
+        is_long = b.ge(work, constant(b, self.shape.parallel_threshold))
+        panels, threads = constant(b, 0), b.emit(OPS["threads"], (), {})[0]
+        for fits, tiles in tilings:
+            panels = b.select(fits, ceil_div(b, self.rows, tiles.row_count), panels)
+        groups_wanted = ceil_div_by(b, b.mul(threads, constant(b, GROUPS)), b.maximum(floor_div(b, panels, MIN_ROW_PANELS), one))
+        group_size = b.minimum(b.maximum(b.idiv(count, groups_wanted), one), constant(b, self.max_group))
+        groups = ceil_div_by(b, count, group_size)
+        wanted = b.select(is_long, ceil_div_by(b, b.mul(threads, constant(b, SPLIT)), b.maximum(groups, one)), one)
+        block_panels = b.maximum(ceil_div_by(b, panels, wanted), constant(b, MIN_ROW_PANELS))
+        row_blocks = ceil_div_by(b, panels, block_panels)
+        total = b.mul(groups, row_blocks)
+        most = b.mul(threads, constant(b, MOST_CHUNKS))
+        size = b.maximum(b.select(is_long, ceil_div_by(b, total, most), total), one)
+        chunks = ceil_div_by(b, total, size)
+        chunks = b.select(b.gt(chunks, one), b.maximum(chunks, constant(b, FEW)), chunks)
+        packed_shape = (self.max_group, self.shape.k_block * max(tiles.column_count for _, tiles in tilings))
 
         def chunk(b: Builder, c: Value) -> None:
-            packed = None if self.lies else b.local(together, dtype=self.dtype, shape=room)
+            packed = None if self.is_in_place else b.local(group_size, dtype=self.dtype, shape=packed_shape)
             first = b.mul(c, size)
 
             def item(b: Builder, k: Value) -> None:
                 at = b.add(first, k)
-                group = b.idiv(at, down)
-                z, r = b.mul(group, together), b.mul(b.sub(at, b.mul(group, down)), high)
-                products, rows = b.minimum(together, b.sub(count, z)), b.minimum(high, b.sub(panels, r))
-                for fits, tiles in ways:
+                group = b.idiv(at, row_blocks)
+                z, r = b.mul(group, group_size), b.mul(b.sub(at, b.mul(group, row_blocks)), block_panels)
+                products, rows = b.minimum(group_size, b.sub(count, z)), b.minimum(block_panels, b.sub(panels, r))
+                for fits, tiles in tilings:
                     when(b, fits, partial(tiles.block, packed=packed, products=(z, products), panels=(r, rows)))
 
             serial(b, b.minimum(size, b.sub(total, first)), item)
 
         loop(b, chunks, chunk, map="core")
 
-    def run_of(self, by_terms: bool) -> int:
-        return SHORT_RUN if by_terms else self.shape.terms
+    def k_block_for(self, k_outermost: bool) -> int:
+        """Return the length of a K block."""
+        return SHORT_K_BLOCK if k_outermost else self.shape.k_block
 
-    def tiles(self, vectors: int, rows: int, fits: Value) -> Tiles:
-        """Those of products that fit."""
+    def make_tiles(self, vectors: int, rows: int, fits: Value) -> Tiles:
+        """Return the tiles for the products that fit."""
         return Tiles(self, vectors, rows)
 
 
 class Tiles:
-    """The same with tiles of ``vectors`` by ``rows``, of ``count`` products."""
+    """The loops over tiles of ``vectors`` by ``rows``."""
 
     def __init__(self, of: Narrow, vectors: int, rows: int) -> None:
-        self.of, self.shape, self.vectors, self.high = of, of.shape, vectors, rows
-        self.wide = vectors * of.shape.lanes
-        self.lies = of.lies
+        self.batch, self.shape, self.vectors, self.row_count = of, of.shape, vectors, rows
+        self.column_count = vectors * of.shape.lanes
+        self.is_in_place = of.is_in_place
 
     def block(self, b: Builder, packed: Value | None, products: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
-        """Some panels of rows of some products."""
-        of, length = self.of, number(b, self.of.run_length)
-        runs = b.maximum(shared(b, of.terms, length), number(b, 1))
+        """Emit some row panels of some products."""
+        batch, length = self.batch, constant(b, self.batch.k_block)
+        k_blocks = b.maximum(ceil_div_by(b, batch.depth, length), constant(b, 1))
 
         def run(b: Builder, q: Value) -> None:
             p0 = b.mul(q, length)
-            terms = b.minimum(length, b.sub(of.terms, p0))
-            is_first = b.eq(q, number(b, 0))
+            k_extent = b.minimum(length, b.sub(batch.depth, p0))
+            is_first = b.eq(q, constant(b, 0))
 
             def pack(b: Builder, z: Value) -> None:
                 assert packed is not None
-                right = Panels(self.regions(b, b.add(products[0], z))[1], 0, of.columns, self.wide, of.shape.lanes)
-                right.pack(b, b.subview(packed, z), (p0, terms), (number(b, 0), of.columns))
+                right = Panels(self.regions(b, b.add(products[0], z))[1], 0, batch.columns, self.column_count, batch.shape.lanes)
+                right.pack(b, b.subview(packed, z), (p0, k_extent), (constant(b, 0), batch.columns))
 
             def tile(b: Builder, z: Value, r: Value) -> None:
-                i = b.mul(b.add(panels[0], r), number(b, self.high))
+                i = b.mul(b.add(panels[0], r), constant(b, self.row_count))
                 at = b.add(products[0], z)
                 if packed is not None:
-                    self.tile(b, b.subview(packed, z), at, (i, number(b, 0)), (p0, terms), is_first)
+                    self.tile(b, b.subview(packed, z), at, (i, constant(b, 0)), (p0, k_extent), is_first)
                     return
-                across, wide = parts(b, of.columns, self.wide), number(b, self.wide)
-                serial(b, across, lambda b, j: self.tile(b, None, at, (i, b.mul(j, wide)), (p0, terms), is_first))
+                across, panel_columns = ceil_div(b, batch.columns, self.column_count), constant(b, self.column_count)
+                serial(b, across, lambda b, j: self.tile(b, None, at, (i, b.mul(j, panel_columns)), (p0, k_extent), is_first))
 
             if packed is not None:
                 serial(b, products[1], pack)
-            if of.by_rows:
+            if batch.rows_outermost:
                 serial(b, panels[1], lambda b, r: serial(b, products[1], lambda b, z: tile(b, z, r)))
             else:
                 serial(b, products[1], lambda b, z: serial(b, panels[1], lambda b, r: tile(b, z, r)))
 
-        serial(b, runs, run)
+        serial(b, k_blocks, run)
 
     def tile(
-        self, b: Builder, panel: Value | None, z: Value, place: tuple[Value, Value], terms: tuple[Value, Value], is_first: Value
+        self,
+        b: Builder,
+        panel: Value | None,
+        z: Value,
+        position: tuple[Value, Value],
+        k_span: tuple[Value, Value],
+        is_first: Value,
     ) -> None:
-        """A tile of sums, or what a run of terms adds to it. Rows that are not there are the last one again."""
-        of, (i, j) = self.of, place
-        from_left, from_right, each = self.regions(b, z)
-        last = b.sub(of.rows, number(b, 1))
-        rows = [b.minimum(b.add(i, number(b, r)), last) for r in range(self.high)]
-        left_of = self.left_of(b, from_left, rows)
+        """Emit one tile over a K block. Rows beyond the end repeat the last one."""
+        batch, (i, j) = self.batch, position
+        from_left, from_right, epilogue = self.regions(b, z)
+        last = b.sub(batch.rows, constant(b, 1))
+        rows = [b.minimum(b.add(i, constant(b, r)), last) for r in range(self.row_count)]
+        load_left = self.left_loader(b, from_left, rows)
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
         lanes, columns, inside = self.across(inner, lane, j)
-        zero = inner.const(0.0, of.dtype)
-        places = [(r, x) for r in range(self.high) for x in range(self.vectors)]
+        zero = inner.const(0.0, batch.dtype)
+        positions = [(r, x) for r in range(self.row_count) for x in range(self.vectors)]
         step, p = Builder(b.loc), Value(scalar(I64), "p")
-        before = [Value(scalar(of.dtype), "sum") for _ in places]
-        at, start, after = step.add(terms[0], p), step.mul(p, number(step, self.wide)), []
+        before = [Value(scalar(batch.dtype), "sum") for _ in positions]
+        at, start, after = step.add(k_span[0], p), step.mul(p, constant(step, self.column_count)), []
         if panel is None:
-            right = [self.lying(step, from_right, at, *place) for place in zip(columns, inside, strict=True)]
+            right = [self.load_in_place(step, from_right, at, *position) for position in zip(columns, inside, strict=True)]
         else:
             right = [step.load(panel, step.add(start, v)) for v in lanes]
-        for r in range(self.high):
-            left = left_of(step, r, at)
+        for r in range(self.row_count):
+            left = load_left(step, r, at)
             after += [self.multiply_add(step, left, right[x], before[r * self.vectors + x]) for x in range(self.vectors)]
         totals = inner.emit(
-            OPS["for"], (terms[1], *[zero] * len(places)), {"map": "serial"}, [step.block([p, *before], after)]
+            OPS["for"], (k_span[1], *[zero] * len(positions)), {"map": "serial"}, [step.block([p, *before], after)]
         )
-        sums = b.local(dtype=of.dtype, shape=(self.high, self.wide))
+        sums = b.local(dtype=batch.dtype, shape=(self.row_count, self.column_count))
         is_later = b.bitnot(is_first)
 
         def put(b: Builder) -> None:
             for r, row in enumerate(rows):
-                begin = self.out_of(b, each, row, j)
+                begin = self.result_address(b, epilogue, row, j)
                 for x in range(self.vectors):
                     ref, index = begin(b, lanes[x], columns[x])
                     b.store_if(totals[r * self.vectors + x], ref, inside[x], *index)
 
         def keep(b: Builder) -> None:
-            for (r, x), total in zip(places, totals, strict=True):
-                b.store(total, sums, number(b, r), lanes[x])
+            for (r, x), total in zip(positions, totals, strict=True):
+                b.store(total, sums, constant(b, r), lanes[x])
 
         when(inner, is_first, put)
         when(inner, is_later, keep)
         self.lanes(b, lane, inner)
-        height = b.minimum(b.select(is_first, number(b, 0), number(b, self.high)), b.sub(of.rows, i))
-        serial(b, height, lambda b, r: self.add(b, each, (b.add(i, r), j), b.subview(sums, r)))
+        height = b.minimum(b.select(is_first, constant(b, 0), constant(b, self.row_count)), b.sub(batch.rows, i))
+        serial(b, height, lambda b, r: self.add_to_result(b, epilogue, (b.add(i, r), j), b.subview(sums, r)))
 
     def across(self, b: Builder, lane: Value, first: Value) -> tuple[list[Value], ...]:
-        """Of the columns that a lane has of a tile: how far they are from the first one, which they are, and whether they are
-        there."""
-        lanes = [lane, *(b.add(lane, number(b, x * self.shape.lanes)) for x in range(1, self.vectors))]
+        """Return, for the vectors of a row of a tile, each lane's offset from the first column, its column, and the mask of
+        existing columns."""
+        lanes = [lane, *(b.add(lane, constant(b, x * self.shape.lanes)) for x in range(1, self.vectors))]
         columns = [b.add(first, v) for v in lanes]
-        return lanes, columns, [b.lt(column, self.of.columns) for column in columns]
+        return lanes, columns, [b.lt(column, self.batch.columns) for column in columns]
 
     def lanes(self, b: Builder, lane: Value, body: Builder) -> None:
-        """All lanes of a vector."""
+        """Emit a vector loop over the lanes."""
         params = {"map": "vector", "multiple": self.shape.lanes}
-        b.emit(OPS["for"], (number(b, self.shape.lanes),), params, [body.block([lane], [])])
+        b.emit(OPS["for"], (constant(b, self.shape.lanes),), params, [body.block([lane], [])])
 
-    def add(self, b: Builder, each: Block, place: tuple[Value, Value], sums: Value) -> None:
-        """Add the sums of a row of a tile to what is there."""
-        begin = self.out_of(b, each, *place)
+    def add_to_result(self, b: Builder, epilogue: Block, position: tuple[Value, Value], sums: Value) -> None:
+        """Add the sums of a row of a tile to the result."""
+        address_of = self.result_address(b, epilogue, *position)
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
-        lanes, columns, inside = self.across(inner, lane, place[1])
-        at = [begin(inner, v, column) for v, column in zip(lanes, columns, strict=True)]
-        places = [(ref, holds, *index) for (ref, index), holds in zip(at, inside, strict=True)]
-        after = [inner.add(inner.load_if(*there), inner.load(sums, v)) for there, v in zip(places, lanes, strict=True)]
-        for total, there in zip(after, places, strict=True):
-            inner.store_if(total, *there)
+        lanes, columns, inside = self.across(inner, lane, position[1])
+        addresses = [address_of(inner, v, column) for v, column in zip(lanes, columns, strict=True)]
+        masked_addresses = [(ref, mask, *index) for (ref, index), mask in zip(addresses, inside, strict=True)]
+        after = [
+            inner.add(inner.load_if(*address), inner.load(sums, v)) for address, v in zip(masked_addresses, lanes, strict=True)
+        ]
+        for total, address in zip(after, masked_addresses, strict=True):
+            inner.store_if(total, *address)
         self.lanes(b, lane, inner)
 
     def regions(self, b: Builder, z: Value) -> tuple[Block, ...]:
-        """The regions of one product."""
-        return tuple(reading(region, self.of.which, z) for region in self.of.regions)
+        """Return the regions of one product."""
+        return tuple(with_capture(region, self.batch.product, z) for region in self.batch.regions)
 
-    def lying(self, b: Builder, region: Block, p: Value, column: Value, inside: Value) -> Value:
-        """An element of the right operand where it lies, if it is there."""
-        (found,) = copied(region, (p, column)).instructions
-        ref, index = ref_and_index(found)
-        value: Value = b.load_if(ref, inside, *index)
-        return value
+    def load_in_place(self, b: Builder, region: Block, p: Value, column: Value, inside: Value) -> Value:
+        """Load an element of the right operand in place, under a mask."""
+        (load,) = copy_block(region, (p, column)).instructions
+        ref, index = ref_and_index(load)
+        element: Value = b.load_if(ref, inside, *index)
+        return element
 
-    def left_of(self, b: Builder, region: Block, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
-        """What gives a term of one of some rows."""
+    def left_loader(self, b: Builder, region: Block, rows: list[Value]) -> Callable[[Builder, int, Value], Value]:
+        """Return a loader of an element of one of the rows."""
         return lambda step, r, at: element(step, region, rows[r], at)
 
-    def out_of(self, b: Builder, each: Block, row: Value, first: Value) -> Callable[[Builder, Value, Value], Place]:
-        """What gives the place of an element of a row: in a lane of those from a column on, and which column that is."""
-        def place(b: Builder, lane: Value, column: Value) -> Place:
-            found = copied(each, (row, column, b.const(0.0, self.of.dtype))).instructions[0]
-            return ref_and_index(found)
+    def result_address(self, b: Builder, epilogue: Block, row: Value, first: Value) -> Callable[[Builder, Value, Value], Address]:
+        """Return a function that returns the address of an element of a row: for a lane counted from ``first`` on, and its
+        column."""
 
-        return place
+        def address_of(b: Builder, lane: Value, column: Value) -> Address:
+            store = copy_block(epilogue, (row, column, b.const(0.0, self.batch.dtype))).instructions[0]
+            return ref_and_index(store)
+
+        return address_of
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.of.has_fma else b.add(b.mul(x, y), z)
-        return found
+        """Emit ``x * y + z``, fused where the machine has FMA."""
+        total: Value = b.fma(x, y, z) if self.batch.has_fma else b.add(b.mul(x, y), z)
+        return total
 
 
-def lies_there(region: Block) -> bool:
-    """Whether the right operand is read as it is, and its columns lie side by side."""
-    return not walks(region, 0, 1) and [type(i.op) for i in region.instructions] == [Load]
+def is_loaded_by_columns(region: Block) -> bool:
+    """Return whether the right operand is only loaded, and contiguous along its columns."""
+    return not is_contiguous_along(region, 0, 1) and [type(i.op) for i in region.instructions] == [Load]
 
 
-def outside(region: Block, position: int, which: Value) -> bool:
-    """Whether memory goes through all products of a batch before it goes on along a parameter of a region."""
+def is_outside_batch(region: Block, position: int, product: Value) -> bool:
+    """Return whether the memory order runs through all products of a batch before it advances along a parameter of a region."""
     for i in region.instructions:
         if isinstance(i.op, Load | Store):
             _, index = ref_and_index(i)
-            own = region.parameters[position]
-            if which in index and own in index:
-                return list(index).index(own) < list(index).index(which)
+            parameter = region.parameters[position]
+            if product in index and parameter in index:
+                return list(index).index(parameter) < list(index).index(product)
     return False
 
 
-def reading(region: Block, old: Value, new: Value) -> Block:
-    """A region that reads another value of its surroundings."""
+def with_capture(region: Block, old: Value, new: Value) -> Block:
+    """Return a region with a captured value replaced."""
     parameters = tuple(Value(v.type, v.name) for v in region.parameters)
-    found = copied(Block((old, *region.parameters), region.instructions, region.results), (new, *parameters))
-    return Block(parameters, tuple(found.instructions), tuple(found.results))
+    inlined = copy_block(Block((old, *region.parameters), region.instructions, region.results), (new, *parameters))
+    return Block(parameters, tuple(inlined.instructions), tuple(inlined.results))

@@ -1,7 +1,7 @@
-"""The left operand of a narrow product where it is computed: rows of tiles in memory of the kernel's own.
+"""Compute the left operand of narrow products into scratch memory.
 
-Where terms lie side by side, the rows of a tile are computed just before it, along their terms. Else those of a block are, for
-all products of a group: for each term one product after the other, as memory has them.
+Where K is contiguous, the rows of a tile are computed just before the tile, along K. Otherwise the rows of a block are
+computed for all products of a group: for each K index one product after the other, in memory order.
 """
 
 from __future__ import annotations
@@ -9,26 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pullback.codegen.analysis.accesses import ref_and_index
-from pullback.codegen.cpu.loops.nest_builder import ask, loop, number, parts, serial, under, vector, walks
-from pullback.codegen.cpu.matmul.blocking import GROUP, LINE
+from pullback.codegen.cpu.loops.nest_builder import (
+    ceil_div,
+    constant,
+    inline_masked,
+    is_contiguous_along,
+    loop,
+    prefetch,
+    serial,
+    vector,
+)
+from pullback.codegen.cpu.matmul.blocking import LINE, TRANSPOSE_GROUP
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Instruction, copied
+from pullback.ir.core.structure import Block, Instruction, copy_block
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Load
 
-AHEAD = 2
-"""So many terms ahead memory is asked for."""
+PREFETCH_DISTANCE = 2
+"""K iterations by which memory is prefetched."""
 VECTORS, SOME = 3, 16
-"""So many vectors of rows are computed at a time, and so many terms of a product before those of the next one."""
+"""Vectors of rows computed at a time, and K iterations of one product before the next one."""
 Span = tuple[Value, Value]
+"""A first index and a count."""
 
 
-class Left:
-    """``region`` takes the number of the product, a row and a term; tiles have ``high`` rows, blocks at most ``most`` panels of
-    rows, runs ``length`` terms, groups at most ``together`` products, vectors ``lanes``. ``along``: what is done with the sum of
-    a row of a product over all terms. ``rows``: how many products have, if that is known and a block has them all."""
+class LeftOperand:
+    """The left operand of narrow products. ``region`` takes the product's index, a row and a K index; tiles have ``high``
+    rows, blocks at most ``most`` row panels, K blocks ``length`` iterations, groups at most ``together`` products, vectors
+    ``lanes``. ``along``: epilogue of the sum of a row over K. ``rows``: the row count if it is a constant and a block has
+    all rows."""
 
     sums: Value | None
 
@@ -36,207 +47,208 @@ class Left:
         self, region: Block, high: int, most: int, length: int, together: int, lanes: int, along: Block | None = None,
         rows: int | None = None
     ) -> None:  # fmt: skip
-        self.region, self.high, self.most, self.length = region, high, most, length
-        self.together, self.lanes = together, lanes
-        of_both = _of_both(region)
-        self.along, self.sums = along, None
+        self.region, self.row_count, self.max_panels, self.length = region, high, most, length
+        self.max_group, self.lanes = together, lanes
+        of_both = _varying_along_both(region)
+        self.row_sums, self.sums = along, None
         self.rows = rows if rows is not None and 0 < rows <= most * high else None
         vectors = VECTORS if self.rows is None else -(-(-(-self.rows // high) * high) // lanes)
         self.chunk = vectors * lanes
-        self.is_by_tile = along is None and (walks(of_both, 2, 1) or not walks(of_both, 1, 2))
+        self.is_by_tile = along is None and (is_contiguous_along(of_both, 2, 1) or not is_contiguous_along(of_both, 1, 2))
         self.dtype = region.results[0].type.dtype
         self.memory: Value | None = None
         self.distance: Value | None = None
         self.first: Value | None = None
 
-    def take(self, b: Builder, products: Value) -> None:
-        """Take memory for a chunk."""
+    def allocate(self, b: Builder, products: Value) -> None:
+        """Allocate the scratch memory of a chunk."""
         if self.is_by_tile:
-            # rows begin in different places of a cache
+            # the padding makes rows begin in different cache sets
             width = self.length + LINE // self.dtype.bytes
-            self.memory = b.local(number(b, self.high), dtype=self.dtype, shape=(self.high, width))
+            self.memory = b.local(constant(b, self.row_count), dtype=self.dtype, shape=(self.row_count, width))
         else:
-            width = self.most * self.high + self.chunk
-            self.memory = b.local(products, dtype=self.dtype, shape=(self.together, self.length * width))
-            if self.along is not None:
-                self.sums = b.local(products, dtype=self.dtype, shape=(self.together, width))
+            width = self.max_panels * self.row_count + self.chunk
+            self.memory = b.local(products, dtype=self.dtype, shape=(self.max_group, self.length * width))
+            if self.row_sums is not None:
+                self.sums = b.local(products, dtype=self.dtype, shape=(self.max_group, width))
 
-    def pack_block(self, b: Builder, products: Span, terms: Span, rows: Span) -> None:
-        """The rows of a block, of some products, if tiles do not compute their own. Those that are not there are computed from
+    def pack_block(self, b: Builder, products: Span, k_span: Span, rows: Span) -> None:
+        """Compute the rows of a block of some products, unless tiles compute their own. Rows beyond the end are computed from
         zeros."""
         if self.is_by_tile:
             return
-        panels = b.mul(parts(b, rows[1], self.high), number(b, self.high))
-        distance = b.mul(parts(b, panels, self.chunk), number(b, self.chunk))
+        panels = b.mul(ceil_div(b, rows[1], self.row_count), constant(b, self.row_count))
+        distance = b.mul(ceil_div(b, panels, self.chunk), constant(b, self.chunk))
         self.distance, self.first = distance, rows[0]
         inner, lane = Builder(b.loc), Value(scalar(I64), "v")
 
         def chunks(b: Builder, c: Value) -> None:
-            first = b.mul(c, number(b, self.chunk))
-            begins = [first, *(b.add(first, number(b, x)) for x in range(self.lanes, self.chunk, self.lanes))]
-            inside = self.inside(b, begins, lane, rows[1])
+            first = b.mul(c, constant(b, self.chunk))
+            starts = [first, *(b.add(first, constant(b, x)) for x in range(self.lanes, self.chunk, self.lanes))]
+            inside = self.inside(b, starts, lane, rows[1])
 
             def some(b: Builder, g: Value) -> None:
-                start = b.mul(g, number(b, SOME))
-                few = terms[0], start, b.minimum(number(b, SOME), b.sub(terms[1], start))
-                places = [(b.add(begin, lane), holds) for begin, holds in zip(begins, inside, strict=True)]
-                serial(b, products[1], lambda b, z: self.pack_terms(b, (products[0], z), few, rows[0], places))
+                start = b.mul(g, constant(b, SOME))
+                k_run = k_span[0], start, b.minimum(constant(b, SOME), b.sub(k_span[1], start))
+                positions = [(b.add(begin, lane), mask) for begin, mask in zip(starts, inside, strict=True)]
+                serial(b, products[1], lambda b, z: self.pack_k_run(b, (products[0], z), k_run, rows[0], positions))
 
-            serial(b, parts(b, terms[1], SOME), some)
+            serial(b, ceil_div(b, k_span[1], SOME), some)
 
         if self.rows is None:
-            serial(inner, parts(inner, distance, self.chunk), chunks)
+            serial(inner, ceil_div(inner, distance, self.chunk), chunks)
         else:
-            chunks(inner, number(inner, 0))
+            chunks(inner, constant(inner, 0))
         params = {"map": "vector", "multiple": self.lanes}
-        b.emit(OPS["for"], (number(b, self.lanes),), params, [inner.block([lane], [])])
+        b.emit(OPS["for"], (constant(b, self.lanes),), params, [inner.block([lane], [])])
 
-    def inside(self, b: Builder, begins: Sequence[Value], lane: Value, count: Value) -> list[Value | None]:
-        """Which rows of some vectors there are; None where all are known to be."""
+    def inside(self, b: Builder, starts: Sequence[Value], lane: Value, count: Value) -> list[Value | None]:
+        """Return the masks of existing rows of some vectors; None for vectors that are known to be full."""
         if self.rows is None:
-            return [b.lt(b.add(begin, lane), count) for begin in begins]
-        whole = self.rows // self.lanes
-        return [None] * whole + [b.lt(b.add(begin, lane), number(b, self.rows)) for begin in begins[whole:]]
+            return [b.lt(b.add(start, lane), count) for start in starts]
+        full = self.rows // self.lanes
+        return [None] * full + [b.lt(b.add(start, lane), constant(b, self.rows)) for start in starts[full:]]
 
-    def pack_terms(
-        self, b: Builder, product: Span, terms: tuple[Value, Value, Value], row: Value,
-        places: Sequence[tuple[Value, Value | None]]
+    def pack_k_run(
+        self, b: Builder, product: Span, k_run: tuple[Value, Value, Value], row: Value,
+        positions: Sequence[tuple[Value, Value | None]]
     ) -> None:  # fmt: skip
-        """Some terms of some vectors of rows of a product of the group, which are added to its sums if there are any."""
-        (first, z), (p0, start, count) = product, terms
+        """Compute some K iterations of some vectors of rows of a product, and add them to the row sums if there are any."""
+        (first, z), (p0, start, count) = product, k_run
         assert self.memory is not None and self.distance is not None
-        which, memory = b.add(first, z), b.subview(self.memory, z)
-        zeros = [] if self.sums is None else [b.const(0.0, self.dtype)] * len(places)
+        product_index, memory = b.add(first, z), b.subview(self.memory, z)
+        zeros = [] if self.sums is None else [b.const(0.0, self.dtype)] * len(positions)
         step, p, values = Builder(b.loc), Value(scalar(I64), "p"), list[Value]()
         own = step.add(start, p)
         at, to = step.add(p0, own), step.mul(own, self.distance)
-        later = step.add(at, number(step, AHEAD))
-        for place, holds in places:
-            there = step.add(row, place)
-            ask(step, self.region, which, there, later)
-            values += under(step, self.region, (which, there, at), 1, holds)
-        for value, (place, _) in zip(values, places, strict=True):
-            step.store(value, memory, step.add(to, place))
+        later = step.add(at, constant(step, PREFETCH_DISTANCE))
+        for position, mask in positions:
+            row_index = step.add(row, position)
+            prefetch(step, self.region, product_index, row_index, later)
+            values += inline_masked(step, self.region, (product_index, row_index, at), 1, mask)
+        for value, (position, _) in zip(values, positions, strict=True):
+            step.store(value, memory, step.add(to, position))
         before = [Value(v.type, "sum") for v in zeros]
         after = [step.add(total, value) for total, value in zip(before, values, strict=False)]
         totals = b.emit(OPS["for"], (count, *zeros), {"map": "serial"}, [step.block([p, *before], after)])
-        for total, (place, _) in zip(totals, places, strict=False):
-            b.store(b.add(b.load(self.sums, z, place), total), self.sums, z, place)
+        for total, (position, _) in zip(totals, positions, strict=False):
+            b.store(b.add(b.load(self.sums, z, position), total), self.sums, z, position)
 
     def begin(self, b: Builder, products: Span) -> None:
-        """Before the first run of a block."""
+        """Clear the row sums before the first K block."""
         if self.sums is None:
             return
         zero, ref = b.const(0.0, self.dtype), self.sums
-        width = number(b, self.most * self.high + self.chunk)
+        width = constant(b, self.max_panels * self.row_count + self.chunk)
         serial(b, products[1], lambda b, z: vector(b, width, 1, lambda b, r: b.store(zero, ref, z, r)))
 
     def end(self, b: Builder, products: Span, rows: Span) -> None:
-        """After the last one."""
+        """Apply the epilogue of the row sums after the last K block."""
         if self.sums is None:
             return
-        ref, along = self.sums, self.along
-        assert along is not None
+        ref, epilogue = self.sums, self.row_sums
+        assert epilogue is not None
 
         def row(b: Builder, z: Value, r: Value) -> None:
             total = b.load(ref, z, r)
-            b.instructions.extend(copied(along, (b.add(products[0], z), b.add(rows[0], r), total)).instructions)
+            b.instructions.extend(copy_block(epilogue, (b.add(products[0], z), b.add(rows[0], r), total)).instructions)
 
         serial(b, products[1], lambda b, z: vector(b, rows[1], 1, lambda b, r: row(b, z, r)))
 
-    def pack_tile(self, b: Builder, which: Value, terms: Span, rows: Sequence[Value]) -> None:
-        """The rows of a tile, if these compute their own."""
+    def pack_tile(self, b: Builder, product: Value, k_span: Span, rows: Sequence[Value]) -> None:
+        """Compute the rows of a tile, if tiles compute their own."""
         if not self.is_by_tile:
             return
-        for first in range(0, self.high, GROUP):
-            pieces = [element_of(b, self.region, (which, row, None), 2, None) for row in rows[first : first + GROUP]]
+        for first in range(0, self.row_count, TRANSPOSE_GROUP):
+            loaders = [loader_of(b, self.region, (product, row, None), 2, None) for row in rows[first : first + TRANSPOSE_GROUP]]
 
-            def some(b: Builder, p: Value, first: int = first, pieces: Sequence[Piece] = pieces) -> None:
-                at = b.add(terms[0], p)
-                values = [piece(b, at) for piece in pieces]
+            def some(b: Builder, p: Value, first: int = first, loaders: Sequence[Loader] = loaders) -> None:
+                at = b.add(k_span[0], p)
+                values = [load(b, at) for load in loaders]
                 for k, value in enumerate(values, first):
-                    b.store(value, self.memory, number(b, k), p)
+                    b.store(value, self.memory, constant(b, k), p)
 
-            vector(b, terms[1], 1, some, short=True)
+            vector(b, k_span[1], 1, some, short=True)
 
     def elements(self, b: Builder, z: Value, p: Value, first: Value) -> list[Value]:
-        """A term of the rows of a tile, of a product of the group."""
+        """Load one K iteration of the rows of a tile."""
         memory = self.memory
         assert memory is not None
         if self.is_by_tile:
-            return [b.load(memory, number(b, k), p) for k in range(self.high)]
+            return [b.load(memory, constant(b, k), p) for k in range(self.row_count)]
         assert self.distance is not None
         start = b.add(b.mul(p, self.distance), b.sub(first, self.first))
-        own = b.subview(memory, z)
-        return [b.load(own, b.add(start, number(b, k))) for k in range(self.high)]
+        memory_of_product = b.subview(memory, z)
+        return [b.load(memory_of_product, b.add(start, constant(b, k))) for k in range(self.row_count)]
 
-    def beside(self, b: Builder, z: Value, p: Value, first: int, row: Value) -> Value:
-        """A term of the row of a block that is so far behind one of its first."""
+    def element_at_row(self, b: Builder, z: Value, p: Value, first: int, row: Value) -> Value:
+        """Load one K iteration of the row of a block that is ``row`` behind row ``first``."""
         assert self.memory is not None and self.distance is not None
-        start = b.add(b.mul(p, self.distance), number(b, first))
-        found: Value = b.load(b.subview(self.memory, z), b.add(start, row))
-        return found
+        start = b.add(b.mul(p, self.distance), constant(b, first))
+        element: Value = b.load(b.subview(self.memory, z), b.add(start, row))
+        return element
 
-    def ask_next(self, b: Builder, which: Value, at: Value, row: Value) -> None:
-        """Ask for what is packed of a tile's rows in the next run, while a term of this one is multiplied."""
-        for k in range(0, 0 if self.is_by_tile else self.high, LINE // self.dtype.bytes):
-            ask(b, self.region, which, b.add(row, number(b, k)) if k else row, b.add(at, number(b, self.length)))
-
-
-Piece = Callable[[Builder, Value], Value]
+    def prefetch_next(self, b: Builder, product: Value, at: Value, row: Value) -> None:
+        """Emit prefetches of what is packed of a tile's rows in the next K block."""
+        for k in range(0, 0 if self.is_by_tile else self.row_count, LINE // self.dtype.bytes):
+            prefetch(b, self.region, product, b.add(row, constant(b, k)) if k else row, b.add(at, constant(b, self.length)))
 
 
-def add_up(b: Builder, i: Instruction, batch: Span) -> None:
-    """Add up the left operands of a batch of products along their terms, beside what else is done."""
-    (count, which), (rows, _, terms) = batch, i.operands
-    left, ends = (Block((which, *r.parameters), r.instructions, r.results) for r in (i.regions[0], i.regions[-1]))
+Loader = Callable[[Builder, Value], Value]
+"""Loads the element at an index that was left open."""
+
+
+def add_row_sums(b: Builder, i: Instruction, batch: Span) -> None:
+    """Emit the sums of the left operands of a batch over K."""
+    (count, product), (rows, _, depth) = batch, i.operands
+    left, ends = (Block((product, *r.parameters), r.instructions, r.results) for r in (i.regions[0], i.regions[-1]))
 
     def row(b: Builder, z: Value, r: Value) -> None:
         step, p, before = Builder(b.loc), Value(scalar(I64), "p"), Value(left.results[0].type, "sum")
-        found = copied(left, (z, r, p))
-        step.instructions.extend(found.instructions)
-        after = step.add(before, found.results[0])
+        inlined = copy_block(left, (z, r, p))
+        step.instructions.extend(inlined.instructions)
+        after = step.add(before, inlined.results[0])
         zero = b.const(0.0, left.results[0].type.dtype)
-        totals = b.emit(OPS["for"], (terms, zero), {"map": "serial"}, [step.block([p, before], [after])])
-        b.instructions.extend(copied(ends, (z, r, *totals)).instructions)
+        totals = b.emit(OPS["for"], (depth, zero), {"map": "serial"}, [step.block([p, before], [after])])
+        b.instructions.extend(copy_block(ends, (z, r, *totals)).instructions)
 
     loop(b, count, lambda b, z: vector(b, rows, 1, lambda b, r: row(b, z, r)), map="core")
 
 
-def element_of(b: Builder, region: Block, at: Sequence[Value | None], of: int, inside: Value | None) -> Piece:
-    """An element of an operand at a position that is known later, the one that is None: what does not depend on it is computed
-    now. The position ``of`` differs from lane to lane; ``inside``: whether it is there, if not all of them are."""
-    later = region.parameters[list(at).index(None)]
-    depends = {later}
+def loader_of(b: Builder, region: Block, index: Sequence[Value | None], of: int, inside: Value | None) -> Loader:
+    """Inline the part of a region that does not depend on the one index that is None; return a loader that inlines the rest.
+    Position ``varying`` of the index differs from lane to lane; ``inside``: its mask, if lanes may be outside."""
+    open_parameter = region.parameters[list(index).index(None)]
+    depends = {open_parameter}
     for i in region.instructions:
         if not depends.isdisjoint(i.operands):
             depends.update(i.results)
     early = tuple(i for i in region.instructions if depends.isdisjoint(i.results))
     late = tuple(i for i in region.instructions if not depends.isdisjoint(i.results))
-    known = tuple(v for i in early for v in i.results)
-    given = {v: x for v, x in zip(region.parameters, at, strict=True) if x is not None}
-    varying = region.parameters[of]
-    here = Block(tuple(given), early, known)
-    if varying in given:
-        found = under(b, here, tuple(given.values()), list(given).index(varying), inside)
+    early_results = tuple(v for i in early for v in i.results)
+    bound = {v: x for v, x in zip(region.parameters, index, strict=True) if x is not None}
+    varying_parameter = region.parameters[of]
+    early_block = Block(tuple(bound), early, early_results)
+    if varying_parameter in bound:
+        early_values = inline_masked(b, early_block, tuple(bound.values()), list(bound).index(varying_parameter), inside)
     else:
-        found = under(b, here, tuple(given.values()), 0, None)
-    env = given | dict(zip(known, found, strict=True))
-    rest = Block((*env, later), late, region.results)
+        early_values = inline_masked(b, early_block, tuple(bound.values()), 0, None)
+    env = bound | dict(zip(early_results, early_values, strict=True))
+    late_block = Block((*env, open_parameter), late, region.results)
 
     def piece(b: Builder, position: Value) -> Value:
-        places = (*env, later)
-        return under(b, rest, (*env.values(), position), places.index(varying), inside)[0]
+        parameters = (*env, open_parameter)
+        return inline_masked(b, late_block, (*env.values(), position), parameters.index(varying_parameter), inside)[0]
 
     return piece
 
 
-def _of_both(region: Block) -> Block:
-    """A region with no loads but those that go along rows and terms, if there are any."""
-    varies = [_varying(region, v) for v in region.parameters[1:]]
+def _varying_along_both(region: Block) -> Block:
+    """Return a region without its loads that do not vary along both rows and K, if others do."""
+    varies = [_dependents(region, v) for v in region.parameters[1:]]
 
     def is_of_both(i: Instruction) -> bool:
-        return all(not found.isdisjoint(ref_and_index(i)[1]) for found in varies)
+        return all(not varying.isdisjoint(ref_and_index(i)[1]) for varying in varies)
 
     loads = [i for i in region.instructions if isinstance(i.op, Load)]
     if not any(map(is_of_both, loads)):
@@ -245,9 +257,10 @@ def _of_both(region: Block) -> Block:
     return Block(region.parameters, kept, region.results)
 
 
-def _varying(region: Block, value: Value) -> set[Value]:
-    found = {value}
+def _dependents(region: Block, value: Value) -> set[Value]:
+    """Return the values of a region that depend on a value."""
+    varying = {value}
     for i in region.instructions:
-        if not found.isdisjoint(i.operands):
-            found.update(i.results)
-    return found
+        if not varying.isdisjoint(i.operands):
+            varying.update(i.results)
+    return varying

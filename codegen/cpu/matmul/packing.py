@@ -1,182 +1,208 @@
-"""The packed operands of a matrix product: panels of some rows, or columns, term by term.
+"""Pack the operands of a matrix product into panels: a few rows (or columns), K iteration by K iteration.
 
-Packing is where the regions of the operands run, in vectors along what lies side by side in memory: along a panel's rows (or
-columns) of one term, or along the terms, and then some rows at a time are turned in registers. Rows that are not there are zero,
-or copies of the last one: nobody reads their sums, but numbers left over from elsewhere might be slow ones.
+Packing evaluates the operands' regions in vectors along the contiguous axis: along the rows (or columns) of a panel, or along
+K, in which case groups of rows are transposed in registers. Rows beyond the end are filled with zeros or copies of the last
+row; their sums are never read, but stale subnormal numbers would be slow.
 
-Of complex numbers the parts of each row of the left operand are side by side; of the right one, all real parts of a term come
-before the imaginary ones.
+The parts of complex numbers are adjacent in left panels; in right panels all real parts of an iteration precede the imaginary
+ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.codegen.cpu.loops.nest_builder import ask, elements, number, parts, serial, vector, walks, when, whole
-from pullback.codegen.cpu.matmul.blocking import GROUP, LINE
+from pullback.codegen.cpu.loops.nest_builder import (
+    ceil_div,
+    constant,
+    elements,
+    floor_div,
+    is_contiguous_along,
+    prefetch,
+    serial,
+    vector,
+    when,
+)
+from pullback.codegen.cpu.matmul.blocking import LINE, TRANSPOSE_GROUP
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block
 from pullback.ir.core.value import Value
 
-SOME = 16
-"""So many terms of a panel are packed before those of the next one, which has pages of its own."""
+K_RUN = 16
+"""K iterations packed of one panel before the next one, whose memory is on other pages."""
 LIGHT = 4
-"""An operand of so few instructions is packed in several vectors at a time."""
+"""Most instructions, per part, of an operand that is packed in several vectors at a time."""
 Span = tuple[Value, Value]
-"""A first one and how many."""
+"""A first index and a count."""
 
 
 class Panels:
-    """Packs one operand. ``region`` takes a term where ``term`` says, and a row or column, of which there are ``total``, in the
-    other place; a panel has ``size`` of these, vectors ``lanes``. ``numbers``: how many of a term are in a panel."""
+    """Packs one operand. ``region`` takes the K index in position ``term`` and a row or column, of which there are ``total``,
+    in the other; a panel has ``size`` of these; vectors have ``lanes``. ``numbers``: numbers of a panel per K iteration."""
 
     def __init__(self, region: Block, term: int, total: Value, size: int, lanes: int) -> None:
         self.region, self.term, self.total, self.size, self.lanes = region, term, total, size, lanes
         self.dtype = region.results[0].type.dtype
-        self.is_turned = walks(region, term, 1 - term)
+        self.is_transposed = is_contiguous_along(region, term, 1 - term)
         self.planes = len(region.results)
         self.numbers = size * self.planes
-        self.step, self.apart = (1, size) if term == 0 else (self.planes, 1)
+        self.element_stride, self.part_stride = (1, size) if term == 0 else (self.planes, 1)
         self.line = LINE // self.dtype.bytes // self.planes
 
     @property
     def is_light(self) -> bool:
-        """Whether an element is little code."""
+        """Whether an element takes few instructions."""
         return len(self.region.instructions) <= LIGHT * self.planes
 
     def at(self, p: Value, k: Value) -> tuple[Value, Value]:
-        """The arguments of the region for a term and a row or column."""
+        """Return the arguments of the region for a K index and a row or column."""
         return (p, k) if self.term == 0 else (k, p)
 
     def elements(self, b: Builder, p: Value, k: Value) -> Sequence[Value]:
-        """What the region yields, the parts of a complex number or one."""
+        """Inline the region; return the number, or the two parts of a complex one."""
         return elements(b, self.region, *self.at(p, k))
 
-    def ask(self, b: Builder, p: Value, k: Value) -> None:
-        ask(b, self.region, *self.at(p, k))
+    def prefetch(self, b: Builder, p: Value, k: Value) -> None:
+        """Emit prefetches of an element's memory."""
+        prefetch(b, self.region, *self.at(p, k))
 
-    def place(self, b: Builder, p: Value, k: Value) -> Value:
-        """Where a panel has a term of one of its rows or columns."""
-        found: Value = b.add(b.mul(p, number(b, self.numbers)), k if self.step == 1 else b.mul(k, number(b, self.step)))
-        return found
+    def offset(self, b: Builder, p: Value, k: Value) -> Value:
+        """Return the offset of an element within a panel."""
+        offset: Value = b.add(
+            b.mul(p, constant(b, self.numbers)), k if self.element_stride == 1 else b.mul(k, constant(b, self.element_stride))
+        )
+        return offset
 
     def put(self, b: Builder, values: Sequence[Value], panel: Value, p: Value, k: Value) -> None:
         """Store the parts of an element."""
-        first = self.place(b, p, k)
+        first = self.offset(b, p, k)
         for part, value in enumerate(values):
-            b.store(value, panel, b.add(first, number(b, part * self.apart)) if part else first)
+            b.store(value, panel, b.add(first, constant(b, part * self.part_stride)) if part else first)
 
     # one panel
 
-    def pack(self, b: Builder, panel: Value, terms: Span, of: Span) -> None:
-        """Pack the terms of a panel that may have fewer rows than fit."""
-        if self.is_turned:
-            self.turn(b, panel, terms, of[0])
+    def pack(self, b: Builder, panel: Value, k_span: Span, rows: Span) -> None:
+        """Pack the K span of a panel, which may have fewer than ``size`` rows."""
+        if self.is_transposed:
+            self.pack_transposed(b, panel, k_span, rows[0])
             return
         if not self.is_light or self.size < self.lanes:
-            serial(b, terms[1], lambda b, p: self.part(b, panel, p, b.add(terms[0], p), of))
+            serial(b, k_span[1], lambda b, p: self.pack_partial(b, panel, p, b.add(k_span[0], p), rows))
             return
-        is_whole = b.eq(of[1], number(b, self.size))
-        whole_, rest = (b.select(holds, terms[1], number(b, 0)) for holds in (is_whole, b.bitnot(is_whole)))
-        serial(b, whole_, lambda b, p: self.whole_part(b, panel, p, terms[0], of[0]))
-        serial(b, rest, lambda b, p: self.part(b, panel, p, b.add(terms[0], p), of))
+        is_whole = b.eq(rows[1], constant(b, self.size))
+        full, rest = (b.select(holds, k_span[1], constant(b, 0)) for holds in (is_whole, b.bitnot(is_whole)))
+        serial(b, full, lambda b, p: self.pack_full(b, panel, p, k_span[0], rows[0]))
+        serial(b, rest, lambda b, p: self.pack_partial(b, panel, p, b.add(k_span[0], p), rows))
 
-    def part(self, b: Builder, panel: Value, p: Value, at: Value, of: Span) -> None:
-        """One term of such a panel."""
-        first, count = of
-        size = number(b, self.numbers)
+    def pack_partial(self, b: Builder, panel: Value, p: Value, at: Value, rows: Span) -> None:
+        """Pack one K iteration of a panel with missing rows."""
+        first, count = rows
+        size = constant(b, self.numbers)
         zero = b.const(0.0, self.dtype)
-        given = count if self.planes == 1 else b.mul(count, number(b, self.planes))
+        used = count if self.planes == 1 else b.mul(count, constant(b, self.planes))
 
         def clear(b: Builder, v: Value) -> None:
-            b.store(zero, panel, b.add(b.mul(p, number(b, self.numbers)), v))
+            b.store(zero, panel, b.add(b.mul(p, constant(b, self.numbers)), v))
 
-        when(b, b.lt(given, size), lambda b: vector(b, size, self.numbers, clear))
+        when(b, b.lt(used, size), lambda b: vector(b, size, self.numbers, clear))
         vector(b, count, 1, lambda b, v: self.put(b, self.elements(b, at, b.add(first, v)), panel, p, v))
 
-    def turn(self, b: Builder, panel: Value, terms: Span, first: Value, asks: bool = False) -> None:
-        """Pack a panel of which terms are neighbours in memory. ``asks``: for the same terms of the next panel."""
-        last = b.sub(self.total, number(b, 1))
-        together = GROUP // self.step
+    def pack_transposed(self, b: Builder, panel: Value, k_span: Span, first: Value, prefetches: bool = False) -> None:
+        """Pack a panel that is contiguous along K, transposing groups of rows in registers. ``prefetches``: also prefetch the
+        same span of the next panel."""
+        last = b.sub(self.total, constant(b, 1))
+        group_size = TRANSPOSE_GROUP // self.element_stride
 
         def group(b: Builder, g: Value) -> None:
-            start = b.mul(g, number(b, together))
-            of = b.add(first, start)
-            rows = [b.minimum(b.add(of, number(b, k)), last) for k in range(together)]
+            start = b.mul(g, constant(b, group_size))
+            first_row = b.add(first, start)
+            rows = [b.minimum(b.add(first_row, constant(b, k)), last) for k in range(group_size)]
 
             def some(b: Builder, p: Value) -> None:
-                at = b.add(terms[0], p)
-                found = [self.elements(b, at, row) for row in rows]
-                place = self.place(b, p, start)
-                behind = {k * self.step + part * self.apart: x for k, parts in enumerate(found) for part, x in enumerate(parts)}
-                places = {far: b.add(place, number(b, far)) if far else place for far in sorted(behind)}
-                for far, there in places.items():
-                    b.store(behind[far], panel, there)
-                for k in range(self.size, self.size + together) if asks else ():
-                    self.ask(b, at, b.add(of, number(b, k)))
+                at = b.add(k_span[0], p)
+                loaded = [self.elements(b, at, row) for row in rows]
+                offset = self.offset(b, p, start)
+                parts_by_distance = {
+                    k * self.element_stride + part * self.part_stride: x
+                    for k, parts in enumerate(loaded)
+                    for part, x in enumerate(parts)
+                }
+                offsets = {
+                    distance: b.add(offset, constant(b, distance)) if distance else offset
+                    for distance in sorted(parts_by_distance)
+                }
+                for distance, target in offsets.items():
+                    b.store(parts_by_distance[distance], panel, target)
+                for k in range(self.size, self.size + group_size) if prefetches else ():
+                    self.prefetch(b, at, b.add(first_row, constant(b, k)))
 
-            vector(b, terms[1], 1, some)
+            vector(b, k_span[1], 1, some)
 
-        serial(b, number(b, self.size // together), group)
+        serial(b, constant(b, self.size // group_size), group)
 
-    def whole_part(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
-        """One term of a panel that has all its rows or columns, in as many vectors at a time as are little code: a last one that
-        is not full begins among those before. (Stores of parts of vectors are slow on many processors.)"""
+    def pack_full(self, b: Builder, panel: Value, p: Value, first_term: Value, first: Value) -> None:
+        """Pack one K iteration of a full panel, several vectors at a time where elements are cheap. A last vector that would
+        be partial overlaps its predecessor, because partial stores are slow on many processors."""
         at = b.add(first_term, p)
         step = self.lanes if self.is_light else self.size
 
         def store(b: Builder, v: Value) -> None:
-            places = [b.add(v, number(b, min(x, self.size - step))) for x in range(0, self.size, step)]
-            found = [self.elements(b, at, b.add(first, k)) for k in places]
-            for values, k in zip(found, places, strict=True):
+            positions = [b.add(v, constant(b, min(x, self.size - step))) for x in range(0, self.size, step)]
+            loaded = [self.elements(b, at, b.add(first, k)) for k in positions]
+            for values, k in zip(loaded, positions, strict=True):
                 self.put(b, values, panel, p, k)
 
-        vector(b, number(b, step), step, store)
+        vector(b, constant(b, step), step, store)
 
     # several
 
-    def pack_some(self, b: Builder, panels: Value, begin: Value, terms: Span, of: Span, number_of: Value) -> None:
-        """Pack panels that lie side by side, the first of them at a position."""
-        first, count = of
+    def pack_some(self, b: Builder, panels: Value, first_panel: Value, k_span: Span, columns: Span, panel_count: Value) -> None:
+        """Pack consecutive panels, the first of them at position ``first_panel``."""
+        first, count = columns
 
         def start(b: Builder, j: Value) -> Value:
-            found: Value = b.add(first, b.mul(j, number(b, self.size)))
-            return found
+            column: Value = b.add(first, b.mul(j, constant(b, self.size)))
+            return column
 
-        if self.is_turned:
-            serial(b, number_of, lambda b, j: self.turn(b, b.subview(panels, b.add(begin, j)), terms, start(b, j), True))
+        if self.is_transposed:
+            serial(
+                b,
+                panel_count,
+                lambda b, j: self.pack_transposed(b, b.subview(panels, b.add(first_panel, j)), k_span, start(b, j), True),
+            )
             return
-        full = whole(b, count, self.size)
-        done = b.mul(full, number(b, self.size))
+        full = floor_div(b, count, self.size)
+        done = b.mul(full, constant(b, self.size))
         rest = b.sub(count, done)
 
         def some(b: Builder, g: Value) -> None:
-            start_p = b.mul(g, number(b, SOME))
-            few = b.minimum(number(b, SOME), b.sub(terms[1], start_p))
+            start_p = b.mul(g, constant(b, K_RUN))
+            few = b.minimum(constant(b, K_RUN), b.sub(k_span[1], start_p))
 
             def panel_of(b: Builder, j: Value) -> None:
-                panel, here = b.subview(panels, b.add(begin, j)), start(b, j)
-                serial(b, few, lambda b, q: self.whole_part(b, panel, b.add(start_p, q), terms[0], here))
+                panel, here = b.subview(panels, b.add(first_panel, j)), start(b, j)
+                serial(b, few, lambda b, q: self.pack_full(b, panel, b.add(start_p, q), k_span[0], here))
 
             serial(b, full, panel_of)
 
-        serial(b, parts(b, terms[1], SOME), some)
-        last = b.subview(panels, b.add(begin, full))
-        when(b, b.gt(rest, number(b, 0)), lambda b: self.pack(b, last, terms, (b.add(first, done), rest)))
+        serial(b, ceil_div(b, k_span[1], K_RUN), some)
+        last = b.subview(panels, b.add(first_panel, full))
+        when(b, b.gt(rest, constant(b, 0)), lambda b: self.pack(b, last, k_span, (b.add(first, done), rest)))
 
-    def ask_for(self, b: Builder, terms: Span, first: Value) -> None:
-        """Ask for some terms of a panel."""
+    def prefetch_block(self, b: Builder, k_span: Span, first: Value) -> None:
+        """Prefetch a K span of a panel."""
+
         def some(b: Builder, p: Value) -> None:
-            at = b.add(terms[0], p)
+            at = b.add(k_span[0], p)
             for x in range(0, self.size, self.line):
-                self.ask(b, at, b.add(first, number(b, x)))
+                self.prefetch(b, at, b.add(first, constant(b, x)))
 
         def lines(b: Builder, p: Value) -> None:
-            at = b.add(terms[0], b.mul(p, number(b, self.line)))
+            at = b.add(k_span[0], b.mul(p, constant(b, self.line)))
             for k in range(self.size):
-                self.ask(b, at, b.add(first, number(b, k)))
+                self.prefetch(b, at, b.add(first, constant(b, k)))
 
-        if self.is_turned:
-            serial(b, whole(b, b.add(terms[1], number(b, self.line - 1)), self.line), lines)
+        if self.is_transposed:
+            serial(b, floor_div(b, b.add(k_span[1], constant(b, self.line - 1)), self.line), lines)
         else:
-            serial(b, terms[1], some)
+            serial(b, k_span[1], some)

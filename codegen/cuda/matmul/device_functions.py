@@ -1,10 +1,10 @@
-"""The device functions of matrix products: tiles in shared memory, of which each warp has a part in registers.
+"""The device functions of matrix products: tiles in shared memory, of which each warp accumulates a part in registers.
 
-A block of 256 threads computes a tile of the results. Its operands' elements come to shared memory ``depth`` terms at a time, the
-next ones while the last are multiplied: copied beside the threads (cp.async) where they lie in memory as they shall lie there,
-else by way of registers. A *unit* says how a warp multiplies: ``pb_fma`` by multiply-adds of each thread, those of
-``cuda_product_units`` by tensor cores. The sums leave through shared memory, so that what is done with each is written once and
-meets neighbours side by side.
+A block of 256 threads computes a tile of the results. Its operands' elements are fetched to shared memory ``depth`` K
+iterations at a time, the next ones while the current ones are multiplied: asynchronously (cp.async) where they have the same
+layout in memory as in shared memory, else through registers. A *unit* multiplies for a warp: ``pb_fma`` by multiply-adds of
+each thread, the units of ``tensor_cores`` by tensor cores. The sums leave through shared memory, so that the epilogue is
+emitted once and its accesses are contiguous.
 """
 
 from __future__ import annotations
@@ -302,3 +302,4 @@ template <class unit> __device__ typename unit::sum pb_joined(const typename uni
     return sum;
 }""",
 }
+"""The device functions of matrix products, in an order in which callees come first."""

@@ -1,6 +1,6 @@
-"""Tensor cores in the device functions of matrix products: the instructions, and units of ``pb_product`` made of them.
+"""Tensor cores in the device functions of matrix products: the instructions, and the units of ``pb_product`` that use them.
 
-By PTX's tables, lane 4 g + t has of a tile of sums rows g and g + 8, columns 2 t and 2 t + 1; of f64, row g alone.
+By PTX's tables, lane 4 g + t holds rows g and g + 8 and columns 2 t and 2 t + 1 of a tile of sums; for f64, row g alone.
 """
 
 from __future__ import annotations
@@ -193,3 +193,4 @@ template <int rows_, int columns_, int depth_> struct pb_unit_f64
 };
 #endif""",
 }
+"""The device functions of tensor cores and the units, in an order in which callees come first."""

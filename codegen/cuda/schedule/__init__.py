@@ -1,1 +1,1 @@
-"""Mapping of loops to grid, block and lane."""
+"""Stage schedule for CUDA: matrix products to tiles, loops to grid, block and thread."""

@@ -1,7 +1,8 @@
-"""Device functions of emitted CUDA C: those that its kernels call and CUDA has not.
+"""The device functions that emitted kernels call and that CUDA lacks.
 
-Each means what the op of its name means (``pullback.ir.ops.elementwise.semantics``) for every element type. They need no header,
-so that the run-time compiler takes them as they are. ``functions(text)`` gives the text of those that are called, callees first.
+Each has the semantics of the op of the same name (``pullback.ir.ops.elementwise.semantics``) for every element type. They need
+no header, so that the run-time compiler accepts them as they are. ``functions(text)`` returns the text of those that are
+called, callees first.
 """
 
 from __future__ import annotations
@@ -566,26 +567,28 @@ template <class T, class S> __device__ T pb_cast(S x) {
     }
 }""",
 }
+"""The functions, in an order in which callees come first."""
 _ALIASES = {
     "PB_NAN": "PB_INF", "pb_complex": "pb_parts", "pb_step": "pb_first", "pb_is_whole": "pb_pack", "pb_word": "pb_pack",
     "pb_chunk_size": "pb_chunks", "pb_is_dense": "pb_dense", "pb_ldmatrix_x4_trans": "pb_ldmatrix_x4",
     **{f"pb_cp_async_{word}": "pb_cp_async16" for word in ("commit", "wait")},
     **{f"pb_{word}_{half}": f"pb_from_{half}" for word in ("to", "round") for half in ("f16", "bf16")},
 }  # fmt: skip
+"""The entries that define further names."""
 
 
 def functions(text: str, own: Mapping[str, str]) -> str:
-    """The device functions that ``text`` calls and those that these call. ``own``: further ones, by name."""
+    """Return the device functions that ``text`` calls, and their callees. ``own``: further ones, by name."""
     table = {**DEVICE, **own}
-    wanted: set[str] = set()
-    left = [text]
-    while left:
-        for name in re.findall(r"\b(?:pb|PB)_\w+", left.pop()):
+    needed: set[str] = set()
+    unread = [text]
+    while unread:
+        for name in re.findall(r"\b(?:pb|PB)_\w+", unread.pop()):
             name = _ALIASES.get(name, name)
-            if name in table and name not in wanted:
-                wanted.add(name)
-                left.append(table[name])
-                if {"pb_best", "pb_down"} <= wanted and "pb_down_best" not in wanted:
-                    wanted.add("pb_down_best")
-                    left.append(table["pb_down_best"])
-    return "\n\n".join(table[name] for name in table if name in wanted)
+            if name in table and name not in needed:
+                needed.add(name)
+                unread.append(table[name])
+                if {"pb_best", "pb_down"} <= needed and "pb_down_best" not in needed:
+                    needed.add("pb_down_best")
+                    unread.append(table["pb_down_best"])
+    return "\n\n".join(table[name] for name in table if name in needed)

@@ -1,8 +1,8 @@
-"""Routines of BLAS and LAPACK in CUDA C, each run by one block: small matrices, many of them side by side.
+"""Routines of BLAS and LAPACK in CUDA C, each run by one block: for many small matrices.
 
-A routine takes what LAPACK's takes, in that order, but for factors and work arrays that it does not need: matrices lie by
-columns, ``ld`` elements from one to the next. All threads of a block call it; it begins and ends with a barrier. Sums have a
-shape that the extents decide.
+A routine takes LAPACK's arguments, in that order, without factors and work arrays that it does not need: matrices are
+column-major, with leading dimension ``ld``. All threads of a block call it; it begins and ends with a barrier. The order of
+summation depends on the extents only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.codegen.analysis.independence import Loops
-from pullback.codegen.cuda.source.launch import UNKNOWN, Operand, Routine
+from pullback.codegen.cuda.source.launch import UNKNOWN_EXTENT, Operand, Routine
 from pullback.codegen.cuda.source.names import stored_name
 from pullback.ir.core.op import Op
 from pullback.ir.core.structure import Function, Instruction
@@ -19,6 +19,7 @@ from pullback.ir.core.types import RefType, Shape
 from pullback.ir.ops.library.routines import Library
 
 FEWEST_THREADS = 32
+"""Least threads of a block: a warp."""
 
 _COMPLEX = """\
 // A complex number as it lies in memory, and what numbers of both kinds have in common.
@@ -352,17 +353,20 @@ ROUTINES: dict[str, str] = {
     "pb_parts": _COMPLEX, "pb_potrf": _POTRF, "pb_getrf": _GETRF, "pb_trsm": _TRSM, "pb_trsv": _TRSV, "pb_gesv": _GESV,
     "pb_reflect": _REFLECT, "pb_geqrf": _GEQRF, "pb_orgqr": _ORGQR, "pb_syevd": _SYEVD, "pb_gemm_block": _GEMM,
 }  # fmt: skip
+"""The routines and their helper functions, in an order in which callees come first."""
 
 _OWN_NAMES = {"gemm": "pb_gemm_block"}
+"""Names of routines that differ from ``pb_`` and the op's name."""
 
 
 def has_routine(op: Op) -> bool:
-    """Whether there is CUDA C for a routine."""
+    """Return whether a routine exists in CUDA C."""
     return _OWN_NAMES.get(op.name, f"pb_{op.name}") in ROUTINES
 
 
 def call_text(i: Instruction, pointers: list[str], size: Any) -> str:
-    """The call of a routine. ``pointers`` to its operands; ``size(extent)`` is the text of one. Raises NotImplementedError."""
+    """Return the call of a routine. ``pointers``: to its operands; ``size(extent)`` returns the text of an extent. Raises
+    NotImplementedError."""
     op = i.op
     assert isinstance(op, Library)
     if not has_routine(op):
@@ -387,8 +391,8 @@ def call_text(i: Instruction, pointers: list[str], size: Any) -> str:
                 t = refs[rest[0]]
                 assert isinstance(t, RefType)
                 is_read = rest[0] not in op.writes
-                number = f"pb_complex<{stored_name(t.dtype)}>"
-                cast = f"({'const ' if is_read else ''}{number}*)" if rest[0] in pairs else ""
+                element_type = f"pb_complex<{stored_name(t.dtype)}>"
+                cast = f"({'const ' if is_read else ''}{element_type}*)" if rest[0] in pairs else ""
                 texts.append(f"{cast}{pointers[rest[0]]}")
             case _:
                 raise NotImplementedError(f"{op.name} has no CUDA spelling")
@@ -396,12 +400,13 @@ def call_text(i: Instruction, pointers: list[str], size: Any) -> str:
 
 
 def _shape(t: Any, is_complex: bool) -> Shape:
-    found: Shape = t.shape[:-1] if is_complex else t.shape
-    return found
+    shape: Shape = t.shape[:-1] if is_complex else t.shape
+    return shape
 
 
 def threads_of(i: Instruction) -> Shape:
-    """The extents whose elements the threads of a block share out: those of the largest operand that is no work array."""
+    """Return the extents whose elements are distributed over a block's threads: the shape of the largest operand that is no
+    work array."""
     op = i.op
     assert isinstance(op, Library)
     refs = [v.type for v in i.operands]
@@ -410,7 +415,8 @@ def threads_of(i: Instruction) -> Shape:
 
 
 def routine_of(kernel: Function, loops: Loops, nest: Sequence[Instruction], call: Instruction, batch: Shape) -> Routine | None:
-    """The call of a library in loops over a batch as a library on the device may do it: of dense arguments, in their order."""
+    """Return a library call in loops over a batch as a routine that a device library can run; None if its arguments are not
+    dense or not indexed by the batch counters in order."""
     op = call.op
     assert isinstance(op, Library)
     if not op.ranks:
@@ -420,13 +426,13 @@ def routine_of(kernel: Function, loops: Loops, nest: Sequence[Instruction], call
     pairs = op.pairs(refs)
     operands = []
     for position, value in enumerate(call.operands):
-        root, index = loops.place(value)
+        root, index = loops.root_and_index(value)
         t = root.type
         if root not in kernel.parameters or not isinstance(t, RefType) or t.layout != "c" or index not in ((), counters):
             return None
         shape = _shape(refs[position], position in pairs)
         operands.append(Operand(position=kernel.parameters.index(root), shape=shape, is_batched=bool(index)))
-    if UNKNOWN in batch:
+    if UNKNOWN_EXTENT in batch:
         return None
     return Routine(
         name=op.name, dtype=refs[0].dtype.name, is_complex=bool(pairs), params=tuple(sorted(call.params.items())),

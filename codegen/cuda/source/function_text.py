@@ -1,4 +1,4 @@
-"""One CUDA device function in the making: its lines, its values, and the parameters that they turn out to need."""
+"""The text of one CUDA device function while it is written: its lines, its values, and the parameters that these need."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from dataclasses import dataclass, replace
 
 from pullback.codegen.cuda.source.names import Names, bare, loaded, stored_name, type_name
 from pullback.codegen.cuda.source.packs import Packing
-from pullback.codegen.cuda.source.partial_results import PartTexts
+from pullback.codegen.cuda.source.partial_results import PartialResultText
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc
 from pullback.ir.core.types import I64, DType, RefType, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.text import short_file
 
 WIDTH = 118
+"""Most characters of a line of a function's head."""
 _KINDS = (
     "pointer", "scalar", "stride", "size", "number", "width", "chunks", "shared", "scratch", "blocks", "parts", "status",
 )  # fmt: skip
+"""The kinds of arguments, in the order of a function's parameters."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a reference's elements are. ``position`` and ``axis``: the parameter whose strides it has, from which axis on."""
+class Location:
+    """The memory of a reference's elements. ``text``: its pointer; ``position`` and ``axis``: the kernel parameter whose
+    strides it has, from that axis on."""
 
     text: str
     type: RefType
@@ -34,15 +37,15 @@ class Place:
     is_stored: bool = True
 
 
-class FunctionText(PartTexts):
-    """The text of one device function; what writes its instructions derives from it."""
+class FunctionText(PartialResultText):
+    """The text of one device function; a subclass writes its instructions."""
 
     def __init__(self, kernel: Function, names: Names) -> None:
         self.kernel, self.names = kernel, names
         self.lines: list[str] = []
         self.depth = 1
         self.texts: dict[Value, str] = {}
-        self.places: dict[Value, Place] = {}
+        self.locations: dict[Value, Location] = {}
         self.parameters: dict[tuple[object, ...], str] = {}
         self.loc: Loc = NOWHERE
         self.last: dict[str, str] = {}
@@ -64,7 +67,7 @@ class FunctionText(PartTexts):
         self.line(closing)
 
     def sync(self) -> None:
-        """A barrier of the block, unless one stands here already."""
+        """Emit a barrier of the block, unless the last line is one."""
         if self.lines and self.lines[-1].strip() != "__syncthreads();":
             self.line("__syncthreads();")
 
@@ -74,8 +77,9 @@ class FunctionText(PartTexts):
     def slots(self) -> tuple[tuple[object, ...], ...]:
         return tuple(sorted(self.parameters, key=lambda slot: (_KINDS.index(str(slot[0])), slot[1:2], slot[2:])))
 
-    def function(self, name: str, about: str, bounds: str = "") -> str:
-        """The whole function. ``bounds``: the most threads of a block, and how many blocks a processor has room for."""
+    def function(self, name: str, comment: str, bounds: str = "") -> str:
+        """Return the complete function. ``comment``: the line above it; ``bounds``: the most threads of a block, and the
+        number of blocks that must fit on a multiprocessor."""
         declarations = [self.parameters[slot] for slot in self.slots()]
         head, lines = f'extern "C" __global__ void {bounds}{name}(', [""]
         for k, declaration in enumerate(declarations):
@@ -86,23 +90,23 @@ class FunctionText(PartTexts):
         if not declarations:
             lines = [") {"]
         is_short = len(lines) == 1 and len(head + lines[0]) <= WIDTH
-        whole = [head + lines[0]] if is_short else [head, *(f"        {t}" for t in lines)]
-        return "\n".join([f"// {about}", *(t.rstrip() for t in whole), *self.lines, "}"])
+        signature = [head + lines[0]] if is_short else [head, *(f"        {t}" for t in lines)]
+        return "\n".join([f"// {comment}", *(t.rstrip() for t in signature), *self.lines, "}"])
 
     def parameter(self, text: str, declaration: str, *slot: object) -> str:
         self.parameters.setdefault(slot, f"{declaration}{text}")
         return text
 
-    def scratch(self, number: int, name: str, dtype: DType, is_stored: bool = False) -> str:
-        """The pointer to a scratch buffer."""
-        return self.parameter(name, f"{'' if is_stored else 'const '}{stored_name(dtype)}* __restrict__ ", "scratch", number)
+    def scratch(self, index: int, name: str, dtype: DType, is_stored: bool = False) -> str:
+        """Return the pointer to a scratch buffer."""
+        return self.parameter(name, f"{'' if is_stored else 'const '}{stored_name(dtype)}* __restrict__ ", "scratch", index)
 
     def blocks(self, launch: int) -> str:
-        """How many blocks an earlier launch had."""
+        """Return the number of blocks of an earlier launch."""
         return self.parameter("blocks", "long long ", "blocks", launch)
 
     def parts(self) -> str:
-        """Among how many blocks the terms of a product are shared out."""
+        """Return the number of blocks that share the K of a product's tile."""
         return self.parameter("parts", "int ", "parts")
 
     def status(self) -> str:
@@ -114,19 +118,21 @@ class FunctionText(PartTexts):
         return self.parameter(extent, "long long ", "size", int(extent[1:]))
 
     def product(self, shape: Shape) -> str:
-        """How many elements a shape has; in parentheses if it is more than a word."""
+        """Return the number of elements of a shape, in parentheses if it is more than one word."""
         texts = [self.size(e) for e in shape]
         return f"({' * '.join(texts)})" if len(texts) > 1 else texts[0] if texts else "1"
 
-    def pointer(self, place: Place) -> str:
-        if not place.is_parameter:
-            return place.text
-        const = "" if place.is_stored else "const "
-        return self.parameter(place.text, f"{const}{stored_name(place.type.dtype)}* __restrict__ ", "pointer", place.position)
+    def pointer(self, location: Location) -> str:
+        if not location.is_parameter:
+            return location.text
+        const = "" if location.is_stored else "const "
+        return self.parameter(
+            location.text, f"{const}{stored_name(location.type.dtype)}* __restrict__ ", "pointer", location.position
+        )
 
-    def stride(self, place: Place, axis: int) -> str:
-        name = self.names.stride(self.kernel.parameters[place.position], place.axis + axis)
-        return self.parameter(name, "long long ", "stride", place.position, place.axis + axis)
+    def stride(self, location: Location, axis: int) -> str:
+        name = self.names.stride(self.kernel.parameters[location.position], location.axis + axis)
+        return self.parameter(name, "long long ", "stride", location.position, location.axis + axis)
 
     # values
 
@@ -139,18 +145,18 @@ class FunctionText(PartTexts):
         return self.texts[value]
 
     def name(self, hint: str, text: str) -> str:
-        """A new i64 variable."""
+        """Declare an i64 variable; return its name."""
         self.last[hint] = self.let_text(hint, I64, text)
         return self.last[hint]
 
     def let_int(self, hint: str, text: str) -> str:
-        """A new int variable."""
+        """Declare an int variable; return its name."""
         name = self.names.fresh(hint)
         self.line(f"int {name} = {text};")
         return name
 
     def let_text(self, hint: str, dtype: DType, text: str) -> str:
-        """A new variable."""
+        """Declare a variable; return its name."""
         name = self.names.fresh(hint)
         self.line(f"{type_name(dtype)} {name} = {text};")
         return name
@@ -159,16 +165,16 @@ class FunctionText(PartTexts):
         self.texts[value] = self.names.of(value)
         self.line(f"{type_name(value.type.dtype)} {self.texts[value]} = {text};")
 
-    def at(self, place: Place, index: Sequence[Value]) -> str:
-        """An element, as something that can be read or assigned to."""
-        base, texts = self.pointer(place), [bare(self.value(v)) for v in index]
+    def at(self, location: Location, index: Sequence[Value]) -> str:
+        """Return an element as an lvalue."""
+        base, texts = self.pointer(location), [bare(self.value(v)) for v in index]
         if not texts:
             return f"*{base}"
-        if place.type.layout == "strided":
-            terms = [f"{text} * {self.stride(place, k)}" for k, text in enumerate(texts)]
-            return f"*pb_at({base}, {' + '.join(terms)})"
+        if location.type.layout == "strided":
+            offsets = [f"{text} * {self.stride(location, k)}" for k, text in enumerate(texts)]
+            return f"*pb_at({base}, {' + '.join(offsets)})"
         offset = texts[0]
-        for text, extent in zip(texts[1:], place.type.shape[1:], strict=True):
+        for text, extent in zip(texts[1:], location.type.shape[1:], strict=True):
             if offset != "0":
                 head = f"({offset})" if " + " in offset else offset
                 offset = f"{head} * {self.size(extent)}" + (f" + {text}" if text != "0" else "")
@@ -187,7 +193,7 @@ class FunctionText(PartTexts):
             self.instruction(i)
 
     def comment(self, loc: Loc) -> None:
-        """The user's line, where it is another one than before."""
+        """Write the user's line as a comment, unless the last comment was the same line."""
         if loc != self.loc and (loc or loc.note):
             self.line("// " + re.sub(r"[^\x20-\x7e]|\\$", "?", str(replace(loc, file=short_file(loc.file)))))
         self.loc = loc

@@ -1,11 +1,14 @@
-"""CUDA C for loops of a program whose turns are one graph: the position goes on, a row comes to where the kernels of a turn read
-it and goes back, and of the statuses of a turn the first that says something is kept."""
+"""CUDA C kernels for program loops whose iterations are CUDA graphs: advance the index, copy a sequence's row to the fixed
+buffer that an iteration reads and back, and keep the first nonzero status of an iteration."""
 
 from __future__ import annotations
 
 NAMES = ("pb_next", "pb_take", "pb_put", "pb_first")
+"""The names of the kernels."""
 ROW_THREADS = 256
+"""Threads of a block that copies a row."""
 MOST_ROW_BLOCKS = 1024
+"""Most blocks that copy a row."""
 
 TEXT = """\
 // The position of the next turn.
@@ -44,5 +47,5 @@ extern "C" __global__ void pb_first(const int* statuses, int first, int count, l
 
 
 def row_blocks(size: int) -> int:
-    """The blocks that move a row of so many bytes."""
+    """Return the number of blocks that copy a row of ``size`` bytes."""
     return min(max(-(-size // (16 * ROW_THREADS)), 1), MOST_ROW_BLOCKS)

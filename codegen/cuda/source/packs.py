@@ -1,4 +1,5 @@
-"""What a CUDA loop reads and writes several neighbours at a time: data, which ``vector_accesses`` makes and writes as text."""
+"""Descriptions of the packed accesses of a CUDA loop, several contiguous elements at a time. ``vector_accesses`` creates them
+and writes their text."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from pullback.ir.core.structure import Instruction
 
 @dataclass(frozen=True, eq=False)
 class Packs:
-    """``loads`` and ``stores`` of a body that are packed; ``head``: what a pack's first index needs; ``body``: the rest, which is
-    run for each element. ``is_pure``: the body may also be run for what is behind the end. ``width``: elements of a pack."""
+    """``loads`` and ``stores`` of a body that are packed; ``head``: instructions that compute the index of a pack's first
+    element; ``body``: the others, which run for each element. ``is_pure``: the body may also run for elements beyond the
+    end. ``width``: elements of a pack."""
 
     width: int
     loads: tuple[Instruction, ...]
@@ -22,8 +24,9 @@ class Packs:
 
 @dataclass
 class Packing:
-    """A loop over packs as it is written. ``count``: how many elements a pack has; ``at``: which is computed; ``names``: the
-    pack of a load or store; ``sums``: what a pack adds to a part."""
+    """A loop over packs while it is written. ``count``: the number of elements in the pack; ``at``: the index of the current
+    element; ``names``: the pack variable of each load or store; ``sums``: the variables that accumulate a pack's
+    contribution to a partial result."""
 
     packs: Packs
     count: str
@@ -33,5 +36,6 @@ class Packing:
 
     @property
     def guard(self) -> str:
-        """What is true of the elements that are there, if those behind the end are computed, too."""
+        """Return the condition, as C text, that holds for elements within bounds, if the body also runs for elements beyond
+        the end."""
         return f"if ({self.at} < {self.count}) " if self.packs.is_pure else ""

@@ -1,9 +1,10 @@
-"""Sorts and stable orders in CUDA C: by digits of eight bits, the lowest first (LSD radix sort).
+"""Sorts and stable argsorts in CUDA C: LSD radix sorts with digits of eight bits.
 
-Each turn takes three launches: how many elements of each chunk of a row have each digit, where those of each chunk and digit go,
-and the move, in which equal digits keep their order. So the order is stable and depends on no thread. A row's chunks are as in
-scans; where each is one chunk, a block sorts it in one launch, and the others are not made. Turns beyond what keys can be below
-are left out, in pairs, so that the last one writes the result.
+Each pass takes three launches: count the elements of each chunk of a row with each digit, compute the target offset of each
+chunk and digit, and move the elements, keeping equal digits in order. The order is therefore stable and independent of
+threads. Rows are split into chunks as in scans; where each row is one chunk, a block sorts it in a single launch instead.
+Passes over digits that no key reaches, by the known bound of the keys, are skipped, in pairs, so that the last pass writes the
+result.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from pullback.ir.core.types import I64, RefType
 from pullback.ir.ops.library.sort import argsort_rows
 
 DIGIT_BITS, DIGITS = 8, 256
-LEAST = 8192
-"""A chunk of a sort has so many elements at least."""
+"""Bits of a digit, and number of digits."""
+LEAST_CHUNK = 8192
+"""Least elements of a chunk of a sort."""
 MOST_CHUNKS = 256
+"""Most chunks of a sort."""
 
 
 class SortText:
@@ -32,83 +35,89 @@ class SortText:
         self.e = emitter
         self.counts: dict[Instruction, int] = {}
 
-    def write(self, w: Writer, number: int, stage: Stage) -> dict[str, Any]:
+    def write(self, w: Writer, stage_index: int, stage: Stage) -> dict[str, Any]:
+        """Emit one launch of a sort; return arguments of ``Launch``."""
         i = stage.loop
         assert i is not None
         t = i.operands[0].type
         assert isinstance(t, RefType)
         w.comment(i.loc)
         if stage.kind == "sort_rows":
-            return self.whole(w, stage, i, t)
+            return self.sort_rows(w, stage, i, t)
         rows, length = w.product(t.shape[:-1]), "" if stage.kind == "sort_begin" else w.size(t.shape[-1])
         if i not in self.counts:
-            self.counts[i] = self.e.reserve(number, "digits", I64, (DIGITS,))
-        {"sort_count": self.count, "sort_begin": self.begin, "sort_place": self.place}[stage.kind](w, stage, i, rows, length)
-        many = stage.kind == "sort_begin"
+            self.counts[i] = self.e.reserve(stage_index, "digits", I64, (DIGITS,))
+        {"sort_count": self.count, "sort_begin": self.begin, "sort_place": self.move}[stage.kind](w, stage, i, rows, length)
+        is_begin = stage.kind == "sort_begin"
         below = self.e.extent(i.operands[3]) if len(i.operands) > 3 else None
-        least = 1 << 2 * DIGIT_BITS * (stage.turn // 2)
+        least = 1 << 2 * DIGIT_BITS * (stage.sort_pass // 2)
         return {
-            "threads": MANY_THREADS if many else THREADS, "count": t.shape[:-1], "per_block": 1,
-            "cut": Cut(length=t.shape[-1], least=LEAST, most=MOST_CHUNKS, is_whole=False, once=many),
+            "threads": MANY_THREADS if is_begin else THREADS, "count": t.shape[:-1], "per_block": 1,
+            "cut": Cut(length=t.shape[-1], least=LEAST_CHUNK, most=MOST_CHUNKS, is_whole=False, once=is_begin),
             "only": (below, least) if below is not None and least > 1 else None,
         }  # fmt: skip
 
-    def whole(self, w: Writer, stage: Stage, i: Instruction, t: RefType) -> dict[str, Any]:
-        out, spare = (w.pointer(w.places[v]) for v in i.operands[1:3])
+    def sort_rows(self, w: Writer, stage: Stage, i: Instruction, t: RefType) -> dict[str, Any]:
+        """Emit the launch in which a block sorts each row."""
+        out, spare = (w.pointer(w.locations[v]) for v in i.operands[1:3])
         below = bare(w.value(i.operands[3])) if len(i.operands) > 3 else "-1"
-        sizes = f"{w.product(t.shape[:-1])}, {w.size(t.shape[-1])}, {turns(i)}, {below}"
+        sizes = f"{w.product(t.shape[:-1])}, {w.size(t.shape[-1])}, {pass_count(i)}, {below}"
         w.line(f"pb_sort_rows({self.source(w, stage, i)}, {out}, {spare}, {sizes});")
-        cut = Cut(length=t.shape[-1], least=LEAST, most=MOST_CHUNKS, is_whole=True)
+        cut = Cut(length=t.shape[-1], least=LEAST_CHUNK, most=MOST_CHUNKS, is_whole=True)
         return {"threads": THREADS, "count": t.shape[:-1], "per_block": 1, "cut": cut}
 
     def digits(self, w: Writer, i: Instruction, is_stored: bool) -> str:
         return self.e.memory(w, self.counts[i], is_stored)
 
     def source(self, w: Writer, stage: Stage, i: Instruction) -> str:
-        """Where a turn reads elements, and how it finds their keys, as arguments."""
-        x, out, spare = (w.places[v] for v in i.operands[:3])
-        given = "" if stage.turn == 0 else w.pointer(spare if stage.turn % 2 else out)
+        """Return, as C arguments, the array that a pass reads and the functor that returns its keys."""
+        x, out, spare = (w.locations[v] for v in i.operands[:3])
+        previous = "" if stage.sort_pass == 0 else w.pointer(spare if stage.sort_pass % 2 else out)
         if i.op is argsort_rows:
-            return f"{given or '(const long long*)0'}, pb_of_place<{stored_name(x.type.dtype)}>{{{w.pointer(x)}}}"
-        return f"{given or w.pointer(x)}, pb_of_value<{stored_name(x.type.dtype)}>{{}}"
+            return f"{previous or '(const long long*)0'}, pb_of_place<{stored_name(x.type.dtype)}>{{{w.pointer(x)}}}"
+        return f"{previous or w.pointer(x)}, pb_of_value<{stored_name(x.type.dtype)}>{{}}"
 
     def shift(self, w: Writer, stage: Stage) -> str:
-        """By how many bits a turn's digit is from the lowest."""
-        return w.parameter("shift", "int ", "number", stage.turn * DIGIT_BITS)
+        """Return the bit offset of a pass's digit."""
+        return w.parameter("shift", "int ", "number", stage.sort_pass * DIGIT_BITS)
 
     def count(self, w: Writer, stage: Stage, i: Instruction, rows: str, length: str) -> None:
-        places = f"{rows}, {length}, {self.shift(w, stage)}, {self.digits(w, i, True)}"
-        w.line(f"pb_count_digits({self.source(w, stage, i)}, {places});")
+        """Emit the launch that counts digits."""
+        arguments = f"{rows}, {length}, {self.shift(w, stage)}, {self.digits(w, i, True)}"
+        w.line(f"pb_count_digits({self.source(w, stage, i)}, {arguments});")
 
     def begin(self, w: Writer, stage: Stage, i: Instruction, rows: str, length: str) -> None:
+        """Emit the launch that computes target offsets."""
         blocks = w.blocks(self.e.scratch[self.counts[i]].launch)
         w.line(f"pb_begin_digits({rows}, {blocks}, {self.digits(w, i, True)});")
 
-    def place(self, w: Writer, stage: Stage, i: Instruction, rows: str, length: str) -> None:
-        out, spare = (w.places[v] for v in i.operands[1:3])
-        target = w.pointer(out if self.is_last(stage, i) else spare)
-        places = f"{rows}, {length}, {self.shift(w, stage)}, {self.digits(w, i, False)}"
-        w.line(f"pb_place_digits({self.source(w, stage, i)}, {target}, {places});")
+    def move(self, w: Writer, stage: Stage, i: Instruction, rows: str, length: str) -> None:
+        """Emit the launch that moves the elements."""
+        out, spare = (w.locations[v] for v in i.operands[1:3])
+        target = w.pointer(out if self.writes_result(stage, i) else spare)
+        arguments = f"{rows}, {length}, {self.shift(w, stage)}, {self.digits(w, i, False)}"
+        w.line(f"pb_place_digits({self.source(w, stage, i)}, {target}, {arguments});")
 
-    def is_last(self, stage: Stage, i: Instruction) -> bool:
-        """Whether a turn writes the result: it has one or an even number of turns."""
-        return stage.turn % 2 == 1 or turns(i) == 1
+    def writes_result(self, stage: Stage, i: Instruction) -> bool:
+        """Return whether a pass writes to the result rather than to the spare buffer: if its index is odd, or if it is the
+        only one."""
+        return stage.sort_pass % 2 == 1 or pass_count(i) == 1
 
 
-def turns(i: Instruction) -> int:
-    """How many digits the keys of a sort have."""
+def pass_count(i: Instruction) -> int:
+    """Return the number of digits of a sort's keys."""
     return i.operands[0].type.dtype.bits // DIGIT_BITS
 
 
 def written(stage: Stage) -> set[Any]:
-    """What a turn of a sort writes, of its operands."""
+    """Return the operands that a launch of a sort writes."""
     i = stage.loop
     assert i is not None
     if stage.kind == "sort_rows":
         return set(i.operands[1:3])
     if stage.kind != "sort_place":
         return set()
-    return {i.operands[1] if stage.turn % 2 == 1 or turns(i) == 1 else i.operands[2]}
+    return {i.operands[1] if stage.sort_pass % 2 == 1 or pass_count(i) == 1 else i.operands[2]}
 
 
 SORTING = {
@@ -238,3 +247,4 @@ __device__ void pb_sort_rows(const E* from, Keys keys, T* to, T* spare, long lon
     }
 }""",
 }
+"""The device functions of sorts, in an order in which callees come first."""

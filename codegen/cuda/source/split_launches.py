@@ -1,7 +1,7 @@
-"""How a kernel mapped for CUDA becomes launches: its top-level loops one after the other, and what runs between them.
+"""Split a kernel mapped for CUDA into launches: its top-level loops, one after the other, and the instructions between them.
 
-What one launch computes is seen by the next one, so loops that read what others wrote are launches of their own. A value made
-in one launch and read in a later one goes through memory; everything else is computed again where it is read.
+A launch sees what earlier launches wrote, so a loop that reads what another one wrote is a launch of its own. A value that is
+computed once, by one launch, and read in a later one goes through memory; any other value is recomputed where it is read.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from pullback.codegen.analysis.independence import OWN, PRIVATE, Loops
 from pullback.codegen.analysis.library_loops import batch_of, calls_library
-from pullback.codegen.cuda.schedule.map_loops import linear, perfect_nest
+from pullback.codegen.cuda.schedule.map_loops import linear_recurrence, perfect_nest
 from pullback.codegen.cuda.schedule.select_tiled_matmul import has_product
-from pullback.codegen.cuda.source.transposed_tiles import Turned, turned
+from pullback.codegen.cuda.source.transposed_tiles import TransposedLoads, find_transposed_loads
 from pullback.ir.core.structure import Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Fail, For, If, Load, Store, scanned_element
@@ -21,18 +21,25 @@ from pullback.ir.ops.kernel.matmul import Product
 from pullback.ir.ops.library.routines import Library
 from pullback.ir.ops.library.sort import RowSort
 
-TILES = ("tiles_few", "tiles_large", "tiles_small", "tiles_part", "tiles_join")
+TILE_KINDS = ("tiles_few", "tiles_large", "tiles_small", "tiles_part", "tiles_join")
+"""The kinds of launches of a matrix product, of which the extents select some."""
 
 
 @dataclass(eq=False)
 class Stage:
-    """One launch. ``kind``: "grid" (an iteration a thread), "block" (an iteration a block), "serial" (one block), "one" (one
-    thread), "routine" (a block does what a library does, for each of a batch), "finish" (one block joins the partial results of
-    the launch before), "fold" (adds the copies of ``ref`` that blocks of ``loop`` wrote), and of a scan in chunks, which is the
-    last of ``nest``, "scan_totals", "scan_begin" and "scan"; of a sort, ``loop``, "sort_rows" (all of it), "sort_count",
-    "sort_begin" and "sort_place" of each ``turn``; of a product, ``loop`` or in it, "tiles_few", "tiles_large", "tiles_small",
-    "tiles_part" and "tiles_join" (see ``cuda_launch.Tiles``). ``turned``: what a grid reads across memory. ``tail``: what one
-    thread runs after the loop."""
+    """One launch. ``kind``:
+
+    - "grid": a thread per iteration; "block": a block per iteration; "serial": one block; "one": one thread
+    - "routine": a block runs a library routine, for each element of a batch
+    - "finish": one block combines the partial results of the previous launch
+    - "fold": adds up the copies of ``ref`` that blocks of ``loop`` wrote
+    - "scan_totals", "scan_begin", "scan": a scan in chunks, which is the last loop of ``nest``
+    - "sort_rows": a complete sort, which is ``loop``; "sort_count", "sort_begin", "sort_place": the steps of pass ``sort_pass``
+    - "tiles_few", "tiles_large", "tiles_small", "tiles_part", "tiles_join": a product, which is ``loop`` or inside it (see
+      ``launch.Tiles``)
+
+    ``transposed``: the transposed loads of a grid. ``tail``: the instructions that one thread runs after the loop.
+    """
 
     kind: str
     loop: Instruction | None = None
@@ -40,31 +47,32 @@ class Stage:
     fates: dict[Value, str] = field(default_factory=dict)
     ref: Value | None = None
     tail: list[Instruction] = field(default_factory=list)
-    turn: int = 0
-    turned: Turned | None = None
+    sort_pass: int = 0
+    transposed: TransposedLoads | None = None
     only: frozenset[Instruction] | None = None
-    """Of what is in the loop, the instructions that the launch needs; None: all."""
+    """The instructions of the loop that the launch needs; None: all."""
 
     @property
     def takes_tail(self) -> bool:
         return self.kind in ("serial", "one", "finish")
 
-    def made(self) -> set[Value]:
-        """The values that are made here and cannot be computed again."""
-        found = {v for i in self.tail for v in i.results}
+    def computed(self) -> set[Value]:
+        """Return the values that are computed here and cannot be recomputed elsewhere."""
+        values = {v for i in self.tail for v in i.results}
         if self.loop is not None and self.kind in ("serial", "finish"):
-            found.update(self.loop.results)
-        return found
+            values.update(self.loop.results)
+        return values
 
     def instructions(self) -> Iterator[Instruction]:
-        """The instructions whose operands are needed here; a finishing stage needs a loop's operands, not its body."""
+        """Yield the instructions whose operands the launch needs; a finishing stage needs a loop's operands, not its body."""
         yield from self.tail
         if self.loop is not None and self.kind != "fold":
             yield self.loop
 
     def reads(self) -> Iterator[Value]:
+        """Yield the values that the launch reads."""
         if self.kind == "scan_totals":
-            yield from pre_of(self.nest[-1])[1]
+            yield from scan_inputs(self.nest[-1])[1]
         for i in self.instructions():
             if i is self.loop and self.kind == "finish":
                 yield from i.operands[1:]
@@ -81,58 +89,60 @@ class Stage:
 
 
 def stages(kernel: Function, loops: Loops) -> list[Stage]:
-    """The launches of a kernel, in order."""
-    found: list[Stage] = []
+    """Return the launches of a kernel, in order."""
+    result: list[Stage] = []
     written = loops.stored(kernel.body)
 
     def append(i: Instruction) -> None:
-        if not found or not found[-1].takes_tail:
-            found.append(Stage("one"))
-        found[-1].tail.append(i)
+        if not result or not result[-1].takes_tail:
+            result.append(Stage("one"))
+        result[-1].tail.append(i)
 
     for i in kernel.body.instructions:
         match i.op:
             case For():
                 if calls_library(i) and batch_of(i):
-                    found.append(Stage("routine", i))
+                    result.append(Stage("routine", i))
                 elif has_product(i):
-                    found.extend(Stage(kind, i) for kind in TILES)
+                    result.extend(Stage(kind, i) for kind in TILE_KINDS)
                 elif scan_of(i) is not None:
-                    found.extend(_scanned(i))
+                    result.extend(_scan_stages(i))
                 elif i.params.get("map") in ("grid", "block"):
-                    found.extend(_shared_out(i, loops))
+                    result.extend(_distributed_stages(i, loops))
                 elif calls_library(i) or any(k.params.get("map") == "lane" for k in walk(i.regions[0])):
-                    found.append(Stage("serial", i))
+                    result.append(Stage("serial", i))
                 else:
                     append(i)
             case RowSort():
-                found.append(Stage("sort_rows", i))
+                result.append(Stage("sort_rows", i))
                 steps = ("sort_count", "sort_begin", "sort_place")
-                found.extend(Stage(kind, i, turn=turn) for turn in range(i.operands[0].type.dtype.bytes) for kind in steps)
+                result.extend(
+                    Stage(kind, i, sort_pass=sort_pass) for sort_pass in range(i.operands[0].type.dtype.bytes) for kind in steps
+                )
             case Product():
-                found.extend(Stage(kind, i) for kind in TILES)
+                result.extend(Stage(kind, i) for kind in TILE_KINDS)
             case Library():
-                found.append(Stage("routine", i))
+                result.append(Stage("routine", i))
             case Store() | Fail() | If():
                 append(i)
-            case Load() if loops.place(i.operands[0])[0] in written:
+            case Load() if loops.root_and_index(i.operands[0])[0] in written:
                 append(i)
-    return found
+    return result
 
 
-def product_of(i: Instruction) -> Instruction:
-    """The call of a library in an instruction."""
+def library_call_of(i: Instruction) -> Instruction:
+    """Return the library call in an instruction."""
     return next(k for k in (i, *(k for r in i.regions for k in walk(r))) if isinstance(k.op, Library))
 
 
 def is_paired(call: Instruction) -> bool:
-    """Whether a routine is called on complex numbers."""
+    """Return whether a routine is called on complex numbers."""
     assert isinstance(call.op, Library)
     return bool(call.op.pairs([v.type for v in call.operands]))
 
 
 def scan_of(loop: Instruction) -> list[Instruction] | None:
-    """The loops over the lines of a scan whose chunks are shared out, and the scan."""
+    """Return the loops over the lines of a scan whose chunks are distributed, and the scan; None if a loop is no such scan."""
     nest = [loop]
     while not nest[-1].params.get("scan") and nest[-1].params.get("map") != "chunk":
         inner = [i for i in nest[-1].regions[0].instructions if isinstance(i.op, For)]
@@ -142,40 +152,40 @@ def scan_of(loop: Instruction) -> list[Instruction] | None:
     return nest if nest[-1].params.get("map") in ("lane", "chunk") else None
 
 
-def _scanned(loop: Instruction) -> Iterator[Stage]:
+def _scan_stages(loop: Instruction) -> Iterator[Stage]:
     nest = scan_of(loop)
     assert nest is not None
     around = [i for outer in nest[:-1] for i in outer.regions[0].instructions]
-    made, _ = pre_of(nest[-1])
-    yield Stage("scan_totals", loop, tuple(nest), only=frozenset((*around, *made)))
-    again = () if nest[-1].params.get("scan") else (*around, *made)
-    yield Stage("scan_begin", loop, tuple(nest), only=frozenset((*nest, *again)))
+    definitions, _ = scan_inputs(nest[-1])
+    yield Stage("scan_totals", loop, tuple(nest), only=frozenset((*around, *definitions)))
+    recomputed = () if nest[-1].params.get("scan") else (*around, *definitions)
+    yield Stage("scan_begin", loop, tuple(nest), only=frozenset((*nest, *recomputed)))
     yield Stage("scan", loop, tuple(nest))
     if any(i.params.get("combine") for i in nest):
         yield Stage("finish", loop)
 
 
-def pre_of(loop: Instruction) -> tuple[list[Instruction], list[Value]]:
-    """The instructions of a loop's body that make the elements that its scans take in, and these elements; of what is linear in
-    what it carries, its factor and its term."""
+def scan_inputs(loop: Instruction) -> tuple[list[Instruction], list[Value]]:
+    """Return the elements that a loop's scans take in, preceded by the instructions that compute them; for a linear
+    recurrence, its factor and its addend."""
     (region,) = loop.regions
     scanned = zip(loop.params.get("scan", ()), region.parameters[1:], region.results)
     elements = [v for name, before, after in scanned if (v := scanned_element(region, name, before, after)) is not None]
-    elements = elements or list(linear(loop) or ())
+    elements = elements or list(linear_recurrence(loop) or ())
     needed = set(elements)
-    made: list[Instruction] = []
+    definitions: list[Instruction] = []
     for i in reversed(region.instructions):
         if not needed.isdisjoint(i.results):
-            made.insert(0, i)
+            definitions.insert(0, i)
             needed.update(i.operands)
-    return made, elements
+    return definitions, elements
 
 
-def _shared_out(loop: Instruction, loops: Loops) -> Iterator[Stage]:
+def _distributed_stages(loop: Instruction, loops: Loops) -> Iterator[Stage]:
     how = loop.params["map"]
     nest = [i for i in perfect_nest(loop) if i.params.get("map") == how]
     fates = loops.fates(nest) or {}
-    yield Stage(how, loop, tuple(nest), fates, turned=turned(nest, loops) if how == "grid" else None)
+    yield Stage(how, loop, tuple(nest), fates, transposed=find_transposed_loads(nest, loops) if how == "grid" else None)
     for ref, fate in fates.items():
         if fate not in (OWN, PRIVATE):
             yield Stage("fold", loop, (), fates, ref)

@@ -1,9 +1,9 @@
-"""How a contraction is a batch of matrix products, so that as little as possible is rearranged.
+"""The layout of a contraction as a batch of matrix products, chosen so that as few arrays as possible are transposed.
 
-Its letters fall into four parts: the batch, rows, columns, and what is summed. An operand, or the result, is read as it lies if
-the letters of each part are side by side in it, in one order for all, and its last part is not the batch: neighbours in memory
-then belong to one product. A letter of one operand alone may count as batch, too, if nothing is rearranged then: the other
-operand is shared.
+The letters of a contraction fall into four parts: batch, rows, columns, and summed letters (K). An operand, or the result, is
+read in place if the letters of each part are adjacent in it, in the same order everywhere, and its last part is not the batch:
+elements adjacent in memory then belong to one product. A letter of one operand alone may count as batch, too, if nothing is
+transposed then: the other operand is shared.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from pullback.ir.core.types import Extent
 
-FEW = 32
-"""Products of fewer rows or columns do not pay for packing an operand that they share."""
+LEAST_SHARED_EXTENT = 32
+"""Rows or columns below which products do not pay for packing an operand that they share."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The parts of the letters, and the words of the operands and of the result in the order that they are read and written."""
+    """The parts of the letters, and the letters of the left operand, the right operand and the result in the order in which
+    they are read and written."""
 
     batch: str
     rows: str
@@ -28,14 +29,14 @@ class Layout:
     words: tuple[str, str, str]
 
     def parts(self, position: int) -> list[str]:
-        """The parts of one of the words, in its order."""
-        found = [part for part in (self.batch, self.rows, self.columns, self.summed) if part and part in self.words[position]]
-        return sorted(found, key=self.words[position].index)
+        """Return the parts of one of the words, in its order."""
+        present = [part for part in (self.batch, self.rows, self.columns, self.summed) if part and part in self.words[position]]
+        return sorted(present, key=self.words[position].index)
 
 
 def layout(left: str, right: str, out: str, extents: Mapping[str, Extent]) -> Layout:
-    """The layout that rearranges the fewest arrays; rows are the letters of the left operand."""
-    found: list[tuple[int, Layout]] = []
+    """Return the layout that transposes the fewest arrays; rows are the letters of the left operand."""
+    candidates: list[tuple[int, Layout]] = []
     common = set(left) & set(right)
     for batch, summed in _splits(left, right, out, extents):
         rows = "".join(k for k in out if k in left and k not in batch)
@@ -45,30 +46,31 @@ def layout(left: str, right: str, out: str, extents: Mapping[str, Extent]) -> La
         moved = sum(new != old for new, old in zip(words, (left, right, out), strict=True))
         if moved and batch and not set(batch) <= common:
             continue
-        found.append((moved, Layout(*parts, (words[0], words[1], words[2]))))
-    return min(found, key=lambda pair: pair[0])[1]
+        candidates.append((moved, Layout(*parts, (words[0], words[1], words[2]))))
+    return min(candidates, key=lambda pair: pair[0])[1]
 
 
 def _splits(left: str, right: str, out: str, extents: Mapping[str, Extent]) -> Iterator[tuple[str, str]]:
-    """What may be the batch and the summed letters, the simplest first."""
+    """Yield candidates for the batch and the summed letters, the simplest first."""
     common = "".join(k for k in out if k in left and k in right)
     orders = dict.fromkeys("".join(k for k in word if k not in out) for word in (left, right))
     yield from ((common, summed) for summed in orders)
     for word in () if common else (left, right):
-        lone = "".join(k for k in out if k in word)
-        for size in range(1, len(lone)):
-            for first in range(len(lone) - size + 1):
-                batch = lone[first : first + size]
-                rest = [extents[k] for k in lone if k not in batch]
-                if not all(isinstance(e, int) and e < FEW for e in rest):
+        free = "".join(k for k in out if k in word)
+        for size in range(1, len(free)):
+            for first in range(len(free) - size + 1):
+                batch = free[first : first + size]
+                other_extents = [extents[k] for k in free if k not in batch]
+                if not all(isinstance(e, int) and e < LEAST_SHARED_EXTENT for e in other_extents):
                     yield from ((batch, summed) for summed in orders)
 
 
 def _word(word: str, parts: tuple[str, str, str, str], position: int) -> str:
-    """The letters of an operand, or of the result, in the order they are read or written: as they are, if that is possible."""
+    """Return the letters of an operand, or of the result, in the order in which they are read or written: in place, if
+    possible."""
     batch, rows, columns, summed = ("".join(k for k in part if k in word) for part in parts)
-    whole = [part for part in parts if part and part in word]
-    last = [part for part in whole if word.endswith(part)]
-    if sum(map(len, whole)) == len(word) and last != [batch]:
+    present = [part for part in parts if part and part in word]
+    endings = [part for part in present if word.endswith(part)]
+    if sum(map(len, present)) == len(word) and endings != [batch]:
         return word
     return batch + (rows + columns if position == 2 else rows + summed if position == 0 else summed + columns)

@@ -1,4 +1,4 @@
-"""composed: every op whose gradient alone is its own becomes the ordinary ops that it stands for.
+"""decompose: replace every op that exists only for its gradient by the ordinary ops that compute it.
 
 Requires: an optimised func. Keeps: all other instructions.
 """
@@ -14,11 +14,11 @@ from pullback.ir.ops.library.family import Composed
 from pullback.ir.passes.editing.replay import New, replaced
 
 
-def composed(function: Function) -> Function:
-    """The function without ``Composed`` ops."""
+def decompose(function: Function) -> Function:
+    """Return the function without ``Composed`` ops."""
 
-    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+    def expand(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
         assert isinstance(i.op, Composed)
         return i.op.compose(b, *map(new, i.operands), **i.params)
 
-    return replaced(function, lambda i: isinstance(i.op, Composed), made)
+    return replaced(function, lambda i: isinstance(i.op, Composed), expand)

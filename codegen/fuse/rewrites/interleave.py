@@ -1,9 +1,9 @@
-"""beside: arrays that are put side by side along a short axis are stored together.
+"""interleave_short_axes: compute arrays that are joined along a short axis together, part by part.
 
-Requires: an optimised func without complex values. Keeps: all other instructions. ``np.stack([x, y], axis=-1)`` visited as
-elements of the result would choose by the last index at each of them; visited as elements of its parts it computes and stores
-all parts of a place. So do the gradients of gates, which are places of an axis, for the product that reads them. A few cheap
-elementwise operations on arrays put side by side are made of their parts.
+Requires: an optimised func without complex values. Keeps: all other instructions. ``np.stack([x, y], axis=-1)`` iterated over
+the elements of the result would select by the last index at each of them; iterated over the elements of its parts, it computes
+and stores all parts of an index. The same holds for the gradients of gates, which are slices of an axis, before the product
+that reads them. A few cheap elementwise ops on joined arrays are applied to the parts instead.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from pullback.ir.ops.control.loops import Loop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
 
-MOST = 8
-MOST_TIMES = 32
-"""So many operations on parts take the place of those on arrays put side by side: code is made anew for each part."""
+MOST_PARTS = 8
+"""Most parts."""
+MOST_OPS = 32
+"""Most ops on parts that replace the ops on a joined array: code is duplicated for each part."""
 Parts = tuple[Value, ...]
+"""The arrays that are joined, without the axis along which they are."""
 
 
-def beside(function: Function) -> Function:
-    """The function with ``interleave`` for each such array that it hands out, or reads as a whole alone."""
+def interleave_short_axes(function: Function) -> Function:
+    """Return the function with ``interleave`` for each joined array that is returned, or that is read only as an array in
+    memory."""
     producer = {v: i for i in function.instructions for v in i.results}
-    whole = _read_whole(function)
-    joined = _joined(function, producer, whole)
-    handed = {v for v in joined if v in whole}
-    inside = _inside(joined, handed)
+    array_reads = _array_read_counts(function)
+    joined = _joined(function, producer, array_reads)
+    stored = {v for v in joined if v in array_reads}
+    inside = _joined_sources(joined, stored)
     parts: dict[Value, Parts] = {}
     axes: dict[Value, int] = {}
 
-    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+    def replacement(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
         if i.op is concat:
             axes[i.result] = i.params["axis"]
             parts[i.result] = tuple(_part(b, v, axes[i.result], producer.get(v), new) for v in i.operands)
@@ -47,71 +50,76 @@ def beside(function: Function) -> Function:
             same = {v: (b.spread(new(k), like[0].type.shape),) * len(like) for v, k in sources.items()}
             each = zip(*(parts[v] if v in parts else same[v] for v in i.operands), strict=True)
             parts[i.result] = tuple(b.emit(i.op, operands, dict(i.params))[0] for operands in each)
-        # What is not handed out is read by its parts' readers alone.
-        if i.result not in handed:
+        # The other arrays have no readers but those that were split into parts.
+        if i.result not in stored:
             return i.results
         axis = axes[i.result]
         return [b.interleave(*parts[i.result], **({} if axis == i.result.type.rank - 1 else {"axis": axis}))]
 
-    return replaced(function, lambda i: not inside.isdisjoint(i.results), made)
+    return replaced(function, lambda i: not inside.isdisjoint(i.results), replacement)
 
 
-def _read_whole(function: Function) -> Counter[Value]:
-    """How often values are results of the function, or read as arrays in memory."""
-    found = Counter(function.results)
+def _array_read_counts(function: Function) -> Counter[Value]:
+    """Return how often each value is a result of the function or read as an array in memory."""
+    counts = Counter(function.results)
     for i in function.instructions:
         if i.op is reshape or isinstance(i.op, Contract | Loop):
-            found.update(i.operands)
-    return found
+            counts.update(i.operands)
+    return counts
 
 
 def _joined(
-    function: Function, made: Mapping[Value, Instruction], whole: Mapping[Value, int]
+    function: Function, producer: Mapping[Value, Instruction], array_reads: Mapping[Value, int]
 ) -> dict[Value, Instruction]:
-    """What puts few arrays side by side, or is a cheap function of as many; nothing else reads what these read."""
-    counts, found = use_counts(function.body), dict[Value, Instruction]()
-    number: dict[Value, tuple[int, int]] = {}
+    """Return the instructions that join few arrays, and the cheap functions of joined arrays; only the latter, or only readers
+    of the array in memory, may read these."""
+    counts, instructions = use_counts(function.body), dict[Value, Instruction]()
+    layouts: dict[Value, tuple[int, int]] = {}
     times: dict[Value, int] = {}
     for i in function.instructions:
-        if _is_beside(i):
-            number[i.result], found[i.result] = (len(i.operands), i.params["axis"]), i
+        if _joins_single_slices(i):
+            layouts[i.result], instructions[i.result] = (len(i.operands), i.params["axis"]), i
         elif isinstance(i.op, Elementwise) and i.op.cheap:
-            of = dict.fromkeys(v for v in i.operands if not _is_spread(made.get(v)))
-            known = {number.get(v, (0, 0)) for v in of}
-            if len(known) != 1 or (0, 0) in known or any(counts[v] != i.operands.count(v) for v in of):
+            joined_operands = dict.fromkeys(v for v in i.operands if not _is_broadcast_scalar(producer.get(v)))
+            operand_layouts = {layouts.get(v, (0, 0)) for v in joined_operands}
+            if (
+                len(operand_layouts) != 1
+                or (0, 0) in operand_layouts
+                or any(counts[v] != i.operands.count(v) for v in joined_operands)
+            ):
                 continue
-            times[i.result] = sum(times.get(v, 0) for v in of) + max(known)[0]
-            if times[i.result] <= MOST_TIMES:
-                number[i.result], found[i.result] = max(known), i
-    return {v: i for v, i in found.items() if whole.get(v, 0) in (0, counts[v])}
+            times[i.result] = sum(times.get(v, 0) for v in joined_operands) + max(operand_layouts)[0]
+            if times[i.result] <= MOST_OPS:
+                layouts[i.result], instructions[i.result] = max(operand_layouts), i
+    return {v: i for v, i in instructions.items() if array_reads.get(v, 0) in (0, counts[v])}
 
 
-def _is_spread(i: Instruction | None) -> bool:
-    """Whether a value is a scalar that is broadcast."""
+def _is_broadcast_scalar(i: Instruction | None) -> bool:
+    """Return whether a value is a scalar that is broadcast."""
     return i is not None and i.op is broadcast and i.operands[0].type.rank == 0
 
 
-def _inside(joined: Mapping[Value, Instruction], handed: set[Value]) -> set[Value]:
-    """The results handed out and what they are made of."""
-    inside, stack = set[Value](), list(handed)
+def _joined_sources(joined: Mapping[Value, Instruction], stored: set[Value]) -> set[Value]:
+    """Return the results in ``stored`` and the joined arrays from which they are computed."""
+    closure, stack = set[Value](), list(stored)
     while stack:
         v = stack.pop()
-        if v not in inside:
-            inside.add(v)
+        if v not in closure:
+            closure.add(v)
             stack += [k for k in joined[v].operands if k in joined] if joined[v].op is not concat else []
-    return inside
+    return closure
 
 
-def _part(b: Builder, v: Value, axis: int, spread: Instruction | None, new: New) -> Value:
-    """One of the arrays put side by side, without the axis along which they are."""
-    if spread is not None and spread.op is broadcast and tuple(spread.params["axes"]) == (axis,):
-        return new(spread.operands[0])
-    found: Value = b.squeeze(new(v), axes=(axis,))
-    return found
+def _part(b: Builder, v: Value, axis: int, definition: Instruction | None, new: New) -> Value:
+    """Return one of the joined arrays, without the axis along which it is joined."""
+    if definition is not None and definition.op is broadcast and tuple(definition.params["axes"]) == (axis,):
+        return new(definition.operands[0])
+    part: Value = b.squeeze(new(v), axes=(axis,))
+    return part
 
 
-def _is_beside(i: Instruction) -> bool:
-    """Whether an instruction joins few arrays of one place each."""
-    if i.op is not concat or not 2 <= len(i.operands) <= MOST:
+def _joins_single_slices(i: Instruction) -> bool:
+    """Return whether an instruction joins few arrays whose extent along the axis is one."""
+    if i.op is not concat or not 2 <= len(i.operands) <= MOST_PARTS:
         return False
     return i.result.type.rank > 1 and all(v.type.shape[i.params["axis"]] == 1 for v in i.operands)

@@ -1,10 +1,10 @@
-"""Rewrites sorts and their gradients by the permutation that they share.
+"""Simplify sorts and their gradients by the permutation that they share.
 
-``sorted_twice``: where both the order of an array and its sorted elements are read, as with a gradient, the elements are
-gathered in that order. One sort is left of two.
+``share_sorts``: if both the argsort of an array and its sorted elements are used, as with a gradient, the elements are
+gathered by the argsort. One of the two sorts remains.
 
-``unsorted``: what is written to the places of an order, as the gradient of sorted elements is, needs no base. An order has each
-place once: so nothing is left of what was there before, and no element is written twice.
+``scatter_to_unsort``: a scatter to the indices of an argsort, as in the gradient of sorted elements, needs no base. An argsort
+contains each index once: no element of the base remains, and no element is written twice.
 
 Requires: a func without gradient instructions. Keeps: the meaning, and all other instructions.
 """
@@ -24,42 +24,45 @@ from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.editing.replay import New, replaced
 
 
-def sorted_twice(function: Function) -> Function:
-    """The function in which no array is both sorted and argsorted."""
+def share_sorts(function: Function) -> Function:
+    """Return the function in which no array is both sorted and argsorted."""
     ordered = {i.operands[0] for i in function.instructions if i.op is argsort}
     twice = ordered & {i.operands[0] for i in function.instructions if i.op is sort}
-    places: dict[Value, Value] = {}
+    argsorts: dict[Value, Value] = {}
 
-    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
+    def emit(b: Builder, i: Instruction, new: New) -> list[Value]:
         x = new(i.operands[0])
-        if x not in places:
-            places[x] = b.argsort(x)
+        if x not in argsorts:
+            argsorts[x] = b.argsort(x)
         axes = tuple(range(x.type.rank))
         rows = [position(b, x.type.shape, k) for k in axes[:-1]]
-        return [places[x] if i.op is argsort else b.gather(x, *rows, places[x], axes=axes)]
+        return [argsorts[x] if i.op is argsort else b.gather(x, *rows, argsorts[x], axes=axes)]
 
-    return replaced(function, lambda i: i.op in (sort, argsort) and i.operands[0] in twice, made)
+    return replaced(function, lambda i: i.op in (sort, argsort) and i.operands[0] in twice, emit)
 
 
-def unsorted(function: Function) -> Function:
-    """The function in which values that an argsort's places lead to are put there."""
+def scatter_to_unsort(function: Function) -> Function:
+    """Return the function with scatters to the indices of an argsort as ``unsort``."""
     producer = {v: i for i in function.instructions for v in i.results}
 
-    def made(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
+    def emit(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
         return b.emit(unsort, tuple(map(new, i.operands[-2:])))
 
-    found = replaced(function, lambda i: _is_by_order(i, producer), made)
-    return function if found is function else dce(found)
+    rewritten = replaced(function, lambda i: _scatters_by_argsort(i, producer), emit)
+    return function if rewritten is function else dce(rewritten)
 
 
-def _is_by_order(i: Instruction, made: Mapping[Value, Instruction]) -> bool:
-    """Whether an instruction writes all elements of rows, each where an argsort says."""
+def _scatters_by_argsort(i: Instruction, makers: Mapping[Value, Instruction]) -> bool:
+    """Return whether an instruction writes all elements of rows, at the indices of an argsort."""
     if i.op is not scatter_set or i.result.type.dtype.is_complex:
         return False
-    _, *rows, places, values = i.operands
-    if places not in made or made[places].op is not argsort or values.type != i.result.type:
+    _, *rows, indices, values = i.operands
+    if indices not in makers or makers[indices].op is not argsort or values.type != i.result.type:
         return False
-    return all(
-        v in made and isinstance(made[v].op, Iota) and made[v].params["axis"] == k and v.type.shape == values.type.shape
-        for k, v in enumerate(rows)
-    ) and len(rows) == values.type.rank - 1
+    return (
+        all(
+            v in makers and isinstance(makers[v].op, Iota) and makers[v].params["axis"] == k and v.type.shape == values.type.shape
+            for k, v in enumerate(rows)
+        )
+        and len(rows) == values.type.rank - 1
+    )

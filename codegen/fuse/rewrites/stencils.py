@@ -1,13 +1,12 @@
-"""stencils: updates of parts of an array become elementwise, so that groups take them in.
+"""stencil_updates_to_select: turn updates of parts of an array into elementwise selects, so that they can be fused.
 
-Requires: an optimised func. Keeps: its meaning. A chain of ``slice_set`` and ``slice_add`` over one array, of which a stencil or
-its reverse is made, becomes a choice for each element of the array: the update, where it lies inside the part, else what was
-there. One kernel then computes it without the values of the parts in memory, and ``borders`` has its loops run without
-the choice.
+Requires: an optimised func. Keeps: its meaning. A chain of ``slice_set`` and ``slice_add`` over one array, as in a stencil or
+its gradient, becomes a select for each element of the array: the update for elements inside the part, else the previous value.
+One kernel then computes it without storing the values of the parts, and index-set splitting runs its loops without the select.
 
-Not every update is better so: one that writes a few elements in place should go on to. A chain is taken apart if it adds to
-elements that the function computes itself, or if what it writes is computed from the very array, as in ``u[1:-1] += f(u)``; that
-cannot be in place anyway.
+Not every update benefits: one that writes a few elements in place should stay. A chain is replaced if it adds to elements that
+the function computes itself, or if the values that it writes are computed from the same array, as in ``u[1:-1] += f(u)``,
+which cannot be done in place anyway.
 """
 
 from __future__ import annotations
@@ -25,20 +24,24 @@ from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, pad, slice
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
 
-MOST_LINKS, MOST_NARROW = 32, 12
-"""So many updates a chain may have, and so many if some write a few elements alone: each element chooses among all of them."""
-MOST_IN_ALL = 64
-"""So many elements all updates of a chain may be computed from."""
-MOST_WALKED = 64
+MOST_UPDATES, MOST_NARROW_UPDATES = 32, 12
+"""Most updates of a chain: in general, and if some of them write only slices of extent one. Each element selects among all of
+them."""
+MOST_LEAVES = 64
+"""Most elements from which all updates of a chain may be computed together."""
+MOST_VISITED = 64
+"""Most instructions or values that a search visits."""
 MOST_READS = 16
+"""Most loads, and most operations, per element in all its readers together if each of them recomputes it."""
 MOST_WORK = 48
-"""So many loads, and so many operations, an element may take in all its readers together if it is computed again by each."""
+"""Most loads (MOST_READS) and most operations (MOST_WORK) per element in all its readers together if each of them recomputes
+it."""
 
 Producers = Mapping[Value, Instruction]
 
 
-def patched(function: Function) -> Function:
-    """The function with such chains as choices."""
+def stencil_updates_to_select(function: Function) -> Function:
+    """Return the function with such chains as selects."""
     if not any(isinstance(i.op, Place) for i in function.instructions):
         return function
     producer = {v: i for i in function.instructions for v in i.results}
@@ -48,66 +51,70 @@ def patched(function: Function) -> Function:
         if _is_stencil(chain, producer, uses):
             chosen.update(chain)
 
-    def made(b: Builder, i: Instruction, new: New) -> list[Value]:
-        return [_choice(b, i, tuple(map(new, i.operands)))]
+    def emit(b: Builder, i: Instruction, new: New) -> list[Value]:
+        return [_select(b, i, tuple(map(new, i.operands)))]
 
-    return replaced(function, chosen.__contains__, made)
+    return replaced(function, chosen.__contains__, emit)
 
 
-def _choice(b: Builder, i: Instruction, operands: Sequence[Value]) -> Value:
-    """An update of a part, as a choice for each element."""
+def _select(b: Builder, i: Instruction, operands: Sequence[Value]) -> Value:
+    """Emit an update of a part as a select for each element."""
     base, value = operands
-    place = {"start": i.params["start"], "step": i.params["step"], "shape": base.type.shape}
-    moved = b.pad(value, **place)
-    inside = b.pad(b.full(True, ArrayType(BOOL, value.type.shape)), **place)
+    padding = {"start": i.params["start"], "step": i.params["step"], "shape": base.type.shape}
+    moved = b.pad(value, **padding)
+    inside = b.pad(b.full(True, ArrayType(BOOL, value.type.shape)), **padding)
     assert isinstance(i.op, Place)
-    found: Value = b.select(inside, b.add(base, moved) if i.op.accumulate else moved, base)
-    return found
+    result: Value = b.select(inside, b.add(base, moved) if i.op.accumulate else moved, base)
+    return result
 
 
 def _chains(function: Function, uses: Mapping[Value, int]) -> list[list[Instruction]]:
-    """The updates of parts, each with those of its result that follow it and are its only readers."""
-    found: dict[Value, list[Instruction]] = {}
+    """Return the chains of updates: each update is the only reader of the previous one."""
+    chains: dict[Value, list[Instruction]] = {}
     for i in function.instructions:
         if not isinstance(i.op, Place) or i.operands[0].type.dtype.is_complex or any(s != 1 for s in i.params["step"]):
             continue
-        chain = found.pop(i.operands[0], []) if uses[i.operands[0]] == 1 else []
+        chain = chains.pop(i.operands[0], []) if uses[i.operands[0]] == 1 else []
         chain.append(i)
-        found[i.result] = chain
-    return [chain for chain in found.values() if len(chain) <= (MOST_LINKS if all(map(_is_wide, chain)) else MOST_NARROW)]
+        chains[i.result] = chain
+    return [
+        chain for chain in chains.values() if len(chain) <= (MOST_UPDATES if all(map(_is_wide, chain)) else MOST_NARROW_UPDATES)
+    ]
 
 
 def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping[Value, int]) -> bool:
+    """Return whether a chain is to be replaced by selects."""
     root = chain[0].operands[0]
     if not root.type.shape or any(not e for i in chain for e in i.operands[1].type.shape):
         return False
-    if sum(_leaves(i.operands[1], producer, uses) for i in chain) > MOST_IN_ALL:
+    if sum(_count_leaves(i.operands[1], producer, uses) for i in chain) > MOST_LEAVES:
         return False
-    made = producer.get(root)
-    if made is not None and (isinstance(made.op, Elementwise) or made.op is pad):
+    definition = producer.get(root)
+    if definition is not None and (isinstance(definition.op, Elementwise) or definition.op is pad):
         return all(isinstance(i.op, Place) and i.op.accumulate for i in chain)
-    return any(_is_wide(i) and _reads(i.operands[1], root, producer) for i in chain)
+    return any(_is_wide(i) and _depends_on(i.operands[1], root, producer) for i in chain)
 
 
 def _is_wide(i: Instruction) -> bool:
-    """Whether an update is more than one place thick along each axis, as far as is known."""
+    """Return whether an update is not known to have extent one along an axis where the array has more."""
     base, value = (v.type.shape for v in i.operands)
-    return all(e != 1 or whole == 1 for e, whole in zip(value, base, strict=True))
+    return all(e != 1 or full_extent == 1 for e, full_extent in zip(value, base, strict=True))
 
 
-def _leaves(value: Value, producer: Producers, uses: Mapping[Value, int]) -> int:
-    """Return how many elements an element of a value is computed from, shifted ones apart. What several read and takes more than
-    an element, such as the cotangent of a sum of shifted arrays, is one: it is stored, or else ``shifted`` says what it takes."""
+def _count_leaves(value: Value, producer: Producers, uses: Mapping[Value, int]) -> int:
+    """Return the number of elements from which an element of a value is computed; shifted reads count separately. A value with
+    several readers that is computed elementwise, such as the cotangent of a sum of shifted arrays, counts as one: it is
+    stored, or ``shifted`` accounts for its cost."""
     stack, seen, count = [value], {value}, 0
-    while stack and count <= MOST_IN_ALL:
+    while stack and count <= MOST_LEAVES:
         current = stack.pop()
         if not current.type.shape:
             continue
-        made = producer.get(current)
-        is_shared = uses[current] > 1 and made is not None and isinstance(made.op, Elementwise)
-        is_inner = made is not None and isinstance(made.op, Elementwise | Reindex) and not is_shared
+        definition = producer.get(current)
+        is_shared = uses[current] > 1 and definition is not None and isinstance(definition.op, Elementwise)
+        is_inner = definition is not None and isinstance(definition.op, Elementwise | Reindex) and not is_shared
         count += not is_inner
-        for v in made.operands if made is not None and is_inner else ():
+        for v in definition.operands if definition is not None and is_inner else ():
             is_leaf = v not in producer and bool(v.type.shape)
             if v not in seen or is_leaf:
                 seen.add(v)
@@ -115,31 +122,35 @@ def _leaves(value: Value, producer: Producers, uses: Mapping[Value, int]) -> int
     return count
 
 
-def _reads(value: Value, root: Value, producer: Producers) -> bool:
-    """Whether each element of a value is computed from others of another, beside it or shifted, rather than all from one."""
+def _depends_on(value: Value, root: Value, producer: Producers) -> bool:
+    """Return whether a value is computed from ``root`` elementwise or through shifts, not through broadcasts."""
     stack, seen = [value], {value}
-    while stack and len(seen) < MOST_WALKED:
-        made = producer.get(stack.pop())
-        is_moved = made is not None and isinstance(made.op, Reindex) and not made.op.view and made.op is not broadcast
-        if made is None or not (is_moved or isinstance(made.op, Elementwise)):
+    while stack and len(seen) < MOST_VISITED:
+        maker = producer.get(stack.pop())
+        is_moved = maker is not None and isinstance(maker.op, Reindex) and not maker.op.view and maker.op is not broadcast
+        if maker is None or not (is_moved or isinstance(maker.op, Elementwise)):
             continue
-        if root in made.operands:
+        if root in maker.operands:
             return True
-        new = [v for v in made.operands if v not in seen]
+        new = [v for v in maker.operands if v not in seen]
         seen.update(new)
         stack += new
     return False
 
 
-def shifted(function: Function) -> frozenset[Value]:
-    """The elementwise values that other places read, as neighbours do, and that each reader computes again, for that is cheap."""
-    work = _Shifted(function)
+def recomputed_stencil_values(function: Function) -> frozenset[Value]:
+    """Return the elementwise values that are read at shifted indices, as in a stencil, and that each reader recomputes because
+    that is cheap."""
+    work = _RecomputedValues(function)
     for i in function.instructions:
         work.visit(i)
     return frozenset(work.chosen)
 
 
-class _Shifted:
+class _RecomputedValues:
+    """Selects the values that are recomputed. ``cost``: loads and operations per element of each, and whether all of these are
+    cheap."""
+
     def __init__(self, function: Function) -> None:
         self.producer = {v: i for i in function.instructions for v in i.results}
         self.position = {v: k for k, i in enumerate(function.instructions) for v in i.results}
@@ -152,56 +163,59 @@ class _Shifted:
         self.cost: dict[Value, tuple[int, int, bool]] = {}
 
     def visit(self, i: Instruction) -> None:
+        """Select a value and the instructions that only it needs, if recomputing them is cheap enough."""
         if not isinstance(i.op, Elementwise) or not i.result.type.shape or i.result.type.dtype.is_complex:
             return
-        readers = self.counted(i.result)
+        readers = self.reader_count(i.result)
         if readers is None:
             return
         tree = self.tree(i)
         loads, operations, is_cheap = self.price(tree)
-        if (readers == 1 and loads <= MOST_IN_ALL) or (
+        if (readers == 1 and loads <= MOST_LEAVES) or (
             readers * loads <= MOST_READS and readers * operations <= MOST_WORK and is_cheap
         ):
             self.chosen.update(k.result for k in tree)
             self.cost[i.result] = loads, operations, is_cheap
 
     def tree(self, i: Instruction) -> list[Instruction]:
-        """An instruction with the elementwise ones that nothing else needs."""
+        """Return an instruction and the elementwise ones that only it needs."""
         tree = {i.result: i}
-        waiting = {self.position[v]: v for v in i.operands if v in self.position}
-        while waiting and len(tree) < MOST_WALKED:
-            value = waiting.pop(max(waiting))
-            made = self.producer[value]
+        pending = {self.position[v]: v for v in i.operands if v in self.position}
+        while pending and len(tree) < MOST_VISITED:
+            value = pending.pop(max(pending))
+            definition = self.producer[value]
             is_inner = all(r.result in tree for r in self.readers[value] if len(r.results) == 1)
             is_alone = is_inner and all(isinstance(r.op, Elementwise) for r in self.readers[value]) and value not in self.results
-            if is_alone and value.type.shape and isinstance(made.op, Elementwise) and value not in self.chosen:
-                tree[value] = made
-                waiting.update((self.position[v], v) for v in made.operands if v in self.position)
+            if is_alone and value.type.shape and isinstance(definition.op, Elementwise) and value not in self.chosen:
+                tree[value] = definition
+                pending.update((self.position[v], v) for v in definition.operands if v in self.position)
         return list(tree.values())
 
-    def counted(self, value: Value) -> int | None:
-        """How many readers a value has, those of shifted views included; None if it must be in memory, or none is shifted."""
+    def reader_count(self, value: Value) -> int | None:
+        """Return the number of readers of a value, including those of its shifted views; None if it must be stored, or if no
+        reader is shifted."""
         if value in self.results:
             return None
-        count, is_beside, is_moved = 0, False, False
+        count, is_read_in_place, is_moved = 0, False, False
         for reader in self.readers.get(value, ()):
-            if reader.op in (slice_, pad, concat) or (reader.op is transpose and self.is_moved(reader.result)):
-                found = self.behind(reader.result)
-                if found is None:
+            if reader.op in (slice_, pad, concat) or (reader.op is transpose and self.has_only_shifted_readers(reader.result)):
+                readers = self.view_reader_count(reader.result)
+                if readers is None:
                     return None
-                count, is_moved = count + found, True
+                count, is_moved = count + readers, True
             elif isinstance(reader.op, Elementwise) and not any(v.type.dtype.is_complex for v in reader.operands):
-                is_beside = True
+                is_read_in_place = True
             else:
                 return None
-        return count + is_beside if is_moved else None
+        return count + is_read_in_place if is_moved else None
 
-    def is_moved(self, value: Value) -> bool:
-        """Whether all that reads a view reads other places of it."""
+    def has_only_shifted_readers(self, value: Value) -> bool:
+        """Return whether all readers of a view read it at shifted indices."""
         return all(reader.op in (slice_, pad, concat) for reader in self.readers.get(value, ()))
 
-    def behind(self, value: Value) -> int | None:
-        """How many elementwise readers a view has, through other views."""
+    def view_reader_count(self, value: Value) -> int | None:
+        """Return the number of elementwise readers of a view, through other views; None if it must be stored or there are too
+        many."""
         count, stack = 0, [value]
         while stack:
             current = stack.pop()
@@ -217,18 +231,18 @@ class _Shifted:
         return count
 
     def price(self, tree: Sequence[Instruction]) -> tuple[int, int, bool]:
-        """Loads and operations that an element takes, and whether all of them are cheap."""
+        """Return the loads and the operations per element, and whether all of them are cheap."""
         loads, operations, is_cheap = 0, len(tree), all(isinstance(i.op, Elementwise) and i.op.cheap for i in tree)
         inside = {i.result for i in tree}
         stack = [v for i in tree for v in i.operands if v not in inside]
         while stack:
             value = stack.pop()
-            made = self.producer.get(value)
+            maker = self.producer.get(value)
             if value in self.cost:
                 more = self.cost[value]
                 loads, operations, is_cheap = loads + more[0], operations + more[1], is_cheap and more[2]
-            elif made is not None and isinstance(made.op, Reindex) and (made.op is broadcast or not made.op.view):
-                stack += made.operands
-            elif value.type.shape and not (made is not None and isinstance(made.op, Constant)):
+            elif maker is not None and isinstance(maker.op, Reindex) and (maker.op is broadcast or not maker.op.view):
+                stack += maker.operands
+            elif value.type.shape and not (maker is not None and isinstance(maker.op, Constant)):
                 loads += 1
         return loads, operations, is_cheap

@@ -1,1 +1,1 @@
-"""Strategies for the kernel of a group, a record each in a registry."""
+"""Strategies for writing the kernel of a group, one record each in a registry."""

@@ -1,9 +1,10 @@
-"""The kernel of a group with a contraction: a matrix product that computes its operands and its neighbours as it goes.
+"""The kernel of a group with a contraction: a matrix product that is fused with the computation of its operands and the uses
+of its result.
 
-The op ``product`` (``ir/ops/kernel/matmul.py``) with its three regions, in loops over the batch axes. What the operands are
-computed from is evaluated in the first two regions, at the place that they are asked for; what is stored, in the third, which
-also gives what is reduced down the columns: into a row of a *part* for some rows, which are combined after the product. How a
-target runs it, its ``schedule`` says.
+It is the op ``product`` (``ir/ops/kernel/matmul.py``) with its three regions, in loops over the batch axes. The first two
+regions evaluate the operands where they are read. The third stores results, and yields the values that are reduced down the
+columns: into a row of a *part* for some rows; the rows of the part are combined after the product. The target's ``schedule``
+determines how the op runs.
 
 Cost: operands and results each move once, and each term of a sum is a multiplication and an addition.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from pullback.codegen.fuse.matmul_fusion import is_along
+from pullback.codegen.fuse.matmul_fusion import sums_left_operand
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.cost import Cost, Schedule, elements, moved_once, work
 from pullback.codegen.kernels.elements import Elements
@@ -29,11 +30,13 @@ from pullback.ir.shapes.extents import nominal_bytes, quotient
 
 
 class ProductKernel(Elements):
+    """The kernel of a group with a contraction under construction."""
+
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         assert space.product is not None
         self.product = space.product
-        self.along = [i for i in self.region.instructions if is_along(i, self.product)]
+        self.along = [i for i in self.region.instructions if sums_left_operand(i, self.product)]
         self.reduces = [i for i in self.reduces if i not in self.along]
         (self.left, self.right), self.out = split(self.product.params["spec"])
         x, y = self.product.operands
@@ -43,7 +46,7 @@ class ProductKernel(Elements):
         self.parts = {i: self.part(i) for i in self.sums}
 
     def part(self, i: Instruction) -> Value:
-        """The memory in which a reduction down the columns begins: a row for each ``ROWS`` of the product's."""
+        """Return the scratch buffer in which a reduction down the columns begins: a row for each ``ROWS`` rows of the product."""
         *batch, rows, columns = self.space.extents
         t = i.result.type.dtype
         shape = (*batch, quotient(rows, ROWS), columns)
@@ -54,7 +57,7 @@ class ProductKernel(Elements):
 
     def run(self) -> Draft:
         b = self.b
-        b.place = self.product.loc
+        b.location = self.product.loc
         for i, t in zip(self.sums, self.scratch, strict=True):
             (first,) = self.identity(i)
             self.nest(t.shape, partial(self.fill, self.parts[i], first))
@@ -74,7 +77,7 @@ class ProductKernel(Elements):
         self.write(self.total(i, index), self.outputs[i.result], index)
 
     def nest(self, shape: Sequence[Extent], body: Callable[[tuple[Value, ...]], object]) -> None:
-        """Loops over a shape of the program's extents."""
+        """Emit loops over a shape of the program's extents."""
         counts = [self.b.extent_of(e) for e in shape]
         index = tuple(self.b.open() for _ in shape)
         body(index)
@@ -82,23 +85,25 @@ class ProductKernel(Elements):
             self.b.close(position, count)
 
     def multiply(self, batch: tuple[Value, ...]) -> None:
-        """One matrix product, of all those of a batch."""
+        """Emit one matrix product of a batch."""
         b = self.b
         around = dict(zip(self.out, batch, strict=False))
         row, column = self.out[-2], self.out[-1]
-        (term,) = set(self.left) - set(self.out)
+        (reduced,) = set(self.left) - set(self.out)
         x, y = self.product.operands
-        counts = [b.extent_of(self.extents[k]) for k in (row, column, term)]
+        counts = [b.extent_of(self.extents[k]) for k in (row, column, reduced)]
         parts = [self.at(part, batch) for part in self.parts.values()]
         params = {name: value for name, value in self.product.params.items() if name != "spec"}
         if parts:
             params["combine"] = tuple(map(self.combiner, self.sums))
         regions = (
-            self.region_of({row: "i", term: "p"}, lambda at: [self.element(x, tuple((around | at)[k] for k in self.left))]),
-            self.region_of({term: "p", column: "j"}, lambda at: [self.element(y, tuple((around | at)[k] for k in self.right))]),
+            self.region_of({row: "i", reduced: "p"}, lambda at: [self.element(x, tuple((around | at)[k] for k in self.left))]),
+            self.region_of(
+                {reduced: "p", column: "j"}, lambda at: [self.element(y, tuple((around | at)[k] for k in self.right))]
+            ),
             self.region_of({row: "i", column: "j"}, lambda at, total: self.each((*batch, *at.values()), total), x.type.dtype),
         )
-        b.place = self.product.loc
+        b.location = self.product.loc
         b.put(len(b.levels) - 1, OPS["product"], [*counts, *parts], params, regions)
 
     def at(self, part: Value, batch: Sequence[Value]) -> Value:
@@ -107,26 +112,26 @@ class ProductKernel(Elements):
         return part
 
     def region_of(self, names: Mapping[str, str], body: Callable[..., list[Value]], total: DType | None = None) -> Block:
-        """A region of what ``body`` yields at positions of two letters, and of a sum if ``total`` is its dtype."""
+        """Return the region that yields ``body`` at positions of two letters, and of a sum if ``total`` is its dtype."""
         self.b.enter()
         at = {letter: self.b.bound(I64, name) for letter, name in names.items()}
-        given = [] if total is None else [self.b.bound(total, "sum")]
-        yielded = body(at, *given)
-        return Block((*at.values(), *given), tuple(self.b.levels.pop()), tuple(yielded))
+        sums = [] if total is None else [self.b.bound(total, "sum")]
+        yielded = body(at, *sums)
+        return Block((*at.values(), *sums), tuple(self.b.levels.pop()), tuple(yielded))
 
     def each(self, index: tuple[Value, ...], total: Value) -> list[Value]:
-        """All that is stored of an element, whose sum is known; gives what is reduced. Everything is read before anything is
-        written."""
+        """Store the values that depend on an element of the product, whose sum is ``total``; return the values to be reduced.
+        Everything is read before anything is written."""
         self.memo[(self.product.result, index, None)] = total
         stored = [(v, out) for v, out in self.copies if v.type.shape == self.space.extents]
-        found = [(self.element(v, index), out) for v, out in stored]
+        elements = [(self.element(v, index), out) for v, out in stored]
         reduced = [self.element(i.operands[0], index) for i in self.sums]
-        for value, out in found:
+        for value, out in elements:
             self.write(value, out, index)
         return reduced
 
     def total(self, i: Instruction, kept: Sequence[Value] = (), way: str = "") -> Value:
-        """A reduction at an index of its result, of what its part holds; ``way``: how the loops run."""
+        """Return a reduction, at an index of its result, over the contents of its part; ``way``: the mapping of the loops."""
         b, axes, at = self.b, i.params["axes"], list(kept)
         shape = self.scratch[self.sums.index(i)].shape
         counts = {axis: b.extent_of(shape[axis]) for axis in axes}
@@ -140,31 +145,31 @@ class ProductKernel(Elements):
 
 
 def _cost(space: Space) -> Cost:
-    made = space.product
-    assert made is not None
-    (letters, _), out = split(made.params["spec"])
-    (term,) = (e for k, e in zip(letters, made.operands[0].type.shape, strict=True) if k not in out)
-    terms = nominal_bytes(ArrayType(BOOL, (term,)))
-    others = [i for i in space.region.instructions if i is not made]
-    return Cost(bytes=moved_once(space), near=moved_once(space), flops=2 * terms * elements(space) + work(others))
+    contraction = space.product
+    assert contraction is not None
+    (letters, _), out = split(contraction.params["spec"])
+    (extent,) = (e for k, e in zip(letters, contraction.operands[0].type.shape, strict=True) if k not in out)
+    depth = nominal_bytes(ArrayType(BOOL, (extent,)))
+    others = [i for i in space.region.instructions if i is not contraction]
+    return Cost(bytes=moved_once(space), cached=moved_once(space), flops=2 * depth * elements(space) + work(others))
 
 
 def _fits(space: Space) -> str | None:
     if space.product is None:
         return "nothing is a matrix product"
     _, out = split(space.product.params["spec"])
-    if any(is_across(i, space.extents) or is_along(i, space.product) for i in reduces(space)):
+    if any(is_across(i, space.extents) or sums_left_operand(i, space.product) for i in reduces(space)):
         return "something is reduced along the rows"
     return None if out in ("mn", "zmn") else "the batch is not in front"
 
 
 def reduces(space: Space) -> list[Instruction]:
-    """The reductions of elements."""
+    """Return the reductions of elements."""
     return [i for i in space.region.instructions if isinstance(i.op, Reduce)]
 
 
 def is_across(i: Instruction, shape: Shape) -> bool:
-    """Whether a reduction is along the rows of elements of a shape, and of no more."""
+    """Return whether a reduction is along the rows of elements of a shape, and along no other axis."""
     return i.operands[0].type.shape == shape and tuple(i.params["axes"]) == (len(shape) - 1,)
 
 
@@ -172,5 +177,5 @@ PRODUCT = Schedule(
     name="product",
     fits=lambda space, layouts: _fits(space),
     cost=_cost,
-    draft=lambda *given: ProductKernel(*given).run(),
+    draft=lambda *arguments: ProductKernel(*arguments).run(),
 )

@@ -1,7 +1,7 @@
-"""schedules: which kernel a group gets.
+"""Schedules: the selection of the kernel of a group.
 
-A registry of the ways to write the kernel of a group, each with what it fits and what it costs. The cheapest that fits is taken,
-the first of equals. Add one here and it is fuzzed like all others: tests choose at random among those that fit.
+A registry of the strategies for writing the kernel of a group, each with its requirements and its cost. The cheapest that fits
+is used, the first among equals. A schedule added here is fuzzed like all others: tests choose at random among those that fit.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ Pick = Callable[[Space, Sequence[Schedule]], Schedule]
 
 
 def fitting(space: Space, layouts: Sequence[str], target: str) -> list[Schedule]:
-    """The schedules that a collapsed group can have on a target."""
+    """Return the schedules that a collapsed group can have on a target."""
     return [s for s in SCHEDULES if target in s.targets and s.fits(space, layouts) is None]
 
 
 def cheapest(space: Space, choices: Sequence[Schedule]) -> Schedule:
-    """The schedule of least cost."""
+    """Return the schedule of least cost."""
     return choices[0] if len(choices) == 1 else min(choices, key=lambda s: s.cost(space).time)
 
 
 pick: Pick = cheapest
-"""Tests put another rule here."""
+"""The rule that selects a schedule; tests replace it."""
 
 
 def group_draft(group: Instruction, layouts: Sequence[str], over: Mapping[int, int], target: str) -> Draft:
-    """The kernel of a group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``: for the
-    position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
+    """Return the kernel of a group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``:
+    maps the position of each result that is written over an operand to the position of that operand; the kernel has one
+    reference for both."""
     space = replace(collapse(group, layouts), nears=target == "cpu")
     return pick(space, fitting(space, layouts, target)).draft(space, layouts, over)

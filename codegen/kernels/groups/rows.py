@@ -26,13 +26,15 @@ from pullback.ir.shapes.extents import nominal_bytes
 
 
 def group_kernel(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
-    """The kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value. ``over``:
-    for the position of each result that is written over an operand, that operand's; the kernel has one reference for both."""
+    """Return the kernel of a collapsed group. ``layouts`` of its operands: "c", "strided", or "value" for scalars by value.
+    ``over``: maps the position of each result that is written over an operand to the position of that operand; the kernel
+    has one reference for both."""
     return GroupKernel(space, layouts, over).run()
 
 
 def read_in_step(region: Block, space: Shape) -> set[Value]:
-    """The parameters that the kernel of a group reads element by element, for results of that element alone and reductions."""
+    """Return the parameters that the kernel of a group reads only at the index of the element that it computes, for results at
+    that index and for reductions."""
     reduced, elsewhere = set[Value](), set[Value]()
     if any(isinstance(i.op, ScatterSum) for i in region.instructions):
         return set()
@@ -49,43 +51,49 @@ def read_in_step(region: Block, space: Shape) -> set[Value]:
     return {p for p in region.parameters if p.type.shape == space and p not in elsewhere and p not in region.results}
 
 
-BLOCK, LOW = 64, 32
-"""So many rows of strided matrices are brought near at a time; so many of lower ones, for several threads."""
-MANY = 8
-"""Matrices of fewer blocks are low."""
+BLOCK, LOW_BLOCK = 64, 32
+"""The number of rows of strided matrices that are staged in cache at a time; the second one is for matrices of few blocks, so
+that several threads have work."""
+LEAST_BLOCKS = 8
+"""The number of blocks below which a matrix has blocks of ``LOW`` rows."""
 
 
 class GroupKernel(Elements):
+    """The kernel of a group under construction: loops over rows, and in them passes over the elements of a row."""
+
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         self.kept: dict[Value, Out] = {}
         self.scratch: list[RefType] = []
         if self.rows:
             self.find_kept()
-        self.now = 0
+        self.pass_index = 0
         self.ended: dict[Instruction, list[Value]] = {}
 
     # analysis
 
     def find_kept(self) -> None:
-        """Choose the values that later passes load instead of computing them again: those that are dear to compute."""
-        for number in range(1, self.last_pass() + 1):
+        """Select the values that later passes load instead of recomputing: the ones that are expensive to compute."""
+        for pass_index in range(1, self.last_pass() + 1):
             roots = [i.operands[0] for i in (*self.reduces, *self.checks)] + [v for v, _ in self.copies]
-            stack = [v for v in roots if v.type.shape == self.space.extents and self.passes[v] == number]
+            stack = [v for v in roots if v.type.shape == self.space.extents and self.passes[v] == pass_index]
             seen: set[Value] = set()
             while stack:
                 value = stack.pop()
-                made = self.producer.get(value)
-                if made is None or value in seen or value in self.kept:
+                producer = self.producer.get(value)
+                if producer is None or value in seen or value in self.kept:
                     continue
                 seen.add(value)
-                is_dear = isinstance(made.op, Elementwise) and not made.op.cheap and value.type.shape == self.space.extents
-                if is_dear and self.passes[value] < number:
+                is_expensive = (
+                    isinstance(producer.op, Elementwise) and not producer.op.cheap and value.type.shape == self.space.extents
+                )
+                if is_expensive and self.passes[value] < pass_index:
                     self.keep(value)
-                elif not isinstance(made.op, Reduce):
-                    stack.extend(made.operands)
+                elif not isinstance(producer.op, Reduce):
+                    stack.extend(producer.operands)
 
     def keep(self, value: Value) -> None:
+        """Keep a value for later passes: in its result if it is one, else in a scratch row."""
         if value in self.outputs:
             self.kept[value] = self.outputs[value]
             return
@@ -96,7 +104,7 @@ class GroupKernel(Elements):
     # loops
 
     def stored_at(self, value: Value, index: tuple[Value, ...]) -> tuple[Out, tuple[Value, ...]] | None:
-        if value not in self.kept or self.passes[value] >= self.now:
+        if value not in self.kept or self.passes[value] >= self.pass_index:
             return None
         return self.kept[value], index if value in self.outputs else index[self.rows :]
 
@@ -105,31 +113,31 @@ class GroupKernel(Elements):
             if value not in self.outputs:
                 self.parameters.append(self.kept[value].ref)
         self.prepare()
-        return self.drafted(self.over_rows((), 0))
+        return self.finished_draft(self.over_rows((), 0))
 
-    def drafted(self, results: dict[Instruction, list[Value]]) -> Draft:
-        """What is left to do after all loops, and the kernel."""
+    def finished_draft(self, results: dict[Instruction, list[Value]]) -> Draft:
+        """Emit the code after all loops; return the kernel."""
         self.finish(results)
         failures = tuple((i.params["error"], i.params["message"], str(i.loc)) for i in self.checks)
         kernel = self.b.kernel(self.parameters)
         return Draft(kernel=kernel, sizes=self.b.sizes(), scratch=tuple(self.scratch), failures=failures)
 
     def suffix(self, i: Instruction) -> int:
-        """The first axis of the trailing axes that a reduction (or a check) runs over."""
+        """Return the first of the trailing axes that a reduction (or a check) runs over."""
         axes = range(self.rank) if isinstance(i.op, Check) or i in self.row_reduces else i.params["axes"]
         first = self.rank
         while first and first - 1 in axes:
             first -= 1
         return first
 
-    def is_broken(self, i: Instruction) -> bool:
-        """Whether a reduction also runs over axes outside the trailing ones, and so adds up in memory."""
+    def accumulates_in_memory(self, i: Instruction) -> bool:
+        """Return whether a reduction also runs over axes other than the trailing ones, and so is accumulated in memory."""
         return not isinstance(i.op, Check) and len(i.params["axes"]) > self.rank - self.suffix(i)
 
     def prepare(self) -> None:
-        """Fill with its identity every result that adds up in memory."""
+        """Fill every result that is accumulated in memory with its identity."""
         for i in self.reduces:
-            if not self.is_broken(i) or i.result not in self.outputs:
+            if not self.accumulates_in_memory(i) or i.result not in self.outputs:
                 continue
             out, (value,) = self.outputs[i.result], self.identity(i)
             loops = []
@@ -140,22 +148,22 @@ class GroupKernel(Elements):
                 self.b.close(index, count)
 
     def over_rows(self, prefix: tuple[Value, ...], axis: int) -> dict[Instruction, list[Value]]:
-        """The loops over rows; returns what their bodies yield for reductions that go on outside."""
+        """Emit the loops over rows; return the values that their bodies yield for reductions that continue outside."""
         if axis == self.rows:
             return self.row(prefix)
         return self.loop(prefix, axis, self.over_rows)
 
     def row(self, prefix: tuple[Value, ...]) -> dict[Instruction, list[Value]]:
-        """All passes of one row, and its row results."""
+        """Emit all passes over one row, and its row results."""
         results: dict[Instruction, list[Value]] = {}
-        for number in range(self.last_pass() + 1):
-            self.now = number
+        for pass_index in range(self.last_pass() + 1):
+            self.pass_index = pass_index
             results.update(self.over_elements(prefix, self.rows))
-        self.now += 1
+        self.pass_index += 1
         if self.rows:
             for value, out in self.copies:
                 if value.type.shape == self.space.extents[: self.rows] and value.type.shape != self.space.extents:
-                    if value in self.refs or not self.ends_late(value):
+                    if value in self.refs or not self.is_accumulated(value):
                         self.write(self.element(value, prefix), out, prefix)
         results.update((i, [self.element(i.operands[0], prefix)]) for i in self.row_reduces)
         return results
@@ -166,11 +174,12 @@ class GroupKernel(Elements):
         return max(work, default=0)
 
     def work(self) -> list[Instruction]:
-        """The reductions and checks of elements that the present pass makes."""
+        """Return the reductions and checks of elements in the present pass."""
         checks = [i for i in self.checks if i.operands[0].type.shape == self.space.extents and self.rank]
-        return [i for i in (*self.reduces, *checks) if self.passes[i.operands[0]] == self.now]
+        return [i for i in (*self.reduces, *checks) if self.passes[i.operands[0]] == self.pass_index]
 
     def over_elements(self, prefix: tuple[Value, ...], axis: int) -> dict[Instruction, list[Value]]:
+        """Emit the loops of one pass over the elements of a row; return the values that they yield for reductions."""
         if axis < self.rank:
             if not self.has_work():
                 return {}
@@ -180,31 +189,31 @@ class GroupKernel(Elements):
             return results
         for i in self.work():
             value = self.element(i.operands[0], prefix)
-            found = [value, prefix[i.params["axes"][0]]] if isinstance(i.op, Reduce) and i.op.gives_position else [value]
+            values = [value, prefix[i.params["axes"][0]]] if isinstance(i.op, Reduce) and i.op.gives_position else [value]
             if self.suffix(i) == self.rank:
-                self.accumulate(i, found, prefix)
+                self.accumulate(i, values, prefix)
             else:
-                results[i] = found
+                results[i] = values
         ended = self.ended_values()
         stored = [
             (self.element(value, prefix), out)
             for value, out in self.copies
-            if value.type.shape == self.space.extents and self.passes[value] == self.now and value not in ended
+            if value.type.shape == self.space.extents and self.passes[value] == self.pass_index and value not in ended
         ]
         for element, out in stored:
             self.write(element, out, prefix)
         for value, out in self.kept.items():
-            if self.passes[value] == self.now and value not in self.outputs:
+            if self.passes[value] == self.pass_index and value not in self.outputs:
                 self.write(self.element(value, prefix), out, prefix[self.rows :])
         return results
 
     def has_work(self) -> bool:
-        outputs = any(v.type.shape == self.space.extents and self.passes[v] == self.now for v, _ in self.copies)
-        return bool(self.work()) or outputs or any(self.passes[v] == self.now for v in self.kept)
+        outputs = any(v.type.shape == self.space.extents and self.passes[v] == self.pass_index for v, _ in self.copies)
+        return bool(self.work()) or outputs or any(self.passes[v] == self.pass_index for v in self.kept)
 
     def loop(self, prefix: tuple[Value, ...], axis: int, inside: Any) -> dict[Instruction, list[Value]]:
-        """One loop of the nest. Reductions whose trailing axes begin at or before ``axis`` are combined through it."""
-        if not axis and self.brought and self.has_rows_apart():
+        """Emit one loop of the nest. Reductions whose trailing axes begin at or before ``axis`` are combined by it."""
+        if not axis and self.staged and self.has_independent_rows():
             return self.in_blocks(inside)
         index = self.b.open("ijklmnop"[axis] if axis < 8 else "i")
         yielded = inside((*prefix, index), axis + 1)
@@ -213,31 +222,31 @@ class GroupKernel(Elements):
         yields = [v for i in carried for v in yielded[i]]
         combine = [self.combiner(i) for i in carried]
         count = self.b.extent_of(self.space.extents[axis])
-        found = list(self.b.close(index, count, initial, yields, combine or None))
+        closed = list(self.b.close(index, count, initial, yields, combine or None))
         results: dict[Instruction, list[Value]] = {}
         for i in carried:
             width = len(self.identity(i))
-            values, found = found[:width], found[width:]
+            values, closed = closed[:width], closed[width:]
             if self.suffix(i) == axis and axis:
                 self.end(i, values, prefix)
             else:
                 results[i] = values
         return results
 
-    def has_rows_apart(self) -> bool:
-        """Whether the rows of a matrix have nothing to do with each other."""
+    def has_independent_rows(self) -> bool:
+        """Return whether the rows of a matrix are independent."""
         return not self.checks and not self.row_reduces and all(tuple(i.params["axes"]) == (1,) for i in self.reduces)
 
     def in_blocks(self, inside: Any) -> dict[Instruction, list[Value]]:
-        """The loop over rows, so many at a time, those of strided matrices brought near."""
+        """Emit the loop over rows in blocks; the rows of strided matrices are staged in cache."""
         b, height = self.b, self.space.extents[0]
         rows = b.extent_of(height)
-        few = b.lt(rows, b.const(MANY * BLOCK, I64))
-        size = b.select(few, b.const(LOW, I64), b.const(BLOCK, I64))
+        is_low = b.lt(rows, b.const(LEAST_BLOCKS * BLOCK, I64))
+        size = b.select(is_low, b.const(LOW_BLOCK, I64), b.const(BLOCK, I64))
         block = b.open("c")
         first = b.mul(block, size)
         count = b.minimum(b.sub(rows, first), size)
-        before = self.bring_near(first, count)
+        before = self.stage(first, count)
         row = b.open("i")
         inside((b.add(first, row),), 1)
         b.close(row, count, trip_count=BLOCK)
@@ -246,8 +255,8 @@ class GroupKernel(Elements):
         return {}
 
     def end(self, i: Instruction, values: list[Value], prefix: tuple[Value, ...]) -> None:
-        """A reduction over exactly the loops just closed, or a part of one that adds up in memory."""
-        if self.is_broken(i):
+        """End a reduction over exactly the loops just closed, or a part of one that is accumulated in memory."""
+        if self.accumulates_in_memory(i):
             self.accumulate(i, values, prefix)
             return
         result = values[-1]
@@ -257,38 +266,41 @@ class GroupKernel(Elements):
             self.write(result, self.outputs[i.result], prefix)
 
     def accumulate(self, i: Instruction, values: list[Value], prefix: tuple[Value, ...]) -> None:
+        """Combine a value with an element of a reduction's result in memory."""
         if i.result not in self.outputs:
             return
         out = self.outputs[i.result]
         kept = [v for axis, v in enumerate(prefix) if axis not in i.params["axes"]]
         before = self.read(out, kept)
-        self.b.place = i.loc
+        self.b.location = i.loc
         after = self.b.emit(OPS[self.combiner(i)], (before, values[0]))[0]
         self.write(after, out, kept)
 
 
 def _flat_cost(space: Space) -> Cost:
-    """One pass: each operand and result moves once. A reduction over axes that are not the last reads and writes its sums for
-    each element, and these stay in cache."""
+    """Return the cost of one pass: each operand and result moves once. A reduction over axes that are not the last reads and
+    writes its sums for each element, and these stay in cache."""
     sums = [i for i in space.region.instructions if isinstance(i.op, Reduce) and _is_scattered(space, i)]
-    near = 2 * elements(space) * sum(i.result.type.dtype.bytes for i in sums)
+    extra = 2 * elements(space) * sum(i.result.type.dtype.bytes for i in sums)
     footprint = sum(nominal_bytes(i.result.type) for i in sums)
     moved = moved_once(space)
-    return Cost(bytes=moved, near=moved + near, flops=work(space.region.instructions), footprint=footprint, is_shared=not sums)
+    return Cost(bytes=moved, cached=moved + extra, flops=work(space.region.instructions), footprint=footprint, is_shared=not sums)
 
 
 def _is_scattered(space: Space, i: Instruction) -> bool:
+    """Return whether a reduction of elements is over axes that are not the last ones."""
     axes, rank = i.params["axes"], len(space.extents)
     return i.operands[0].type.shape == space.extents and tuple(axes) != tuple(range(rank - len(axes), rank))
 
 
-def _is_lone(space: Space, i: Instruction) -> bool:
+def _is_scalar_function(space: Space, i: Instruction) -> bool:
+    """Return whether an instruction is a function of rows, which is computed as a scalar."""
     return isinstance(i.op, Elementwise) and not i.op.cheap and i.result.type.shape == space.extents[: space.rows]
 
 
 def _rows_cost(space: Space) -> Cost:
-    """As many passes over a row as its reductions ask for: its operands move from memory once and from cache each time, and what
-    is cheap is computed again. Functions of rows are computed one at a time."""
+    """Return the cost of the passes over a row that its reductions require: its operands move from memory once and from cache
+    in each pass, and cheap values are recomputed. Functions of rows are computed as scalars."""
     flat = _flat_cost(space)
     passes = 1 + len({i for i in space.region.instructions if isinstance(i.op, Reduce) and not _is_scattered(space, i)})
     row = sum(
@@ -298,11 +310,11 @@ def _rows_cost(space: Space) -> Cost:
     )
     return Cost(
         bytes=flat.bytes,
-        near=passes * flat.near,
+        cached=passes * flat.cached,
         flops=passes * flat.flops,
         footprint=flat.footprint + row,
         is_shared=flat.is_shared,
-        lone=sum(elements_of(i.result) for i in space.region.instructions if _is_lone(space, i)),
+        scalar_functions=sum(elements_of(i.result) for i in space.region.instructions if _is_scalar_function(space, i)),
     )
 
 

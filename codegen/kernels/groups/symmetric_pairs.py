@@ -1,14 +1,15 @@
-"""The triangle of a group: each pair of a set with itself once, for what row j gets of i and row i of j.
+"""The triangle of a group: each unordered pair of a set once, for the sum of row j at i and of row i at j.
 
-For groups of the pairs of one set, n x n, that only reduce: interactions of points. Where a value mirrored is itself, or minus
-itself (``ir/passes/algebra/symmetric_sums.py`` knows), it is computed for i < j and counted for both. What is not, such as the
-mass of one of the two, is computed for each. A block of 16 rows i runs over all j from its first row on: what is found there goes
-to row i, and for j beyond the block also to row j, in a partial row that each chunk of blocks has of its own. Chunks are 1, 4 or
-16, by the extent, and take blocks from both ends of the triangle in turn, so that their work is alike; partial rows are joined
-after them, in order. A partial row takes in at most ``TERMS`` terms one by one, then is added to a second one.
+For groups of the pairs of one set, n x n, that only reduce: interactions of points. A value whose mirror image is itself, or
+minus itself (by ``ir/passes/algebra/symmetric_sums.py``), is computed for i < j and counted for both. Other values, such as
+the mass of one of the two, are computed for each. A block of 16 rows i runs over all j from its first row on: the values are
+added to row i, and for j beyond the block also to row j, in a partial row, one per chunk of blocks. Chunks are 1, 4 or 16, by
+the extent, and take blocks from both ends of the triangle alternately, so that their work is balanced; partial rows are
+combined after them, in order. At most ``TERMS_PER_PARTIAL_ROW`` values are added to a partial row, which is then added to a
+second one.
 
-Cost: bytes are those of the operands; half of what is symmetric, all of what is not, and for each sum of a row an element of the
-partial row read and written for every ``TOGETHER`` pairs. Footprint: the partial rows of a chunk.
+Cost: bytes are the bytes of the operands; half of the symmetric work, all of the other, and for each sum of a row an element
+of the partial row read and written for every ``ROWS_PER_ITERATION`` pairs. Footprint: the partial rows of a chunk.
 """
 
 from __future__ import annotations
@@ -33,52 +34,59 @@ from pullback.ir.passes.algebra.symmetric_sums import Forms
 from pullback.ir.shapes.extents import nominal_bytes
 
 BLOCK = 16
-TOGETHER = 2
+"""The number of rows of a block."""
+ROWS_PER_ITERATION = 2
+"""The number of rows that are processed per iteration."""
 SHIFTS = (2, 4)
+"""The logarithms of the numbers of chunks above one."""
 MOST_CHUNKS = 1 << SHIFTS[-1]
-LEAST = 1 << 21
-"""So many operations are worth the first threads."""
-TERMS = 64
+"""The largest number of chunks."""
+OPERATIONS_PER_THREAD = 1 << 21
+"""The number of operations from which on a second thread is worth its cost."""
+TERMS_PER_PARTIAL_ROW = 64
+"""The largest number of values added to a partial row before it is added to the second one."""
 
 Totals = dict[Instruction, Value]
 
 
 def triangle(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
-    """The kernel of a collapsed group of two axes; the arguments are those of ``group_kernel``."""
+    """Return the kernel of a collapsed group of two axes; the arguments are the arguments of ``group_kernel``."""
     return _Triangle(space, layouts, over).run()
 
 
 def signs(region: Block) -> dict[Value, int]:
-    """The values of pairs whose mirror image is the value itself, 1, or minus itself, -1."""
+    """Return the values of pairs whose mirror image is the value itself, with 1, or minus itself, with -1."""
     forms = Forms()
     for i in region.instructions:
         forms.note(i)
-    found = {}
-    for value, (sign, number) in forms.known.items():
+    sign_of = {}
+    for value, (sign, form) in forms.known.items():
         image = forms.image(value)
-        if image is not None and image[1] == number:
-            found[value] = sign * image[0]
-    return found
+        if image is not None and image[1] == form:
+            sign_of[value] = sign * image[0]
+    return sign_of
 
 
 class _Triangle(Elements):
+    """The kernel of a group of pairs under construction."""
+
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         self.scratch: list[RefType] = []
         self.signs = signs(self.region)
-        self.turned: set[tuple[Value, ...]] = set()
+        self.mirrored: set[tuple[Value, ...]] = set()
         self.extent = space.extents[0]
         self.of_rows = [i for i in self.reduces if self.is_row(i)]
         self.of_all = [i for i in self.reduces if i not in self.of_rows]
         self.places = {i: self.outputs.get(i.result) or self.memory("row", i, self.extent) for i in self.of_rows}
-        self.near = {i: self.memory("near", i, MOST_CHUNKS, self.extent) for i in self.of_rows}
-        self.far = {i: self.memory("far", i, MOST_CHUNKS, self.extent) for i in self.of_rows}
+        self.partial_rows = {i: self.memory("near", i, MOST_CHUNKS, self.extent) for i in self.of_rows}
+        self.second_rows = {i: self.memory("far", i, MOST_CHUNKS, self.extent) for i in self.of_rows}
 
     def is_row(self, i: Instruction) -> bool:
         return tuple(i.params["axes"]) == (1,)
 
     def memory(self, name: str, i: Instruction, *shape: Extent) -> Out:
-        """Scratch memory for a reduction."""
+        """Return a new scratch buffer for a reduction."""
         dtype = i.result.type.dtype
         self.scratch.append(RefType(dtype, shape))
         self.parameters.append(Value(RefType(dtype, self.b.shape(shape)), name))
@@ -87,9 +95,10 @@ class _Triangle(Elements):
     # mirror images
 
     def sign(self, key: Key) -> int:
-        """Of an element of a pair turned round: what makes it of the pair's, or 0."""
+        """Return the factor, 1 or -1, between an element of a mirrored pair and the element of the pair; 0 if the pair is not
+        mirrored or there is no factor."""
         value, index, _ = key
-        return self.signs.get(value, 0) if index in self.turned else 0
+        return self.signs.get(value, 0) if index in self.mirrored else 0
 
     def requires(self, key: Key) -> list[Key]:
         value, index, guard = key
@@ -99,10 +108,10 @@ class _Triangle(Elements):
         value, index, guard = key
         if not (sign := self.sign(key)):
             return super().make(key)
-        found = self.memo[(value, index[::-1], guard)]
+        mirrored = self.memo[(value, index[::-1], guard)]
         if sign > 0:
-            return found
-        negative: Value = self.b.neg(found)
+            return mirrored
+        negative: Value = self.b.neg(mirrored)
         return negative
 
     # the kernel
@@ -123,33 +132,33 @@ class _Triangle(Elements):
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))
 
     def chunk_shift(self) -> Value:
-        """The logarithm of the number of chunks."""
-        b, found = self.b, self.b.const(0, I64)
-        each = sum(weight(i) for i in self.region.instructions if isinstance(i.op, Elementwise))
+        """Return the logarithm of the number of chunks."""
+        b, log_chunks = self.b, self.b.const(0, I64)
+        weight_per_pair = sum(weight(i) for i in self.region.instructions if isinstance(i.op, Elementwise))
         for k, shift in enumerate(SHIFTS):
-            least = isqrt((LEAST << 2 * k) // max(1, each))
-            found = b.select(b.ge(self.n, b.const(least, I64)), b.const(shift, I64), found)
-        return found
+            least = isqrt((OPERATIONS_PER_THREAD << 2 * k) // max(1, weight_per_pair))
+            log_chunks = b.select(b.ge(self.n, b.const(least, I64)), b.const(shift, I64), log_chunks)
+        return log_chunks
 
     def up(self, count: Value, size: int) -> Value:
-        """How many parts of a size, a power of two, there are."""
+        """Return ``count`` divided by ``size``, a power of two, rounded up."""
         b = self.b
         return b.raw_shr(b.add(count, b.const(size - 1, I64)), b.const(size.bit_length() - 1, I64))
 
     def loop(self, count: Value, hint: str, body: Callable[[Value], Totals], ordered: bool = False) -> Totals:
-        """A loop whose iterations give terms of totals; ``ordered``: and add to memory."""
+        """Emit a loop whose iterations yield terms of totals; ``ordered``: they also add to memory."""
         index = self.b.open(hint)
-        found = body(index)
-        initial = [self.identity(i)[0] for i in found]
-        combine = [self.combiner(i) for i in found] or None
-        return dict(zip(found, self.b.close(index, count, initial, list(found.values()), combine, ordered=ordered)))
+        terms = body(index)
+        initial = [self.identity(i)[0] for i in terms]
+        combine = [self.combiner(i) for i in terms] or None
+        return dict(zip(terms, self.b.close(index, count, initial, list(terms.values()), combine, ordered=ordered)))
 
     def chunk(self, c: Value, chunks: Value, shift: Value, blocks: Value) -> Totals:
-        """Every so many blocks of rows, counted from the first and the last in turn."""
+        """Emit one chunk: every ``chunks``-th block of rows, counted alternately from the first and the last."""
         b = self.b
         rounds = b.raw_shr(b.add(blocks, b.sub(chunks, self.one)), shift)
         other = b.sub(b.sub(chunks, self.one), c)
-        few = b.const(TERMS * TOGETHER // BLOCK, I64)
+        few = b.const(TERMS_PER_PARTIAL_ROW * ROWS_PER_ITERATION // BLOCK, I64)
 
         def block(t: Value) -> Totals:
             is_odd = b.eq(b.bitand(t, self.one), self.one)
@@ -158,12 +167,12 @@ class _Triangle(Elements):
 
         def some(s: Value) -> Totals:
             first = b.mul(s, few)
-            found = self.loop(b.minimum(few, b.sub(rounds, first)), "t", lambda t: block(b.add(first, t)), ordered=True)
+            totals = self.loop(b.minimum(few, b.sub(rounds, first)), "t", lambda t: block(b.add(first, t)), ordered=True)
             self.over_columns(lambda j: self.flush(c, j))
-            return found
+            return totals
 
         self.over_columns(lambda j: self.clear(c, j))
-        return self.loop(self.up(rounds, TERMS * TOGETHER // BLOCK), "s", some, ordered=True)
+        return self.loop(self.up(rounds, TERMS_PER_PARTIAL_ROW * ROWS_PER_ITERATION // BLOCK), "s", some, ordered=True)
 
     def over_columns(self, body: Callable[[Value], None]) -> None:
         if self.of_rows:
@@ -173,114 +182,119 @@ class _Triangle(Elements):
 
     def clear(self, c: Value, j: Value) -> None:
         for i in self.of_rows:
-            for out in (self.near[i], self.far[i]):
+            for out in (self.partial_rows[i], self.second_rows[i]):
                 self.write(self.identity(i)[0], out, (c, j))
 
     def flush(self, c: Value, j: Value) -> None:
         """Add the partial row to the second one."""
         for i in self.of_rows:
-            self.add(i, self.far[i], (c, j), self.read(self.near[i], (c, j)))
-            self.write(self.identity(i)[0], self.near[i], (c, j))
+            self.add(i, self.second_rows[i], (c, j), self.read(self.partial_rows[i], (c, j)))
+            self.write(self.identity(i)[0], self.partial_rows[i], (c, j))
 
     def add(self, i: Instruction, out: Out, index: tuple[Value, ...], more: Value) -> None:
         before = self.read(out, index)
-        self.b.place = i.loc
-        self.write(self.both(i, before, more), out, index)
+        self.b.location = i.loc
+        self.write(self.combine(i, before, more), out, index)
 
-    def both(self, i: Instruction, x: Value, y: Value) -> Value:
+    def combine(self, i: Instruction, x: Value, y: Value) -> Value:
         return self.b.emit(OPS[self.combiner(i)], (x, y))[0]
 
     def block(self, c: Value, first: Value) -> Totals:
-        """The rows of a block, some together; the last that are fewer with copies of the last one, which do not count."""
+        """Emit the rows of a block, ``ROWS_PER_ITERATION`` rows at a time. Missing rows at the end are copies of the last one,
+        which do not count."""
         b = self.b
         count = b.minimum(b.const(BLOCK, I64), b.sub(self.n, first))
         end = b.add(first, b.const(BLOCK, I64))
         last = b.sub(b.add(first, count), self.one)
 
         def some(g: Value) -> Totals:
-            at = b.add(first, b.mul(g, b.const(TOGETHER, I64)))
-            more = [b.add(at, b.const(k, I64)) for k in range(1, TOGETHER)]
+            at = b.add(first, b.mul(g, b.const(ROWS_PER_ITERATION, I64)))
+            more = [b.add(at, b.const(k, I64)) for k in range(1, ROWS_PER_ITERATION)]
             rows = [at, *(b.minimum(row, last) for row in more)]
             return self.pairs(c, first, end, rows, [None, *(b.le(row, last) for row in more)])
 
-        return self.loop(self.up(count, TOGETHER), "g", some, ordered=True)
+        return self.loop(self.up(count, ROWS_PER_ITERATION), "g", some, ordered=True)
 
     def pairs(self, c: Value, first: Value, end: Value, rows: Sequence[Value], valid: Sequence[Value | None]) -> Totals:
-        """Some rows with every j from the first row of their block on: those of the block, then those beyond it, of which there
-        are none where rows of the block are copies."""
+        """Emit some rows with every j from the first row of their block on: first j in the block, then j beyond it, of which
+        there are none where rows of the block are copies."""
         b = self.b
         carried = [i for i in self.of_rows for _ in rows] + self.of_all
         within = b.minimum(end, self.n)
-        found = [self.identity(i)[0] for i in carried]
+        sums_so_far = [self.identity(i)[0] for i in carried]
         for start, stop in ((first, within), (within, self.n)):
             is_beyond = start is within
             t = b.open("j")
             j = b.add(start, t)
-            self.turned.update((j, row) for row in rows)
-            here = {i: [self.element(i.operands[0], (row, j)) for row in rows] for i in self.reduces}
-            turned = [i for i in self.reduces if is_beyond and not self.is_negated(i)]
-            there = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in turned}
+            self.mirrored.update((j, row) for row in rows)
+            row_values = {i: [self.element(i.operands[0], (row, j)) for row in rows] for i in self.reduces}
+            mirrored = [i for i in self.reduces if is_beyond and not self.is_negated(i)]
+            column_values = {i: [self.element(i.operands[0], (j, row)) for row in rows] for i in mirrored}
             for i in self.of_rows if is_beyond else ():
-                self.give(i, (c, j), here[i], there.get(i))
-            yields = [v for i in self.of_rows for v in here[i]]
+                self.add_mirrored(i, (c, j), row_values[i], column_values.get(i))
+            yields = [v for i in self.of_rows for v in row_values[i]]
             for i in self.of_all:
-                yields.append(self.of_pairs(i, here[i], there.get(i), valid))
+                yields.append(self.of_pairs(i, row_values[i], column_values.get(i), valid))
             combine = [self.combiner(i) for i in carried]
-            doubled = [is_beyond and i in self.of_all and self.is_doubled(i, here[i], there.get(i)) for i in carried]
-            start_at = [self.identity(i)[0] if twice else v for i, v, twice in zip(carried, found, doubled, strict=True)]
+            doubled = [
+                is_beyond and i in self.of_all and self.is_doubled(i, row_values[i], column_values.get(i)) for i in carried
+            ]
+            start_at = [self.identity(i)[0] if twice else v for i, v, twice in zip(carried, sums_so_far, doubled, strict=True)]
             sums = b.close(t, b.sub(stop, start), start_at, yields, combine, short=not is_beyond)
-            found = [
-                self.both(i, before, self.both(i, v, v)) if twice else v
-                for i, before, v, twice in zip(carried, found, sums, doubled, strict=True)
+            sums_so_far = [
+                self.combine(i, before, self.combine(i, v, v)) if twice else v
+                for i, before, v, twice in zip(carried, sums_so_far, sums, doubled, strict=True)
             ]
         for i in self.of_rows:
             for row in rows:
-                self.write(found.pop(0), self.places[i], (row,))
-        return dict(zip(self.of_all, found, strict=True))
+                self.write(sums_so_far.pop(0), self.places[i], (row,))
+        return dict(zip(self.of_all, sums_so_far, strict=True))
 
     def is_negated(self, i: Instruction) -> bool:
-        """Whether what row j gets is minus what row i gets, and sums of rows may subtract it."""
+        """Return whether the value of row j is minus the value of row i, and sums of rows may subtract it."""
         return i in self.of_rows and self.combiner(i) == "add" and self.signs.get(i.operands[0]) == -1
 
-    def give(self, i: Instruction, at: tuple[Value, ...], here: Sequence[Value], there: Sequence[Value] | None) -> None:
-        """Add to the partial row what row j gets; subtract what row i gets, where that is minus it."""
-        if there is None:
-            before, term = self.read(self.near[i], at), self.joined(i, here)
-            self.b.place = i.loc
-            self.write(self.b.sub(before, term), self.near[i], at)
+    def add_mirrored(
+        self, i: Instruction, at: tuple[Value, ...], row_values: Sequence[Value], column_values: Sequence[Value] | None
+    ) -> None:
+        """Add the value of row j to the partial row, or subtract the value of row i where it is the negated one."""
+        if column_values is None:
+            before, term = self.read(self.partial_rows[i], at), self.joined(i, row_values)
+            self.b.location = i.loc
+            self.write(self.b.sub(before, term), self.partial_rows[i], at)
         else:
-            self.add(i, self.near[i], at, self.joined(i, there))
+            self.add(i, self.partial_rows[i], at, self.joined(i, column_values))
 
     def of_pairs(
-        self, i: Instruction, here: Sequence[Value], there: Sequence[Value] | None, valid: Sequence[Value | None]
+        self, i: Instruction, row_values: Sequence[Value], column_values: Sequence[Value] | None, valid: Sequence[Value | None]
     ) -> Value:
-        """What pairs give to a full reduction, those beyond the block for both of their points."""
-        if there is None:
-            return self.joined(i, self.counted(i, here, valid))
-        if self.is_doubled(i, here, there):
-            return self.joined(i, here)
-        return self.joined(i, [self.both(i, x, y) for x, y in zip(here, there, strict=True)])
+        """Return the contribution of pairs to a full reduction; pairs beyond the block contribute for both of their points."""
+        if column_values is None:
+            return self.joined(i, self.counted(i, row_values, valid))
+        if self.is_doubled(i, row_values, column_values):
+            return self.joined(i, row_values)
+        return self.joined(i, [self.combine(i, x, y) for x, y in zip(row_values, column_values, strict=True)])
 
-    def is_doubled(self, i: Instruction, here: Sequence[Value], there: Sequence[Value] | None) -> bool:
-        """Whether both points of all pairs give the same to a sum, which then is twice that of one of them."""
-        return self.combiner(i) == "add" and there is not None and list(here) == list(there)
+    def is_doubled(self, i: Instruction, row_values: Sequence[Value], column_values: Sequence[Value] | None) -> bool:
+        """Return whether both points of all pairs contribute the same to a sum, which then is twice the sum of one of them."""
+        return self.combiner(i) == "add" and column_values is not None and list(row_values) == list(column_values)
 
     def joined(self, i: Instruction, values: Sequence[Value]) -> Value:
-        """Values combined in pairs."""
-        found = list(values)
-        while len(found) > 1:
-            found = [self.both(i, x, y) for x, y in zip(found[::2], found[1::2])] + found[len(found) & ~1 :]
-        return found[0]
+        """Combine values in pairs."""
+        combined = list(values)
+        while len(combined) > 1:
+            combined = [self.combine(i, x, y) for x, y in zip(combined[::2], combined[1::2])] + combined[len(combined) & ~1 :]
+        return combined[0]
 
     def counted(self, i: Instruction, values: Sequence[Value], valid: Sequence[Value | None]) -> list[Value]:
-        """Values of rows walked together; of the copies of the last row, what changes nothing."""
+        """Return values of rows of one iteration, with the values of copies of the last row replaced by the identity."""
         none = self.identity(i)[0]
         return [v if held is None else self.b.select(held, v, none) for v, held in zip(values, valid, strict=True)]
 
     # after the pairs
 
     def join(self, chunks: Value) -> None:
-        """Add the partial rows of all chunks to what the rows themselves found, in order; threads share the columns."""
+        """Add the partial rows of all chunks to the sums of the rows, in order; threads share the columns."""
         if not self.of_rows:
             return
         b = self.b
@@ -294,7 +308,7 @@ class _Triangle(Elements):
             j = b.open("j")
             at = b.add(first, j)
             for i in self.of_rows:
-                self.add(i, self.places[i], (at,), self.read(self.far[i], (c, at)))
+                self.add(i, self.places[i], (at,), self.read(self.second_rows[i], (c, at)))
             b.close(j, count)
             return {}
 
@@ -302,7 +316,7 @@ class _Triangle(Elements):
         b.close(p, chunks, way="core")
 
     def after_rows(self) -> Totals:
-        """Functions of rows, and what they are reduced to."""
+        """Emit functions of rows, and their reductions."""
         outs = [(v, out) for v, out in self.copies if v.type.rank == 1 and v not in self.ended_values()]
         if not outs and not self.row_reduces:
             return {}
@@ -344,7 +358,7 @@ def _reductions(space: Space) -> list[Instruction]:
 
 
 def _reads_rows(space: Space) -> bool:
-    """Whether a value of pairs depends on a reduction."""
+    """Return whether a value of pairs depends on a reduction."""
     late = set[Value]()
     for i in space.region.instructions:
         if isinstance(i.op, Reduce) or not late.isdisjoint(i.operands):
@@ -353,16 +367,16 @@ def _reads_rows(space: Space) -> bool:
 
 
 def _cost(space: Space) -> Cost:
-    """See the module."""
-    known, count = signs(space.region), elements(space)
+    """Return the cost that the module's docstring describes."""
+    symmetric, count = signs(space.region), elements(space)
     of_pairs = [i for i in space.region.instructions if i.results and i.result.type.shape == space.extents]
     works = [i for i in of_pairs if isinstance(i.op, Elementwise)]
-    each = sum(weight(i) * (1 if i.result in known else 2) for i in works)
+    each = sum(weight(i) * (1 if i.result in symmetric else 2) for i in works)
     rows = [i for i in _reductions(space) if len(i.params["axes"]) == 1]
     moved = moved_once(space)
-    near = sum(count * i.result.type.dtype.bytes // TOGETHER for i in rows)
+    traffic = sum(count * i.result.type.dtype.bytes // ROWS_PER_ITERATION for i in rows)
     flops = count * (each + 2 * len(_reductions(space))) // 2
-    return Cost(bytes=moved, near=moved + near, flops=flops, footprint=2 * sum(nominal_bytes(i.result.type) for i in rows))
+    return Cost(bytes=moved, cached=moved + traffic, flops=flops, footprint=2 * sum(nominal_bytes(i.result.type) for i in rows))
 
 
 TRIANGLE = Schedule(name="triangle", fits=_fits, cost=_cost, draft=triangle, targets=frozenset({"cpu"}))

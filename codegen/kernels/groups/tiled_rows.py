@@ -1,16 +1,16 @@
 """The tiles of a group: rows in chunks, a chunk in tiles of rows that stay in cache, a tile pass by pass.
 
-For groups of rows and columns that sum over the rows, or compute functions of rows. Where nothing is computed of whole rows, a
-row may have several axes. A chunk is 64 rows, whatever the machine, and chunks are independent: what they sum over the rows is
-combined after them, column by column from a partial row of each chunk, in blocks of 64 chunks. So the sums are the same however
-chunks run.
+For groups of rows and columns that sum over the rows, or compute functions of rows. Where no values are functions of rows, a
+row may have several axes. A chunk is 64 rows, whatever the machine, and chunks are independent: sums over the rows are
+combined after the chunks, column by column from a partial row of each chunk, in blocks of 64 chunks. So the sums are the same
+in whatever order chunks run.
 
-A pass over a tile walks two rows at once where it reduces something and is light, four where there is but one pass or array:
-what rows share is read once, and sums of columns are added several rows at a time. The last rows of a tile that are fewer walk
-with copies of the last one, whose values are not counted. Between two passes, functions of rows are computed for all rows of
-the tile, many at a time, and wait in memory.
+A pass over a tile processes two rows per iteration where it reduces values and is light, four where there is but one pass or
+array: values that rows share are read once, and sums of columns are added several rows at a time. Missing rows at the end of a
+tile are copies of the last one, whose values do not count. Between two passes, functions of rows are computed for all rows of
+the tile in one vectorised loop, and stored.
 
-A tile has 2 (or 4) to 64 rows, as many as the first cache holds.
+A tile has 2 (or 4) to 64 rows, as many as L1 holds.
 
 Cost: every operand and result moves from and to memory once, and 1/64 of a row more for each sum of columns, written and read.
 From cache: each pass its operands, and for each sum of columns an element read and written every two rows. Footprint: the
@@ -38,21 +38,26 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.extents import quotient
 
 CHUNK = 64
-TOGETHER = 2
+"""The number of rows of a chunk, and the number of chunks whose partial rows are combined as a block."""
+ROWS_PER_ITERATION = 2
+"""The number of rows that a light pass that reduces values processes per iteration; twice as many if there is one pass or
+array."""
 LIGHT = 24
-"""So many operations an element has a pass at most that walks several rows at once."""
-ROOM = 1 << 15
-"""A tile has as many rows, a power of two, as have so many bytes of elements: the first cache holds them."""
+"""The largest number of operations per element of a pass that processes several rows per iteration."""
+TILE_BYTES = 1 << 15
+"""The largest number of bytes of the elements of a tile, which L1 holds; the number of its rows is a power of two."""
 
 Totals = dict[Instruction, Value]
 
 
 def tiles(space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> Draft:
-    """The kernel of a collapsed group; the arguments are those of ``group_kernel``."""
+    """Return the kernel of a collapsed group; the arguments are the arguments of ``group_kernel``."""
     return _Tiles(space, layouts, over).run()
 
 
 class _Tiles(Elements):
+    """The kernel of a group in tiles under construction."""
+
     def __init__(self, space: Space, layouts: Sequence[str], over: Mapping[int, int]) -> None:
         super().__init__(space, layouts, over)
         self.scratch: list[RefType] = []
@@ -61,20 +66,20 @@ class _Tiles(Elements):
         self.partial: dict[Instruction, Value] = {}
         self.valid: list[Value | None] = []
         self.size: Value | None = None
-        self.near: dict[Value, Value] = {}
+        self.staged_refs: dict[Value, Value] = {}
         self.window: tuple[Value, Value] | None = None
 
         self.height, *self.widths = space.extents
         moved = {*self.region.parameters, *self.region.results}
         walked = [v.type.dtype.bytes for v in moved if self.is_element(v)]
         self.bytes = max(1, sum(walked))
-        self.together = TOGETHER if len(walked) > 1 and self.rows else 2 * TOGETHER
+        self.together = ROWS_PER_ITERATION if len(walked) > 1 and self.rows else 2 * ROWS_PER_ITERATION
         wanted = (i for i in self.reduces if i.result in self.outputs)
         self.columns = [i for i in wanted if tuple(i.params["axes"]) == (0,)]
         self.last = max((self.passes[v] for v in self.roots(None)), default=0)
-        self.keep_dear()
+        self.find_kept()
         self.find_rows()
-        self.coming = self.find_coming()
+        self.prefetches = self.find_prefetches()
 
     # analysis
 
@@ -82,82 +87,86 @@ class _Tiles(Elements):
         return value.type.shape == self.space.extents
 
     def is_row(self, value: Value) -> bool:
-        """Whether a value that elements are spread from, or that is a result, belongs to the rows."""
-        return bool(self.rows) and value.type.shape == self.space.extents[:1] and not self.ends_late(value)
+        """Return whether a value, which is broadcast to elements or is a result, has one element per row."""
+        return bool(self.rows) and value.type.shape == self.space.extents[:1] and not self.is_accumulated(value)
 
-    def roots(self, number: int | None) -> list[Value]:
-        """What a pass computes of each element; of all passes, for none."""
-        found = [i.operands[0] for i in (*self.reduces, *self.checks) if self.is_element(i.operands[0])]
-        found += [v for v, _ in self.copies if self.is_element(v)]
-        return [v for v in dict.fromkeys(found) if number is None or self.passes[v] == number]
+    def roots(self, pass_index: int | None) -> list[Value]:
+        """Return the values that a pass computes for each element; for None, the values of all passes."""
+        values = [i.operands[0] for i in (*self.reduces, *self.checks) if self.is_element(i.operands[0])]
+        values += [v for v, _ in self.copies if self.is_element(v)]
+        return [v for v in dict.fromkeys(values) if pass_index is None or self.passes[v] == pass_index]
 
-    def keep_dear(self) -> None:
-        """What is dear to compute and needed in later passes waits in a result, whose elements are written in the last of them or
-        after it."""
-        for number in range(1, self.last + 1):
-            for value in self.inside(self.roots(number), number):
-                made = self.producer[value]
-                is_dear = isinstance(made.op, Elementwise) and not made.op.cheap and self.passes[value] < number
-                last = self.last_pass_with(value) if is_dear and value not in self.places else 0
-                out = (self.outputs.get(value) or self.waiting_place(value, last)) if last else None
+    def find_kept(self) -> None:
+        """Choose buffers for values that are expensive to compute and used in later passes: a result whose elements are
+        written in the last of these passes or after it."""
+        for pass_index in range(1, self.last + 1):
+            for value in self.inside(self.roots(pass_index), pass_index):
+                producer = self.producer[value]
+                is_expensive = isinstance(producer.op, Elementwise) and not producer.op.cheap and self.passes[value] < pass_index
+                last = self.last_pass_with(value) if is_expensive and value not in self.places else 0
+                out = (self.outputs.get(value) or self.unused_result(value, last)) if last else None
                 if out is not None:
                     self.places[value] = out
 
     def last_pass_with(self, value: Value) -> int:
-        """The last pass that needs a value; 0 if what later ones need of it is kept."""
-        return max((number for number in range(1, self.last + 1) if value in self.inside(self.roots(number), number)), default=0)
+        """Return the last pass that uses a value; 0 if later ones load it."""
+        return max(
+            (pass_index for pass_index in range(1, self.last + 1) if value in self.inside(self.roots(pass_index), pass_index)),
+            default=0,
+        )
 
-    def inside(self, roots: Sequence[Value], number: int) -> list[Value]:
-        """The elements that a pass computes to have some, themselves included; those that it finds kept end the search."""
-        found: dict[Value, None] = {}
+    def inside(self, roots: Sequence[Value], pass_index: int) -> list[Value]:
+        """Return the elements that a pass computes for ``roots``, themselves included; the search ends at elements that are
+        stored."""
+        values: dict[Value, None] = {}
         stack = list(roots)
         while stack:
             value = stack.pop()
-            made = self.producer.get(value)
-            if made is None or value in found or not self.is_element(value):
+            producer = self.producer.get(value)
+            if producer is None or value in values or not self.is_element(value):
                 continue
-            found[value] = None
-            is_kept = value in self.places and self.passes[value] < number
-            stack += () if is_kept else made.operands
-        return list(found)
+            values[value] = None
+            is_kept = value in self.places and self.passes[value] < pass_index
+            stack += () if is_kept else producer.operands
+        return list(values)
 
-    def kept(self, number: int) -> list[Value]:
-        """What a pass computes for later ones, in the memory of other results."""
-        return [v for v in self.places if self.is_element(v) and self.passes[v] == number and v not in self.outputs]
+    def kept(self, pass_index: int) -> list[Value]:
+        """Return the values that a pass stores for later ones, in the memory of other results."""
+        return [v for v in self.places if self.is_element(v) and self.passes[v] == pass_index and v not in self.outputs]
 
-    def waiting_place(self, value: Value, last: int) -> Out | None:
-        """The memory of a result of the group's own that holds nothing before it is written, in pass ``last`` or later; none for
-        what is read at other places than its own, which may be written over by then."""
+    def unused_result(self, value: Value, last: int) -> Out | None:
+        """Return the memory of a result of the group that is unused until it is written, in pass ``last`` or later. None for a
+        value that is read at other indices than its own, since it may be overwritten by then."""
         if value in self.elsewhere:
             return None
         taken = {out.ref for out in self.places.values()}
         for result, out in self.copies:
             is_free = out.ref not in taken and out.ref not in self.refs.values() and out is self.outputs[result]
-            alike = self.is_element(result) and result.type == value.type and not out.last
-            if is_free and alike and self.passes[result] >= last > self.passes[value]:
+            is_compatible = self.is_element(result) and result.type == value.type and not out.last
+            if is_free and is_compatible and self.passes[result] >= last > self.passes[value]:
                 return out
         return None
 
     def find_rows(self) -> None:
-        """Give a place to every reduction of rows, and to every function of rows that elements need."""
+        """Choose a buffer for every reduction of rows, and for every function of rows that elements need."""
         for i in self.reduces:
             if self.is_row_reduce(i):
                 self.place_row(i.result)
-        for number in range(self.last + 1):
-            for value in self.rows_read(number):
+        for pass_index in range(self.last + 1):
+            for value in self.rows_read(pass_index):
                 self.place_row(value)
 
-    def rows_read(self, number: int) -> list[Value]:
-        """The computed rows that a pass spreads over its elements."""
-        found: dict[Value, None] = {}
-        for value in self.inside([*self.roots(number), *self.kept(number)], number):
-            made = self.producer[value]
-            if made.op is broadcast and tuple(made.params["axes"]) == (1,):
-                source = made.operands[0]
+    def rows_read(self, pass_index: int) -> list[Value]:
+        """Return the computed rows that a pass broadcasts to its elements."""
+        sources: dict[Value, None] = {}
+        for value in self.inside([*self.roots(pass_index), *self.kept(pass_index)], pass_index):
+            producer = self.producer[value]
+            if producer.op is broadcast and tuple(producer.params["axes"]) == (1,):
+                source = producer.operands[0]
                 origin = self.producer.get(source)
                 if origin is not None and isinstance(origin.op, Elementwise | Reduce | Gather):
-                    found[source] = None
-        return list(found)
+                    sources[source] = None
+        return list(sources)
 
     def place_row(self, value: Value) -> None:
         if value in self.places:
@@ -168,7 +177,7 @@ class _Tiles(Elements):
         self.places[value] = out
 
     def memory(self, value: Value, shape: Shape, name: str) -> Value:
-        """Scratch memory of a shape."""
+        """Return a new scratch buffer of a shape."""
         self.scratch.append(RefType(value.type.dtype, shape))
         ref = Value(RefType(value.type.dtype, self.b.shape(shape)), name)
         self.parameters.append(ref)
@@ -177,33 +186,34 @@ class _Tiles(Elements):
     def stored_at(self, value: Value, index: tuple[Value, ...]) -> tuple[Out, tuple[Value, ...]] | None:
         return (self.places[value], index) if value in self.done else None
 
-    def find_coming(self) -> dict[int, list[tuple[Value, int]]]:
-        """The references whose elements of the next tile each pass asks for, and for which of the rows that it walks at once.
+    def find_prefetches(self) -> dict[int, list[tuple[Value, int]]]:
+        """Return the references whose elements of the next tile each pass prefetches, and for which rows of an iteration.
 
-        For operands, passes take turns from the last one on, those that write elements of results after the others, since memory
-        is busy with these. Where nothing is written, passes that would ask for nothing share the rows with the others. A pass
-        whose elements wait in a result asks for their memory, too."""
+        Operands are assigned to passes in a cycle from the last one on; passes that write elements of results come after the
+        others, since memory is busy with these. Where nothing is written, passes that would prefetch nothing share the rows
+        with the others. A pass whose values are kept in a result prefetches its memory, too.
+        """
         writing = {self.passes[v] for v, _ in self.copies if self.is_element(v)}
         passes = sorted((n for n in range(self.last + 1) if self.roots(n)), key=lambda n: (n in writing, -n))
         if not passes:
             return {}
         operands = [ref for v, ref in self.refs.items() if self.is_element(v) and isinstance(ref.type, RefType)]
-        turns = [(ref, passes[k % len(passes)]) for k, ref in enumerate(operands)]
+        assigned = [(ref, passes[k % len(passes)]) for k, ref in enumerate(operands)]
         waiting = [(out.ref, self.passes[v]) for v, out in self.places.items() if self.is_element(v) and not out.last]
-        turns += [(ref, number) for ref, number in waiting if ref not in operands]
-        wanted = [(ref, k, n) for ref, n in turns for k in range(self.at_once(n))]
-        if not writing and len(passes) > len(turns) and len({self.at_once(n) for n in passes}) == 1:
-            wanted = [(ref, k, passes[turn % len(passes)]) for turn, (ref, k, _) in enumerate(wanted)]
-        found: dict[int, list[tuple[Value, int]]] = {}
-        for ref, k, number in wanted:
-            found.setdefault(number, []).append((ref, k))
-        return found
+        assigned += [(ref, pass_index) for ref, pass_index in waiting if ref not in operands]
+        wanted = [(ref, k, n) for ref, n in assigned for k in range(self.rows_per_iteration(n))]
+        if not writing and len(passes) > len(assigned) and len({self.rows_per_iteration(n) for n in passes}) == 1:
+            wanted = [(ref, k, passes[position % len(passes)]) for position, (ref, k, _) in enumerate(wanted)]
+        by_pass: dict[int, list[tuple[Value, int]]] = {}
+        for ref, k, pass_index in wanted:
+            by_pass.setdefault(pass_index, []).append((ref, k))
+        return by_pass
 
-    def at_once(self, number: int) -> int:
-        """How many rows a pass walks at once."""
-        roots = self.roots(number)
+    def rows_per_iteration(self, pass_index: int) -> int:
+        """Return the number of rows that a pass processes per iteration."""
+        roots = self.roots(pass_index)
         reduces = any(i.operands[0] in roots for i in (*self.reduces, *self.checks))
-        is_light = sum(weight(self.producer[v]) for v in self.inside([*roots, *self.kept(number)], number)) <= LIGHT
+        is_light = sum(weight(self.producer[v]) for v in self.inside([*roots, *self.kept(pass_index)], pass_index)) <= LIGHT
         return self.together if reduces and is_light else 1
 
     # the kernel
@@ -223,24 +233,24 @@ class _Tiles(Elements):
     def loop(
         self, count: Value, hint: str, body: Callable[[Value], Totals], ordered: bool = False, independent: bool = False
     ) -> Totals:
-        """A loop whose iterations give terms of totals."""
+        """Emit a loop whose iterations yield terms of totals."""
         index = self.b.open(hint)
-        found = body(index)
+        terms = body(index)
         if ordered:
             self.b.close_ordered(index, count)
             return {}
-        initial = [self.identity(i)[0] for i in found]
-        combine = [self.combiner(i) for i in found]
-        totals = self.b.close(index, count, initial, list(found.values()), combine or None, independent=independent)
-        return dict(zip(found, totals))
+        initial = [self.identity(i)[0] for i in terms]
+        combine = [self.combiner(i) for i in terms]
+        totals = self.b.close(index, count, initial, list(terms.values()), combine or None, independent=independent)
+        return dict(zip(terms, totals))
 
     def joined(self, i: Instruction, values: Sequence[Value]) -> Value:
-        """Values combined in pairs."""
-        found = list(values)
-        while len(found) > 1:
-            pairs = zip(found[::2], found[1::2])
-            found = [self.b.emit(OPS[self.combiner(i)], pair)[0] for pair in pairs] + found[len(found) & ~1 :]
-        return found[0]
+        """Combine values in pairs."""
+        combined = list(values)
+        while len(combined) > 1:
+            pairs = zip(combined[::2], combined[1::2])
+            combined = [self.b.emit(OPS[self.combiner(i)], pair)[0] for pair in pairs] + combined[len(combined) & ~1 :]
+        return combined[0]
 
     def merge(self, totals: Totals, more: Totals) -> None:
         """Add terms to totals."""
@@ -253,11 +263,11 @@ class _Tiles(Elements):
         count = b.minimum(b.sub(b.extent_of(self.height), first), b.const(CHUNK, I64))
         for i in self.columns:
             self.along(lambda j, i=i: self.put(self.identity(i)[0], self.partial[i], c, *j))  # type: ignore[misc]
-        if self.brought and not self.rows and len(self.columns) == len(self.reduces) and not self.checks:
+        if self.staged and not self.rows and len(self.columns) == len(self.reduces) and not self.checks:
             self.windows(c, first, count)
             return {}
-        far = self.bring_near(first, count)
-        self.near = {far[v]: self.refs[v] for v in self.brought}
+        strided = self.stage(first, count)
+        self.staged_refs = {strided[v]: self.refs[v] for v in self.staged}
         if not self.last and not self.rows:
             self.size = b.const(self.together, I64)
             return self.tile(c, first, count)
@@ -271,30 +281,30 @@ class _Tiles(Elements):
         return self.loop(b.raw_shr(b.add(count, b.sub(size, b.const(1, I64))), shift), "t", tile)
 
     def windows(self, c: Value, first: Value, count: Value) -> None:
-        """A chunk of which nothing but columns is reduced, some columns at a time, so that strided matrices are brought near in
-        the first cache."""
+        """Emit a chunk in which only columns are reduced, a window of columns at a time, so that strided matrices are staged
+        in L1."""
         b = self.b
-        log, number = windows(self)
+        log, window_count = windows(self)
         window = b.open("w")
         left = b.raw_shl(window, log)
         long = b.minimum(b.sub(b.extent_of(self.widths[0]), left), b.raw_shl(b.const(1, I64), log))
-        before = self.bring_near(first, count, left, long)
+        before = self.stage(first, count, left, long)
         self.window = left, long
         self.tile(c, first, count)
         self.window, self.refs = None, before
-        b.close_ordered(window, number)
+        b.close_ordered(window, window_count)
 
     def tile_shift(self) -> Value:
-        """The logarithm of a tile's number of rows."""
+        """Return the logarithm of the number of rows of a tile."""
         least = self.together.bit_length() - 1
-        b, found = self.b, self.b.const(least, I64)
+        b, log_rows = self.b, self.b.const(least, I64)
         for shift in range(least + 1, CHUNK.bit_length()):
-            most = ROOM // (self.bytes << shift)
-            found = b.select(b.le(b.extent_of(self.widths[0]), b.const(most, I64)), b.const(shift, I64), found)
-        return found
+            most = TILE_BYTES // (self.bytes << shift)
+            log_rows = b.select(b.le(b.extent_of(self.widths[0]), b.const(most, I64)), b.const(shift, I64), log_rows)
+        return log_rows
 
     def along(self, body: Callable[[tuple[Value, ...]], object]) -> None:
-        """Loops along a row."""
+        """Emit loops along a row."""
         index = self.opened()
         body(index)
         self.closed(index)
@@ -306,11 +316,11 @@ class _Tiles(Elements):
         self, index: Sequence[Value], initial: Sequence[Value] = (), yields: Sequence[Value] = (), combine: Sequence[str] = ()
     ) -> tuple[Value, ...]:
         """Leave loops along a row, which may combine values."""
-        found = tuple(yields)
+        results = tuple(yields)
         for k, extent in reversed(list(zip(index, self.widths, strict=True))):
             count = self.b.extent_of(extent) if self.window is None else self.window[1]
-            found = self.b.close(k, count, initial, found, combine or None)
-        return found
+            results = self.b.close(k, count, initial, results, combine or None)
+        return results
 
     def hints(self) -> list[str]:
         return [chr(ord("j") + k) for k in range(len(self.widths))]
@@ -319,33 +329,33 @@ class _Tiles(Elements):
         self.b.here("store", value, ref, *index)
 
     def tile(self, c: Value, first: Value, count: Value) -> Totals:
-        """All passes over some rows, each after the functions of rows that it needs."""
+        """Emit all passes over some rows, each after the functions of rows that it needs."""
         totals: Totals = {}
         self.done = set()
-        for number in range(self.last + 1):
-            self.merge(totals, self.over_rows(number, first, count))
-            self.merge(totals, self.over_elements(number, c, first, count))
+        for pass_index in range(self.last + 1):
+            self.merge(totals, self.over_rows(pass_index, first, count))
+            self.merge(totals, self.over_elements(pass_index, c, first, count))
         later = [self.passes[v] for v in self.row_values()]
-        for number in range(self.last + 1, max(later, default=0) + 1):
-            self.merge(totals, self.over_rows(number, first, count))
+        for pass_index in range(self.last + 1, max(later, default=0) + 1):
+            self.merge(totals, self.over_rows(pass_index, first, count))
         return totals
 
     # functions of rows
 
     def row_values(self) -> list[Value]:
-        """The values of rows that are stored, or reduced, but for reductions of elements."""
-        found = [v for v in self.places if not self.is_element(v)]
-        found += [v for v, _ in self.copies if self.is_row(v) and not self.is_element(v)]
-        found += [i.operands[0] for i in self.row_reduces]
-        return list(dict.fromkeys(found))
+        """Return the values of rows that are stored or reduced, except reductions of elements."""
+        values = [v for v in self.places if not self.is_element(v)]
+        values += [v for v, _ in self.copies if self.is_row(v) and not self.is_element(v)]
+        values += [i.operands[0] for i in self.row_reduces]
+        return list(dict.fromkeys(values))
 
-    def over_rows(self, number: int, first: Value, count: Value) -> Totals:
-        """Compute for all rows of a tile what is known since the pass before."""
-        made = {i.result for i in self.reduces}
-        now = [v for v in self.row_values() if self.passes[v] == number]
+    def over_rows(self, pass_index: int, first: Value, count: Value) -> Totals:
+        """Emit the computation, for all rows of a tile, of the row values that the previous pass has made available."""
+        reduced_values = {i.result for i in self.reduces}
+        now = [v for v in self.row_values() if self.passes[v] == pass_index]
         outs = [(v, out) for v, out in self.copies if v in now and self.is_row(v) and out is not self.places.get(v)]
         reduced = [i for i in self.row_reduces if i.operands[0] in now]
-        placed = [v for v in now if v in self.places and v not in made]
+        placed = [v for v in now if v in self.places and v not in reduced_values]
         if not (outs or reduced or placed):
             return {}
 
@@ -358,19 +368,19 @@ class _Tiles(Elements):
                 self.write(values[value], out, index)
             return {i: values[i.operands[0]] for i in reduced}
 
-        found = self.loop(count, "r", row)
+        totals = self.loop(count, "r", row)
         self.done.update(placed)
-        return found
+        return totals
 
     # passes over elements
 
-    def over_elements(self, number: int, c: Value, first: Value, count: Value) -> Totals:
-        """One pass over the elements of a tile."""
-        roots, kept = self.roots(number), self.kept(number)
+    def over_elements(self, pass_index: int, c: Value, first: Value, count: Value) -> Totals:
+        """Emit one pass over the elements of a tile."""
+        roots, kept = self.roots(pass_index), self.kept(pass_index)
         if not roots and not kept:
             return {}
         reduces = [i for i in (*self.reduces, *self.checks) if i.operands[0] in roots]
-        b, together = self.b, self.at_once(number)
+        b, together = self.b, self.rows_per_iteration(pass_index)
         last = b.sub(b.add(first, count), b.const(1, I64))
 
         def some(g: Value) -> Totals:
@@ -378,18 +388,18 @@ class _Tiles(Elements):
             rows = [at, *(b.add(at, b.const(k, I64)) for k in range(1, together))]
             self.valid = [None, *(b.le(row, last) for row in rows[1:])]
             rows = [at, *(b.minimum(row, last) for row in rows[1:])]
-            return self.rows_together(c, rows, reduces, number)
+            return self.rows_together(c, rows, reduces, pass_index)
 
         shift = together.bit_length() - 1
         groups = b.raw_shr(b.add(count, b.const(together - 1, I64)), b.const(shift, I64))
-        found = self.loop(groups, "g", some)
+        totals = self.loop(groups, "g", some)
         self.done.update(i.result for i in reduces if isinstance(i.op, Reduce) and self.is_row_reduce(i))
-        self.done.update(v for v in self.places if self.is_element(v) and self.passes[v] == number)
-        return found
+        self.done.update(v for v in self.places if self.is_element(v) and self.passes[v] == pass_index)
+        return totals
 
-    def rows_together(self, c: Value, rows: Sequence[Value], reduces: Sequence[Instruction], number: int) -> Totals:
-        b, roots, kept = self.b, self.roots(number), self.kept(number)
-        for value in self.rows_read(number):
+    def rows_together(self, c: Value, rows: Sequence[Value], reduces: Sequence[Instruction], pass_index: int) -> Totals:
+        b, roots, kept = self.b, self.roots(pass_index), self.kept(pass_index)
+        for value in self.rows_read(pass_index):
             if value in self.done:
                 for row in dict.fromkeys(rows):
                     self.memo[(value, (row,), None)] = self.read(self.places[value], (row,))
@@ -397,7 +407,7 @@ class _Tiles(Elements):
         of_all = [i for i in reduces if isinstance(i.op, Check) or tuple(i.params["axes"]) == tuple(range(self.rank))]
         along = self.opened()
         j = along if self.window is None else (b.add(self.window[0], along[0]),)
-        self.ask(number, rows, j)
+        self.prefetch(pass_index, rows, j)
         ended = self.ended_values()
         outs = [(v, out) for v, out in self.copies if v in roots and v not in ended]
         wanted = dict.fromkeys([*(i.operands[0] for i in reduces), *(v for v, _ in outs), *kept])
@@ -407,7 +417,7 @@ class _Tiles(Elements):
                 self.write(element, out, (row, *j))
         for i in (i for i in reduces if i in self.columns):
             before = b.here("load", self.partial[i], c, *j)
-            b.place = i.loc
+            b.location = i.loc
             term = self.joined(i, self.counted(i, values[i.operands[0]]))
             b.here("store", b.emit(OPS[self.combiner(i)], (before, term))[0], self.partial[i], c, *j)
         yields = [v for i in of_rows for v in values[i.operands[0]]]
@@ -420,21 +430,21 @@ class _Tiles(Elements):
                 self.write(results.pop(0), self.places[i.result], (row,))
         return dict(zip(of_all, results, strict=True))
 
-    def ask(self, number: int, rows: Sequence[Value], j: Sequence[Value]) -> None:
-        """Have the same rows of the next tile on their way, element by element."""
+    def prefetch(self, pass_index: int, rows: Sequence[Value], j: Sequence[Value]) -> None:
+        """Prefetch the same rows of the next tile, element by element."""
         b = self.b
-        for ref, k in self.coming.get(number, ()) if self.size is not None else ():
-            b.here("prefetch", self.near.get(ref, ref), b.add(rows[k], self.size), *j)
+        for ref, k in self.prefetches.get(pass_index, ()) if self.size is not None else ():
+            b.here("prefetch", self.staged_refs.get(ref, ref), b.add(rows[k], self.size), *j)
 
     def counted(self, i: Instruction, values: Sequence[Value]) -> list[Value]:
-        """Values of rows walked together; of the copies of the last row, what changes nothing."""
+        """Return values of rows of one iteration, with the values of copies of the last row replaced by the identity."""
         none = self.identity(i)[0]
         return [v if valid is None else self.b.select(valid, v, none) for v, valid in zip(values, self.valid, strict=True)]
 
     # sums of columns
 
     def combine(self, i: Instruction, chunks: Value) -> None:
-        """The partial rows of chunks as one, in blocks."""
+        """Combine the partial rows of chunks, in blocks."""
         b, ref, out = self.b, self.partial[i], self.outputs[i.result]
         size = b.const(CHUNK, I64)
         blocks = b.raw_shr(b.add(chunks, b.const(CHUNK - 1, I64)), b.const(CHUNK.bit_length() - 1, I64))
@@ -442,7 +452,7 @@ class _Tiles(Elements):
         def add(target: Out, index: tuple[Value, ...], more: Value) -> Totals:
             def column(j: tuple[Value, ...]) -> None:
                 before, term = self.read(target, (*index, *j)), b.here("load", ref, more, *j)
-                b.place = i.loc
+                b.location = i.loc
                 self.write(b.emit(OPS[self.combiner(i)], (before, term))[0], target, (*index, *j))
 
             self.along(column)
@@ -481,13 +491,15 @@ def _is_of_columns(space: Space, i: Instruction) -> bool:
 
 
 def _cost(space: Space) -> Cost:
-    """See the module."""
+    """Return the cost that the module's docstring describes."""
     instructions = space.region.instructions
     columns = [i for i in instructions if isinstance(i.op, Reduce) and _is_of_columns(space, i)]
     sums = elements(space) * sum(i.result.type.dtype.bytes for i in columns)
     passes = 1 + sum(isinstance(i.op, Reduce) for i in instructions) - len(columns)
     moved = moved_once(space) + 2 * sums // CHUNK
-    return Cost(bytes=moved, near=passes * moved + 2 * sums // TOGETHER, flops=work(instructions), footprint=ROOM)
+    return Cost(
+        bytes=moved, cached=passes * moved + 2 * sums // ROWS_PER_ITERATION, flops=work(instructions), footprint=TILE_BYTES
+    )
 
 
 TILED = Schedule(name="tiles", fits=_fits, cost=_cost, draft=tiles, targets=frozenset({"cpu"}))

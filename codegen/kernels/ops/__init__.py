@@ -1,1 +1,1 @@
-"""Kernels of ops that stand alone, a record each in a registry."""
+"""Kernels of ops that are not part of a group, one record each in a registry."""

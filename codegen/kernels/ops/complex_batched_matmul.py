@@ -1,4 +1,4 @@
-"""The kernel of a batch of products of complex matrices: as ``product_batch`` has it, with both parts of each element."""
+"""The kernel of a batch of products of complex matrices: as in ``batched_matmul``, with both parts of each element."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.kernels.builder import Draft
-from pullback.codegen.kernels.ops.batched_matmul import Batch, side_by_side, sized
+from pullback.codegen.kernels.ops.batched_matmul import Batch, are_small, in_lanes
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, Shape
@@ -18,8 +18,8 @@ PARTS = (0, 1)
 
 @dataclass(frozen=True, eq=False)
 class Part(Matrix):
-    """The real or the imaginary part of a matrix of a batch whose axes ``word`` names; ``axes`` names its rows and its columns.
-    ``minus``: it is read with the other sign."""
+    """The real or the imaginary part of a matrix of a batch. ``word`` names its axes; ``axes`` names its rows and its columns.
+    ``minus``: its elements are negated when read."""
 
     word: str
     axes: str
@@ -30,21 +30,21 @@ class Part(Matrix):
     def shape(self) -> Shape:
         return tuple(self.ref.type.shape[self.word.index(k)] for k in self.axes)
 
-    def place(self, index: Value | tuple[Value, ...]) -> list[Value]:
+    def full_index(self, index: Value | tuple[Value, ...]) -> list[Value]:
         assert isinstance(index, tuple)
         at = dict(zip("z" + self.axes, (self.at, *index), strict=True))
         return [*(at[k] for k in self.word), self.b.const(self.part, I64)]
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Value:
-        found: Value = self.b.here("load", self.ref, *self.place(index))
-        return self.b.here("neg", found) if self.minus else found
+        loaded: Value = self.b.here("load", self.ref, *self.full_index(index))
+        return self.b.here("neg", loaded) if self.minus else loaded
 
     def __setitem__(self, index: Value | tuple[Value, ...], value: Value) -> None:
-        self.b.here("store", value, self.ref, *self.place(index))
+        self.b.here("store", value, self.ref, *self.full_index(index))
 
 
 def complex_batch_kernel(i: Instruction) -> Draft:
-    """The kernel of a contraction of complex numbers in canonical form that has a batch."""
+    """Return the kernel of a contraction of complex numbers in canonical form that has a batch."""
     return _ComplexBatch(i).run()
 
 
@@ -56,13 +56,13 @@ class _ComplexBatch(Batch):
     def run(self) -> Draft:
         b = self.b
         count, zero = b.extent_of(self.extents["z"]), b.const(0, I64)
-        is_small = sized(b, [self.extents[letter] for letter in "mnk"])
-        side_by_side(b, b.select(is_small, count, zero), self.refs[0].type.dtype, self.parts, multiply)
+        is_small = are_small(b, [self.extents[letter] for letter in "mnk"])
+        in_lanes(b, b.select(is_small, count, zero), self.refs[0].type.dtype, self.parts, multiply)
         self.one_by_one(b.select(is_small, zero, count))
         return Draft(kernel=b.kernel(self.refs), sizes=b.sizes())
 
     def parts(self, at: Value, lane: Value) -> list[list[Part]]:
-        """Those of the matrices of a product."""
+        """Return the real and imaginary parts of the matrices of a product."""
         named = zip(self.refs, self.words, ("mk", "kn", "mn"), (*self.conj, False), strict=True)
         return [[Part(self.b, ref, at, word, axes, part, part > 0 and sign) for part in PARTS] for ref, word, axes, sign in named]
 
@@ -72,28 +72,28 @@ class _ComplexBatch(Batch):
         at = {letter: b.bound(I64, name) for letter, name in names.items()}
         index = [(at | {"z": z})[k] for k in word]
         places = [[*index, b.here("const", value=part, dtype=I64)] for part in PARTS]
-        given: Sequence[Value] = ()
+        sums: Sequence[Value] = ()
         yielded: Sequence[Value] = ()
         if position == 2:
-            given = [b.bound(ref.type.dtype, "sum") for _ in PARTS]
-            for value, place in zip(given, places, strict=True):
-                b.here("store", value, ref, *place)
+            sums = [b.bound(ref.type.dtype, "sum") for _ in PARTS]
+            for value, index_of_part in zip(sums, places, strict=True):
+                b.here("store", value, ref, *index_of_part)
         else:
-            re, im = (b.here("load", ref, *place) for place in places)
+            re, im = (b.here("load", ref, *index_of_part) for index_of_part in places)
             yielded = [re, b.here("neg", im) if self.conj[position] else im]
-        return Block((*at.values(), *given), tuple(b.levels.pop()), tuple(yielded))
+        return Block((*at.values(), *sums), tuple(b.levels.pop()), tuple(yielded))
 
 
 def multiply(lane: Lane, a: Sequence[Part], x: Sequence[Part], out: Sequence[Part]) -> None:
-    """a x, of the parts of one lane's matrices: row by row, column by column."""
+    """Emit the product a x of the parts of one lane's matrices: row by row, column by column."""
     b = lane.b
-    m, n, terms = lane.extent(out[0], 0), lane.extent(out[0], 1), lane.extent(a[0], 1)
-    zero, nothing = lane.number(0), b.const(0, out[0].ref.type.dtype)
-    wide = b.emit(OPS["maximum"], (n, terms))[0]
-    own = lane.own(b.add(wide, wide))
+    m, n, depth = lane.extent(out[0], 0), lane.extent(out[0], 1), lane.extent(a[0], 1)
+    zero, nothing = lane.constant(0), b.const(0, out[0].ref.type.dtype)
+    row_size = b.emit(OPS["maximum"], (n, depth))[0]
+    own = lane.own(b.add(row_size, row_size))
 
     def behind(k: Value, part: int) -> Value:
-        return lane.op("add", k, wide) if part else k
+        return lane.op("add", k, row_size) if part else k
 
     def take(p: Value) -> None:
         def element(j: Value) -> None:
@@ -105,19 +105,19 @@ def multiply(lane: Lane, a: Sequence[Part], x: Sequence[Part], out: Sequence[Par
     def row(i: Value) -> None:
         def element(p: Value) -> None:
             for part in PARTS:
-                own[terms, behind(p, part)] = a[part][i, p]
+                own[depth, behind(p, part)] = a[part][i, p]
 
         def column(j: Value) -> None:
             def add(p: Value, re: Value, im: Value) -> list[Value]:
-                (f, g), (u, v) = ([own[at, behind(k, part)] for part in PARTS] for at, k in ((terms, p), (p, j)))
+                (f, g), (u, v) = ([own[at, behind(k, part)] for part in PARTS] for at, k in ((depth, p), (p, j)))
                 re, im = (lane.op("add", total, lane.op("mul", f, y)) for total, y in ((re, u), (im, v)))
                 return [lane.op("sub", re, lane.op("mul", g, v)), lane.op("add", im, lane.op("mul", g, u))]
 
-            for part, total in zip(PARTS, lane.carry(zero, terms, [nothing, nothing], add), strict=True):
+            for part, total in zip(PARTS, lane.carry(zero, depth, [nothing, nothing], add), strict=True):
                 out[part][i, j] = total
 
-        lane.each(None, terms, element)
+        lane.each(None, depth, element)
         lane.each(None, n, column)
 
-    lane.each(None, terms, take)
+    lane.each(None, depth, take)
     lane.each(None, m, row)

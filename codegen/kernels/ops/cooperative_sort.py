@@ -1,8 +1,8 @@
 """Kernels of sorts and scatters for many threads, which sort together.
 
-A scatter orders its values by the places that they go to, stably, and then each place takes its own: so which thread comes first
-changes nothing, and the last of several that are written stays. Integers are added where they go by any thread (``atomic_add``):
-their sums do not depend on the order.
+A scatter stably sorts its values by their target rows, and then each row collects its values: so the order of the threads does
+not matter, and the last of several values that are stored to one row is the one that stays. Integers are added atomically by
+any thread (``atomic_add``): their sums do not depend on the order.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from pullback.ir.ops.library.sort import Sort
 from pullback.ir.shapes.extents import product
 
 LENGTH_BITS = 48
+"""The number of bits of an index in a binary search: arrays have fewer than 2**48 elements."""
 
 
-def together_kernel(i: Instruction) -> Draft:
-    """Of a ``sort``, ``argsort``, ``scatter_add``, ``scatter_set`` or ``scatter_sum``."""
+def cooperative_kernel(i: Instruction) -> Draft:
+    """Return the kernel of a ``sort``, ``argsort``, ``scatter_add``, ``scatter_set`` or ``scatter_sum``."""
     if isinstance(i.op, Sort):
         return _sort(i)
     if isinstance(i.op, ScatterSum):
         b = KernelBuilder()
-        b.place = i.loc
+        b.location = i.loc
         shape, axes = i.result.type.shape, tuple(i.params["axes"])
         scattered = _Scatter(b, i, i.operands[:-1], i.operands[-1], axes, shape, True)
         return Draft(kernel=b.kernel(scattered.run(True)), sizes=b.sizes(), scratch=scattered.scratch)
@@ -38,25 +39,31 @@ def together_kernel(i: Instruction) -> Draft:
 
 def _sort(i: Instruction) -> Draft:
     b = KernelBuilder()
-    b.place = i.loc
+    b.location = i.loc
     x, result = i.operands[0].type, i.result.type
     spare = RefType(result.dtype, result.shape)
-    given = [Value(RefType(t.dtype, b.shape(t.shape)), name) for t, name in ((x, "x"), (result, "out"), (spare, "spare"))]
+    references = [Value(RefType(t.dtype, b.shape(t.shape)), name) for t, name in ((x, "x"), (result, "out"), (spare, "spare"))]
     assert isinstance(i.op, Sort)
-    b.here("argsort_rows" if i.op.gives_places else "sort_rows", *given)
-    return Draft(kernel=b.kernel(given), sizes=b.sizes(), scratch=(spare,))
+    b.here("argsort_rows" if i.op.gives_places else "sort_rows", *references)
+    return Draft(kernel=b.kernel(references), sizes=b.sizes(), scratch=(spare,))
 
 
 def _update(i: Instruction) -> Draft:
-    """A kernel that copies the base and updates the copy, and one that updates in place."""
+    """Return a kernel that copies the base and updates the copy, with a variant that updates in place."""
     base, *indices, values = i.operands
     drafts: list[tuple[Function, Any, Any]] = []
     for copies in (True, False):
         b = KernelBuilder()
-        b.place = i.loc
+        b.location = i.loc
         shape = b.shape(base.type.shape)
         scattered = _Scatter(
-            b, i, indices, values, tuple(i.params["axes"]), base.type.shape, i.op.accumulate  # type: ignore[attr-defined]
+            b,
+            i,
+            indices,
+            values,
+            tuple(i.params["axes"]),
+            base.type.shape,
+            i.op.accumulate,  # type: ignore[attr-defined]
         )
         parameters = scattered.parameters
         if copies:
@@ -68,19 +75,19 @@ def _update(i: Instruction) -> Draft:
             parameters = [source, *parameters]
         scattered.run(False)
         drafts.append((b.kernel(parameters), b.sizes(), scattered.scratch))
-    (whole, sizes, scratch), (in_place, other, _) = drafts
+    (copying, sizes, scratch), (in_place, other, _) = drafts
     if other != sizes:
         raise AssertionError("both kernels must have the same sizes")
-    return Draft(kernel=whole, sizes=sizes, scratch=scratch, in_place=in_place)
+    return Draft(kernel=copying, sizes=sizes, scratch=scratch, in_place=in_place)
 
 
 class OrderedLists(Lists):
-    """The lists of ``Lists``, made by many threads: the look-ups are ordered by their rows."""
+    """The lists of ``Lists``, built by many threads: the look-ups are sorted by their rows."""
 
-    def __init__(self, b: KernelBuilder, given: Extent, rows: Extent, place: Any) -> None:
-        super().__init__(b, given, rows, place)
-        self.scratch = (*self.scratch, RefType(I64, (given,)), RefType(I64, (given,)))
-        self.keys, self.spare = (Value(RefType(I64, b.shape((given,))), name) for name in ("keys", "spare"))
+    def __init__(self, b: KernelBuilder, lookups: Extent, rows: Extent, row_index: Any) -> None:
+        super().__init__(b, lookups, rows, row_index)
+        self.scratch = (*self.scratch, RefType(I64, (lookups,)), RefType(I64, (lookups,)))
+        self.keys, self.spare = (Value(RefType(I64, b.shape((lookups,))), name) for name in ("keys", "spare"))
 
     @property
     def parameters(self) -> tuple[Value, ...]:
@@ -89,28 +96,29 @@ class OrderedLists(Lists):
     def make(self) -> None:
         b = self.b
         k = b.open("k")
-        b.here("store", self.place(k), self.keys, k)
-        b.close(k, self.given)
+        b.here("store", self.row_index(k), self.keys, k)
+        b.close(k, self.lookups)
         b.here("argsort_rows", self.keys, self.order, self.spare, self.rows)
         row = b.open("r")
         b.here("store", self.end(row), self.ends, row)
         b.close(row, self.rows)
 
     def end(self, row: Value) -> Value:
-        """How many look-ups go to a row or to those before, by bits, the highest first."""
+        """Return the number of look-ups that go to a row or to an earlier one, by binary search bit by bit, the highest bit
+        first."""
         b, one = self.b, self.b.const(1, I64)
-        bit, found = b.open("n"), b.bound(I64, "end")
-        longer = b.add(found, b.raw_shl(one, b.sub(b.const(LENGTH_BITS - 1, I64), bit)))
-        fits = b.le(longer, self.given)
-        place = b.here("load_if", self.order, fits, b.sub(longer, one))
-        key = b.here("load_if", self.keys, fits, place)
-        after = b.select(b.bitand(fits, b.le(key, row)), longer, found)
-        (end,) = b.close(bit, b.const(LENGTH_BITS, I64), (b.const(0, I64),), (after,), None, (found,))
+        bit, end_so_far = b.open("n"), b.bound(I64, "end")
+        longer = b.add(end_so_far, b.raw_shl(one, b.sub(b.const(LENGTH_BITS - 1, I64), bit)))
+        fits = b.le(longer, self.lookups)
+        position = b.here("load_if", self.order, fits, b.sub(longer, one))
+        key = b.here("load_if", self.keys, fits, position)
+        after = b.select(b.bitand(fits, b.le(key, row)), longer, end_so_far)
+        (end,) = b.close(bit, b.const(LENGTH_BITS, I64), (b.const(0, I64),), (after,), None, (end_so_far,))
         return end
 
 
 class _Scatter:
-    """``values`` go to ``out`` of a shape, at indices of some axes."""
+    """A scatter of ``values`` into ``out`` of a shape, at indices of some axes."""
 
     def __init__(
         self, b: KernelBuilder, i: Instruction, indices: Any, values: Value, axes: tuple[int, ...], shape: Shape, adds: bool
@@ -120,15 +128,15 @@ class _Scatter:
         self.indexed = indices[0].type.shape
         self.extents = tuple(shape[a] for a in axes)
         self.rest = tuple(a for a in range(len(shape)) if a not in axes)
-        beside = values.type.shape[rank:]
-        given = product(self.indexed)
-        self.indices = [Value(RefType(I64, b.shape((given,))), f"x{k}") for k in range(len(indices))]
-        self.values = Value(RefType(values.type.dtype, b.shape((given, *beside))), f"x{len(indices)}")
+        inner_shape = values.type.shape[rank:]
+        lookups = product(self.indexed)
+        self.indices = [Value(RefType(I64, b.shape((lookups,))), f"x{k}") for k in range(len(indices))]
+        self.values = Value(RefType(values.type.dtype, b.shape((lookups, *inner_shape))), f"x{len(indices)}")
         self.out = Value(RefType(i.result.type.dtype, b.shape(shape)), "out")
-        self.given = b.extent_of(given)
+        self.lookups = b.extent_of(lookups)
         self.in_any_order = adds and values.type.dtype.is_integer and values.type.dtype.bits >= 32
         self.lists = None if self.in_any_order else OrderedLists(
-            b, given, product(self.extents), lambda k: row_of(b, [b.load(ref, k) for ref in self.indices], self.extents)
+            b, lookups, product(self.extents), lambda k: row_of(b, [b.load(ref, k) for ref in self.indices], self.extents)
         )  # fmt: skip
 
     @property
@@ -140,7 +148,8 @@ class _Scatter:
         return [*self.indices, self.values, self.out, *(self.lists.parameters if self.lists is not None else ())]
 
     def run(self, from_zero: bool) -> list[Value]:
-        """Each place takes its own values; returns the kernel's parameters. ``from_zero``: there is nothing in them before."""
+        """Emit the scatter, row by row; return the kernel's parameters. ``from_zero``: ``out`` is uninitialised and starts as
+        zeros."""
         b = self.b
         if self.lists is None:
             if from_zero:
@@ -150,14 +159,14 @@ class _Scatter:
             return self.parameters
         self.lists.make()
         row = b.open("r")
-        places = dict(zip(self.axes, self.apart(row), strict=True))
+        places = dict(zip(self.axes, self.unravel(row), strict=True))
         inner = []
         for a in self.rest:
             places[a] = b.open("ijklmnop"[min(a, 7)])
             inner.append(places[a])
         target = [places[a] for a in range(len(self.shape))]
         lists = self.lists
-        first, count = lists.of(row)
+        first, count = lists.span(row)
         if self.adds:
             self.add(lists, target, inner, first, count, from_zero)
         else:
@@ -171,7 +180,7 @@ class _Scatter:
         return self.parameters
 
     def over(self, axes: Iterable[int], body: Callable[[list[Value]], object]) -> None:
-        """What ``body`` appends for each index of some axes."""
+        """Emit loops over some axes around the instructions that ``body`` appends for an index."""
         b, axes = self.b, list(axes)
         index = [b.open("ijklmnop"[min(a, 7)]) for a in axes]
         body(index)
@@ -179,21 +188,19 @@ class _Scatter:
             b.close(at, b.extent_of(self.shape[a]))
 
     def add_in_any_order(self) -> None:
-        """Integers are added by whoever comes."""
+        """Add integers atomically, in any order."""
         b = self.b
         k = b.open("k")
-        found = [wrapped(b, b.load(ref, k), b.extent_of(e)) for ref, e in zip(self.indices, self.extents, strict=True)]
+        looked_up = [wrapped(b, b.load(ref, k), b.extent_of(e)) for ref, e in zip(self.indices, self.extents, strict=True)]
 
         def add(inner: list[Value]) -> None:
-            places = {**dict(zip(self.axes, found, strict=True)), **dict(zip(self.rest, inner, strict=True))}
+            places = {**dict(zip(self.axes, looked_up, strict=True)), **dict(zip(self.rest, inner, strict=True))}
             b.here("atomic_add", b.load(self.values, k, *inner), self.out, *(places[a] for a in range(len(self.shape))))
 
         self.over(self.rest, add)
-        b.close(k, self.given)
+        b.close(k, self.lookups)
 
-    def add(
-        self, lists: Lists, target: list[Value], inner: list[Value], first: Value, count: Value, from_zero: bool
-    ) -> None:
+    def add(self, lists: Lists, target: list[Value], inner: list[Value], first: Value, count: Value, from_zero: bool) -> None:
         b, dtype = self.b, self.values.type.dtype
         k = b.open("k")
         value = b.here("load", self.values, b.here("load", lists.order, b.add(first, k)), *inner)
@@ -203,12 +210,12 @@ class _Scatter:
             return
         b.here("store_if", b.add(b.here("load", self.out, *target), total), self.out, b.gt(count, b.const(0, I64)), *target)
 
-    def apart(self, row: Value) -> tuple[Value, ...]:
-        """The index of a row in the axes that are looked up."""
-        b, found = self.b, []
+    def unravel(self, row: Value) -> tuple[Value, ...]:
+        """Return the index of a row in the axes that are looked up."""
+        b, index = self.b, []
         for extent in reversed(self.extents[1:]):
             size = b.extent_of(extent)
             quotient = b.idiv(row, size)
-            found.append(b.sub(row, b.mul(quotient, size)))
+            index.append(b.sub(row, b.mul(quotient, size)))
             row = quotient
-        return (row, *reversed(found))
+        return (row, *reversed(index))

@@ -1,6 +1,6 @@
-"""Kernels of the ops that stand alone: matrix products, scatters, writes into a part of an array, recurrences.
+"""Kernels of the ops that are not part of a group: matrix products, scatters, writes into a part of an array, recurrences.
 
-A complex operand or result comes as a real reference with a last axis of two, its parts.
+A complex operand or result is a real reference with a last axis of two, its parts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pullback.codegen.kernels.builder import Draft, KernelBuilder
 from pullback.codegen.kernels.elements import wrapped
 from pullback.codegen.kernels.ops.batched_matmul import batch_kernel
 from pullback.codegen.kernels.ops.complex_batched_matmul import complex_batch_kernel
-from pullback.codegen.kernels.ops.cooperative_sort import together_kernel
+from pullback.codegen.kernels.ops.cooperative_sort import cooperative_kernel
 from pullback.codegen.kernels.ops.linalg import linalg_kernel, memory, product_kernel
 from pullback.codegen.kernels.ops.segment_sum import scatter_sum_kernel
 from pullback.codegen.kernels.ops.sort import sort_kernel, unsort_kernel
@@ -31,16 +31,16 @@ from pullback.ir.passes.complex.arithmetic import Pair, add, mul
 
 
 def takes_strided(instruction: Instruction, target: str) -> bool:
-    """Whether the kernel of an instruction takes its operands as they lie in memory."""
+    """Return whether the kernel of an instruction takes its operands in strided layouts."""
     is_product = isinstance(instruction.op, Contract) and "z" not in instruction.params["spec"]
     return is_product and target == "cpu" and not instruction.result.type.dtype.is_complex
 
 
 def op_kernel(instruction: Instruction, target: str = "cpu", layouts: Sequence[str] = ()) -> Draft:
-    """The kernel of one instruction; its operands are dense buffers, unless it takes strided ones. ``target``: "cpu" or "cuda";
-    ``layouts`` of the operands, "c" or "strided"."""
+    """Return the kernel of one instruction. Its operands are dense buffers, unless it takes strided ones. ``target``: "cpu" or
+    "cuda"; ``layouts`` of the operands, "c" or "strided". Raises NotImplementedError for an op without a kernel."""
     if target == "cuda" and isinstance(instruction.op, Scatter | ScatterSum | Sort):
-        return together_kernel(instruction)
+        return cooperative_kernel(instruction)
     match instruction.op:
         case Contract() if target == "cpu" and "z" in instruction.params["spec"]:
             make = complex_batch_kernel if instruction.result.type.dtype.is_complex else batch_kernel
@@ -77,7 +77,7 @@ def _refs(b: KernelBuilder, values: Sequence[Value], names: str) -> list[Value]:
 
 
 def _loops(b: KernelBuilder, shape: Shape, body: Any) -> None:
-    """A nest of loops over a shape; ``body`` gets the index."""
+    """Emit a nest of loops over a shape around ``body`` of the index."""
     counts = [b.extent_of(e) for e in shape]
     index = [b.open("ijklmnop"[min(k, 7)]) for k in range(len(shape))]
     body(tuple(index))
@@ -86,32 +86,33 @@ def _loops(b: KernelBuilder, shape: Shape, body: Any) -> None:
 
 
 def _transform(i: Instruction) -> Draft:
-    """Along the last axis all lines at once; along another one those of the axes after it, in loops over the axes before it."""
+    """Return the kernel of a Fourier transform: along the last axis all lines at once; along another axis the lines of the
+    axes after it, in loops over the axes before it."""
     op = i.op
     assert isinstance(op, Fourier)
     b = KernelBuilder()
-    b.place = i.loc
-    given = _refs(b, (i.operands[0], i.result), "x out")
+    b.location = i.loc
+    references = _refs(b, (i.operands[0], i.result), "x out")
     shape, axis = i.operands[0].type.shape, i.params["axis"]
     is_last = axis == len(shape) - 1
 
     def body(index: tuple[Value, ...]) -> None:
-        refs = given
+        refs = references
         for position in index:
             refs = [b.here("subview", ref, position) for ref in refs]
         b.here("fft_1d", *refs, routine=op.routine(i.params), axis=axis if is_last else 0)
 
     _loops(b, () if is_last else shape[:axis], body)
-    return Draft(kernel=b.kernel(given), sizes=b.sizes())
+    return Draft(kernel=b.kernel(references), sizes=b.sizes())
 
 
 def _update(i: Instruction, body: Any) -> Draft:
-    """A kernel that copies the base and updates the copy, and one that updates in place."""
+    """Return a kernel that copies the base and updates the copy, with a variant that updates in place."""
     base, *rest = i.operands
     drafts: list[tuple[Function, tuple[Any, ...]]] = []
     for copies in (True, False):
         b = KernelBuilder()
-        b.place = i.loc
+        b.location = i.loc
         b.shape(base.type.shape)
         (source, out) = _refs(b, (base, i.result), "base out")
         parameters = _refs(b, rest, " ".join(f"x{k}" for k in range(len(rest))))
@@ -121,23 +122,23 @@ def _update(i: Instruction, body: Any) -> Draft:
             _loops(b, base.type.shape, lambda index: b.here("store", b.here("load", source, *index), out, *index))  # noqa: B023
         body(b, i, out, parameters)
         drafts.append((b.kernel([*([source] if copies else []), *parameters, out]), b.sizes()))
-    (whole, sizes), (in_place, other) = drafts
+    (copying, sizes), (in_place, other) = drafts
     if other != sizes:
         raise AssertionError("both kernels must have the same sizes")
-    return Draft(kernel=whole, sizes=sizes, in_place=in_place)
+    return Draft(kernel=copying, sizes=sizes, in_place=in_place)
 
 
 def _scatter(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[Value]) -> None:
     *indices, values = parameters
     rank = i.operands[1].type.rank
     shape = i.operands[0].type.shape
-    given = dict(zip(i.params["axes"], indices, strict=True))
+    index_by_axis = dict(zip(i.params["axes"], indices, strict=True))
 
     def body(index: tuple[Value, ...]) -> None:
         rest, target = list(index[rank:]), []
         for axis, extent in enumerate(shape):
-            if axis in given:
-                target.append(wrapped(b, b.load(given[axis], *index[:rank]), b.extent_of(extent)))
+            if axis in index_by_axis:
+                target.append(wrapped(b, b.load(index_by_axis[axis], *index[:rank]), b.extent_of(extent)))
             else:
                 target.append(rest.pop(0))
         value = b.load(values, *index)
@@ -149,7 +150,8 @@ def _scatter(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[
 
 
 def ordered(b: KernelBuilder, shape: Shape, rank: int, body: Any) -> None:
-    """Loops of which the first ``rank`` run in order, since different iterations may write to one place."""
+    """Emit loops over a shape around ``body``; the first ``rank`` loops run in order, since different iterations may write to
+    one element."""
     counts = [b.extent_of(e) for e in shape]
     index = [b.open("ijklmnop"[min(k, 7)]) for k in range(len(shape))]
     body(tuple(index))
@@ -178,9 +180,9 @@ def _place(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[Va
 
 
 def _recurrence(i: Instruction) -> Draft:
-    """Along the axis in order; the other axes in loops around it."""
+    """Return the kernel of a linear recurrence: along its axis in order; the other axes are loops around it."""
     b = KernelBuilder()
-    b.place = i.loc
+    b.location = i.loc
     factors, terms, out = _refs(b, (*i.operands, i.result), "a b h")
     shape, axis = i.result.type.shape, i.params["axis"]
     others = shape[:axis] + shape[axis + 1 :]
@@ -202,10 +204,10 @@ def _recurrence(i: Instruction) -> Draft:
 
 
 def _accumulation(i: Instruction) -> Draft:
-    """Along the axis in order; the other axes in loops around it."""
+    """Return the kernel of an accumulation: along its axis in order; the other axes are loops around it."""
     b = KernelBuilder()
-    b.place = i.loc
-    given, out = _refs(b, (*i.operands, i.result), "x out")
+    b.location = i.loc
+    x, out = _refs(b, (*i.operands, i.result), "x out")
     shape, axis = i.result.type.shape, i.params["axis"]
     count, dtype = b.extent_of(shape[axis]), i.result.type.dtype
     assert isinstance(i.op, Accumulate)
@@ -216,16 +218,16 @@ def _accumulation(i: Instruction) -> Draft:
         state = b.bound(dtype, "h")
         position = b.sub(b.sub(count, b.const(1, "i64")), step) if i.params["reverse"] else step
         index = (*around[:axis], position, *around[axis:])
-        (after,) = b.emit(combine, (state, b.load(given, *index)))
+        (after,) = b.emit(combine, (state, b.load(x, *index)))
         b.here("store", after, out, *index)
         b.close(step, count, (first,), (after,), None, (state,))
 
     _loops(b, shape[:axis] + shape[axis + 1 :], body)
-    return Draft(kernel=b.kernel([given, out]), sizes=b.sizes())
+    return Draft(kernel=b.kernel([x, out]), sizes=b.sizes())
 
 
 def _numbers(b: KernelBuilder, ref: Value, index: Sequence[Value]) -> Pair:
-    """The parts of a complex element."""
+    """Return the parts of a complex element."""
     return b.load(ref, *index, b.const(0, I64)), b.load(ref, *index, b.const(1, I64))
 
 
@@ -239,9 +241,9 @@ def _carried(b: KernelBuilder, dtype: DType) -> Pair:
 
 
 def _complex_recurrence(i: Instruction) -> Draft:
-    """As ``_recurrence``, of complex numbers."""
+    """Return the kernel of a linear recurrence of complex numbers, as ``_recurrence`` does."""
     b = KernelBuilder()
-    b.place = i.loc
+    b.location = i.loc
     factors, terms, out = _refs(b, (*i.operands, i.result), "a b h")
     shape, axis = i.result.type.shape, i.params["axis"]
     others = shape[:axis] + shape[axis + 1 :]
@@ -263,28 +265,28 @@ def _complex_recurrence(i: Instruction) -> Draft:
 
 
 def _complex_product(i: Instruction) -> Draft:
-    """The product of complex numbers over axes, in order."""
+    """Return the kernel of a product of complex numbers over axes, in order."""
     b = KernelBuilder()
-    b.place = i.loc
+    b.location = i.loc
     source, out = _refs(b, (i.operands[0], i.result), "x out")
     shape, axes = i.operands[0].type.shape, i.params["axes"]
     kept = [k for k in range(len(shape)) if k not in axes]
     dtype = i.result.type.dtype.part
 
     def body(around: tuple[Value, ...]) -> None:
-        found: Pair = b.const(1, dtype), b.const(0, dtype)
+        product: Pair = b.const(1, dtype), b.const(0, dtype)
         starts, counts, steps, states = [], [b.extent_of(shape[a]) for a in axes], [], []
         for _ in axes:
             steps.append(b.open("t"))
-            starts.append(found)
-            found = _carried(b, dtype)
-            states.append(found)
-        place = dict(zip((*kept, *axes), (*around, *steps), strict=True))
-        found = mul(b, found, _numbers(b, source, [place[k] for k in range(len(shape))]))
+            starts.append(product)
+            product = _carried(b, dtype)
+            states.append(product)
+        index_of_axis = dict(zip((*kept, *axes), (*around, *steps), strict=True))
+        product = mul(b, product, _numbers(b, source, [index_of_axis[k] for k in range(len(shape))]))
         for step, count, start, state in reversed(list(zip(steps, counts, starts, states, strict=True))):
-            re, im = b.close(step, count, start, found, None, state)
-            found = re, im
-        _put_numbers(b, found, out, around)
+            re, im = b.close(step, count, start, product, None, state)
+            product = re, im
+        _put_numbers(b, product, out, around)
 
     _loops(b, tuple(shape[k] for k in kept), body)
     return Draft(kernel=b.kernel([source, out]), sizes=b.sizes())

@@ -1,12 +1,13 @@
 """Kernels of sorts along the last axis.
 
-A row is sorted by NumPy's own routine, which for numbers is several times quicker at sorting than at finding a permutation. So
-``argsort`` sorts integers: an element's rank among all values of its dtype in the high bits, its place in the low ones, which
-also makes it stable. Where a rank has more bits than are left, ``resolve_ties`` compares the rest of those with equal high
-bits.
+A row is sorted by NumPy's own routine, which for numbers is several times faster at sorting than at finding a permutation. So
+``argsort`` sorts integers: an element's rank among all values of its dtype in the high bits, its position in the low ones,
+which also makes the sort stable. Where a rank has more bits than are left, ``resolve_ties`` compares the remaining bits of
+elements with equal high bits.
 
-Threads share many rows; a long row of few is sorted by all of them (``Parting``). Both give the same bits: of what compares equal
-only zeros and NaNs differ in theirs, and long rows have these in one order (``_Elements.unite``).
+Threads share many rows; a long row among few is sorted by all threads (``Partition``). Both ways give the same bits: of values
+that compare equal only zeros and NaNs differ in their bits, and long rows have these in one order
+(``_ElementSort.normalise_equal``).
 """
 
 from __future__ import annotations
@@ -21,84 +22,95 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.library.sort import Sort
 
 LONG = 1 << 19
-"""Rows of so many bytes may be parted."""
-FEW = 4
-"""Fewer than so many rows for each thread that could help are few."""
+"""The least number of bytes of a row that may be partitioned."""
+ROWS_PER_HELPER = 4
+"""Rows are few if there are fewer than this number per helping thread."""
 PARTS, CHUNKS = 16, 16
-EACH = 64
-"""So many elements of the sample are taken for each part."""
-SAMPLE = PARTS * EACH
+"""The number of parts by value, and the number of chunks by position, of a long row."""
+SAMPLE_PER_PART = 64
+"""The number of elements of the sample per part."""
+SAMPLE = PARTS * SAMPLE_PER_PART
+"""The number of elements of the sample."""
 SPREAD, SPREAD_BITS = 0x9E3779B1, 16
-"""Multiples of the first, modulo two to the power of the second, lie everywhere: places of the sample keep to no period."""
+"""Multiples of the first constant, modulo two to the power of the second, are spread evenly: the positions of the sample have
+no period."""
 ALIGNMENT = 64
-AHEAD = 64
-"""So many elements before its turn the memory of a part is asked for."""
-SHARED, EARLY = 1 << 14, 16
-"""Threads share the values of a row of so many that go to their places; so many before its turn a place is asked for."""
+"""The number of elements of which the size of a chunk is a multiple."""
+PREFETCH_DISTANCE = 64
+"""The number of elements by which the memory of a part is prefetched ahead of its use."""
+LEAST_SHARED, TARGET_PREFETCH_DISTANCE = 1 << 14, 16
+"""The least number of elements of a row whose ``unsort`` threads share, and the number of elements by which a target is
+prefetched ahead of its use."""
 MOST_PLACES = 1 << 31
+"""The largest length of a row whose positions fit into the low 31 bits of a key."""
 LENGTH_BITS = 48
+"""The number of bits of an index in a binary search: rows have fewer than 2**48 elements."""
 PART = DTYPES["u8"]
+"""The dtype of the index of a part."""
 
 
 def sort_kernel(i: Instruction) -> Draft:
-    """Of a ``sort`` or ``argsort``."""
+    """Return the kernel of a ``sort`` or ``argsort``."""
     assert isinstance(i.op, Sort)
-    return (_Places if i.op.gives_places else _Elements)(i).run()
+    return (_Argsort if i.op.gives_places else _ElementSort)(i).run()
 
 
 def unsort_kernel(i: Instruction) -> Draft:
-    """Of an ``unsort``: no two values have one place, so that they go there in any order."""
+    """Return the kernel of an ``unsort``: positions are distinct, so values are stored in any order."""
     b = KernelBuilder()
-    b.place = i.loc
-    given = [Value(RefType(v.type.dtype, b.shape(v.type.shape)), n) for v, n in zip((*i.operands, i.result), ("x0", "x1", "out"))]
+    b.location = i.loc
+    references = [
+        Value(RefType(v.type.dtype, b.shape(v.type.shape)), n) for v, n in zip((*i.operands, i.result), ("x0", "x1", "out"))
+    ]
     counts = [b.extent_of(e) for e in i.result.type.shape]
     if len(counts) == 1:
-        _put_row(b, *given, *counts)
-        return Draft(kernel=b.kernel(given), sizes=b.sizes())
-    places, values, out = given
+        _put_row(b, *references, *counts)
+        return Draft(kernel=b.kernel(references), sizes=b.sizes())
+    places, values, out = references
     index = [b.open("ijklmnop"[min(k, 7)]) for k in range(len(counts))]
     b.here("store", b.load(values, *index), out, *index[:-1], b.load(places, *index))
     for at, count in zip(reversed(index), reversed(counts), strict=True):
         b.close(at, count, independent=True)
-    return Draft(kernel=b.kernel(given), sizes=b.sizes())
+    return Draft(kernel=b.kernel(references), sizes=b.sizes())
 
 
 def _put_row(b: KernelBuilder, places: Value, values: Value, out: Value, length: Value) -> None:
-    """One row, of which threads share chunks. Places are anywhere, and their memory is asked for early."""
-    number = b.select(b.ge(length, b.const(SHARED, I64)), b.const(CHUNKS, I64), b.const(1, I64))
-    chunk, size = b.open("c"), _chunk_size(b, length, number)
+    """Emit the ``unsort`` of one row, whose chunks threads share. Targets are in no order, so their memory is prefetched."""
+    chunk_count = b.select(b.ge(length, b.const(LEAST_SHARED, I64)), b.const(CHUNKS, I64), b.const(1, I64))
+    chunk, size = b.open("c"), _chunk_size(b, length, chunk_count)
     first = b.minimum(b.mul(chunk, size), length)
     i = b.open("i")
     at = b.add(first, i)
-    later = b.minimum(b.add(at, b.const(EARLY, I64)), b.sub(length, b.const(1, I64)))
-    b.here("prefetch", out, b.here("load", places, later))
+    later_position = b.minimum(b.add(at, b.const(TARGET_PREFETCH_DISTANCE, I64)), b.sub(length, b.const(1, I64)))
+    b.here("prefetch", out, b.here("load", places, later_position))
     b.here("store", b.here("load", values, at), out, b.here("load", places, at))
     b.close_ordered(i, b.minimum(size, b.sub(length, first)))
-    b.close(chunk, number, way="core")
+    b.close(chunk, chunk_count, way="core")
 
 
-def _chunk_size(b: KernelBuilder, length: Value, number: Value) -> Value:
-    """Of equal chunks, whole lines of memory each."""
-    size = b.idiv(b.add(length, b.sub(number, b.const(1, I64))), number)
+def _chunk_size(b: KernelBuilder, length: Value, chunk_count: Value) -> Value:
+    """Return the size of equal chunks, each of whole cache lines."""
+    size = b.idiv(b.add(length, b.sub(chunk_count, b.const(1, I64))), chunk_count)
     return b.bitand(b.add(size, b.const(ALIGNMENT - 1, I64)), b.const(-ALIGNMENT, I64))
 
 
 class _Sort:
-    """Of the row at hand, ``x`` are the elements and ``out`` what becomes of them. ``most``: so many fit."""
+    """A sort under construction. ``x`` is the present row and ``out`` its result. ``most``: the largest length of a row that
+    can be partitioned."""
 
     most = (1 << LENGTH_BITS) - 1
 
     def __init__(self, i: Instruction) -> None:
         self.b = b = KernelBuilder()
-        b.place = i.loc
+        b.location = i.loc
         t = i.operands[0].type
-        self.shape, self.dtype, self.given = t.shape, t.dtype, i.result.type.dtype
+        self.shape, self.dtype, self.result_dtype = t.shape, t.dtype, i.result.type.dtype
         self.x = Value(RefType(t.dtype, b.shape(t.shape)), "x")
-        self.out = Value(RefType(self.given, b.shape(t.shape)), "out")
+        self.out = Value(RefType(self.result_dtype, b.shape(t.shape)), "out")
         self.parameters = [self.x, self.out]
         self.scratch: list[RefType] = []
         self.length = b.extent_of(t.shape[-1])
-        self.long = LONG // self.given.bytes
+        self.long = LONG // self.result_dtype.bytes
         self.is_long = b.ge(self.length, b.const(self.long, I64))
         self.fits = b.le(self.length, b.const(self.most, I64))
 
@@ -109,21 +121,21 @@ class _Sort:
         else:
             is_parted = b.bitand(b.bitand(self.is_long, self.fits), self.are_few())
             self.rows(self.whole, b.bitnot(is_parted))
-            self.rows(Parting(self).run, is_parted, "serial")
-            self.unite()
+            self.rows(Partition(self).run, is_parted, "serial")
+            self.normalise_equal()
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))
 
     def are_few(self) -> Value:
-        """Whether there are fewer rows than threads would want; to one thread they are not."""
+        """Return whether there are fewer rows than threads need; false for one thread."""
         b = self.b
         count = b.const(1, I64)
         for extent in self.shape[:-1]:
             count = b.mul(count, b.extent_of(extent))
         helpers = b.sub(b.here("threads"), b.const(1, I64))
-        return b.lt(count, b.mul(helpers, b.const(FEW, I64)))
+        return b.lt(count, b.mul(helpers, b.const(ROWS_PER_HELPER, I64)))
 
     def rows(self, body: Callable[[], None], condition: Value | None, way: str = "") -> None:
-        """What ``body`` appends for each row, if a condition holds. Without a ``way`` threads may share the rows."""
+        """Emit ``body`` for each row, if a condition holds. Without a ``way`` threads may share the rows."""
         b, x, out = self.b, self.x, self.out
         counts = [b.extent_of(e) for e in self.shape[:-1]]
         if not counts and condition is not None:
@@ -141,13 +153,13 @@ class _Sort:
         self.x, self.out = x, out
 
     def memory(self, name: str, dtype: DType, extent: Extent) -> Value:
-        """A scratch buffer."""
+        """Return a new scratch buffer."""
         self.scratch.append(RefType(dtype, (extent,)))
         self.parameters.append(Value(RefType(dtype, self.b.shape((extent,))), name))
         return self.parameters[-1]
 
     def whole(self) -> None:
-        """Sort the row at once."""
+        """Emit the sort of the row at once."""
         b = self.b
         i = b.open("i")
         b.here("store", self.element(i), self.out, i)
@@ -155,67 +167,73 @@ class _Sort:
         self.sort(b.const(0, I64), self.length)
 
     def element(self, i: Value) -> Value:
-        """What is sorted for an element."""
+        """Return the key that is sorted for an element."""
         raise NotImplementedError
 
-    def without_place(self, element: Value) -> Value:
-        """The least of what may be sorted for an element as large."""
+    def least_key(self, element: Value) -> Value:
+        """Return the least key of an element with the value of this key."""
         return element
 
     def sort(self, first: Value, count: Value) -> None:
-        """Sort so many of ``out`` from a first one on."""
+        """Emit the sort of ``count`` elements of ``out`` from ``first`` on."""
         raise NotImplementedError
 
-    def unite(self) -> None:
-        """Give sorted rows the bits that each way of sorting them gives."""
+    def normalise_equal(self) -> None:
+        """Emit code that gives sorted rows the same bits whichever way they were sorted."""
 
 
-class _Elements(_Sort):
+class _ElementSort(_Sort):
+    """A sort of the elements themselves."""
+
     def element(self, i: Value) -> Value:
         return self.b.here("load", self.x, i)
 
     def sort(self, first: Value, count: Value) -> None:
         self.b.here("sort_row", self.out, first, count)
 
-    def unite(self) -> None:
+    def normalise_equal(self) -> None:
         if self.dtype.is_float:
-            self.rows(self.unite_equal, self.is_long, "serial")
+            self.rows(self.normalise_zeros_and_nans, self.is_long, "serial")
 
-    def unite_equal(self) -> None:
-        """Zeros below zero first, of which sorts with vectors may have lost some; one NaN for all."""
+    def normalise_zeros_and_nans(self) -> None:
+        """Emit code that stores negative zeros before positive ones, since vectorised sorts may have lost some, and one NaN
+        for all NaNs."""
         b, zero = self.b, self.b.const(0.0, self.dtype)
-        first, end, nans = self.ends((lambda x: b.lt(x, zero), lambda x: b.le(x, zero), lambda x: b.eq(x, x)))
-        b.when(b.gt(end, first), lambda: self.unite_zeros(first, b.sub(end, first)))
+        first, end, nans = self.find_ends((lambda x: b.lt(x, zero), lambda x: b.le(x, zero), lambda x: b.eq(x, x)))
+        b.when(b.gt(end, first), lambda: self.normalise_zeros(first, b.sub(end, first)))
         i = b.open("i")
         b.here("store", b.const(math.nan, self.dtype), self.out, b.add(nans, i))
         b.close_ordered(i, b.sub(self.length, nans))
 
-    def unite_zeros(self, first: Value, count: Value) -> None:
-        b, whole, zero = self.b, DTYPES[f"i{self.dtype.bits}"], self.b.const(0.0, self.dtype)
-        below = b.bitcast(b.neg(zero), dtype=whole)
+    def normalise_zeros(self, first: Value, count: Value) -> None:
+        b, integer, zero = self.b, DTYPES[f"i{self.dtype.bits}"], self.b.const(0.0, self.dtype)
+        below = b.bitcast(b.neg(zero), dtype=integer)
         i = b.open("i")
-        bits = b.bitcast(b.here("load", self.x, i), dtype=whole)
-        (number,) = b.close(i, self.length, (b.const(0, I64),), (b.cast(b.eq(bits, below), dtype=I64),), ("add",), short=True)
+        bits = b.bitcast(b.here("load", self.x, i), dtype=integer)
+        (negative_count,) = b.close(
+            i, self.length, (b.const(0, I64),), (b.cast(b.eq(bits, below), dtype=I64),), ("add",), short=True
+        )
         i = b.open("i")
-        b.here("store", b.select(b.lt(i, number), b.neg(zero), zero), self.out, b.add(first, i))
+        b.here("store", b.select(b.lt(i, negative_count), b.neg(zero), zero), self.out, b.add(first, i))
         b.close_ordered(i, count)
 
-    def ends(self, tests: Sequence[Callable[[Value], Value]]) -> tuple[Value, ...]:
-        """Where elements of the sorted row end of which something holds: binary searches, side by side."""
+    def find_ends(self, tests: Sequence[Callable[[Value], Value]]) -> tuple[Value, ...]:
+        """Return, for each test, the position in the sorted row where its elements end: interleaved binary searches."""
         b, one = self.b, self.b.const(1, I64)
         k = b.open("k")
         step = b.raw_shl(one, b.sub(b.const(LENGTH_BITS - 1, I64), k))
-        found, after = [b.bound(I64, "end") for _ in tests], []
-        for end, test in zip(found, tests, strict=True):
+        ends, after = [b.bound(I64, "end") for _ in tests], []
+        for end, test in zip(ends, tests, strict=True):
             at = b.sub(b.add(end, step), one)
             is_inside = b.lt(at, self.length)
             holds = b.bitand(is_inside, test(b.here("load_if", self.out, is_inside, at)))
             after.append(b.select(holds, b.add(end, step), end))
-        return b.close(k, b.const(LENGTH_BITS, I64), [b.const(0, I64)] * len(tests), after, None, found)
+        return b.close(k, b.const(LENGTH_BITS, I64), [b.const(0, I64)] * len(tests), after, None, ends)
 
 
-class _Places(_Sort):
-    """Of an f64 or i64 the low bits of the rank do not fit. A row with more places than fit is left to NumPy's ``argsort``."""
+class _Argsort(_Sort):
+    """An ``argsort``. The low bits of the rank of an f64 or i64 do not fit into a key. A row that is too long for its
+    positions to fit is sorted by NumPy's ``argsort``."""
 
     most = MOST_PLACES
 
@@ -225,12 +243,12 @@ class _Places(_Sort):
         self.shift = self.place_bits() if self.is_wide else self.b.const(32, I64)
 
     def place_bits(self) -> Value:
-        """So many bits hold any place."""
+        """Return the number of bits that hold any position of the row."""
         b = self.b
-        found = b.const(MOST_PLACES.bit_length() - 1, I64)
+        bits_needed = b.const(MOST_PLACES.bit_length() - 1, I64)
         for bits in (26, 20):
-            found = b.select(b.gt(self.length, b.const(1 << bits, I64)), found, b.const(bits, I64))
-        return found
+            bits_needed = b.select(b.gt(self.length, b.const(1 << bits, I64)), bits_needed, b.const(bits, I64))
+        return bits_needed
 
     def whole(self) -> None:
         b = self.b
@@ -246,10 +264,10 @@ class _Places(_Sort):
 
     def element(self, i: Value) -> Value:
         b, rank = self.b, _rank(self.b, self.b.here("load", self.x, i))
-        high = self.without_place(rank) if self.is_wide else b.raw_shl(b.cast(rank, dtype=I64), self.shift)
+        high = self.least_key(rank) if self.is_wide else b.raw_shl(b.cast(rank, dtype=I64), self.shift)
         return b.bitor(high, i)
 
-    def without_place(self, element: Value) -> Value:
+    def least_key(self, element: Value) -> Value:
         b, shift = self.b, self.shift
         return b.raw_shl(b.raw_shr(element, shift), shift)
 
@@ -265,31 +283,31 @@ class _Places(_Sort):
 
 
 def _rank(b: KernelBuilder, x: Value) -> Value:
-    """A signed integer of as many bits that orders elements: zeros are equal, and so are NaNs, the last."""
+    """Return a signed integer of the same width that orders elements: zeros are equal, and so are NaNs, which come last."""
     dtype = x.type.dtype
-    whole, top = DTYPES[f"i{dtype.bits}"], dtype.bits - 1
+    signed, top = DTYPES[f"i{dtype.bits}"], dtype.bits - 1
     if dtype.kind == "i":
         return x
     if dtype.kind == "u":
-        return b.bitxor(b.bitcast(x, dtype=whole), b.const(-(1 << top), whole))
-    bits = b.bitcast(b.add(x, b.const(0.0, dtype)), dtype=whole)
-    most = b.const((1 << top) - 1, whole)
-    rank = b.bitxor(bits, b.bitand(b.raw_shr(bits, b.const(top, whole)), most))
-    found: Value = b.select(b.ne(x, x), most, rank)
-    return found
+        return b.bitxor(b.bitcast(x, dtype=signed), b.const(-(1 << top), signed))
+    bits = b.bitcast(b.add(x, b.const(0.0, dtype)), dtype=signed)
+    most = b.const((1 << top) - 1, signed)
+    rank = b.bitxor(bits, b.bitand(b.raw_shr(bits, b.const(top, signed)), most))
+    ordered: Value = b.select(b.ne(x, x), most, rank)
+    return ordered
 
 
-class Parting:
-    """A long row in parts, all elements of one before all of the next, which are then sorted.
+class Partition:
+    """A partition of a long row: all elements of one part precede all elements of the next; then each part is sorted.
 
-    Between parts are elements of a sorted sample (W. Frazer, A. McKellar, "Samplesort", 1970). Chunks of the row are searched for
-    their elements' parts, then moved there, side by side, without branches (P. Sanders, S. Winkel, "Super scalar sample sort",
-    2004). NumPy's routine, too, parts a row first, so that little of this is more work.
+    Splitters between parts are elements of a sorted sample (W. Frazer, A. McKellar, "Samplesort", 1970). Chunks of the row are
+    searched for their elements' parts, then moved there, in parallel, without branches (P. Sanders, S. Winkel, "Super scalar
+    sample sort", 2004). NumPy's routine partitions a row first, too, so that little of this is extra work.
     """
 
     def __init__(self, row: _Sort) -> None:
         self.row, self.b = row, row.b
-        self.sample = row.memory("sample", row.given, SAMPLE)
+        self.sample = row.memory("sample", row.result_dtype, SAMPLE)
         self.parts = row.memory("parts", PART, row.shape[-1])
         self.ends = row.memory("ends", I64, CHUNKS * PARTS)
         self.size = _chunk_size(self.b, row.length, self.b.const(CHUNKS, I64))
@@ -297,25 +315,25 @@ class Parting:
     def run(self) -> None:
         splitters = self.split()
         self.chunks(lambda chunk, first, count: self.find(splitters, chunk, first, count))
-        self.begin()
+        self.find_starts()
         self.chunks(self.move)
         self.sort()
 
     def split(self) -> list[Value]:
-        """What is between parts. The places of the sample keep to no period."""
+        """Return the splitters between parts. The positions of the sample have no period."""
         b, row = self.b, self.row
         i = b.open("i")
         stride = b.raw_shr(row.length, b.const(SAMPLE.bit_length() - 1, I64))
-        beside = b.bitand(b.mul(i, b.const(SPREAD, I64)), b.const((1 << SPREAD_BITS) - 1, I64))
-        at = b.add(b.mul(i, stride), b.raw_shr(b.mul(beside, stride), b.const(SPREAD_BITS, I64)))
+        offset = b.bitand(b.mul(i, b.const(SPREAD, I64)), b.const((1 << SPREAD_BITS) - 1, I64))
+        at = b.add(b.mul(i, stride), b.raw_shr(b.mul(offset, stride), b.const(SPREAD_BITS, I64)))
         b.here("store", row.element(at), self.sample, i)
         b.close_ordered(i, b.const(SAMPLE, I64))
         b.here("sort_row", self.sample, b.const(0, I64), b.const(SAMPLE, I64))
-        found = [b.here("load", self.sample, b.const(EACH * k, I64)) for k in range(1, PARTS)]
-        return [row.without_place(value) for value in found]
+        splitters = [b.here("load", self.sample, b.const(SAMPLE_PER_PART * k, I64)) for k in range(1, PARTS)]
+        return [row.least_key(value) for value in splitters]
 
     def chunks(self, body: Callable[[Value, Value, Value], None]) -> None:
-        """What ``body`` appends for each chunk, its first element and their number."""
+        """Emit ``body`` for each chunk, with its index, its first element and its number of elements."""
         b = self.b
         chunk = b.open("c")
         first = b.minimum(b.mul(chunk, self.size), self.row.length)
@@ -323,7 +341,7 @@ class Parting:
         b.close(chunk, b.const(CHUNKS, I64), way="core")
 
     def find(self, splitters: Sequence[Value], chunk: Value, first: Value, count: Value) -> None:
-        """Which part each element of a chunk belongs to, and how many do to each."""
+        """Emit code that finds the part of each element of a chunk, and counts the elements of each part."""
         b = self.b
         i = b.open("i")
         at = b.add(first, i)
@@ -333,63 +351,64 @@ class Parting:
         b.here("store", b.const(0, I64), self.ends, self.end(chunk, k))
         b.close(k, b.const(PARTS, I64))
         i = b.open("i")
-        self.next(chunk, b.add(first, i))
+        self.advance(chunk, b.add(first, i))
         b.close_ordered(i, count)
 
     def part(self, element: Value, splitters: Sequence[Value]) -> Value:
-        """How many splitters are not above an element, by a binary search in which choices take the place of branches. A NaN is
-        below none."""
-        b, whole = self.b, DTYPES[f"i{element.type.dtype.bits}"]
-        found, step = b.const(0, whole), PARTS
+        """Return the number of splitters that are not above an element, by a binary search with selects in place of branches.
+        No splitter is above a NaN."""
+        b, index_dtype = self.b, DTYPES[f"i{element.type.dtype.bits}"]
+        part, step = b.const(0, index_dtype), PARTS
         answers: list[Value] = []
         while step > 1:
-            met = splitters[step // 2 - 1 :: step]
+            candidates = splitters[step // 2 - 1 :: step]
             for answer in answers:
-                half = len(met) // 2
-                met = [b.select(answer, high, low) for low, high in zip(met[:half], met[half:], strict=True)]
+                half = len(candidates) // 2
+                candidates = [b.select(answer, high, low) for low, high in zip(candidates[:half], candidates[half:], strict=True)]
             step //= 2
-            answers.append(b.bitnot(b.lt(element, *met)))
-            found = b.select(answers[-1], b.add(found, b.const(step, whole)), found)
-        return b.cast(found, dtype=PART)
+            answers.append(b.bitnot(b.lt(element, *candidates)))
+            part = b.select(answers[-1], b.add(part, b.const(step, index_dtype)), part)
+        return b.cast(part, dtype=PART)
 
     def end(self, chunk: Value, part: Value) -> Value:
-        """Where is kept how far elements of a chunk fill a part."""
+        """Return the position in ``ends`` that holds how far elements of a chunk fill a part."""
         b = self.b
         return b.add(b.mul(chunk, b.const(PARTS, I64)), part)
 
-    def next(self, chunk: Value, i: Value) -> Value:
-        """The end of an element's part, which moves on by one."""
+    def advance(self, chunk: Value, i: Value) -> Value:
+        """Return the end of an element's part, and advance it by one."""
         b = self.b
-        place = self.end(chunk, b.cast(b.here("load", self.parts, i), dtype=I64))
-        found: Value = b.here("load", self.ends, place)
-        b.here("store", b.add(found, b.const(1, I64)), self.ends, place)
-        return found
+        position = self.end(chunk, b.cast(b.here("load", self.parts, i), dtype=I64))
+        end: Value = b.here("load", self.ends, position)
+        b.here("store", b.add(end, b.const(1, I64)), self.ends, position)
+        return end
 
-    def begin(self) -> None:
-        """Where each chunk's elements of a part go: behind those of earlier parts, and of earlier chunks."""
+    def find_starts(self) -> None:
+        """Emit code that computes where each chunk's elements of a part begin: after the elements of earlier parts, and of
+        earlier chunks."""
         b = self.b
         part = b.open("p")
         outer = b.bound(I64, "before")
         chunk = b.open("c")
         before = b.bound(I64, "before")
-        place = self.end(chunk, part)
-        after = b.add(before, b.here("load", self.ends, place))
-        b.here("store", before, self.ends, place)
+        position = self.end(chunk, part)
+        after = b.add(before, b.here("load", self.ends, position))
+        b.here("store", before, self.ends, position)
         (after,) = b.close(chunk, b.const(CHUNKS, I64), (outer,), (after,), None, (before,))
         b.close(part, b.const(PARTS, I64), (b.const(0, I64),), (after,), None, (outer,))
 
     def move(self, chunk: Value, first: Value, count: Value) -> None:
-        """The elements of a chunk to their parts."""
+        """Emit code that moves the elements of a chunk to their parts."""
         b = self.b
         i = b.open("i")
         source = b.add(first, i)
-        at = self.next(chunk, source)
+        at = self.advance(chunk, source)
         b.here("store", self.row.element(source), self.row.out, at)
-        b.here("prefetch", self.row.out, b.add(at, b.const(AHEAD, I64)))
+        b.here("prefetch", self.row.out, b.add(at, b.const(PREFETCH_DISTANCE, I64)))
         b.close_ordered(i, count)
 
     def sort(self) -> None:
-        """Each part by itself: it ends where the last chunk has filled it to."""
+        """Emit the sort of each part, which ends where the last chunk has filled it to."""
         b = self.b
         part = b.open("p")
         last = b.const(CHUNKS - 1, I64)

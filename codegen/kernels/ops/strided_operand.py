@@ -1,8 +1,9 @@
-"""Matrices that products read as they lie in memory: strided arguments by rows or by columns, which may be parts of longer ones.
+"""Matrix products that read strided arguments directly: matrices with contiguous rows or columns, which may be parts of larger
+ones.
 
-Those that lie in another way are copied first: neither rows nor columns are neighbours in memory, or they overlap, or run
-backwards. Which of this holds, the strides say when the kernel runs, so all layouts share it. For all of them calls give the same
-bits: a library may have kernels of its own for small matrices that are transposed, so it gets copies of these.
+Matrices with other strides are copied first: neither rows nor columns are contiguous, or they overlap, or run backwards. The
+kernel checks the strides when it runs, so one kernel serves all layouts. Calls return the same bits for all layouts: a library
+may have kernels of its own for small transposed matrices, so these are copied too.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import is_strided
 
 
-def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, Any]) -> Draft:
-    """The kernel of a product of two matrices, of which some are strided; it has memory for their copies."""
+def strided_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, Any]) -> Draft:
+    """Return the kernel of a product of two matrices, some of which are strided; it has scratch buffers for their copies."""
     b = KernelBuilder()
-    b.place = i.loc
+    b.location = i.loc
     types = [RefType(v.type.dtype, v.type.shape) for v in (*i.operands, *i.results)]
     refs = [
         Value(RefType(t.dtype, b.shape(t.shape), layout), f"x{k}")
@@ -29,6 +30,6 @@ def lying_product(i: Instruction, layouts: Sequence[str], params: Mapping[str, A
     *operands, out = refs
     strided = {ref: t for ref, t in zip(operands, types, strict=False) if is_strided(ref)}
     copies = {ref: Value(RefType(ref.type.dtype, ref.type.shape), "copy") for ref in strided}
-    given = [b.here("strided_or_copy", ref, copies[ref]) if ref in copies else ref for ref in operands]
-    b.here("gemm", *given, out, **params)
+    dense_operands = [b.here("strided_or_copy", ref, copies[ref]) if ref in copies else ref for ref in operands]
+    b.here("gemm", *dense_operands, out, **params)
     return Draft(kernel=b.kernel([*refs, *copies.values()]), sizes=b.sizes(), scratch=tuple(strided.values()))

@@ -1,9 +1,9 @@
-"""Complex numbers: their parts, and how they lie in memory.
+"""Complex numbers: their parts, and their layout in memory.
 
-Array ops take complex values as they take real ones. ``split`` rewrites a func so that complex values are left only where
-memory is handed over: parameters, results, and operands and results of ops with kernels of their own. There ``view_as_real``
-and ``view_as_complex`` say that the memory of c128[n] is that of f64[n,2]; ``component`` reads one part of it, and
-``interleave`` makes it of both, as it makes one array of any that belong side by side.
+Array ops take complex values as they take real ones. ``split`` rewrites a func so that complex values are left only at memory
+boundaries: parameters, results, and operands and results of ops with kernels of their own. There ``view_as_real`` and
+``view_as_complex`` reinterpret the memory of c128[n] as f64[n,2] and back; ``component`` reads the real or the imaginary part,
+and ``interleave`` joins the two (or any arrays of one type) along a new axis.
 
 A cotangent of z = x + iy is dL/dx - i dL/dy, as in HIPS autograd and JAX: a function with a complex derivative multiplies by
 it, and nothing is conjugated.
@@ -79,7 +79,7 @@ class Reinterpret(Reindex):
 
 
 class Interleave(Op):
-    """Arrays side by side along a last axis, such as real and imaginary parts, or along the one that ``axis`` says."""
+    """Arrays of one type stacked along a new last axis, such as real and imaginary parts, or along the new axis ``axis``."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         x, *others = types
@@ -96,13 +96,13 @@ class Interleave(Op):
         return (x.with_shape((*x.shape[:axis], len(types), *x.shape[axis:])),)
 
 
-def _parts(x: ArrayType) -> None:
-    """Raises TypeError unless these can be parts of complex numbers."""
+def _check_parts(x: ArrayType) -> None:
+    """Raise TypeError unless ``x`` has the dtype of a part of complex numbers."""
     if x.dtype not in COMPLEX_OF:
         raise TypeError(f"takes floats of 32 or 64 bits, found {x}")
 
 
-def _nowhere(*_: Any) -> Any:
+def _no_access(*_: Any) -> Any:
     raise AssertionError("memory is reinterpreted outside kernels")
 
 
@@ -116,7 +116,7 @@ def _view_as_complex(x: Any) -> Any:
 
 def _component_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
     (x,) = types
-    _parts(x)
+    _check_parts(x)
     same(x.shape[-1], 2)
     return x.shape[:-1]
 
@@ -124,11 +124,11 @@ def _component_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same
 MADE_BY_SPLIT = "it is made after gradients are"
 
 view_as_real = Reinterpret(
-    name="view_as_real", reference=_view_as_real, to_complex=False, view=True, access=_nowhere, nondifferentiable=MADE_BY_SPLIT,
+    name="view_as_real", reference=_view_as_real, to_complex=False, view=True, access=_no_access, nondifferentiable=MADE_BY_SPLIT,
     shape=lambda types, params, same: (*types[0].shape, 2),
 )  # fmt: skip
 view_as_complex = Reinterpret(
-    name="view_as_complex", reference=_view_as_complex, to_complex=True, view=True, access=_nowhere,
+    name="view_as_complex", reference=_view_as_complex, to_complex=True, view=True, access=_no_access,
     nondifferentiable=MADE_BY_SPLIT, shape=lambda types, params, same: types[0].shape[:-1],
 )  # fmt: skip
 component = Reindex(

@@ -1,7 +1,7 @@
-"""Contractions of two operands: sums of products over shared axes, spelled as einsum subscripts ("ij,jk->ik").
+"""Contractions of two operands: sums of products over shared axes, written as einsum subscripts ("ij,jk->ik").
 
-Within an operand no letter repeats; each letter of an operand is in the other operand or in the result. So the gradient
-of a contraction is a contraction of the same kind, at any order.
+No letter repeats within an operand; each letter of an operand is in the other operand or in the result. The gradient of a
+contraction is therefore a contraction of the same kind, at any order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pullback.ir.core.value import Value
 
 
 class Contract(Op):
-    """Param ``spec``: the subscripts. ``tf32``: elements of f32 may be rounded to 11 bits before they are multiplied. ``conj``:
-    whether each of two complex operands is conjugated first; it is made after gradients are."""
+    """A contraction. Param ``spec``: the subscripts. ``tf32``: elements of f32 may be rounded to 11 bits before they are
+    multiplied. ``conj``: whether each of two complex operands is conjugated first; it is set only after gradients are
+    taken."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         letters, out = split(params["spec"])
@@ -30,10 +31,10 @@ class Contract(Op):
         if arrays[0].dtype is not arrays[1].dtype or arrays[0].dtype.kind not in "ifuc":
             raise TypeError("operands must have one numeric dtype")
         extents: dict[str, Extent] = {}
-        for word, t in zip(letters, arrays, strict=True):
-            if len(word) != t.rank or len(set(word)) != len(word):
-                raise TypeError(f"subscripts {word!r} do not fit {t}")
-            for letter, extent in zip(word, t.shape, strict=True):
+        for subscripts, t in zip(letters, arrays, strict=True):
+            if len(subscripts) != t.rank or len(set(subscripts)) != len(subscripts):
+                raise TypeError(f"subscripts {subscripts!r} do not fit {t}")
+            for letter, extent in zip(subscripts, t.shape, strict=True):
                 same(extents.setdefault(letter, extent), extent)
         lone = set(letters[0]) ^ set(letters[1])
         if not lone <= set(out) or not set(out) <= set(extents) or len(set(out)) != len(out):
@@ -47,21 +48,21 @@ class Contract(Op):
             return (np.einsum(params["spec"], *operands, optimize=operands[0].dtype.kind in "fc"),)
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
-        words, out = split(params["spec"])
+        inputs, out = split(params["spec"])
         letter = next(c for c in string.ascii_letters if c not in params["spec"])
-        left, right = (letter + word if axis else word for word, axis in zip(words, batched, strict=True))
+        left, right = (letter + subscripts if axis else subscripts for subscripts, axis in zip(inputs, batched, strict=True))
         return (b.contract(*operands, spec=f"{left},{right}->{letter}{out}", **others(params)),)
 
 
 def split(spec: str) -> tuple[tuple[str, str], str]:
-    """The subscripts of the operands and of the result."""
+    """Return the subscripts of the operands and of the result."""
     inputs, _, out = spec.partition("->")
     left, _, right = inputs.partition(",")
     return (left, right), out
 
 
 def is_matrix_product(instruction: Instruction) -> bool:
-    """Whether a contraction has rows, columns and a summed axis that are not known to have one element."""
+    """Return whether a contraction has rows, columns and a summed axis whose extents are not all the constant 1."""
     (left, right), out = split(instruction.params["spec"])
     shapes = [v.type.shape for v in instruction.operands]
     long = {k for word, shape in zip((left, right), shapes, strict=True) for k, e in zip(word, shape, strict=True) if e != 1}
@@ -70,7 +71,7 @@ def is_matrix_product(instruction: Instruction) -> bool:
 
 
 def others(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The params that contractions which are made of one have, too: all but the subscripts."""
+    """Return the params that are passed on to contractions derived from this one: all but the subscripts."""
     return {name: params[name] for name in ("tf32", "conj") if name in params}
 
 

@@ -1,4 +1,4 @@
-"""Ops that make arrays from params alone."""
+"""Ops that create arrays from params alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Constant(Op):
 
 
 class Iota(Op):
-    """The position along ``axis``, as integers of ``dtype``, over ``shape``."""
+    """The index along ``axis``, as integers of ``dtype``, in an array of ``shape``."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
@@ -44,9 +44,9 @@ class Iota(Op):
 
 
 class Count(Op):
-    """How many elements an array of ``shape`` has, as an i64: the divisor of a mean, the same instruction for all sizes.
+    """The number of elements of an array of ``shape``, as an i64: the divisor of a mean, the same instruction for all sizes.
 
-    An operand says whose extents these are, along ``axes``; nothing is read of it, and ``simplify`` takes it away.
+    An optional operand supplies these extents, along ``axes``; its elements are not read, and ``simplify`` removes it.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:

@@ -1,6 +1,6 @@
 """Index ops read and write at positions that are values, or at a regular part of a buffer.
 
-Indices are int64, in range (a ``check`` before them says so) or negative, counting from the end. ``gather`` takes one index
+Indices are int64, in range (a preceding ``check`` ensures this) or negative, counting from the end. ``gather`` takes one index
 array for each axis in ``axes``, all of one shape; that shape leads the result, the other axes follow.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same, leading
+from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same, with_leading_axis
 from pullback.ir.core.types import I64, ArrayType, Extent, Shape, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import offsets_into_literal, same_part, settle_part, slices
@@ -35,7 +35,7 @@ def _check_indices(indices: Sequence[ArrayType], axes: Sequence[int], x: ArrayTy
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Op):
-    """Operands x, one index array for each of ``axes``."""
+    """The elements of x at indices. Operands: x, then one index array for each of ``axes``."""
 
     linear: bool = True
 
@@ -52,17 +52,18 @@ class Gather(Op):
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
         (x, *indices), axes = operands, tuple(params["axes"])
         if not batched[0]:
-            return b.emit(self, (x, *leading(b, indices, batched[1:], size)), params)
+            return b.emit(self, (x, *with_leading_axis(b, indices, batched[1:], size)), params)
         if not any(batched[1:]):
-            found = b.gather(x, *indices, axes=tuple(a + 1 for a in axes))
+            gathered = b.gather(x, *indices, axes=tuple(a + 1 for a in axes))
             count = indices[0].type.rank
-            return (b.transpose(found, perm=(count, *range(count), *range(count + 1, found.type.rank))),)
+            return (b.transpose(gathered, perm=(count, *range(count), *range(count + 1, gathered.type.rank))),)
         return b.emit(self, (x, *_with_rows(b, indices, batched[1:], size)), _rows_first(axes))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter(Op):
-    """Operands base, one index array for each of ``axes``, values of the shape that gather would give.
+    """The base with values written at indices. Operands: base, one index array for each of ``axes``, values of the shape that
+    gather would give.
 
     ``accumulate``: values are added, repeated indices included, in index order; otherwise the last one wins.
     """
@@ -93,7 +94,7 @@ class Scatter(Op):
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
         (base, *indices, values), axes = operands, tuple(params["axes"])
-        base, values = leading(b, (base, values), (batched[0], batched[-1]), size)
+        base, values = with_leading_axis(b, (base, values), (batched[0], batched[-1]), size)
         if any(batched[1:-1]):
             operands = (base, *_with_rows(b, indices, batched[1:-1], size), values)
             return b.emit(self, operands, _rows_first(axes))
@@ -104,18 +105,18 @@ class Scatter(Op):
 
 
 class ScatterSum(Op):
-    """As a ``Scatter`` that accumulates, onto zeros of a ``shape``; made of one before kernels are. ``axes`` are the leading
-    ones."""
+    """A ``Scatter`` that accumulates onto zeros of ``shape``, along the leading axes (``axes``). It replaces a ``Scatter``
+    before kernels are built."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         *indices, values = [t for t in types if isinstance(t, ArrayType)]
-        found = values.with_shape(tuple(params["shape"]))
-        shape = _check_indices(indices, params["axes"], found, same) + _rest(found, params["axes"])
+        result = values.with_shape(tuple(params["shape"]))
+        shape = _check_indices(indices, params["axes"], result, same) + _rest(result, params["axes"])
         if values.rank != len(shape) or tuple(params["axes"]) != tuple(range(len(indices))):
             raise TypeError(f"values must be {values.with_shape(shape)}, axes the leading ones")
         for e, f in zip(values.shape, shape, strict=True):
             same(e, f)
-        return (found,)
+        return (result,)
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         *indices, values = operands
@@ -127,7 +128,7 @@ class ScatterSum(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Place(Op):
-    """Operands base and a value that is added to, or replaces, the part of base at ``start`` with ``step``."""
+    """The base with a value added to, or replacing, its part at ``start`` with ``step``. Operands: base, value."""
 
     accumulate: bool
     linear: bool = True
@@ -153,9 +154,9 @@ class Place(Op):
 
 
 def _with_rows(b: Any, indices: Sequence[Value], batched: Sequence[bool], size: Extent) -> list[Value]:
-    """Indices for each place of a leading axis, after the number of that place."""
-    found = leading(b, indices, batched, size)
-    return [b.iota(shape=found[0].type.shape, axis=0, dtype=I64), *found]
+    """Return ``indices`` with a leading batch axis, preceded by the index along that axis."""
+    batched_indices = with_leading_axis(b, indices, batched, size)
+    return [b.iota(shape=batched_indices[0].type.shape, axis=0, dtype=I64), *batched_indices]
 
 
 def _rows_first(axes: Sequence[int]) -> dict[str, Any]:
@@ -178,19 +179,19 @@ def _scatter_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
 
 
 def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """Of values written to one place only the last gets a cotangent."""
+    """Where several values are written to one element, only the last one gets a cotangent."""
     base, *indices, values = inputs
     contributions: list[Contribution] = [ZERO] * len(inputs)
-    # What is read of the cotangent is read before it is overwritten, so that no copy is made.
+    # The cotangent is read before it is overwritten, so that no copy is made.
     if wants[-1]:
         ct = b.gather(cts[0], *indices, axes=params["axes"])
         for axis in range(indices[0].type.rank):
-            place = b.iota(shape=indices[0].type.shape, axis=axis, dtype=I64)
+            position = b.iota(shape=indices[0].type.shape, axis=axis, dtype=I64)
             written = b.full(0, ArrayType(I64, tuple(base.type.shape[a] for a in params["axes"])))
             every = tuple(range(len(params["axes"])))
-            last = b.gather(b.scatter_set(written, *indices, place, axes=every), *indices, axes=every)
-            rest = tuple(range(place.type.rank, ct.type.rank))
-            is_last = b.eq(last, place)
+            last = b.gather(b.scatter_set(written, *indices, position, axes=every), *indices, axes=every)
+            rest = tuple(range(position.type.rank, ct.type.rank))
+            is_last = b.eq(last, position)
             spread = b.broadcast(is_last, axes=rest, shape=ct.type.shape) if rest else is_last
             ct = b.select(spread, ct, b.zeros_like(ct))
         contributions[-1] = ct
@@ -205,9 +206,9 @@ def _slice_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 
 
 def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    place = {"start": params["start"], "step": params["step"]}
-    value = b.slice(cts[0], **place, shape=inputs[1].type.shape) if wants[1] else ZERO
-    return [b.slice_set(cts[0], b.zeros_like(inputs[1]), **place) if wants[0] else ZERO, value]
+    part = {"start": params["start"], "step": params["step"]}
+    value = b.slice(cts[0], **part, shape=inputs[1].type.shape) if wants[1] else ZERO
+    return [b.slice_set(cts[0], b.zeros_like(inputs[1]), **part) if wants[0] else ZERO, value]
 
 
 gather = Gather(name="gather", pullback=_gather_rule)

@@ -1,5 +1,5 @@
-"""Reductions over axes. ``combine`` names the elementwise op that joins two partial results, ``identity`` what an empty
-reduction gives. Compiled reductions are trees whose shape depends on the extents only."""
+"""Reductions over axes. ``combine`` names the elementwise op that joins two partial results, ``identity`` gives the result of
+an empty reduction. Compiled reductions are trees whose shape depends on the extents only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pullback.ir.ops.elementwise.semantics import is_float
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduce(Op):
-    """Param ``axes``: sorted, non-negative. ``combine`` "argmax"/"argmin" carries a value and its first position."""
+    """A reduction. Param ``axes``: sorted, non-negative. With ``combine`` "argmax" or "argmin" the accumulator is a value and
+    its first position."""
 
     combine: str
     identity: Callable[[DType], Any]
@@ -47,8 +48,8 @@ class Reduce(Op):
 
 
 def _spread(b: Any, x: Value, like: Value, axes: Sequence[int]) -> Value:
-    found: Value = b.broadcast(x, axes=tuple(axes), shape=like.type.shape) if axes else x
-    return found
+    result: Value = b.broadcast(x, axes=tuple(axes), shape=like.type.shape) if axes else x
+    return result
 
 
 def _sum_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> Value:
@@ -56,7 +57,7 @@ def _sum_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> V
 
 
 def _prod_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> Value:
-    """ct times the product of all other elements: products from both sides, so that zeros need no division."""
+    """Return ct times the product of all other elements, as prefix and suffix products, so that zeros need no division."""
     one = b.full(1, x.type)
     shape = x.type.shape
     others = one
@@ -69,23 +70,23 @@ def _prod_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> 
 
 
 def _others(b: Any, x: Value, axis: int, shape: Any) -> Value:
-    """Along one axis, the product of the elements before times that of the elements after each position."""
+    """Return, for each position along ``axis``, the product of the elements before it times that of the elements after it."""
     position = b.iota(shape=shape, axis=axis, dtype=I64)
     first = b.eq(position, b.zeros_like(position))
     start = b.cast(first, dtype=x.type.dtype)
     before = b.linear_recurrence(b.shift(x, axis=axis, offset=1), start, axis=axis, reverse=False)
     mirrored = b.shift(b.flip(x, axes=(axis,)), axis=axis, offset=1)
     after = b.linear_recurrence(mirrored, start, axis=axis, reverse=False)
-    found: Value = b.mul(before, b.flip(after, axes=(axis,)))
-    return found
+    result: Value = b.mul(before, b.flip(after, axes=(axis,)))
+    return result
 
 
 def _extreme_rule(b: Any, ct: Value, out: Value, x: Value, axes: Sequence[int]) -> Value:
-    """Ties share equally."""
+    """Return the cotangent of x: elements that tie for the extreme share ``ct`` equally."""
     is_best = b.eq(x, _spread(b, out, x, axes))
     count = b.sum(b.cast(is_best, dtype=x.type.dtype), axes=tuple(axes))
-    found: Value = b.select(is_best, _spread(b, b.div(ct, count), x, axes), b.zeros_like(x))
-    return found
+    result: Value = b.select(is_best, _spread(b, b.div(ct, count), x, axes), b.zeros_like(x))
+    return result
 
 
 def _max(x: Any, axes: Any) -> Any:
@@ -111,12 +112,12 @@ def _highest(x: Any) -> Any:
 
 
 def lowest(dtype: DType) -> Any:
-    """The identity of a maximum."""
+    """Return the identity of a maximum."""
     return float("-inf") if dtype.is_float else False if dtype.is_bool else int(np.iinfo(dtype.numpy).min)
 
 
 def highest(dtype: DType) -> Any:
-    """The identity of a minimum."""
+    """Return the identity of a minimum."""
     return float("inf") if dtype.is_float else True if dtype.is_bool else int(np.iinfo(dtype.numpy).max)
 
 

@@ -1,8 +1,8 @@
 """Reindex ops: each element of the result is one element of an operand, or zero. They move data and compute nothing.
 
-``access(b, index, types, params, extent)`` emits, in kernel IR, where the element at ``index`` comes from: a list of
-alternatives ``(operand, its index, condition)``; the first whose condition holds (``None``: always) gives the element, and
-if none holds the element is zero. ``extent(e)`` is the kernel value of an extent. Offsets are params because the sizes of a
+``access(b, index, types, params, extent)`` emits kernel IR that locates the source of the element at ``index``: a list of
+alternatives ``(operand, its index, condition)``; the first whose condition holds (``None``: always) gives the element, and if
+none holds the element is zero. ``extent(e)`` is the kernel value of an extent. Offsets are params because the sizes of a
 program template are not known when passes run.
 """
 
@@ -24,10 +24,10 @@ Access = Callable[..., list[tuple[int, list[Value], Value | None]]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reindex(Op):
-    """``shape(types, params, same)`` is the type rule; kinds of elements do not matter.
+    """An op that moves elements. ``shape(types, params, same)`` is the type rule; any dtype is accepted.
 
     ``view``: on dense row-major memory the result is the operand's memory, whatever its extents. ``settled(types, params)``
-    gives the params in their one canonical form.
+    gives the params in their canonical form.
     """
 
     shape: Callable[[Sequence[ArrayType], Mapping[str, Any], Same], Shape]
@@ -49,8 +49,8 @@ class Reindex(Op):
 
 
 def _any_or_sum(b: Any, ct: Any, axes: tuple[int, ...]) -> Value:
-    found: Value = (b.any if ct.type.dtype.is_bool else b.sum)(ct, axes=axes) if axes else ct
-    return found
+    result: Value = (b.any if ct.type.dtype.is_bool else b.sum)(ct, axes=axes) if axes else ct
+    return result
 
 
 # broadcast: new axes
@@ -77,7 +77,7 @@ broadcast = Reindex(
 )  # fmt: skip
 
 
-# squeeze: axes of extent 1 away
+# squeeze: drops axes of extent 1
 
 
 def _squeeze_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
@@ -155,14 +155,15 @@ reshape = Reindex(
 
 
 # slice and pad: a regular part of an array, and an array that is zero but for a regular part. The start of an axis that is
-# taken whole is none; other starts are offsets.
+# taken in full is None; other starts are offsets.
 
 
-Place = Sequence[Any]
+PerAxis = Sequence[Any]
+"""The start or the step of a regular part, one entry for each axis."""
 
 
-def same_part(inner: Shape, outer: Shape, start: Place, step: Place, same: Same) -> None:
-    """The type rule of a regular part: whole axes (start none) have equal extents. Raises TypeError."""
+def same_part(inner: Shape, outer: Shape, start: PerAxis, step: PerAxis, same: Same) -> None:
+    """Check the types of a regular part: axes taken in full (start None) have equal extents. Raises TypeError."""
     if not len(inner) == len(outer) == len(start) == len(step):
         raise TypeError(
             f"the part, the whole, start and step must have one rank, found {len(inner)}, {len(outer)}, {len(start)}, {len(step)}"
@@ -177,11 +178,11 @@ def same_part(inner: Shape, outer: Shape, start: Place, step: Place, same: Same)
 
 
 def settle_part(inner: Shape, outer: Shape, params: dict[str, Any]) -> dict[str, Any]:
-    """Params in which the start of each axis that is taken whole is none."""
+    """Return params in which the start of each axis that is taken in full is None."""
     if not len(inner) == len(outer) == len(params["start"]) == len(params["step"]):
         return params
-    place = zip(inner, outer, params["start"], params["step"], strict=True)
-    return {**params, "start": tuple(None if start == 0 and step == 1 and e == f else start for e, f, start, step in place)}
+    axes = zip(inner, outer, params["start"], params["step"], strict=True)
+    return {**params, "start": tuple(None if start == 0 and step == 1 and e == f else start for e, f, start, step in axes)}
 
 
 def _slice_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
@@ -194,8 +195,8 @@ def _pad_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same
     return tuple(params["shape"])
 
 
-def slices(start: Place, step: Place, count: Sequence[int]) -> tuple[slice, ...]:
-    """The regular part as NumPy slices."""
+def slices(start: PerAxis, step: PerAxis, count: Sequence[int]) -> tuple[slice, ...]:
+    """Return the regular part as NumPy slices."""
     return tuple(
         slice(None) if s is None else slice(s, s + (n - 1) * d + 1 if n else s, d)
         for s, d, n in zip(start, step, count, strict=True)
@@ -203,7 +204,7 @@ def slices(start: Place, step: Place, count: Sequence[int]) -> tuple[slice, ...]
 
 
 def offsets_into_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
-    """Offsets into an axis of the first operand stay literal if its extent is."""
+    """Return which offsets stay literal: those into an axis of the first operand whose extent is literal."""
     return {"start": [isinstance(e, int) for e in types[0].shape]}
 
 
@@ -226,7 +227,7 @@ def _slice_access(b: Any, index: list[Value], types: Any, params: Any, extent: A
 
 
 def inside_slice(b: Any, index: list[Value], inner: Shape, params: Any, extent: Any) -> Any:
-    """The index into the part, and whether ``index`` of the whole lies on it (None: always)."""
+    """Return the index into the part, and the condition that ``index`` of the outer array is in the part (None: always true)."""
     source, condition = [], None
     for i, start, step, e in zip(index, params["start"], params["step"], inner, strict=True):
         if start is None:
@@ -249,12 +250,12 @@ def _pad_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any
 
 
 def _slice_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    place = {"start": params["start"], "step": params["step"]}
+    part = {"start": params["start"], "step": params["step"]}
     shape = inputs[0].type.shape
     return [
         Into(
-            add=lambda base: b.slice_add(base, cts[0], **place),
-            dense=lambda: b.pad(cts[0], **place, shape=shape),
+            add=lambda base: b.slice_add(base, cts[0], **part),
+            dense=lambda: b.pad(cts[0], **part, shape=shape),
         )
     ]
 
@@ -288,7 +289,7 @@ flip = Reindex(
 )  # fmt: skip
 
 
-# shift: the element ``offset`` places before (after, if negative) along an axis, zero where there is none
+# shift: the element ``offset`` positions before (after, if negative) along an axis, zero where there is none
 
 
 def _shift(x: Any, axis: int, offset: int) -> Any:
@@ -336,13 +337,13 @@ def _concat_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: S
 
 
 def _concat_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
-    axis, found = params["axis"], []
+    axis, alternatives = params["axis"], []
     for k, start in enumerate(params["starts"]):
         source = list(index)
         source[axis] = b.sub(index[axis], extent(start))
         last = k + 1 == len(types)
-        found.append((k, source, None if last else b.lt(index[axis], extent(params["starts"][k + 1]))))
-    return found
+        alternatives.append((k, source, None if last else b.lt(index[axis], extent(params["starts"][k + 1]))))
+    return alternatives
 
 
 def _concat_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -355,11 +356,11 @@ def _concat_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: An
 
 
 def _concat_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
-    """Arrays of extent 1, or of literal extents, are joined to one of literal extent."""
+    """Mark starts and the joined extent as literal when all operands have extent 1 or literal extents."""
     axis, count = params["axis"], len(types)
     ones = count > 1 and tuple(params["starts"]) == tuple(range(count)) and params["shape"][axis] == count
-    known = ones or all(isinstance(t.shape[axis], int) for t in types)
-    return {"starts": [known] * count, "shape": [known and k == axis for k in range(len(params["shape"]))]}
+    is_literal = ones or all(isinstance(t.shape[axis], int) for t in types)
+    return {"starts": [is_literal] * count, "shape": [is_literal and k == axis for k in range(len(params["shape"]))]}
 
 
 concat = Reindex(
@@ -369,10 +370,11 @@ concat = Reindex(
 )  # fmt: skip
 
 
-# windows: the elements from each place on along an axis, which become an axis after it; its extent is small or a name
+# windows: the elements that start at each position along an axis become an axis after it; its extent is small or symbolic
 
 
-UNROLLED = 16
+MAX_LITERAL_WINDOW = 16
+"""The largest window extent that is kept literal, so that the gradient emits one slice for each element of a window."""
 
 
 def _windows_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
@@ -397,24 +399,25 @@ def _windows_access(b: Any, index: list[Value], types: Any, params: Any, extent:
 
 
 def _windows_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Mapping[str, Sequence[bool]]:
-    return {"shape": [k == params["axis"] + 1 and e <= UNROLLED for k, e in enumerate(params["shape"])]}
+    return {"shape": [k == params["axis"] + 1 and e <= MAX_LITERAL_WINDOW for k, e in enumerate(params["shape"])]}
 
 
 def _windows_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """Each place of a window, where it lies in the whole: one after another if the extent is known, else scattered."""
+    """Add each element of the windows to its source position: one pad and add for each if the extent is literal, else a
+    scatter."""
     (x,), (ct,), axis = inputs, cts, params["axis"]
     count, size = ct.type.shape[axis], ct.type.shape[axis + 1]
     if not isinstance(size, int):
-        places = [b.iota(axis=k, shape=(count, size), dtype=I64) for k in (0, 1)]
+        positions = [b.iota(axis=k, shape=(count, size), dtype=I64) for k in (0, 1)]
         parts = b.transpose(ct, perm=(axis, axis + 1, *(k for k in range(ct.type.rank) if k not in (axis, axis + 1))))
-        return [b.scatter_add(b.zeros_like(x), b.add(*places), parts, axes=(axis,))]
+        return [b.scatter_add(b.zeros_like(x), b.add(*positions), parts, axes=(axis,))]
     total = None
-    one = tuple(1 if k == axis + 1 else e for k, e in enumerate(ct.type.shape))
-    for place in range(size):
-        at = tuple(place if k == axis + 1 else None for k in range(ct.type.rank))
-        part = b.squeeze(b.slice(ct, start=at, step=(1,) * ct.type.rank, shape=one), axes=(axis + 1,))
-        at = tuple(place if k == axis else None for k in range(x.type.rank))
-        part = b.pad(part, start=at, step=(1,) * x.type.rank, shape=x.type.shape)
+    slice_shape = tuple(1 if k == axis + 1 else e for k, e in enumerate(ct.type.shape))
+    for offset in range(size):
+        start = tuple(offset if k == axis + 1 else None for k in range(ct.type.rank))
+        part = b.squeeze(b.slice(ct, start=start, step=(1,) * ct.type.rank, shape=slice_shape), axes=(axis + 1,))
+        start = tuple(offset if k == axis else None for k in range(x.type.rank))
+        part = b.pad(part, start=start, step=(1,) * x.type.rank, shape=x.type.shape)
         total = part if total is None else b.add(total, part)
     return [ZERO if total is None else total]
 

@@ -1,8 +1,10 @@
 """Scans along an axis; ``reverse``: from the end.
 
-``accumulate`` ops combine all elements up to each one: ``cumsum``, whose gradient is a ``cumsum`` in reverse. Kernels may combine
-them in any grouping. ``linear_recurrence`` is h[i] = a[i] * h[i - 1] + b[i], of the first order, h before the first being 0, in
-order. Cumulative products are recurrences, and its gradient is one."""
+``accumulate`` ops combine all elements up to each one: ``cumsum``, whose gradient is a ``cumsum`` in reverse. Kernels may
+combine them in any grouping. ``linear_recurrence`` is the first-order recurrence h[i] = a[i] * h[i - 1] + b[i], with h = 0
+before the first element, evaluated in order. Cumulative products are expressed by it, and its gradient is again a
+``linear_recurrence``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from pullback.ir.core.types import ArrayType, Type
 
 
 class LinearRecurrence(Op):
-    """Operands a and b of one type; params ``axis`` and ``reverse``."""
+    """The recurrence h[i] = a[i] * h[i - 1] + b[i]. Operands a and b of one type; params ``axis`` and ``reverse``."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         a, b = types
@@ -42,8 +44,8 @@ class LinearRecurrence(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Accumulate(Op):
-    """One operand; params ``axis`` and ``reverse``. ``combine``: the elementwise op of two elements, associative but for
-    rounding; ``first(dtype)`` changes nothing before it."""
+    """The running combination of one operand; params ``axis`` and ``reverse``. ``combine``: the elementwise op of two
+    elements, associative but for rounding; ``first(dtype)`` is its identity."""
 
     combine: str
     kinds: str
@@ -64,10 +66,10 @@ def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, want
 
 
 def _cumsum(x: Any, axis: int, reverse: bool) -> Any:
-    turned = np.flip(x, axis) if reverse else x
+    ordered = np.flip(x, axis) if reverse else x
     with np.errstate(all="ignore"):
-        found = np.add.accumulate(turned, axis=axis, dtype=x.dtype)
-    return np.flip(found, axis) if reverse else found
+        sums = np.add.accumulate(ordered, axis=axis, dtype=x.dtype)
+    return np.flip(sums, axis) if reverse else sums
 
 
 def _sum_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:

@@ -1,6 +1,7 @@
-"""Host: steps of a program that run in Python, once, in program order: ``print`` shows values, ``callback`` calls a function.
+"""Host ops: steps of a program that run in Python, once, in program order. ``print`` shows values, ``callback`` calls a
+function.
 
-As program ops they take dense buffers, those of their results last, and have no results.
+As program ops they take dense buffers, the results' buffers last, and have no results.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Region, Same, leading
+from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Region, Same, with_leading_axis
 from pullback.ir.core.types import ArrayType, RefType, Type, dtype_of
 from pullback.ir.core.value import Value
 
 
 class Host(Op):
-    """The family. ``outputs(params)``: how many results it has."""
+    """A step that runs in Python."""
 
     def outputs(self, params: Mapping[str, Any]) -> int:
+        """Return the number of results."""
         return 0
 
     def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
-        """The step as a program op: reads the first buffers and fills the rest, those of the results."""
+        """Run the step as a program op: read the first buffers and fill the last ones, the results' buffers."""
         self.evaluate(buffers, params, ())
 
 
@@ -40,18 +42,17 @@ class Print(Host):
         return ()
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
-        """One print, of whole arrays."""
+        """Print whole arrays once, rather than once for each index of the batch."""
         scalars = tuple("" if axis else scalar for axis, scalar in zip(batched, params["scalars"], strict=True))
-        found: tuple[Value, ...] = b.emit(self, operands, {**params, "scalars": scalars})
-        return found
+        results: tuple[Value, ...] = b.emit(self, operands, {**params, "scalars": scalars})
+        return results
 
 
 class Callback(Host):
-    """The results of a Python function of the operands after the first, which is the function's number, an i64 scalar: what a
-    program calls is an argument of it. ``dtypes`` and ``ranks`` give the results' types, ``shape`` all their extents in a row.
-    With ``constant`` its derivatives are zero, else there are none. The first ``axes`` axes of operands and results are not the
-    function's: it is called for each index along them.
-    """
+    """The results of a Python function. The first operand is the function's number, an i64 scalar, so that one program serves
+    any function; the other operands are its arguments. ``dtypes`` and ``ranks`` give the results' types, ``shape`` all
+    their extents in a row. With ``constant`` its derivatives are zero, else taking one is an error. The first ``axes`` axes
+    of operands and results are batch axes: the function is called for each index along them."""
 
     def outputs(self, params: Mapping[str, Any]) -> int:
         return len(params["ranks"])
@@ -78,21 +79,21 @@ class Callback(Host):
         extents = iter(params["shape"])
         shape = [e for rank in params["ranks"] for e in (size, *itertools.islice(extents, rank))]
         ranks = tuple(rank + 1 for rank in params["ranks"])
-        whole = leading(b, operands[1:], batched[1:], size)
+        arguments = with_leading_axis(b, operands[1:], batched[1:], size)
         changed = {**params, "shape": tuple(shape), "ranks": ranks, "axes": params["axes"] + 1}
-        found: tuple[Value, ...] = b.emit(self, (operands[0], *whole), changed)
-        return found
+        results: tuple[Value, ...] = b.emit(self, (operands[0], *arguments), changed)
+        return results
 
 
 class HostFunction:
-    """A Python function that programs call by its ``number``, while it is alive: its results are a list of arrays."""
+    """A Python function that programs call by its ``function_id`` while it is alive; it returns a sequence of arrays."""
 
-    __slots__ = ("__weakref__", "call", "number")
+    __slots__ = ("__weakref__", "call", "function_id")
 
     def __init__(self, call: Callable[..., Sequence[Any]]) -> None:
         self.call = call
-        self.number = next(_numbers)
-        _functions[self.number] = self
+        self.function_id = next(_numbers)
+        _functions[self.function_id] = self
 
 
 _numbers = itertools.count(1)
@@ -120,36 +121,36 @@ class Shown:
 
 
 def show(*values: Any, text: str, scalars: Sequence[str]) -> tuple[()]:
-    """The meaning of ``print``."""
+    """Print ``values``: the reference of ``print``."""
     plain = [np.asarray(v).item() if scalar else v[()] for v, scalar in zip(values, scalars, strict=True)]
     print(text.format(*map(Shown, plain)), end="")
     return ()
 
 
-def call(number: Any, *operands: Any, axes: int, shape: Any, ranks: Any, dtypes: Any, constant: bool) -> tuple[Any, ...]:
-    """The meaning of ``callback``. Raises LookupError for a function that is gone, or of another process."""
+def call(function_id: Any, *operands: Any, axes: int, shape: Any, ranks: Any, dtypes: Any, constant: bool) -> tuple[Any, ...]:
+    """Call a function: the reference of ``callback``. Raises LookupError for a function that is gone, or of another process."""
     if not axes:
-        return tuple(_function(number)(*operands))
+        return tuple(_function(function_id)(*operands))
     extents = iter(shape)
     shapes = [tuple(itertools.islice(extents, rank)) for rank in ranks]
     results = tuple(np.empty(s, dtype_of(t).numpy) for s, t in zip(shapes, dtypes, strict=True))
-    _call_along(number, operands, results, axes)
+    _call_along(function_id, operands, results, axes)
     return results
 
 
-def _call_along(number: Any, operands: Sequence[Any], results: Sequence[Any], axes: int) -> None:
-    """Call a function for each index along the first axes, into arrays of results."""
-    function = _function(number)
+def _call_along(function_id: Any, operands: Sequence[Any], results: Sequence[Any], axes: int) -> None:
+    """Call a function for each index along the first ``axes`` axes, and write into arrays of results."""
+    function = _function(function_id)
     for index in np.ndindex((*operands, *results)[0].shape[:axes] if axes else ()):
         for whole, part in zip(results, function(*(x[(*index, ...)] for x in operands)), strict=True):
             whole[index] = part
 
 
-def _function(number: Any) -> Callable[..., Sequence[Any]]:
-    found = _functions.get(int(number))
-    if found is None:
-        raise LookupError(f"no function has number {int(number)} in this process")
-    return found.call
+def _function(function_id: Any) -> Callable[..., Sequence[Any]]:
+    function = _functions.get(int(function_id))
+    if function is None:
+        raise LookupError(f"no function has number {int(function_id)} in this process")
+    return function.call
 
 
 def _no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:

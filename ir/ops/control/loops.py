@@ -1,15 +1,17 @@
-"""Control flow: ``switch`` (one of several regions), ``scan`` (a region for each position of a sequence) and ``while`` (a region
-as long as another says so). Regions are closed; what they read from outside are captures, the last operands.
+"""Control flow: ``switch`` (one of several regions), ``scan`` (a region for each position of a sequence) and ``while`` (a
+region repeated while a condition region yields true). Regions are closed; the outside values that they read are captures,
+the last operands.
 
-A scan has ``carried`` values that go from one run of its region to the next, and ``sliced`` sequences of which each run gets its
-row; each run gives the new carried values and a row of each of its result sequences. With ``length=[n]`` there are n runs and
-sequences are arrays with a leading axis of n; with ``length=[]`` the first operand is the count of runs and sequences are
-*stacks*: as long as the run makes them. ``reverse``: from the last position to the first; the index, and the rows, are those of
+A scan has ``carried`` values that pass from one iteration to the next, and ``sliced`` sequences of which each iteration reads
+one row; each iteration yields the new carried values and a row of each result sequence. With ``length=[n]`` the trip count is
+n and sequences are arrays with a leading axis of n; with ``length=[]`` the first operand is the trip count and sequences are
+*stacks*, whose length is the trip count. ``reverse``: from the last position to the first; the index and the rows are those of
 the position.
 
-A ``while`` has carried values, and result sequences that are stacks; it also gives the count of its runs.
+A ``while`` has carried values, and result sequences that are stacks; it also returns its trip count.
 
-A loop may have the param ``checkpoint=sqrt``: its gradient keeps as much as for the square root of its runs, and runs it again.
+A loop may have the param ``checkpoint=sqrt``: its gradient stores residuals of about sqrt(n) of its n iterations, and
+recomputes the others.
 
     %h1: f64[3], %hs: f64[n,3] = scan %h, %xs, %w {carried=1, length=[n], reverse=false, sliced=1}
         (%i: i64[], %h0: f64[3], %x: f64[3], %w0: f64[3]) { ... yield %next, %y }
@@ -32,13 +34,13 @@ def _is_scalar(t: Type, dtype: Any = I64) -> bool:
     return isinstance(t, ArrayType) and t == scalar(dtype)
 
 
-def _agree(found: Sequence[Type], expected: Sequence[Type], what: str, same: Same) -> None:
-    """``found`` are the types ``expected``, with extents that must agree. Raises TypeError."""
-    if len(found) != len(expected):
-        raise TypeError(f"{len(found)} values where there are {len(expected)} {what}")
-    for t, e in zip(found, expected, strict=True):
+def _check_types(actual: Sequence[Type], expected: Sequence[Type], description: str, same: Same) -> None:
+    """Check that the types ``actual`` are ``expected``, with extents that must agree. Raises TypeError."""
+    if len(actual) != len(expected):
+        raise TypeError(f"{len(actual)} values where there are {len(expected)} {description}")
+    for t, e in zip(actual, expected, strict=True):
         if type(t) is not type(e) or t.dtype is not e.dtype or t.rank != e.rank:
-            raise TypeError(f"{t} where {what} are {e}")
+            raise TypeError(f"{t} where {description} are {e}")
         for a, b in zip(t.shape, e.shape, strict=True):
             same(a, b)
 
@@ -52,24 +54,25 @@ class Switch(Op):
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not regions or not types or not _is_scalar(types[0]):
             raise TypeError("takes an i64 scalar, operands and at least one region")
-        found = tuple(v.type for v in regions[0].results)
+        results = tuple(v.type for v in regions[0].results)
         for region in regions:
-            _agree([v.type for v in region.parameters], types[1:], "operands", same)
-            _agree([v.type for v in region.results], found, "the first region's results", same)
-        return found
+            _check_types([v.type for v in region.parameters], types[1:], "operands", same)
+            _check_types([v.type for v in region.results], results, "the first region's results", same)
+        return results
 
 
 class Loop(Op):
-    """A region for each run."""
+    """An op that runs a region for each iteration."""
 
     def first(self, params: Mapping[str, Any]) -> int:
-        """The position of the first carried operand."""
+        """Return the position of the first carried operand."""
         raise NotImplementedError(self.name)
 
 
 class Scan(Loop):
-    """See the module. Params ``carried``, ``sliced``, ``length``, ``reverse``. The region takes the index (i64), the carried
-    values, the rows and the captures; it yields the carried values and a row of each result sequence."""
+    """A counted loop over sequences (see the module). Params ``carried``, ``sliced``, ``length``, ``reverse``. The region
+    takes the index (i64), the carried values, the rows and the captures; it yields the carried values and a row of each
+    result sequence."""
 
     def first(self, params: Mapping[str, Any]) -> int:
         return 0 if params["length"] else 1
@@ -92,15 +95,16 @@ class Scan(Loop):
                 raise TypeError(f"sequences are {'arrays with a leading axis' if length else 'stacks'}, found {t}")
             if length:
                 same(t.shape[0], length[0])
-        _agree([v.type for v in region.parameters], self.inside(types, params), "parameters", same)
+        _check_types([v.type for v in region.parameters], self.inside(types, params), "parameters", same)
         results = [v.type for v in region.results]
-        _agree(results[:carried], types[start : start + carried], "carried values", same)
+        _check_types(results[:carried], types[start : start + carried], "carried values", same)
         return (*types[start : start + carried], *(_sequence(t, length) for t in results[carried:]))
 
 
 class While(Loop):
-    """See the module. Param ``carried``. Both regions, the condition and the body, take the index (i64), the carried values and
-    the captures; the condition yields a bool, the body the carried values and a row of each result sequence."""
+    """A loop with a condition (see the module). Param ``carried``. Both regions, the condition and the body, take the index
+    (i64), the carried values and the captures; the condition yields a bool, the body the carried values and a row of each
+    result sequence."""
 
     def first(self, params: Mapping[str, Any]) -> int:
         return 0
@@ -114,16 +118,16 @@ class While(Loop):
         if len(types) < carried:
             raise TypeError("takes the carried values and the captures")
         for region in regions:
-            _agree([v.type for v in region.parameters], self.inside(types, params), "parameters", same)
+            _check_types([v.type for v in region.parameters], self.inside(types, params), "parameters", same)
         if len(condition.results) != 1 or not _is_scalar(condition.results[0].type, "bool"):
             raise TypeError("the first region gives one bool")
         results = [v.type for v in body.results]
-        _agree(results[:carried], types[:carried], "carried values", same)
+        _check_types(results[:carried], types[:carried], "carried values", same)
         return (*types[:carried], scalar(I64), *(_sequence(t, ()) for t in results[carried:]))
 
 
 class StackLength(Op):
-    """The count of values in a stack."""
+    """The number of values in a stack."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(types) != 1 or not isinstance(types[0], StackType):
@@ -135,12 +139,12 @@ class StackLength(Op):
 
 
 def _row(t: Type) -> Type:
-    """The type of one row of a sequence."""
+    """Return the type of one row of a sequence."""
     return ArrayType(t.dtype, t.shape[1:] if isinstance(t, ArrayType) else t.shape)
 
 
 def _sequence(t: Type, length: tuple[Any, ...]) -> Type:
-    """The type of a sequence of rows."""
+    """Return the type of a sequence of rows."""
     if not isinstance(t, ArrayType):
         raise TypeError(f"a sequence is of arrays, found {t}")
     return ArrayType(t.dtype, (*length, *t.shape)) if length else StackType(t.dtype, t.shape)

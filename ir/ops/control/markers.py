@@ -1,5 +1,5 @@
-"""Markers for passes: ``cotangent_tap`` prints the cotangent that arrives at a value, ``stop_gradient`` lets none through,
-``barrier`` keeps a second computation from being merged with the first, ``saved`` names the saved copy of a recomputed value."""
+"""Markers for passes: ``cotangent_tap`` prints the cotangent of a value, ``stop_gradient`` has derivative zero, ``barrier``
+keeps a second computation from being merged with the first, ``saved`` pairs a recomputed value with its saved copy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same, leading
+from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same, with_leading_axis
 from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.core.value import Value
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CotangentTap(Op):
-    """Its operand; the gradient pass leaves a ``print`` of the cotangent behind, ``untap`` removes what is left."""
+    """Returns its operand; the gradient pass emits a ``print`` of the cotangent, ``untap`` removes the remaining taps."""
 
     linear: bool = True
 
@@ -28,7 +28,7 @@ class CotangentTap(Op):
 
 
 class Stop(Op):
-    """Its operand, a constant to derivatives; ``untap`` removes it."""
+    """Returns its operand, as a constant to derivatives; ``untap`` removes it."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (operand,) = types
@@ -36,21 +36,21 @@ class Stop(Op):
 
 
 class Barrier(Op):
-    """Its first operand: what is computed from it comes after the second operand, and is not merged with what is equal.
-    ``unbarrier`` removes it."""
+    """Returns its first operand: computations that use the result run after the second operand is computed, and are not merged
+    with equal ones. ``unbarrier`` removes it."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         operand, _ = types
         return (operand,)
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
-        """The second operand is as it is."""
-        found: tuple[Value, ...] = b.emit(self, (*leading(b, operands[:1], batched[:1], size), operands[1]))
-        return found
+        """Batch the first operand only; the second is unchanged."""
+        results: tuple[Value, ...] = b.emit(self, (*with_leading_axis(b, operands[:1], batched[:1], size), operands[1]))
+        return results
 
 
 class Saved(Op):
-    """Its second operand, the saved copy of the first; derivatives go to the first. ``untap`` removes it."""
+    """Returns its second operand, the saved copy of the first; derivatives go to the first. ``untap`` removes it."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         computed, kept = types
@@ -61,12 +61,12 @@ class Saved(Op):
         return (kept,)
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
-        """Both with the axis."""
-        found: tuple[Value, ...] = b.emit(self, leading(b, operands, batched, size))
-        return found
+        """Batch both operands."""
+        results: tuple[Value, ...] = b.emit(self, with_leading_axis(b, operands, batched, size))
+        return results
 
 
-def _shown(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+def _print_cotangent(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     (ct,) = cts
     if isinstance(ct, Value):
         b.print(ct, text=params["text"], scalars=[""])
@@ -77,7 +77,7 @@ def _same(x: Any, text: str = "") -> Any:
     return np.asarray(x)
 
 
-cotangent_tap = CotangentTap(name="cotangent_tap", reference=_same, effect="effect", pullback=_shown)
+cotangent_tap = CotangentTap(name="cotangent_tap", reference=_same, effect="effect", pullback=_print_cotangent)
 stop_gradient = Stop(name="stop_gradient", reference=_same, nondifferentiable="the user says so")
 barrier = Barrier(
     name="barrier",

@@ -1,5 +1,5 @@
-"""Control: ``gradient``, ``jvp`` and ``vmap`` (a region with its gradients, with its tangents, along an axis more), ``group`` (a
-region that becomes one kernel) and ``check`` (a condition that must hold)."""
+"""Control: ``gradient`` (a region with its gradients), ``jvp`` (a region with its tangents), ``vmap`` (a region mapped along
+an added axis), ``group`` (a region that becomes one kernel) and ``check`` (a condition that must hold)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback.ir.core.value import Value
 
 
 class Group(Op):
-    """Runs its closed region on its operands; made by ``fuse``, one kernel each."""
+    """Runs its closed region on its operands. ``fuse`` creates groups; each becomes one kernel."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
@@ -25,8 +25,8 @@ class Group(Op):
 
 
 class Transform(Op):
-    """Something done to a closed region; the grad pass expands it. Operands after the region's first ones may be data of the
-    transform itself: the region has parameters for them too, and does not read them."""
+    """A transform of a closed region, which the grad pass expands. Operands after the region's own may be data of the
+    transform, such as cotangents: the region has parameters for them too, and does not read them."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
@@ -37,22 +37,22 @@ class Transform(Op):
     def transformed(
         self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
     ) -> tuple[Type, ...]:
-        """The result types, given those of the region."""
+        """Return the result types; ``results`` are the types of the region's results."""
         raise NotImplementedError(self.name)
 
 
-def _floats(types: Sequence[Type], positions: Sequence[int], what: str) -> tuple[Type, ...]:
-    found = tuple(types[k] for k in positions)
-    if any(not isinstance(t, ArrayType) or not t.dtype.is_inexact for t in found):
-        raise TypeError(f"only floats have {what}")
-    return found
+def _float_types(types: Sequence[Type], positions: Sequence[int], derivatives: str) -> tuple[Type, ...]:
+    selected = tuple(types[k] for k in positions)
+    if any(not isinstance(t, ArrayType) or not t.dtype.is_inexact for t in selected):
+        raise TypeError(f"only floats have {derivatives}")
+    return selected
 
 
-def _pairs(types: Sequence[Type], given: Sequence[int], of: Sequence[Type], same: Same) -> None:
-    """Each operand at ``given`` has the type of its partner in ``of``."""
-    if len(given) != len(of):
-        raise TypeError(f"{len(given)} operands for {len(of)} values")
-    for t, expected in zip((types[k] for k in given), of, strict=True):
+def _check_pairs(types: Sequence[Type], positions: Sequence[int], expected_types: Sequence[Type], same: Same) -> None:
+    """Check that each operand at ``positions`` has the type of its partner in ``expected_types``. Raises TypeError."""
+    if len(positions) != len(expected_types):
+        raise TypeError(f"{len(positions)} operands for {len(expected_types)} values")
+    for t, expected in zip((types[k] for k in positions), expected_types, strict=True):
         if t.dtype is not expected.dtype or t.rank != expected.rank:
             raise TypeError(f"takes {expected} where there is {t}")
         for e, f in zip(t.shape, expected.shape, strict=True):
@@ -60,34 +60,40 @@ def _pairs(types: Sequence[Type], given: Sequence[int], of: Sequence[Type], same
 
 
 class Gradient(Transform):
-    """The results of its region, then the derivatives with respect to each operand whose position is in ``wrt``, in reverse mode:
-    of the first result, a float scalar; or, if there is a param ``results``, of the results at these positions, each times a
-    cotangent, the operand whose position is in ``seeds``."""
+    """Reverse mode: the results of its region, then the gradients with respect to the operands whose positions are in ``wrt``.
+
+    They are gradients of the first result, a float scalar; or, with a param ``results``, of the results at these positions,
+    each weighted by a cotangent, the operand at the matching position in ``seeds``.
+    """
 
     def transformed(
         self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
     ) -> tuple[Type, ...]:
         if "results" in params:
-            _pairs(types, params["seeds"], _floats(results, params["results"], "cotangents"), same)
+            _check_pairs(types, params["seeds"], _float_types(results, params["results"], "cotangents"), same)
         elif not results or results[0].rank or not isinstance(results[0], ArrayType) or not results[0].dtype.is_inexact:
             raise TypeError("the region's first result must be a float scalar")
-        return results + _floats(types, params["wrt"], "gradients")
+        return results + _float_types(types, params["wrt"], "gradients")
 
 
 class Jvp(Transform):
-    """The results of its region, then the derivatives of the results at the positions ``results``, in forward mode: along the
-    tangents, operands at the positions ``tangents``, of the operands at the positions ``wrt``."""
+    """Forward mode: the results of its region, then the tangents of the results at the positions ``results``.
+
+    ``tangents`` are the positions of the operands that are tangents of the operands at the positions ``wrt``.
+    """
 
     def transformed(
         self, types: Sequence[Type], params: Mapping[str, Any], results: tuple[Type, ...], same: Same
     ) -> tuple[Type, ...]:
-        _pairs(types, params["tangents"], _floats(types, params["wrt"], "tangents"), same)
-        return results + _floats(results, params["results"], "tangents")
+        _check_pairs(types, params["tangents"], _float_types(types, params["wrt"], "tangents"), same)
+        return results + _float_types(results, params["results"], "tangents")
 
 
 class Vmap(Transform):
-    """The results of its region for each index of the leading axis of the operands at the positions ``batched``, along a leading
-    axis of the results; but those at the positions ``fixed``, which do not depend on the batched operands, as they are."""
+    """Maps its region along the leading axis of the operands at the positions ``batched``; the results have that leading axis.
+
+    Results at the positions ``fixed``, which do not depend on the batched operands, are returned without it.
+    """
 
     def inside(self, types: Sequence[Type], params: Mapping[str, Any], before: Sequence[Region] = ()) -> tuple[Type, ...]:
         batched = params["batched"]
@@ -108,7 +114,7 @@ class Vmap(Transform):
 
 class Check(Op):
     """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its operand is true.
-    ``rows``, if there is such a param: so many of its first axes are those of maps."""
+    ``rows`` (optional): the number of leading axes that were added by maps."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (condition,) = types
@@ -117,13 +123,14 @@ class Check(Op):
         return ()
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
-        found: tuple[Value, ...] = b.emit(self, operands, {**params, "rows": params.get("rows", 0) + 1})
-        return found
+        results: tuple[Value, ...] = b.emit(self, operands, {**params, "rows": params.get("rows", 0) + 1})
+        return results
 
 
 class CheckFailed(Exception):
-    """A check found a false condition; ``error`` is the exception the user should see, ``loc`` the check's place and
-    ``condition`` what it read, if known; ``row`` the first row of maps for which it is false."""
+    """Raised when a check's condition is false. ``error``: the exception that the user sees; ``loc``: the source location of
+    the check; ``condition``: the value that it read, if known; ``row``: the first index along the mapped axes for which it
+    is false."""
 
     def __init__(self, error: str, message: str, row: tuple[int, ...] = ()) -> None:
         super().__init__(message)

@@ -1,10 +1,10 @@
 """Elementwise ops: one scalar function applied at every index. They serve arrays and kernel scalars alike.
 
-A row's ``pullback`` is ``each(...)``: one function per operand, called as ``(b, ct, out, *operands, **params)`` if that
-operand is wanted. ``llvm`` and ``cuda`` spell the scalar function, by kind of element where kinds differ: an instruction
-template over ``{t}`` (type), ``{m}`` (its intrinsic suffix) and ``{0}``, ``{1}``, ...; ``recipe`` for a composition of kernel ops
-that codegen keeps under the op's name; ``ufunc:NAME`` for the
-native loop of a NumPy or SciPy ufunc, ``ufunc:NAME k/n`` for the result k of one that has n.
+A record's ``pullback`` is ``each(...)``: one function per operand, called as ``(b, ct, out, *operands, **params)`` if that
+operand's derivative is wanted. ``llvm`` and ``cuda`` are the code of the scalar function, by kind of element where kinds
+differ: an instruction template over ``{t}`` (type), ``{m}`` (its intrinsic suffix) and ``{0}``, ``{1}``, ...; ``recipe`` for a
+composition of kernel ops that codegen registers under the op's name; ``ufunc:NAME`` for the native loop of a NumPy or SciPy
+ufunc, ``ufunc:NAME k/n`` for result k of a ufunc with n results.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise import semantics as meaning
 
 Partial = Callable[..., Contribution]
-Spelling = str | Mapping[str, str]
-BOTH = frozenset({"func", "kernel"})
+Template = str | Mapping[str, str]
+"""The code of an op for a target: one template, or one for each element kind."""
+FUNC_OR_KERNEL = frozenset({"func", "kernel"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Op):
-    """``kinds``: element kinds the op takes. ``gives``: "same", "bool", "select" (bool, T, T -> T), "dtype" (a param), "part"
-    (the type of a part of a complex number, of real ones the same) or "complex" (two parts -> the complex type).
+    """An op on scalars, mapped over arrays. ``kinds``: element kinds that the op takes. ``gives``: the result type: "same",
+    "bool", "select" (bool, T, T -> T), "dtype" (a param), "part" (the type of a part of a complex operand; a real type
+    unchanged) or "complex" (two parts -> the complex type).
 
-    ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``: whether
-    the slope may be infinite where the value is finite and at an end of its range, as that of a root is at 0; what is to be done
-    with a zero behind it says ``ir/passes/transforms/strong_zero.py``. ``derivative_of``: the name of the function whose
-    derivative it is and whose exponential it shares, so that beside that it costs little. ``parity``: "even" where f(-x) = f(x),
-    "odd" where f(-x) = -f(x), for every x; else "".
+    ``cheap``: a few machine instructions, so that recomputing it costs less than storing its result. ``steep(params)``:
+    whether the slope may be infinite where the value is finite and at an end of its range, like a root's at 0;
+    ``ir/passes/transforms/strong_zero.py`` handles zeros multiplied by such slopes. ``derivative_of``: the name of the
+    function of which it is the derivative and with which it shares an exponential, so that computing both costs little more
+    than one. ``parity``: "even" where f(-x) = f(x), "odd" where f(-x) = -f(x), for every x; else "".
     """
 
     arity: int = 1
@@ -45,17 +47,17 @@ class Elementwise(Op):
     steep: Callable[[Mapping[str, Any]], bool] | None = None
     derivative_of: str = ""
     parity: str = ""
-    llvm: Spelling = "recipe"
-    cuda: Spelling = ""
-    vocabularies: frozenset[str] = BOTH
+    llvm: Template = "recipe"
+    cuda: Template = ""
+    vocabularies: frozenset[str] = FUNC_OR_KERNEL
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if len(types) != self.arity:
             raise TypeError(f"takes {self.arity} operands, got {len(types)}")
-        one = types[0]
-        is_usual = self.gives == "same" and isinstance(one, ArrayType) and one.dtype.kind in self.kinds
-        if is_usual and types.count(one) == len(types):
-            return (one,)
+        operand = types[0]
+        is_usual = self.gives == "same" and isinstance(operand, ArrayType) and operand.dtype.kind in self.kinds
+        if is_usual and types.count(operand) == len(types):
+            return (operand,)
         arrays: list[ArrayType] = []
         for t in types:
             if not isinstance(t, ArrayType):
@@ -94,14 +96,14 @@ class Elementwise(Op):
             result = self.function(*operands, **params)
         return (np.asarray(result, types[0].dtype.numpy),)
 
-    def spelling(self, target: str, kind: str) -> str:
-        """The spelling for "llvm" or "cuda" and an element kind."""
-        table: Spelling = getattr(self, target)
+    def template(self, target: str, kind: str) -> str:
+        """Return the template for "llvm" or "cuda" and an element kind."""
+        table: Template = getattr(self, target)
         return table if isinstance(table, str) else table[kind]
 
 
 def each(*partials: Partial) -> Rule:
-    """A rule made of one function per operand; only those of wanted operands are called."""
+    """Return a rule that calls one function for each operand whose derivative is wanted."""
 
     def rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
         return [
@@ -113,13 +115,15 @@ def each(*partials: Partial) -> Rule:
 
 
 def no(b: Any, ct: Value, out: Value, *inputs: Value, **params: Any) -> Contribution:
-    """The derivative is zero almost everywhere, or the operand selects."""
+    """Return zero: the partial of an operand that selects, or whose derivative is zero almost everywhere."""
     return ZERO
 
 
-def known(name: str, *partials: Partial) -> Elementwise:
-    """A function of the operands after the first, which is its value: computed by a formula that has more digits, or costs less,
-    than what has the right derivatives."""
+def with_value(name: str, *partials: Partial) -> Elementwise:
+    """Return a record whose value is its first operand and whose derivatives are those of a function of the other operands.
+
+    The value is computed by a formula that is more accurate or cheaper than one with the right derivatives.
+    """
     return Elementwise(
         name=name, reference=lambda value, *operands: np.array(value), arity=1 + len(partials), cheap=True, cuda="{0}",
         pullback=each(no, *partials),
@@ -127,48 +131,49 @@ def known(name: str, *partials: Partial) -> Elementwise:
 
 
 def const_like(b: Any, value: Any, x: Value) -> Value:
-    """A constant with the type of ``x``."""
-    found: Value = b.full(value, x.type)
-    return found
+    """Return a constant with the type of ``x``."""
+    constant: Value = b.full(value, x.type)
+    return constant
 
 
 def _scaled(b: Any, ct: Value, factor: float) -> Value:
-    found: Value = b.mul(ct, const_like(b, factor, ct))
-    return found
+    product: Value = b.mul(ct, const_like(b, factor, ct))
+    return product
 
 
 def _quotient(b: Any, x: Value, y: Value) -> Value:
-    """x / y. By a root it is x times its inverse, which is never too large, and which the root's own derivative takes, too."""
+    """Return x / y. If y is a root, x is multiplied by its inverse, which never overflows and is shared with the root's own
+    derivative."""
     maker = b.maker(y)
     is_root = maker is not None and maker.op.name == "sqrt" and y.type.dtype.kind == "f"
-    found: Value = b.mul(x, b.div(const_like(b, 1.0, y), y)) if is_root else b.div(x, y)
-    return found
+    quotient: Value = b.mul(x, b.div(const_like(b, 1.0, y), y)) if is_root else b.div(x, y)
+    return quotient
 
 
 def _where(b: Any, condition: Value, x: Value) -> Value:
-    found: Value = b.select(condition, x, b.zeros_like(x))
-    return found
+    result: Value = b.select(condition, x, b.zeros_like(x))
+    return result
 
 
-def _arith(llvm: Spelling, cuda: str) -> dict[str, Any]:
+def _arith(llvm: Template, cuda: str) -> dict[str, Any]:
     return {"llvm": llvm, "cuda": cuda, "cheap": True}
 
 
 def as_complex(b: Any, x: Value) -> Value:
-    """A real value as a complex one."""
-    found: Value = b.cast(x, dtype=COMPLEX_OF[x.type.dtype])
-    return found
+    """Return a real value as a complex one."""
+    result: Value = b.cast(x, dtype=COMPLEX_OF[x.type.dtype])
+    return result
 
 
-def _unary(name: str, partial: Partial, reference: Any = "", cuda: str = "", llvm: Spelling = "recipe", **kw: Any) -> Elementwise:
-    """A floating-point function of one operand, called ``name`` in NumPy's namespace unless ``reference`` says otherwise."""
+def _unary(name: str, partial: Partial, reference: Any = "", cuda: str = "", llvm: Template = "recipe", **kw: Any) -> Elementwise:
+    """Return the record of a floating-point function of one operand; its reference is NumPy's function ``name`` by default."""
     return Elementwise(
         name=name, reference=reference or f"numpy.{name}", pullback=each(partial), cuda=cuda or f"{name}({{0}})", llvm=llvm, **kw
     )
 
 
 def _analytic(name: str, partial: Partial, reference: Any = "", **kw: Any) -> Elementwise:
-    """A function of one operand that is real or complex, and has a complex derivative."""
+    """Return the record of a function of one real or complex operand that has a complex derivative."""
     return _unary(name, partial, reference, kinds="fc", **kw)
 
 
@@ -247,16 +252,16 @@ fma = Elementwise(
 
 
 def _abs_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
-    found = b.mul(as_complex(b, ct), b.conj(b.sign(x))) if x.type.dtype.is_complex else b.mul(ct, b.sign(x))
-    return _where(b, b.ne(x, b.zeros_like(x)), found)
+    derivative = b.mul(as_complex(b, ct), b.conj(b.sign(x))) if x.type.dtype.is_complex else b.mul(ct, b.sign(x))
+    return _where(b, b.ne(x, b.zeros_like(x)), derivative)
 
 
 def _sign_partial(b: Any, ct: Value, out: Value, x: Value) -> Contribution:
-    """Of complex numbers z / |z|: (ct - conj(ct out^2)) / 2|z|, and 0 at 0."""
+    """Return, for complex z / |z|, (ct - conj(ct out^2)) / 2|z|, and 0 at 0; zero for real operands."""
     if not x.type.dtype.is_complex:
         return ZERO
-    turned = b.sub(ct, b.conj(b.mul(ct, b.mul(out, out))))
-    return _where(b, b.ne(x, b.zeros_like(x)), b.div(_scaled(b, turned, 0.5), as_complex(b, b.abs(x))))
+    difference = b.sub(ct, b.conj(b.mul(ct, b.mul(out, out))))
+    return _where(b, b.ne(x, b.zeros_like(x)), b.div(_scaled(b, difference, 0.5), as_complex(b, b.abs(x))))
 
 
 abs = Elementwise(
@@ -285,7 +290,7 @@ nextafter = Elementwise(
         lambda b, ct, out, x, y: b.select(b.eq(x, y), b.zeros_like(ct), ct), lambda b, ct, out, x, y: _where(b, b.eq(x, y), ct)
     ),
 )  # fmt: skip
-"""The number after x on the way to y. It moves with x, but is y where they are equal."""
+"""The next representable value after x towards y. Its derivative is by x, but by y where they are equal."""
 gcd = Elementwise(name="gcd", reference="numpy.gcd", arity=2, kinds="iu", pullback=each(no, no), llvm="ufunc:numpy.gcd",
                   cuda="pb_gcd({0}, {1})")  # fmt: skip
 
@@ -295,12 +300,12 @@ def always(params: Mapping[str, Any]) -> bool:
 
 
 def if_root(params: Mapping[str, Any]) -> bool:
-    """Whether the param ``root`` says that the power is a root whose argument is at its least where it is 0."""
+    """Return whether the param ``root`` marks a power as a root whose argument has its minimum where it is 0."""
     return bool(params.get("root", False))
 
 
 def is_fractional(params: Mapping[str, Any]) -> bool:
-    """Whether the param ``fractional`` says that the exponent of a power is between 1 and 2."""
+    """Return whether the param ``fractional`` marks the exponent of a power as between 1 and 2."""
     return bool(params.get("fractional", False))
 
 
@@ -309,7 +314,7 @@ def _smallest_normal(b: Any, x: Value) -> Value:
 
 
 def _has_slope(b: Any, x: Value, y: Value) -> Value:
-    """Where y * x**(y - 1) is not 0 times infinity or NaN: x**-1 overflows at subnormal numbers."""
+    """Return where y * x**(y - 1) is not 0 times infinity or NaN: x**-1 overflows for subnormal x."""
     if x.type.dtype.kind == "f":
         is_usual = b.ge(b.abs(x), _smallest_normal(b, x))
     else:
@@ -325,56 +330,57 @@ def _is_constant(b: Any, x: Value) -> bool:
 
 
 def _is_flat(b: Any, y: Value) -> Value:
-    """Where no x**y underflows but that of 0."""
-    found: Value = b.lt(b.abs(y), const_like(b, 2.0**-3, y))
-    return found
+    """Return where the exponent is so small that x**y underflows only for x = 0."""
+    result: Value = b.lt(b.abs(y), const_like(b, 2.0**-3, y))
+    return result
 
 
 def _pow_by_base(b: Any, ct: Value, out: Value, x: Value, y: Value, **params: Any) -> Value:
-    """y x**(y - 1). Of subnormal x the power may overflow where y is small and the product does not: there it is out y / x."""
+    """Return ct y x**(y - 1). For subnormal x and small y the power may overflow where the product does not; there it is out y
+    / x."""
     has_slope, less = _has_slope(b, x, y), b.sub(y, const_like(b, 1, y))
-    found = b.mul(y, b.pow(x, less))
+    slope = b.mul(y, b.pow(x, less))
     if x.type.dtype.kind == "f" and not params and not _is_constant(b, y):
         size = b.abs(x)
         is_subnormal = b.bitand(b.lt(size, _smallest_normal(b, x)), b.gt(size, b.zeros_like(x)))
         by_value = b.bitand(is_subnormal, _is_flat(b, y))
-        found = b.pow_slope_at(b.select(by_value, b.div(b.mul(out, y), x), found), x, y)
-    return _where(b, has_slope, b.mul(ct, found))
+        slope = b.pow_slope_at(b.select(by_value, b.div(b.mul(out, y), x), slope), x, y)
+    return _where(b, has_slope, b.mul(ct, slope))
 
 
 def _pow_by_exponent(b: Any, ct: Value, out: Value, x: Value, y: Value, **params: Any) -> Value:
-    """out log(x): a subnormal ``out`` is multiplied last."""
+    """Return ct out log(x); ``out`` is multiplied last because it may be subnormal."""
     has_slope = b.bitor(b.ne(x, b.zeros_like(x)), b.le(y, b.zeros_like(y)))
     return _where(b, has_slope, b.mul(b.mul(ct, b.log(x)), out))
 
 
 def _pow_slope_by_base(b: Any, ct: Value, out: Value, value: Value, x: Value, y: Value) -> Value:
-    """y (y - 1) x**(y - 2), where that power may overflow alone as y (y - 1) x**(y - 1) / x."""
+    """Return ct y (y - 1) x**(y - 2); as y (y - 1) x**(y - 1) / x where that power may overflow alone."""
     less = b.sub(y, const_like(b, 1, y))
     power = b.pow(x, less)
     usual = _pow_by_base(b, b.mul(ct, y), power, x, less)
     by_value = b.bitand(_is_flat(b, y), b.ne(x, b.zeros_like(x)))
-    found: Value = b.select(by_value, b.mul(ct, b.div(b.mul(b.mul(y, power), less), x)), usual)
-    return found
+    result: Value = b.select(by_value, b.mul(ct, b.div(b.mul(b.mul(y, power), less), x)), usual)
+    return result
 
 
 def _pow_slope_by_exponent(b: Any, ct: Value, out: Value, value: Value, x: Value, y: Value) -> Value:
-    """(1 + y log(x)) x**(y - 1), a product, of which infinite parts do not cancel."""
+    """Return ct (1 + y log(x)) x**(y - 1), as a product, so that no infinite terms cancel."""
     one = const_like(b, 1, y)
     less = b.sub(y, one)
     has_slope = b.bitor(b.ne(x, b.zeros_like(x)), b.le(less, b.zeros_like(y)))
     return _where(b, has_slope, b.mul(ct, b.mul(b.add(b.mul(y, b.log(x)), one), b.pow(x, less))))
 
 
-pow_slope_at = known("pow_slope_at", _pow_slope_by_base, _pow_slope_by_exponent)
-"""y x**(y - 1), computed in one of two ways."""
+pow_slope_at = with_value("pow_slope_at", _pow_slope_by_base, _pow_slope_by_exponent)
+"""y x**(y - 1), computed in one of two ways (``_pow_by_base``)."""
 pow = Elementwise(
     name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
     pullback=each(_pow_by_base, _pow_by_exponent), cuda="pb_pow({0}, {1})", steep=if_root,
 )  # fmt: skip
-"""Params, for gradients alone (``ir/passes/singular/roots.py``): ``root``, ``fractional``."""
+"""Params, used by gradients alone (``ir/passes/singular/roots.py``): ``root``, ``fractional``."""
 
-# minimum and maximum: NaN wins; +0 is above -0, so that no result depends on an order
+# minimum and maximum propagate NaN; +0 is above -0, so that no result depends on the operands' order
 
 
 def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores_nan: bool = False) -> Elementwise:
@@ -383,11 +389,11 @@ def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores
         if ignores_nan:
             above = b.bitor(above, b.ne(y, y))
         tie = _where(b, b.eq(x, y), _scaled(b, ct, 0.5))
-        found: Value = b.select(above, ct, tie)
-        return found
+        result: Value = b.select(above, ct, tie)
+        return result
 
     int_name = "max" if wins == "gt" else "min"
-    spelled = {
+    templates = {
         "f": f"call {{t}} @llvm.{llvm}.{{m}}({{t}} {{0}}, {{t}} {{1}})" if not ignores_nan else "recipe",
         "i": f"call {{t}} @llvm.s{int_name}.{{m}}({{t}} {{0}}, {{t}} {{1}})",
         "u": f"call {{t}} @llvm.u{int_name}.{{m}}({{t}} {{0}}, {{t}} {{1}})",
@@ -396,7 +402,7 @@ def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores
     return Elementwise(
         name=name, reference=reference, also=(also,), arity=2, kinds="bifuc", cheap=True, commutative=True, finite=True,
         pullback=each(lambda b, ct, out, x, y: side(b, ct, x, y), lambda b, ct, out, x, y: side(b, ct, y, x)),
-        llvm=spelled, cuda=f"pb_{name}({{0}}, {{1}})",
+        llvm=templates, cuda=f"pb_{name}({{0}}, {{1}})",
     )  # fmt: skip
 
 
@@ -427,8 +433,8 @@ log10 = _analytic("log10", lambda b, ct, out, x: b.div(_scaled(b, ct, 1.0 / LN10
 log1p = _analytic("log1p", lambda b, ct, out, x: b.div(ct, b.add(const_like(b, 1, x), x)), also=("scipy.special.log1p",))
 
 
-def _apart(b: Any, x: Value, y: Value) -> Value:
-    """x - y, and 0 for equal infinities."""
+def _difference(b: Any, x: Value, y: Value) -> Value:
+    """Return x - y, and 0 for equal infinities."""
     d = b.sub(x, y)
     return b.select(b.bitand(b.eq(x, y), b.ne(d, d)), b.zeros_like(d), d)
 
@@ -436,8 +442,8 @@ def _apart(b: Any, x: Value, y: Value) -> Value:
 logaddexp = Elementwise(
     name="logaddexp", reference="numpy.logaddexp", arity=2, cuda="pb_logaddexp({0}, {1})",
     pullback=each(
-        lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, x, y))),
-        lambda b, ct, out, x, y: b.mul(ct, b.expit(_apart(b, y, x))),
+        lambda b, ct, out, x, y: b.mul(ct, b.expit(_difference(b, x, y))),
+        lambda b, ct, out, x, y: b.mul(ct, b.expit(_difference(b, y, x))),
     ), finite=True,
 )  # fmt: skip
 
@@ -460,16 +466,16 @@ cbrt = _unary(
 
 
 def _across(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
-    """ct x y / h**3, the size of what x / hypot(x, y) changes by with y."""
-    found: Value = b.div(b.mul(ct, b.mul(b.over_hypot(x, y, h), b.over_hypot(y, x, h))), h)
-    return _where(b, b.ne(h, b.zeros_like(h)), found)
+    """Return ct x y / h**3, minus the derivative of x / hypot(x, y) by y."""
+    result: Value = b.div(b.mul(ct, b.mul(b.over_hypot(x, y, h), b.over_hypot(y, x, h))), h)
+    return _where(b, b.ne(h, b.zeros_like(h)), result)
 
 
 def _along(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
-    """ct y**2 / h**3, what x / hypot(x, y) changes by with x: the square of y / h may underflow where this does not."""
+    """Return ct y**2 / h**3, the derivative of x / hypot(x, y) by x. (y / h)**2 may underflow where this does not."""
     side = b.over_hypot(y, x, h)
-    found: Value = b.mul(ct, b.mul(side, b.div(side, h)))
-    return _where(b, b.ne(h, b.zeros_like(h)), found)
+    result: Value = b.mul(ct, b.mul(side, b.div(side, h)))
+    return _where(b, b.ne(h, b.zeros_like(h)), result)
 
 
 over_hypot = Elementwise(
@@ -478,8 +484,8 @@ over_hypot = Elementwise(
         lambda b, ct, out, x, y, h: _along(b, ct, x, y, h), lambda b, ct, out, x, y, h: b.neg(_across(b, ct, x, y, h)), no
     ), finite=True,
 )  # fmt: skip
-"""A function of x and y alone, the derivative of hypot; the third operand is hypot(x, y), which is known where it is needed.
-The quotient of both has derivatives that cancel where one of x and y is much larger."""
+"""x / hypot(x, y), the derivative of hypot. The third operand is hypot(x, y), which is already computed where this op is used;
+the op has no derivative by it. The derivatives of the plain quotient would cancel where one of x and y is much larger."""
 hypot = Elementwise(
     name="hypot", reference="numpy.hypot", arity=2, cuda="pb_hypot({0}, {1})",
     pullback=each(
@@ -492,31 +498,33 @@ hypot = Elementwise(
 
 
 def _over_squares(b: Any, ct: Value, x: Value, y: Value) -> Value:
-    """ct x / (x**2 + y**2), in two steps, as the squares may be too small or too large; 0 at the origin and at infinity."""
+    """Return ct x / (x**2 + y**2), in two divisions, since the squares may underflow or overflow; 0 at the origin and at
+    infinity."""
     size = b.hypot(x, y)
     quotient = b.over_squares_at(b.div(b.div(x, size), size), x, y)
     return _where(b, _has_angle(b, size), b.mul(ct, quotient))
 
 
 def _has_angle(b: Any, size: Value) -> Value:
-    found: Value = b.bitand(b.ne(size, b.zeros_like(size)), b.ne(size, const_like(b, math.inf, size)))
-    return found
+    result: Value = b.bitand(b.ne(size, b.zeros_like(size)), b.ne(size, const_like(b, math.inf, size)))
+    return result
 
 
 def _with_squares(b: Any, ct: Value, x: Value, y: Value, is_own: bool) -> Value:
-    """ct (y**2 - x**2) / (x**2 + y**2)**2, what x / (x**2 + y**2) changes by with x; with y by -2 ct x y / (x**2 + y**2)**2."""
+    """Return ct (y**2 - x**2) / (x**2 + y**2)**2, the derivative of x / (x**2 + y**2) by x if ``is_own``; else the derivative
+    by y, -2 ct x y / (x**2 + y**2)**2."""
     size = b.hypot(x, y)
     c, s = b.over_hypot(x, y, size), b.over_hypot(y, x, size)
     product = b.mul(b.sub(s, c), b.add(s, c)) if is_own else _scaled(b, b.mul(c, s), -2.0)
     return _where(b, _has_angle(b, size), b.div(b.div(b.mul(ct, product), size), size))
 
 
-over_squares_at = known(
+over_squares_at = with_value(
     "over_squares_at",
     lambda b, ct, out, value, x, y: _with_squares(b, ct, x, y, True),
     lambda b, ct, out, value, x, y: _with_squares(b, ct, x, y, False),
 )
-"""x / (x**2 + y**2). The derivatives of how that is computed are sums, whose parts overflow where they cancel."""
+"""x / (x**2 + y**2). The derivatives of the formula that computes it are sums of terms that overflow where they cancel."""
 
 
 sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)), parity="odd", finite=True)
@@ -526,14 +534,18 @@ one_minus_square = _analytic(
     "one_minus_square", lambda b, ct, out, x: b.mul(ct, _scaled(b, x, -2.0)), meaning.one_minus_square, cheap=True,
     cuda="((1 - {0}) * (1 + {0}))", parity="even", finite=True,
 )  # fmt: skip
-"""1 - x**2 as (1 - x) (1 + x), which is right near 1, with a derivative that is right near 0."""
+"""1 - x**2 as (1 - x) (1 + x), which is accurate near 1, with a derivative that is accurate near 0."""
 lorentzian = _analytic(
     "lorentzian", lambda b, ct, out, x: b.mul(b.mul(b.mul(_scaled(b, ct, -2.0), out), x), out), meaning.lorentzian, cheap=True,
     cuda="(1 / (1 + {0} * {0}))", parity="even", finite=True,
 )  # fmt: skip
-"""1 / (1 + x**2), with a derivative whose parts neither overflow nor underflow before it does."""
+"""1 / (1 + x**2), with a derivative whose factors do not overflow or underflow before the derivative does."""
 asin = _analytic(
-    "asin", lambda b, ct, out, x: b.div(ct, b.sqrt(b.one_minus_square(x))), "numpy.arcsin", also=("numpy.asin",), steep=always,
+    "asin",
+    lambda b, ct, out, x: b.div(ct, b.sqrt(b.one_minus_square(x))),
+    "numpy.arcsin",
+    also=("numpy.asin",),
+    steep=always,
     parity="odd",
 )
 acos = _analytic(
@@ -555,39 +567,39 @@ cosh = _analytic("cosh", lambda b, ct, out, x: b.mul(ct, b.sinh(x)), parity="eve
 
 
 def _tanh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
-    """By x: what out leaves of 1 is lost where it is near 1."""
+    """Return the partial from x rather than from out, since 1 - out**2 loses digits where out is near 1."""
     if not x.type.dtype.is_complex:
-        found: Value = b.mul(ct, b.sech2(x))
-        return found
+        result: Value = b.mul(ct, b.sech2(x))
+        return result
     inverse = b.div(const_like(b, 1, x), b.cosh(x))
-    turned: Value = b.mul(b.mul(ct, inverse), inverse)
-    return turned
+    complex_result: Value = b.mul(b.mul(ct, inverse), inverse)
+    return complex_result
 
 
 sech2 = _unary(
     "sech2", lambda b, ct, out, x: b.mul(b.mul(_scaled(b, ct, -2.0), b.tanh(x)), out), meaning.sech2, cuda="pb_sech2({0})",
     derivative_of="tanh", parity="even", finite=True,
 )  # fmt: skip
-"""The derivative of tanh, sech(x)**2, by the exponential of tanh where both are computed."""
+"""The derivative of tanh, sech(x)**2, which shares the exponential of tanh where both are computed."""
 tanh = _analytic("tanh", _tanh_partial, parity="odd", finite=True)
 tanh_tail = _unary(
     "tanh_tail", lambda b, ct, out, x: b.neg(b.mul(ct, b.copysign(b.sech2(x), x))), meaning.tanh_tail, cuda="pb_tanh_tail({0})",
     parity="even", finite=True,
 )  # fmt: skip
-"""1 - abs(tanh(x)), by the exponential of tanh where both are computed."""
+"""1 - abs(tanh(x)), which shares the exponential of tanh where both are computed."""
 
 
 def _over(b: Any, x: Value, y: Value) -> Value:
-    found: Value = b.div(x, y)
-    return found
+    quotient: Value = b.div(x, y)
+    return quotient
 
 
 def _asinh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
     one = const_like(b, 1, x)
     if not x.type.dtype.is_complex:
         return _over(b, ct, b.hypot(x, one))
-    turned = b.mul(x, const_like(b, 1j, x))
-    roots: Value = b.mul(b.sqrt(b.add(one, turned)), b.sqrt(b.sub(one, turned)))
+    ix = b.mul(x, const_like(b, 1j, x))
+    roots: Value = b.mul(b.sqrt(b.add(one, ix)), b.sqrt(b.sub(one, ix)))
     return _over(b, ct, roots)
 
 
@@ -605,10 +617,14 @@ atanh = _analytic(
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 gauss = _unary(
-    "gauss", lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)), meaning.gauss, cuda="pb_gauss({0}, 1)",
-    parity="even", finite=True,
+    "gauss",
+    lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)),
+    meaning.gauss,
+    cuda="pb_gauss({0}, 1)",
+    parity="even",
+    finite=True,
 )
-"""exp(-x**2), to the last digits where the square is large."""
+"""exp(-x**2), accurate to the last digits also where the square is large."""
 erf = _unary(
     "erf", lambda b, ct, out, x: b.mul(_scaled(b, ct, TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erf", parity="odd",
     finite=True,
@@ -620,9 +636,13 @@ logistic_pdf = _unary(
     "logistic_pdf", lambda b, ct, out, x: b.neg(b.mul(b.mul(ct, b.tanh(_scaled(b, x, 0.5))), out)), meaning.logistic_pdf,
     cuda="pb_logistic_pdf({0})", derivative_of="expit", parity="even", finite=True,
 )  # fmt: skip
-"""The derivative of expit, by the exponential of expit where both are computed."""
+"""The derivative of expit, which shares the exponential of expit where both are computed."""
 expit = _unary(
-    "expit", lambda b, ct, out, x: b.mul(ct, b.logistic_pdf(x)), "scipy.special.expit", cuda="pb_expit({0})", finite=True,
+    "expit",
+    lambda b, ct, out, x: b.mul(ct, b.logistic_pdf(x)),
+    "scipy.special.expit",
+    cuda="pb_expit({0})",
+    finite=True,
 )
 gammaln = _unary(
     "gammaln",
@@ -672,7 +692,9 @@ bitand = Elementwise(
     arity=2,
     kinds="biu",
     pullback=each(no, no),
-    **_arith("and {t} {0}, {1}", "{0} & {1}"), commutative=True, finite=True,
+    **_arith("and {t} {0}, {1}", "{0} & {1}"),
+    commutative=True,
+    finite=True,
 )
 bitor = Elementwise(
     name="bitor",
@@ -680,7 +702,9 @@ bitor = Elementwise(
     arity=2,
     kinds="biu",
     pullback=each(no, no),
-    **_arith("or {t} {0}, {1}", "{0} | {1}"), commutative=True, finite=True,
+    **_arith("or {t} {0}, {1}", "{0} | {1}"),
+    commutative=True,
+    finite=True,
 )
 bitxor = Elementwise(
     name="bitxor",
@@ -688,7 +712,9 @@ bitxor = Elementwise(
     arity=2,
     kinds="biu",
     pullback=each(no, no),
-    **_arith("xor {t} {0}, {1}", "{0} ^ {1}"), commutative=True, finite=True,
+    **_arith("xor {t} {0}, {1}", "{0} ^ {1}"),
+    commutative=True,
+    finite=True,
 )
 bitnot = Elementwise(
     name="bitnot", reference="numpy.invert", kinds="biu", pullback=each(no), cheap=True,
@@ -702,7 +728,8 @@ shl = Elementwise(
     kinds="iu",
     pullback=each(no, no),
     cheap=True,
-    cuda="pb_shl({0}, {1})", finite=True,
+    cuda="pb_shl({0}, {1})",
+    finite=True,
 )
 shr = Elementwise(
     name="shr",
@@ -712,13 +739,20 @@ shr = Elementwise(
     kinds="iu",
     pullback=each(no, no),
     cheap=True,
-    cuda="pb_shr({0}, {1})", finite=True,
+    cuda="pb_shr({0}, {1})",
+    finite=True,
 )
 
 # random bits
 
 mulhi = Elementwise(
-    name="mulhi", reference=meaning.mulhi, arity=2, kinds="u", pullback=each(no, no), cheap=True, cuda="pb_mulhi({0}, {1})",
+    name="mulhi",
+    reference=meaning.mulhi,
+    arity=2,
+    kinds="u",
+    pullback=each(no, no),
+    cheap=True,
+    cuda="pb_mulhi({0}, {1})",
     finite=True,
 )
 philox = Elementwise(
@@ -730,7 +764,8 @@ ordered_after = Elementwise(
     name="ordered_after", reference=lambda x, after: np.array(x), arity=2, kinds="f", cheap=True, cuda="{0}",
     pullback=each(lambda b, ct, out, x, after: ct, no),
 )  # fmt: skip
-"""The first operand, in a kernel that has the second one: what is computed from it is not computed before."""
+"""The first operand, in a kernel that has the second one: computations from the result are not moved before the second
+operand."""
 
 # conversions
 
@@ -738,8 +773,8 @@ ordered_after = Elementwise(
 def _cast_partial(b: Any, ct: Value, out: Value, x: Value, dtype: Any) -> Contribution:
     if not dtype.is_inexact:
         return ZERO
-    found: Value = b.cast(ct, dtype=x.type.dtype)
-    return found
+    result: Value = b.cast(ct, dtype=x.type.dtype)
+    return result
 
 
 cast = Elementwise(
@@ -751,7 +786,7 @@ bitcast = Elementwise(
     llvm="bitcast", cuda="pb_bitcast<{t}>({0})", finite=True,
 )  # fmt: skip
 
-# what only kernels have
+# kernel-only ops
 
 KERNEL = frozenset({"kernel"})
 raw_shl = Elementwise(

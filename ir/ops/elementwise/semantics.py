@@ -1,8 +1,8 @@
-"""What an elementwise op means where NumPy leaves it to the platform or warns: the semantics fixed for all targets.
+"""Reference semantics of elementwise ops, fixed for all targets where NumPy's depend on the platform or warn.
 
-x // 0 and x % 0 of integers are 0; MIN // -1 is MIN; shifts past the width give 0 (right shifts of negative numbers -1);
-a float outside the range of a signed 32- or 64-bit integer, and NaN, convert to its least value, other integer types
-convert through those and wrap; maximum and minimum propagate NaN and put -0 below +0; fmax and fmin ignore NaN.
+x // 0 and x % 0 of integers are 0; MIN // -1 is MIN; shifts past the width give 0 (right shifts of negative numbers -1); a
+float outside the range of a signed 32- or 64-bit integer, and NaN, convert to its least value, other integer types convert
+through those and wrap; maximum and minimum propagate NaN and put -0 below +0; fmax and fmin ignore NaN.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Array = Any
 
 
 def is_float(x: Array) -> bool:
-    """Whether an array holds floats, bfloat16 included, which NumPy takes for a void type."""
+    """Return whether an array holds floats, including bfloat16, which NumPy treats as a void type."""
     return np.asarray(x).dtype.kind in "fV"
 
 
 def _guarded(function: Any, x: Array, y: Array) -> Array:
-    """An integer division that is 0 where the divisor is 0."""
+    """Return an integer division that is 0 where the divisor is 0."""
     if is_float(y):
         return function(x, y)
     zero = y == 0
@@ -42,13 +42,13 @@ def fmod(x: Array, y: Array) -> Array:
 
 
 def idiv(x: Array, y: Array) -> Array:
-    """Division that rounds to zero; the divisor is not 0 and not -1 under MIN."""
+    """Return the quotient rounded towards zero; the divisor must not be 0, nor -1 under MIN."""
     quotient = np.floor_divide(x, y)
     return quotient + ((quotient < 0) & (quotient * y != x)).astype(quotient.dtype)
 
 
 def fma(x: Array, y: Array, z: Array) -> Array:
-    """x * y + z rounded once: for float64 by integers, else in float64, first rounded to odd."""
+    """Return x * y + z, rounded once: for float64 by integers, else in float64, first rounded to odd."""
     dtype = np.asarray(x).dtype
     if dtype.itemsize <= 4:
         return np.asarray(_FMA_TO_ODD(*(np.asarray(v, np.float64) for v in (x, y, z))), np.float64).astype(dtype)
@@ -69,11 +69,11 @@ def _fma(x: float, y: float, z: float) -> float:
 
 
 def _fma_to_odd(x: float, y: float, z: float) -> float:
-    """For numbers whose products are exact: if inexact, the neighbour of the sum whose last bit is set."""
+    """Return x * y + z for exact products, rounded to odd: if inexact, the neighbour of the sum whose last bit is set."""
     product = x * y
     total = product + z
-    rest = total - product
-    error = (product - (total - rest)) + (z - rest)
+    remainder = total - product
+    error = (product - (total - remainder)) + (z - remainder)
     if error == 0 or not math.isfinite(error) or int(math.ldexp(math.frexp(total)[0], 53)) & 1:
         return total
     return math.nextafter(total, math.copysign(math.inf, error))
@@ -87,8 +87,8 @@ def sign(x: Array) -> Array:
 
 
 def pow(x: Array, y: Array, root: bool = False, fractional: bool = False) -> Array:
-    """C's power of floats, which NumPy leaves for square roots only where the exponent is a lone 0.5; a negative integer exponent
-    gives 0 (the tracer checks it first)."""
+    """Return C's power for floats. Arrays of rank 1 or more are passed to NumPy, which takes a square root instead only where
+    the exponent is a scalar 0.5. A negative integer exponent gives 0 (the tracer checks it first)."""
     x, y = np.asarray(x), np.asarray(y)
     if is_float(x) or x.dtype.kind == "c":
         return np.power(np.atleast_1d(x), np.atleast_1d(y)).reshape(np.broadcast_shapes(x.shape, y.shape))
@@ -97,12 +97,12 @@ def pow(x: Array, y: Array, root: bool = False, fractional: bool = False) -> Arr
 
 
 def sqrt(x: Array, norm: bool = False, positive: bool = False) -> Array:
-    """The params are for gradients alone."""
+    """Return the square root; the params are for gradients alone."""
     return np.sqrt(x)
 
 
 def cbrt(x: Array, root: bool = False) -> Array:
-    """``root`` is for gradients alone."""
+    """Return the cube root; ``root`` is for gradients alone."""
     return np.cbrt(x)
 
 
@@ -135,15 +135,15 @@ def clip(x: Array, lo: Array, hi: Array) -> Array:
 
 
 def gammaln(x: Array) -> Array:
-    """SciPy's, which takes subnormal numbers for 0."""
-    found = importlib.import_module("scipy.special").gammaln(x)
+    """Return SciPy's gammaln, corrected for subnormal numbers, which SciPy takes for 0."""
+    result = importlib.import_module("scipy.special").gammaln(x)
     size = np.abs(x)
     with np.errstate(divide="ignore"):
-        return np.where((size > 0) & (size < 1e-300), -np.log(size), found)
+        return np.where((size > 0) & (size < 1e-300), -np.log(size), result)
 
 
 def erfcinv(y: Array) -> Array:
-    """SciPy's, which takes the least subnormal number for 0."""
+    """Return SciPy's erfcinv, corrected for the least subnormal number, which SciPy takes for 0."""
     special = importlib.import_module("scipy.special")
     with np.errstate(divide="ignore", invalid="ignore"):
         tail = special.ndtri_exp(np.log(y) - math.log(2)) / -math.sqrt(2)
@@ -151,23 +151,23 @@ def erfcinv(y: Array) -> Array:
 
 
 def sech2(x: Array) -> Array:
-    """1 - tanh(x)**2."""
+    """Return 1 - tanh(x)**2."""
     e = np.exp(-2.0 * np.abs(np.asarray(x, np.float64)))
     return (4.0 * e / (1.0 + e) ** 2).astype(np.asarray(x).dtype)
 
 
 TANH_NEAR = 0.5494
-"""Where abs(tanh) is 1/2, to a few digits: from here on tanh is computed as 1 less its tail."""
+"""The argument at which abs(tanh) is 1/2, to a few digits; for larger ones tanh is computed as 1 minus its tail."""
 
 
 def tanh_tail(x: Array) -> Array:
-    """1 - abs(tanh(x))."""
+    """Return 1 - abs(tanh(x))."""
     e = np.exp(-2.0 * np.abs(np.asarray(x, np.float64)))
     return (2.0 * e / (1.0 + e)).astype(np.asarray(x).dtype)
 
 
 def logistic_pdf(x: Array) -> Array:
-    """The derivative of the logistic function."""
+    """Return the derivative of the logistic function."""
     e = np.exp(-np.abs(np.asarray(x, np.float64)))
     return (e / (1.0 + e) ** 2).astype(np.asarray(x).dtype)
 
@@ -182,60 +182,61 @@ def one_minus_square(x: Array) -> Array:
 
 
 def lorentzian(x: Array) -> Array:
-    """1 / (1 + x**2)."""
+    """Return 1 / (1 + x**2)."""
     inverse = 1 / np.where(np.abs(x) > 1e15, x, 1)
     return np.where(np.abs(x) > 1e15, inverse * inverse, 1 / (1 + x * x))
 
 
 def over_hypot(x: Array, y: Array, h: Array) -> Array:
-    """x / hypot(x, y), where ``h`` is hypot(x, y); 0 at the origin. A subnormal ``h`` has too few digits."""
+    """Return x / hypot(x, y), where ``h`` is hypot(x, y); 0 at the origin. A subnormal ``h`` has too few digits and is
+    recomputed."""
     kind = np.float64 if x.dtype == np.float64 else np.float32
     x, y, h, up = x.astype(kind), y.astype(kind), h.astype(kind), kind(2.0**60 if kind is np.float64 else 2.0**30)
     is_small = (h > 0) & (h < np.finfo(kind).smallest_normal)
-    found = np.where(is_small, x * up, x) / np.where(is_small, np.hypot(x * up, y * up), h)
-    return np.where(h == 0, np.zeros_like(found), found)
+    quotient = np.where(is_small, x * up, x) / np.where(is_small, np.hypot(x * up, y * up), h)
+    return np.where(h == 0, np.zeros_like(quotient), quotient)
 
 
 def gauss(x: Array) -> Array:
-    """exp(-x**2)."""
-    wide = np.asarray(x, np.float64)
-    return np.exp(-wide * wide).astype(np.asarray(x).dtype)
+    """Return exp(-x**2)."""
+    x64 = np.asarray(x, np.float64)
+    return np.exp(-x64 * x64).astype(np.asarray(x).dtype)
 
 
 def normal_pdf(x: Array) -> Array:
-    wide = np.asarray(x, np.float64)
-    return (np.exp(-0.5 * wide * wide) / math.sqrt(2.0 * math.pi)).astype(np.asarray(x).dtype)
+    x64 = np.asarray(x, np.float64)
+    return (np.exp(-0.5 * x64 * x64) / math.sqrt(2.0 * math.pi)).astype(np.asarray(x).dtype)
 
 
 def inverse_mills(x: Array) -> Array:
-    """The normal density over the normal distribution function."""
+    """Return the normal density over the normal distribution function."""
     special = importlib.import_module("scipy.special")
-    wide = np.asarray(x, np.float64)
-    below = math.sqrt(2.0 / math.pi) / special.erfcx(np.minimum(wide, 0.0) / -math.sqrt(2.0))
-    above = np.exp(-0.5 * wide * wide) / math.sqrt(2.0 * math.pi) / special.ndtr(np.maximum(wide, 0.0))
-    return np.where(wide < 0, below, above).astype(np.asarray(x).dtype)
+    x64 = np.asarray(x, np.float64)
+    below = math.sqrt(2.0 / math.pi) / special.erfcx(np.minimum(x64, 0.0) / -math.sqrt(2.0))
+    above = np.exp(-0.5 * x64 * x64) / math.sqrt(2.0 * math.pi) / special.ndtr(np.maximum(x64, 0.0))
+    return np.where(x64 < 0, below, above).astype(np.asarray(x).dtype)
 
 
 def mills_gap(x: Array) -> Array:
-    """x + inverse_mills(x), below 0 as a quotient of integrals of erfc."""
+    """Return x + inverse_mills(x); for negative x as a quotient of integrals of erfc."""
     special = importlib.import_module("scipy.special")
-    wide = np.asarray(x, np.float64)
-    y = np.minimum(wide, 0.0) / -math.sqrt(2.0)
+    x64 = np.asarray(x, np.float64)
+    y = np.minimum(x64, 0.0) / -math.sqrt(2.0)
     with np.errstate(all="ignore"):
         quotient = np.where(y < 1e7, _scaled_integral(1, np.minimum(y, 1e7)) / special.erfcx(np.minimum(y, 1e7)), 0.5 / y)
-    return np.where(wide < 0, math.sqrt(2.0) * quotient, wide + inverse_mills(wide)).astype(np.asarray(x).dtype)
+    return np.where(x64 < 0, math.sqrt(2.0) * quotient, x64 + inverse_mills(x64)).astype(np.asarray(x).dtype)
 
 
 def ierfcx(x: Array) -> Array:
-    """exp(x**2) times the integral of erfc from x on."""
-    wide = np.asarray(x, np.float64)
-    return _scaled_integral(1, wide).astype(np.asarray(x).dtype)
+    """Return exp(x**2) times the integral of erfc from x to infinity."""
+    x64 = np.asarray(x, np.float64)
+    return _scaled_integral(1, x64).astype(np.asarray(x).dtype)
 
 
 def i2erfcx(x: Array) -> Array:
-    """exp(x**2) times the integral of that integral."""
-    wide = np.asarray(x, np.float64)
-    return _scaled_integral(2, wide).astype(np.asarray(x).dtype)
+    """Return exp(x**2) times the twice repeated integral of erfc from x to infinity."""
+    x64 = np.asarray(x, np.float64)
+    return _scaled_integral(2, x64).astype(np.asarray(x).dtype)
 
 
 _NODES = np.exp(np.linspace(-4.0, 3.0, 141) - np.exp(-np.linspace(-4.0, 3.0, 141)))
@@ -243,8 +244,9 @@ _WEIGHTS = 0.05 * _NODES * (1.0 + np.exp(-np.linspace(-4.0, 3.0, 141)))
 
 
 def _scaled_integral(n: int, x: Array) -> Array:
-    """2 / sqrt(pi) times the integral of t**n / n! exp(-t**2 - 2 x t) over t > 0 (DLMF 7.18.2), by the double-exponential rule;
-    far out the asymptotic series (7.18.14), and below 0 what that of -x says."""
+    """Return 2 / sqrt(pi) times the integral of t**n / n! exp(-t**2 - 2 x t) over t > 0 (DLMF 7.18.2), by the
+    double-exponential rule; for large x by the asymptotic series (7.18.14), and for negative x by reflection of the
+    integral at -x."""
     x, below = np.abs(x), x < 0
     scale = 1.0 / np.maximum(1.0, np.minimum(x, 1e150))[..., None]
     t = _NODES * scale
@@ -254,8 +256,8 @@ def _scaled_integral(n: int, x: Array) -> Array:
     square, series = inverse * inverse, np.zeros_like(x)
     for m in range(9, -1, -1):
         series = series * -square + math.factorial(2 * m + n) / math.factorial(m)
-    far = series * inverse ** (n + 1) * (2.0 / math.sqrt(math.pi) / math.factorial(n))
-    total = np.where(x > 30.0, far, total)
+    asymptotic = series * inverse ** (n + 1) * (2.0 / math.sqrt(math.pi) / math.factorial(n))
+    total = np.where(x > 30.0, asymptotic, total)
     grown = np.exp(np.minimum(x * x, 745.0))
     mirrored = total + 2.0 * x * grown if n == 1 else (x * x + 0.5) * grown - total
     return np.where(below, np.where(x > 26.8, np.inf, mirrored), total)
@@ -268,16 +270,18 @@ def polygamma(x: Array, n: int) -> Array:
 
 
 def digamma_step(x: Array, d: Array) -> Array:
-    """digamma(x + d) - digamma(x), above 0 by the recurrence and the asymptotic series of both, term by term."""
+    """Return digamma(x + d) - digamma(x), for positive arguments by the recurrence and the asymptotic series of both, term by
+    term."""
     return _polygamma_step(x, d, 0)
 
 
 def trigamma_step(x: Array, d: Array) -> Array:
-    """trigamma(x + d) - trigamma(x), likewise."""
+    """Return trigamma(x + d) - trigamma(x), likewise."""
     return _polygamma_step(x, d, 1)
 
 
 _SERIES = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+"""The Bernoulli numbers B2, B4, ..., B14."""
 
 
 def _polygamma_step(x: Array, d: Array, order: int) -> Array:
@@ -292,10 +296,10 @@ def _polygamma_step(x: Array, d: Array, order: int) -> Array:
         total = total + size * p * q * (p + q if order else 1.0)
     p, q = 1 / (start + 10), 1 / (end + 10)
     series = 0.5 * (p + q) if order else np.full_like(total, 0.5)
-    for j, number in enumerate(_SERIES, 1):
+    for j, bernoulli in enumerate(_SERIES, 1):
         power = 2 * j + order
         ratio = sum(q**i * p ** (power - 1 - i) for i in range(power))
-        series = series + ratio * (number if order else number / (2 * j))
+        series = series + ratio * (bernoulli if order else bernoulli / (2 * j))
     step = size * p * q
     total = -(total + step + step * series) if order else total + step * series + np.log1p(size * p)
     with np.errstate(all="ignore"):
@@ -308,10 +312,10 @@ def expn(x: Array, n: int) -> Array:
 
 
 def expn_at(n: Array, x: Array) -> Array:
-    """Of an order that a float holds; NaN where it is none."""
+    """Return the exponential integral of an order that is stored as a float; NaN for invalid orders."""
     is_order = (n >= 0) & (n < 2.0**31) & (np.trunc(n) == n)
-    found = importlib.import_module("scipy.special").expn(np.where(is_order, n, np.zeros_like(n)), x)
-    return np.where(is_order, found, np.full_like(x, np.nan))
+    result = importlib.import_module("scipy.special").expn(np.where(is_order, n, np.zeros_like(n)), x)
+    return np.where(is_order, result, np.full_like(x, np.nan))
 
 
 def shl(x: Array, n: Array) -> Array:
@@ -328,26 +332,26 @@ def shr(x: Array, n: Array) -> Array:
 
 
 def div_in_range(x: Array, y: Array) -> Array:
-    """x / y of a positive y, and of an x that is 0, NaN or so large that a remainder of the division is a normal number."""
+    """Return x / y for positive y, and x that is 0, NaN or so large that a remainder of the division is a normal number."""
     return np.true_divide(x, y)
 
 
 def cast(x: Array, dtype: Any, in_range: bool = False) -> Array:
-    """``in_range`` promises that a float fits the integer type."""
+    """Return ``x`` as ``dtype``; ``in_range`` promises that a float fits the integer type."""
     x = np.asarray(x)
     target = dtype.numpy
     if x.dtype.kind == "c" and dtype.kind not in "bc":
         x = x.real
     if x.dtype.kind not in "fV" or dtype.kind not in "iu":
         return x.astype(target)
-    wide = x.astype(np.float64)
+    x64 = x.astype(np.float64)
     if dtype.bits < 32 or (dtype.kind == "i" and dtype.bits == 32):
-        return _to_signed(wide, np.int32).astype(target)
+        return _to_signed(x64, np.int32).astype(target)
     if dtype.name == "u64":
-        high = wide >= 2.0**63
-        low = _to_signed(np.where(high, wide - 2.0**63, wide), np.int64).astype(np.uint64)
+        high = x64 >= 2.0**63
+        low = _to_signed(np.where(high, x64 - 2.0**63, x64), np.int64).astype(np.uint64)
         return np.where(high, low ^ np.uint64(1 << 63), low)
-    return _to_signed(wide, np.int64).astype(target)
+    return _to_signed(x64, np.int64).astype(target)
 
 
 def _to_signed(x: Array, target: Any) -> Array:
@@ -361,10 +365,10 @@ def bitcast(x: Array, dtype: Any) -> Array:
 
 
 def lookup(index: Array, values: tuple[float, ...], dtype: Any) -> Array:
-    """The value at the low bits of ``index``; the number of values is a power of two."""
+    """Return the value at the low bits of ``index``; the number of values is a power of two."""
     table = np.asarray(values, dtype.numpy)
-    found: Array = table[np.asarray(index) % np.uint8(len(table))]
-    return found
+    result: Array = table[np.asarray(index) % np.uint8(len(table))]
+    return result
 
 
 PHILOX = ((0xD2E7470EE14C6C93, 0xCA5A826395121157), (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B))
@@ -373,7 +377,7 @@ PHILOX_ROUNDS = 10
 
 
 def mulhi(x: Array, y: Array) -> Array:
-    """The high half of the product of integers without sign."""
+    """Return the high half of the product of unsigned integers."""
     x, y = np.asarray(x), np.asarray(y)
     half = np.asarray(x.dtype.itemsize * 4, x.dtype)
     low = (np.ones_like(half) << half) - np.ones_like(half)
@@ -384,7 +388,7 @@ def mulhi(x: Array, y: Array) -> Array:
 
 
 def philox(c0: Array, c1: Array, c2: Array, c3: Array, k0: Array, k1: Array, word: int) -> Array:
-    """A word of the block of Philox4x64-10 at counter c under key k (Salmon et al., Parallel random numbers: as easy as
+    """Return a word of the block of Philox4x64-10 at counter c under key k (Salmon et al., Parallel random numbers: as easy as
     1, 2, 3, 2011)."""
     dtype = np.asarray(c0).dtype
     (m0, m1), (w0, w1) = ([np.asarray(v % 2 ** (8 * dtype.itemsize), dtype) for v in pair] for pair in PHILOX)

@@ -1,7 +1,6 @@
-"""What only kernels have for elementary functions: floats taken apart and put together by powers of two, and code that runs
-where an argument is unusual.
+"""Kernel-only ops for elementary functions: decomposition of floats by powers of two, and cold code for unusual arguments.
 
-``scalb``, ``significand`` and ``exponent`` are single instructions on some processors; elsewhere they are spelled out
+``scalb``, ``significand`` and ``exponent`` are single instructions on some processors; elsewhere they are expanded
 (``pullback.codegen.math.legalize``).
 """
 
@@ -19,14 +18,15 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise, each, no
 KERNEL = frozenset({"kernel"})
 Array = Any
 
+
 def scalb(x: Array, k: Array) -> Array:
-    """x * 2**k, rounded once, for a whole number k."""
+    """Return x * 2**k, rounded once, for an integral k."""
     kept = np.where(np.isfinite(k), np.clip(k, -5000, 5000), 0).astype(np.int32)
     return np.where(np.isfinite(k), np.ldexp(x, kept), np.where(k > 0, x * np.inf, x * k))
 
 
 def significand(x: Array) -> Array:
-    """x / 2**exponent(x), which lies in [3/4, 3/2): 1 for infinity and zeros, NaN for NaN and below zero."""
+    """Return x / 2**exponent(x), in [3/4, 3/2): 1 for infinity and zeros, NaN for NaN and negative x."""
     m, _ = np.frexp(x)
     m = np.where(m < 0.75, m * 2, m)
     m = np.where((x == 0) | (x == np.inf), 1.0, m)
@@ -34,7 +34,8 @@ def significand(x: Array) -> Array:
 
 
 def exponent(x: Array) -> Array:
-    """The whole number k with x = significand * 2**k: -inf for zeros, inf for infinity, NaN for NaN; any below zero."""
+    """Return the integral k with x = significand * 2**k: -inf for zeros, inf for infinity, NaN for NaN; unspecified for
+    negative x."""
     m, k = np.frexp(x)
     k = np.where(m < 0.75, k - 1, k).astype(np.asarray(x).dtype)
     k = np.where(x == 0, -np.inf, k)
@@ -42,8 +43,8 @@ def exponent(x: Array) -> Array:
 
 
 class ColdFunction(Op):
-    """Define ``function``, which ``cold_call`` instructions after it name: the region, which reads nothing from outside. It is at
-    the top of a kernel, so that passes have it once, and emitted code repeats it only if it is short."""
+    """Defines ``function``, which later ``cold_call`` instructions name, as its region, which reads nothing from outside. It
+    stands at the top of a kernel, so that passes process it once, and emitted code duplicates it only if it is short."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types or len(regions) != 1:
@@ -52,10 +53,9 @@ class ColdFunction(Op):
 
 
 class ColdCall(Op):
-    """Operands: a condition, default values, ``defaults`` of them, and the arguments of ``function``, which returns as many
-    values. The results are these values where the condition holds, the defaults elsewhere. The function runs only if the
-    condition holds; in a vector loop, if it holds in some lane: it must be sound in all.
-    """
+    """Calls ``function`` if a condition holds. Operands: the condition, ``defaults`` default values, and the arguments of the
+    function, which returns as many values. The results are these values where the condition holds, the defaults elsewhere.
+    In a vector loop the function runs for all lanes if the condition holds in any lane, so it must be safe to run in all."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types[0] != scalar(BOOL):

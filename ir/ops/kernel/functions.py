@@ -1,4 +1,4 @@
-"""Functions that kernels share: code of a module of its own, which is compiled once for all kernels that call it."""
+"""Functions shared by kernels: a separate module, compiled once for all kernels that call it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pullback.ir.core.structure import Block, Function
 from pullback.ir.core.types import BOOL, I64, RefType, Type, scalar
 from pullback.ir.ops.kernel.kernel import KERNEL
 
-FAR = 1 << 40
-"""The extent of a reference of ``ref_at``, whose end is not known: larger than any array."""
+UNBOUNDED = 1 << 40
+"""The extent of a reference of ``ref_at``, whose end is unknown: larger than any array."""
 
 
 class FunctionDefinition(Op):
-    """Define ``function``, which ``call`` instructions after it name: the region, which reads nothing from outside and yields
-    nothing. Its loops are scheduled already; it is at the top of a kernel, where passes leave it as it is."""
+    """Defines ``function``, which later ``call`` instructions name, as its region, which reads nothing from outside and yields
+    nothing. Its loops are already scheduled; it stands at the top of a kernel, and passes leave it unchanged."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types or len(regions) != 1:
@@ -28,7 +28,7 @@ class FunctionDefinition(Op):
 
 
 class Call(Op):
-    """Run ``function``. Operands: its arguments, references and scalars."""
+    """Calls ``function``. Operands: its arguments, references and scalars."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if any(not isinstance(t, RefType) and t.shape for t in types):
@@ -37,8 +37,8 @@ class Call(Op):
 
 
 class FunctionAddress(Op):
-    """The address of ``function``, an integer that ``call_indirect`` takes. Such a function calls no other one. With an operand,
-    0 if that is false: the function need not be compiled then."""
+    """The address of ``function``, an integer that ``call_indirect`` takes. Such a function calls no other one. An optional
+    bool operand makes the result 0 if it is false; the function need not be compiled then."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if list(types) not in ([], [scalar(BOOL)]):
@@ -47,7 +47,7 @@ class FunctionAddress(Op):
 
 
 class CallIndirect(Call):
-    """Run the function at an address, the first operand. Further operands: its arguments."""
+    """Calls the function at an address, the first operand. Further operands: its arguments."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not types or types[0] != scalar(I64):
@@ -56,8 +56,8 @@ class CallIndirect(Call):
 
 
 class RefAt(Op):
-    """The memory of a dense reference from an element on, as a row. Operands: the reference, one index an axis, which may be out
-    of bounds. With one operand more, a stride in elements, as rows at that stride."""
+    """The memory of a dense reference from one element on, as a row. Operands: the reference, one index for each axis, which
+    may be out of bounds. A further operand is a row stride in elements; the result is then a matrix with that stride."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = types[0]
@@ -66,7 +66,7 @@ class RefAt(Op):
         rank = len(types) - ref.rank
         if rank not in (1, 2):
             raise TypeError("takes an index for each axis, and how far apart rows are")
-        return (RefType(ref.dtype, (FAR,) * rank, space=ref.space),)
+        return (RefType(ref.dtype, (UNBOUNDED,) * rank, space=ref.space),)
 
 
 function_ = FunctionDefinition(name="function", effect="effect", vocabularies=KERNEL)
@@ -76,10 +76,10 @@ call_indirect = CallIndirect(name="call_indirect", effect="effect", vocabularies
 ref_at = RefAt(name="ref_at", vocabularies=KERNEL)
 
 
-def parted(kernel: Function) -> tuple[Function, dict[str, Block]]:
-    """A kernel without the functions that it shares, and these by name."""
-    found = {i.params["function"]: i.regions[0] for i in kernel.instructions if i.op is function_}
-    if not found:
-        return kernel, found
-    rest = tuple(i for i in kernel.instructions if i.op is not function_)
-    return replace(kernel, body=replace(kernel.body, instructions=rest)), found
+def split_functions(kernel: Function) -> tuple[Function, dict[str, Block]]:
+    """Return a kernel without the shared functions that it defines, and these functions' blocks by name."""
+    functions = {i.params["function"]: i.regions[0] for i in kernel.instructions if i.op is function_}
+    if not functions:
+        return kernel, functions
+    instructions = tuple(i for i in kernel.instructions if i.op is not function_)
+    return replace(kernel, body=replace(kernel.body, instructions=instructions)), functions

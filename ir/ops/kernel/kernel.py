@@ -1,14 +1,14 @@
 """Kernel ops. A kernel reads and writes memory through references and loops over iteration spaces; its scalars are rank-0
-arrays, so the elementwise ops serve here too. Sizes are named s0, s1, ... and passed at launch.
+arrays, so the elementwise ops apply here too. Sizes are named s0, s1, ... and passed at launch.
 
-``for`` has three forms. With ``combine`` (one elementwise op's name, "argmax" or "argmin" a carried value) each iteration
-yields an element and the results are their combination in a fixed tree; without, values are carried from iteration to
-iteration in order. With ``scan`` (one elementwise op's name a value, those in front of what is combined) iterations get the
-combination of all before them and yield it combined with an element, which may be grouped otherwise. Iterations that carry
-nothing are independent unless ``ordered``; ``independent`` promises that each also writes memory of its own, where that is not
-seen. ``multiple`` promises that the trip count is a multiple of that number; ``short`` says that the trip count is small most
-often, ``trip_count`` which one to expect, ``hot`` that the kernel runs often.
-``map`` says how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
+``for`` has three forms. With ``combine`` (the name of one elementwise op for each result; "argmax" or "argmin" for a pair of
+value and position) each iteration yields elements, and the results are their reduction in a fixed tree. Without ``combine``,
+values are carried from iteration to iteration in order. With ``scan`` (the name of one elementwise op for each leading carried
+value) an iteration takes the prefix of all earlier ones and yields it combined with an element; the grouping may differ.
+Iterations that carry nothing are independent unless ``ordered``; ``independent`` promises that each iteration also writes
+memory of its own, where analysis does not show it. ``multiple`` promises that the trip count is a multiple of that number;
+``short`` marks a trip count that is usually small, ``trip_count`` is the expected one, ``hot`` marks a kernel that runs often.
+``map`` is how ``schedule`` runs the loop: "serial", "vector", "core" (CPU), "grid", "block", "lane" (CUDA).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import product
 
 KERNEL = frozenset({"kernel"})
-MOST_PRIVATE = 1 << 18
+MAX_PRIVATE_BYTES = 1 << 18
+"""The largest size in bytes of ``private`` memory that each concurrent run has a copy of."""
 
 
 def _ref(t: Type) -> RefType:
@@ -33,7 +34,7 @@ def _ref(t: Type) -> RefType:
 
 
 def is_strided(v: Value) -> bool:
-    """Whether a value is a strided reference."""
+    """Return whether a value is a strided reference."""
     return isinstance(v.type, RefType) and v.type.layout == "strided"
 
 
@@ -52,7 +53,7 @@ class Extent(Op):
 
 
 class Threads(Op):
-    """How many threads loops may run on. It may decide how a result is computed, never what the result is."""
+    """The number of threads that loops may use. It may select an algorithm, but must never change a result."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
@@ -61,8 +62,8 @@ class Threads(Op):
 
 
 class Tuned(Op):
-    """The choices tuned on the machine at hand, as the bits of an integer. Params: ``subject``, ``dtype`` and ``extents``, those
-    of the computation they are for. They may decide how a result is computed."""
+    """The choices tuned on this machine, as the bits of an integer. Params: ``subject``, ``dtype`` and ``extents`` of the
+    computation that they apply to. They may select an algorithm."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if types:
@@ -71,7 +72,7 @@ class Tuned(Op):
 
 
 class Stride(Op):
-    """How many bytes apart neighbours along an axis (param ``axis``) of a strided reference are; what is not strided has none."""
+    """The stride in bytes along an axis (param ``axis``) of a strided reference; other layouts have none."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (ref,) = types
@@ -82,7 +83,8 @@ class Stride(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Load(Op):
-    """Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index an axis."""
+    """Reads one element. Operands: a reference, with ``masked`` a condition (false gives zero and reads nothing), one index
+    for each axis."""
 
     masked: bool = False
 
@@ -96,7 +98,7 @@ class Load(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Store(Op):
-    """Operands: the value, a reference, with ``masked`` a condition, one index an axis."""
+    """Writes one element. Operands: the value, a reference, with ``masked`` a condition, one index for each axis."""
 
     masked: bool = False
 
@@ -111,7 +113,7 @@ class Store(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AtomicAdd(Store):
-    """Add an integer to an element atomically, from any number of threads in any order; operands as of ``store``."""
+    """Adds an integer to an element atomically, from any number of threads in any order. Operands as of ``store``."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         if not _ref(types[1]).dtype.is_integer:
@@ -131,34 +133,39 @@ class Subview(Op):
 
 
 class StridedOrCopy(Op):
-    """The first operand, a strided matrix, or a copy of it in the second, dense memory. The result is contiguous along one axis,
-    and its stride along the other is at least that axis's extent, as matrix products require."""
+    """The first operand, a strided matrix, or a copy of it in the second operand, which is dense. The result is contiguous
+    along one axis, and its stride along the other is at least that axis's extent, as matrix products require."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
-        one, other = map(_ref, types)
-        if one.layout != "strided" or other.layout != "c" or one.rank != 2 or (one.dtype, 2) != (other.dtype, other.rank):
+        matrix, buffer = map(_ref, types)
+        if (
+            matrix.layout != "strided"
+            or buffer.layout != "c"
+            or matrix.rank != 2
+            or (matrix.dtype, 2) != (buffer.dtype, buffer.rank)
+        ):
             raise TypeError("takes a strided reference of rank 2, and a dense one like it")
-        for e, f in zip(one.shape, other.shape):
+        for e, f in zip(matrix.shape, buffer.shape):
             same(e, f)
-        return (one,)
+        return (matrix,)
 
 
 class SelectRef(Op):
-    """The second or the third operand, references of one dtype and shape: the second if the condition, the first, holds. The
-    result is strided."""
+    """One of two references of equal dtype and shape. Operands: a condition, the reference if it holds, the reference
+    otherwise. The result is strided."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], 1, "bool")
-        one, other = _ref(types[1]), _ref(types[2])
-        if (one.dtype, one.rank, one.space) != (other.dtype, other.rank, other.space):
+        if_true, if_false = _ref(types[1]), _ref(types[2])
+        if (if_true.dtype, if_true.rank, if_true.space) != (if_false.dtype, if_false.rank, if_false.space):
             raise TypeError("takes two references of one dtype, rank and space")
-        for e, f in zip(one.shape, other.shape):
+        for e, f in zip(if_true.shape, if_false.shape):
             same(e, f)
-        return (RefType(one.dtype, one.shape, "strided", one.space),)
+        return (RefType(if_true.dtype, if_true.shape, "strided", if_true.space),)
 
 
 class RowView(Op):
-    """A strided reference of two axes as a dense one, whose rows are contiguous and begin a whole number of elements apart.
+    """A strided matrix as a dense reference; its rows must be contiguous, at a stride of a whole number of elements.
     ``transposed``: the columns are contiguous instead, and the result has the axes in the other order."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
@@ -169,7 +176,7 @@ class RowView(Op):
 
 
 class FlatView(Op):
-    """A strided reference of two axes, stored contiguously column by column, as a dense one of one axis."""
+    """A strided matrix, stored contiguously in column-major order, as a dense reference of one axis."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
@@ -179,10 +186,10 @@ class FlatView(Op):
 
 
 class StageRows(Op):
-    """Some rows of a strided matrix as a dense reference with the indices of the matrix: staged in memory of the kernel's own,
-    unless they are contiguous. Operands: the matrix, the first row and the number of rows, which are all that may be read; with
-    the first column and the number of columns, only these columns: a tile, as narrow as ``codegen.cpu.loops.stage_rows`` has
-    tiles unless the matrix has contiguous rows."""
+    """Some rows of a strided matrix as a dense reference with the indices of the matrix: copied into the kernel's own memory
+    unless they are contiguous. Operands: the matrix, the first row and the number of rows, the only ones that may be read;
+    optionally the first column and the number of columns, for a tile of these columns: at most as wide as the tiles of
+    ``codegen.cpu.loops.stage_rows``, unless the matrix has contiguous rows."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref = _ref(types[0])
@@ -193,9 +200,9 @@ class StageRows(Op):
 
 
 class SelectRows(Op):
-    """The result of a lowered ``stage_rows``: the matrix itself if a condition holds, as ``row_view`` of a strided one, or a copy
-    of some rows. Operands: the condition, the matrix, the copy, a dense reference, the row that it begins with, the stride of its
-    rows in elements, and the column that it begins with, if that is not the first one."""
+    """The result of a lowered ``stage_rows``: the matrix itself if a condition holds (as ``row_view`` of a strided one), else
+    a copy of some rows. Operands: the condition, the matrix, the copy (a dense reference), the index of its first row, its
+    row stride in elements, and optionally the index of its first column (default 0)."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         ref, copy = _ref(types[1]), _ref(types[2])
@@ -207,8 +214,8 @@ class SelectRows(Op):
 
 
 class Local(Op):
-    """Memory of the kernel's own, contents undefined, of fixed extents: it lasts as long as the kernel, or the chunk of a loop
-    that it is in, runs. With an operand, only so many entries of the first axis are there."""
+    """Memory of the kernel's own, of fixed extents and undefined contents. It lasts for the run of the kernel, or of the loop
+    chunk that contains it. An optional operand limits the first axis to that number of entries."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[:1], min(len(types), 1))
@@ -221,8 +228,9 @@ class Local(Op):
 
 
 class Private(Op):
-    """Memory like that of a dense reference, contents undefined, for one run of the region that it is in. Runs side by side have
-    one each, if it takes at most ``MOST_PRIVATE`` bytes; larger memory is the reference's own, which others must not use then."""
+    """Memory with the shape of a dense reference, contents undefined, for one run of the enclosing region. Concurrent runs
+    have separate copies if it takes at most ``MAX_PRIVATE_BYTES`` bytes; larger memory is the reference's own, which
+    nothing else may use."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (ref,) = types
@@ -232,11 +240,10 @@ class Private(Op):
 
 
 class For(Op):
-    """Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the carried
-    values; it yields as many values. ``combine``: a list of combiners; the initial value of each joins its result. ``scan``:
-    a list of combiners, too; their values come first, are carried, and each yields what its combiner makes of it and an element.
-    ``max_trip_count``: the largest trip count, where that is known.
-    """
+    """A loop. Operands: the trip count (i64) and the initial values. The region takes the index and, without ``combine``, the
+    carried values; it yields as many values. ``combine``: a list of combiners; each initial value is combined into its
+    result. ``scan``: a list of combiners for the first values, which are carried; the region yields each combined with an
+    element by its combiner. ``max_trip_count``: an upper bound of the trip count, if one is known."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         (region,) = regions
@@ -257,7 +264,7 @@ class For(Op):
 
 
 def scanned_element(region: Region, combiner: str, before: Value, after: Value) -> Value | None:
-    """The element that a region combines with a scanned value; None if it does anything else with it."""
+    """Return the element that a region combines with a scanned value; None if the region uses the value in any other way."""
     readers = list(_readers(before, region))
     if len(readers) != 1 or readers[0].op.name != combiner or readers[0].results != (after,):
         return None
@@ -266,7 +273,7 @@ def scanned_element(region: Region, combiner: str, before: Value, after: Value) 
 
 
 def _readers(value: Value, region: Region) -> Iterator[Operation]:
-    """Yield the instructions of a region, and of those in it, that have a value as an operand."""
+    """Yield the instructions of a region, including nested regions, that have ``value`` as an operand."""
     for i in region.instructions:
         if value in i.operands:
             yield i
@@ -275,17 +282,17 @@ def _readers(value: Value, region: Region) -> Iterator[Operation]:
 
 
 def combined_values(combine: Sequence[str], carried: Sequence[Any]) -> list[tuple[str, tuple[Any, ...]]]:
-    """Each combiner with the carried values that are its own: two for argmax and argmin, else one. Raises TypeError."""
-    found, rest = [], list(carried)
+    """Return each combiner with its carried values: two for argmax and argmin, else one. Raises TypeError."""
+    groups, remaining = [], list(carried)
     for name in combine:
-        width = 2 if name.startswith("arg") else 1
-        if len(rest) < width:
+        count = 2 if name.startswith("arg") else 1
+        if len(remaining) < count:
             raise TypeError("fewer carried values than combiners")
-        found.append((name, tuple(rest[:width])))
-        rest = rest[width:]
-    if rest:
+        groups.append((name, tuple(remaining[:count])))
+        remaining = remaining[count:]
+    if remaining:
         raise TypeError("more carried values than combiners")
-    return found
+    return groups
 
 
 class If(Op):
@@ -300,7 +307,7 @@ class If(Op):
 
 
 class Fail(Op):
-    """The kernel's status becomes ``code`` (positive) if the operand is true and no earlier failure was seen."""
+    """Sets the kernel's status to ``code`` (positive) if the operand is true and no earlier failure was recorded."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types, 1, "bool")
@@ -308,8 +315,8 @@ class Fail(Op):
 
 
 class Prefetch(Op):
-    """Prefetch an element that is read soon. Operands: a reference, one index an axis, which may be out of bounds. ``into_l1``:
-    it is read at once and is prefetched into L1."""
+    """Prefetches an element that is read soon. Operands: a reference, one index for each axis, which may be out of bounds.
+    ``into_l1``: the element is read immediately, so it is prefetched into L1."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         _scalars(types[1:], _ref(types[0]).rank)

@@ -1,7 +1,7 @@
-"""Small matrices side by side: the work on one of a batch, in kernel IR without calls, so that lanes or threads have one each.
+"""Batches of small matrices: the work on one matrix, in kernel IR without calls, so that each lane or thread works on one.
 
-A ``Matrix`` is one element of a batch in memory; ``Own`` is memory of the lane's own. The loops inside run in order and do the
-same whatever the numbers are: a pivot is found by comparing, rows are exchanged at a position that each lane has for itself.
+A ``Matrix`` is one element of a batch in memory; ``LaneScratch`` is scratch memory of one lane. The inner loops run in order
+and do not branch on values: a pivot is selected by comparisons, and rows are exchanged at an index that differs between lanes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from pullback.ir.core.op import OPS
 from pullback.ir.core.types import I64, Extent
 from pullback.ir.core.value import Value
 
-MOST = 32
+MAX_EXTENT = 32
 """The largest extent of a small matrix."""
-MOST_OF_PRODUCT = 16
-"""The largest extent of a small matrix that is multiplied: rows of larger ones are vectors of their own."""
-TOGETHER = 4
+MAX_PRODUCT_EXTENT = 16
+"""The largest extent of a small matrix that is multiplied; the rows of larger ones are vectorised instead of the batch."""
+UNROLLED_COLUMNS = 4
+"""The number of result columns of a product that are accumulated at once, a power of two."""
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """The element at ``at`` of a batch of matrices, vectors or numbers."""
+    """The element at index ``at`` of a batch of matrices, vectors or scalars."""
 
     b: Any
     ref: Value
@@ -35,36 +36,37 @@ class Matrix:
         return extents
 
     def __getitem__(self, index: Value | tuple[Value, ...]) -> Value:
-        found: Value = self.b.here("load", self.ref, self.at, *_tuple(index))
-        return found
+        value: Value = self.b.here("load", self.ref, self.at, *_tuple(index))
+        return value
 
     def __setitem__(self, index: Value | tuple[Value, ...], value: Value) -> None:
         self.b.here("store", value, self.ref, self.at, *_tuple(index))
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """Numbers of a lane's own, by row and column of a matrix with so many ``columns``; ``room`` lies lane beside lane."""
+class LaneScratch:
+    """Scratch memory of one lane, indexed by row and column of a matrix with ``columns`` columns. In ``buffer`` the elements
+    of ``lanes`` lanes are interleaved."""
 
     b: Any
-    room: Value
+    buffer: Value
     columns: Value
     lane: Value | None
     lanes: int
 
-    def place(self, index: tuple[Value, Value]) -> Value:
+    def flat_index(self, index: tuple[Value, Value]) -> Value:
         b, (row, column) = self.b, index
-        found: Value = b.here("add", b.here("mul", row, self.columns), column)
+        position: Value = b.here("add", b.here("mul", row, self.columns), column)
         if self.lane is not None:
-            found = b.here("add", b.here("mul", found, b.const(self.lanes, I64)), self.lane)
-        return found
+            position = b.here("add", b.here("mul", position, b.const(self.lanes, I64)), self.lane)
+        return position
 
     def __getitem__(self, index: tuple[Value, Value]) -> Value:
-        found: Value = self.b.here("load", self.room, self.place(index))
-        return found
+        value: Value = self.b.here("load", self.buffer, self.flat_index(index))
+        return value
 
     def __setitem__(self, index: tuple[Value, Value], value: Value) -> None:
-        self.b.here("store", value, self.room, self.place(index))
+        self.b.here("store", value, self.buffer, self.flat_index(index))
 
 
 def _tuple(index: Value | tuple[Value, ...]) -> tuple[Value, ...]:
@@ -73,27 +75,27 @@ def _tuple(index: Value | tuple[Value, ...]) -> tuple[Value, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """What the work on one matrix is written with. ``own(columns)`` is its memory of so many columns, ``MOST`` squared numbers.
-    ``is_one_of_many``: a vector has others beside it."""
+    """The builder methods for the work on one matrix. ``own(columns)`` returns its scratch memory with that number of columns,
+    of ``MAX_EXTENT`` squared elements. ``is_one_of_many``: the lane is one of a vector."""
 
     b: Any
-    own: Callable[[Value], Own]
+    own: Callable[[Value], LaneScratch]
     is_one_of_many: bool
 
-    def number(self, value: int) -> Value:
-        found: Value = self.b.const(value, I64)
-        return found
+    def constant(self, value: int) -> Value:
+        constant: Value = self.b.const(value, I64)
+        return constant
 
     def extent(self, m: Matrix, axis: int) -> Value:
-        found: Value = self.b.emit(OPS["extent"], (), {"size": m.shape[axis]})[0]
-        return found
+        value: Value = self.b.emit(OPS["extent"], (), {"size": m.shape[axis]})[0]
+        return value
 
     def op(self, name: str, *operands: Value) -> Value:
-        found: Value = self.b.here(name, *operands)
-        return found
+        result: Value = self.b.here(name, *operands)
+        return result
 
     def each(self, first: Value | None, count: Value, body: Callable[[Value], None]) -> None:
-        """``body(k)`` for ``count`` numbers from ``first``, or 0, on, in order."""
+        """Emit a loop that runs ``body(k)`` in order for ``count`` values of k from ``first`` (None: 0)."""
         b = self.b
         k = b.open("k")
         body(k if first is None else b.here("add", first, k))
@@ -102,54 +104,56 @@ class Lane:
     def carry(
         self, first: Value, count: Value, start: Sequence[Value], body: Callable[..., Sequence[Value]]
     ) -> tuple[Value, ...]:
-        """The values that ``body(k, *values)`` gives in the end, for ``count`` numbers from ``first`` on."""
+        """Emit a loop over ``count`` values of k from ``first`` that carries ``body(k, *values)``; return the final values."""
         b = self.b
         k = b.open("k")
         before = [b.bound(v.type.dtype, "") for v in start]
         after = body(b.here("add", first, k), *before)
-        found: tuple[Value, ...] = b.close(k, count, start, after, None, before)
-        return found
+        results: tuple[Value, ...] = b.close(k, count, start, after, None, before)
+        return results
 
-    def exchange(self, own: Own, k: Value, at: Value, columns: Value, first: Value, count: Value) -> None:
-        """Exchange row ``k`` with row ``at``, it or one of ``count`` from ``first`` on. Lanes differ in it: to go through all
-        places where it may be is cheaper than to gather and to scatter."""
+    def exchange(self, own: LaneScratch, k: Value, at: Value, columns: Value, first: Value, count: Value) -> None:
+        """Exchange row ``k`` with row ``at``, which is ``k`` or one of the ``count`` rows from ``first``. ``at`` differs
+        between lanes: a select over all candidate rows is cheaper than a gather and a scatter."""
 
         def element(j: Value) -> None:
-            here = own[k, j]
+            value_k = own[k, j]
             if not self.is_one_of_many:
-                there = own[at, j]
-                own[at, j] = here
+                value_at = own[at, j]
+                own[at, j] = value_k
             else:
 
-                def place(i: Value, there: Value) -> list[Value]:
-                    is_there, found = self.op("eq", i, at), own[i, j]
-                    own[i, j] = self.op("select", is_there, here, found)
-                    return [self.op("select", is_there, found, there)]
+                def select_row(i: Value, selected: Value) -> list[Value]:
+                    is_there, candidate = self.op("eq", i, at), own[i, j]
+                    own[i, j] = self.op("select", is_there, value_k, candidate)
+                    return [self.op("select", is_there, candidate, selected)]
 
-                (there,) = self.carry(first, count, [here], place)
-            own[k, j] = there
+                (value_at,) = self.carry(first, count, [value_k], select_row)
+            own[k, j] = value_at
 
         self.each(None, columns, element)
 
-    def less(self, total: Value, first: Value, count: Value, x: Callable[[Value], Value], y: Callable[[Value], Value]) -> Value:
-        """``total`` less the products of x(p) and y(p), one after the other."""
+    def minus_products(
+        self, total: Value, first: Value, count: Value, x: Callable[[Value], Value], y: Callable[[Value], Value]
+    ) -> Value:
+        """Return ``total`` minus the products x(p) * y(p), subtracted one after the other."""
         step: Callable[..., Sequence[Value]] = lambda p, rest: [self.op("sub", rest, self.op("mul", x(p), y(p)))]  # noqa: E731
         return self.carry(first, count, [total], step)[0]
 
 
 def cholesky(lane: Lane, params: Mapping[str, Any], a: Matrix, factor: Matrix, info: Matrix) -> None:
-    """Row by row: of each row the elements before the diagonal, then that."""
+    """Emit a Cholesky factorisation row by row: the elements before the diagonal, then the diagonal element."""
     b, n = lane.b, lane.extent(a, 0)
-    zero, one = lane.number(0), lane.number(1)
+    zero, one = lane.constant(0), lane.constant(1)
     own, nothing = lane.own(n), b.const(0, a.ref.type.dtype)
 
     def row(i: Value, failed: Value) -> list[Value]:
         def column(j: Value) -> None:
-            total = lane.less(a[i, j], zero, j, lambda p: own[i, p], lambda p: own[j, p])
+            total = lane.minus_products(a[i, j], zero, j, lambda p: own[i, p], lambda p: own[j, p])
             own[i, j] = factor[i, j] = lane.op("div", total, own[j, j])
 
         lane.each(None, i, column)
-        square = lane.less(a[i, i], zero, i, lambda p: own[i, p], lambda p: own[i, p])
+        square = lane.minus_products(a[i, i], zero, i, lambda p: own[i, p], lambda p: own[i, p])
         is_bad = lane.op("bitnot", lane.op("gt", square, nothing))
         own[i, i] = factor[i, i] = lane.op("sqrt", square)
         after = lane.op("add", i, one)
@@ -165,17 +169,19 @@ def cholesky(lane: Lane, params: Mapping[str, Any], a: Matrix, factor: Matrix, i
     info[()] = b.here("cast", failed, dtype=info.ref.type.dtype)
 
 
-def triangular_solve(lane: Lane, params: Mapping[str, Any], a: Matrix, given: Matrix, x: Matrix) -> None:
-    """Row by row of x, from the end of the triangle that has one element in a row."""
+def triangular_solve(lane: Lane, params: Mapping[str, Any], a: Matrix, right_sides: Matrix, x: Matrix) -> None:
+    """Emit a triangular solve, row by row of x, beginning with the row of the triangle that has one element."""
     own = lane.own(lane.extent(x, 1))
-    _take(lane, given, own)
+    _load_matrix(lane, right_sides, own)
     _substitute(lane, a, own, x, **params)
-    _give(lane, own, x)
+    _store_matrix(lane, own, x)
 
 
-def solve(lane: Lane, params: Mapping[str, Any], a: Matrix, packed: Matrix, given: Matrix, pivots: Matrix, x: Matrix) -> None:
-    """By both triangles of the factors, and the exchanges of rows before or after them."""
-    n, columns, one = lane.extent(x, 0), lane.extent(x, 1), lane.number(1)
+def solve(
+    lane: Lane, params: Mapping[str, Any], a: Matrix, packed: Matrix, right_sides: Matrix, pivots: Matrix, x: Matrix
+) -> None:
+    """Emit a solve with LU factors: both triangles, and the row exchanges before them (after them if transposed)."""
+    n, columns, one = lane.extent(x, 0), lane.extent(x, 1), lane.constant(1)
     own, transposed = lane.own(columns), params["transposed"]
 
     def exchange(step: Value) -> None:
@@ -183,17 +189,17 @@ def solve(lane: Lane, params: Mapping[str, Any], a: Matrix, packed: Matrix, give
         after = lane.op("add", i, one)
         lane.exchange(own, i, pivots[i], columns, after, lane.op("sub", n, after))
 
-    _take(lane, given, own)
+    _load_matrix(lane, right_sides, own)
     if not transposed:
         lane.each(None, n, exchange)
     for lower in (False, True) if transposed else (True, False):
         _substitute(lane, packed, own, x, lower, transposed, unit_diagonal=lower)
     if transposed:
         lane.each(None, n, exchange)
-    _give(lane, own, x)
+    _store_matrix(lane, own, x)
 
 
-def _take(lane: Lane, source: Matrix, own: Own) -> None:
+def _load_matrix(lane: Lane, source: Matrix, own: LaneScratch) -> None:
     def row(i: Value) -> None:
         def element(j: Value) -> None:
             own[i, j] = source[i, j]
@@ -203,7 +209,7 @@ def _take(lane: Lane, source: Matrix, own: Own) -> None:
     lane.each(None, lane.extent(source, 0), row)
 
 
-def _give(lane: Lane, own: Own, target: Matrix) -> None:
+def _store_matrix(lane: Lane, own: LaneScratch, target: Matrix) -> None:
     def row(i: Value) -> None:
         def element(j: Value) -> None:
             target[i, j] = own[i, j]
@@ -213,13 +219,13 @@ def _give(lane: Lane, own: Own, target: Matrix) -> None:
     lane.each(None, lane.extent(target, 0), row)
 
 
-def _substitute(lane: Lane, a: Matrix, own: Own, x: Matrix, lower: bool, transposed: bool, unit_diagonal: bool) -> None:
-    """Solve with a triangle of a, in place of the right sides."""
-    n, columns, one = lane.extent(x, 0), lane.extent(x, 1), lane.number(1)
-    falls = lower != transposed
+def _substitute(lane: Lane, a: Matrix, own: LaneScratch, x: Matrix, lower: bool, transposed: bool, unit_diagonal: bool) -> None:
+    """Solve with a triangle of a, overwriting the right sides."""
+    n, columns, one = lane.extent(x, 0), lane.extent(x, 1), lane.constant(1)
+    is_forward = lower != transposed
 
     def row(k: Value) -> None:
-        i = k if falls else lane.op("sub", lane.op("sub", n, one), k)
+        i = k if is_forward else lane.op("sub", lane.op("sub", n, one), k)
 
         def earlier(p: Value) -> None:
             factor = a[p, i] if transposed else a[i, p]
@@ -229,7 +235,7 @@ def _substitute(lane: Lane, a: Matrix, own: Own, x: Matrix, lower: bool, transpo
 
             lane.each(None, columns, subtract)
 
-        lane.each(lane.number(0) if falls else lane.op("add", i, one), k, earlier)
+        lane.each(lane.constant(0) if is_forward else lane.op("add", i, one), k, earlier)
         if not unit_diagonal:
             pivot = a[i, i]
 
@@ -242,10 +248,10 @@ def _substitute(lane: Lane, a: Matrix, own: Own, x: Matrix, lower: bool, transpo
 
 
 def lu(lane: Lane, params: Mapping[str, Any], a: Matrix, packed: Matrix, pivots: Matrix) -> None:
-    """Column by column: the pivot is the first of the largest elements that are left."""
+    """Emit an LU factorisation column by column; the pivot is the first of the largest remaining elements."""
     b = lane.b
     m, n = lane.extent(a, 0), lane.extent(a, 1)
-    one = lane.number(1)
+    one = lane.constant(1)
     own, nothing = lane.own(n), b.const(0, a.ref.type.dtype)
 
     def larger(i: Value, best: Value, at: Value) -> list[Value]:
@@ -281,20 +287,20 @@ def lu(lane: Lane, params: Mapping[str, Any], a: Matrix, packed: Matrix, pivots:
         pivots[i] = i
 
     lane.each(None, m, begin)
-    _take(lane, a, own)
+    _load_matrix(lane, a, own)
     lane.each(None, m if params["form"] == "wide" else n, step)
-    _give(lane, own, packed)
+    _store_matrix(lane, own, packed)
 
 
 def permutation(lane: Lane, params: Mapping[str, Any], pivots: Matrix, perm: Matrix) -> None:
-    """The rows' numbers, exchanged as the rows were."""
+    """Emit the permutation of the row indices that the pivots describe."""
     rows = lane.extent(perm, 0)
 
     def begin(i: Value) -> None:
         perm[i] = i
 
     def exchange(step: Value) -> None:
-        i = lane.op("sub", lane.op("sub", rows, lane.number(1)), step) if params["inverse"] else step
+        i = lane.op("sub", lane.op("sub", rows, lane.constant(1)), step) if params["inverse"] else step
         k = pivots[i]
         here, there = perm[i], perm[k]
         perm[k] = here
@@ -305,13 +311,13 @@ def permutation(lane: Lane, params: Mapping[str, Any], pivots: Matrix, perm: Mat
 
 
 def product(lane: Lane, params: Mapping[str, Any], a: Matrix, x: Matrix, out: Matrix) -> None:
-    """a x, either of which may be stored transposed (``transpose_a``, ``transpose_b``): row by row, some columns at once."""
+    """Emit a x; ``transpose_a`` and ``transpose_b``: that operand is stored transposed. Row by row, several columns at once."""
     b, dtype = lane.b, out.ref.type.dtype
-    m, n, terms = lane.extent(out, 0), lane.extent(out, 1), lane.extent(a, 0 if params["transpose_a"] else 1)
-    zero, two = lane.number(0), lane.number(TOGETHER.bit_length() - 1)
-    own, nothing = lane.own(b.emit(OPS["maximum"], (n, terms))[0]), b.const(0, dtype)
-    rounds = b.raw_shr(n, two)
-    done = b.raw_shl(rounds, two)
+    m, n, depth = lane.extent(out, 0), lane.extent(out, 1), lane.extent(a, 0 if params["transpose_a"] else 1)
+    zero, two = lane.constant(0), lane.constant(UNROLLED_COLUMNS.bit_length() - 1)
+    own, nothing = lane.own(b.emit(OPS["maximum"], (n, depth))[0]), b.const(0, dtype)
+    blocks = b.raw_shr(n, two)
+    unrolled_end = b.raw_shl(blocks, two)
 
     def take(p: Value) -> None:
         def element(j: Value) -> None:
@@ -319,31 +325,31 @@ def product(lane: Lane, params: Mapping[str, Any], a: Matrix, x: Matrix, out: Ma
 
         lane.each(None, n, element)
 
-    def row(i: Value) -> None:
+    def emit_row(i: Value) -> None:
         def element(p: Value) -> None:
-            own[terms, p] = a[p, i] if params["transpose_a"] else a[i, p]
+            own[depth, p] = a[p, i] if params["transpose_a"] else a[i, p]
 
         def columns(at: Sequence[Value]) -> None:
             def add(p: Value, *totals: Value) -> list[Value]:
-                factor = own[terms, p]
+                factor = own[depth, p]
                 products = [lane.op("mul", factor, own[p, j]) for j in at]
                 return [lane.op("add", total, term) for total, term in zip(totals, products, strict=True)]
 
-            for j, total in zip(at, lane.carry(zero, terms, [nothing] * len(at), add), strict=True):
+            for j, total in zip(at, lane.carry(zero, depth, [nothing] * len(at), add), strict=True):
                 out[i, j] = total
 
-        def several(k: Value) -> None:
+        def unrolled(k: Value) -> None:
             first = lane.op("raw_shl", k, two)
-            columns([first, *(lane.op("add", first, lane.number(d)) for d in range(1, TOGETHER))])
+            columns([first, *(lane.op("add", first, lane.constant(d)) for d in range(1, UNROLLED_COLUMNS))])
 
-        lane.each(None, terms, element)
-        lane.each(None, rounds, several)
-        lane.each(done, lane.op("sub", n, done), lambda j: columns([j]))
+        lane.each(None, depth, element)
+        lane.each(None, blocks, unrolled)
+        lane.each(unrolled_end, lane.op("sub", n, unrolled_end), lambda j: columns([j]))
 
-    lane.each(None, terms, take)
-    lane.each(None, m, row)
+    lane.each(None, depth, take)
+    lane.each(None, m, emit_row)
 
 
 def multiply(lane: Lane, *matrices: Matrix) -> None:
-    """The third of a lane's matrices is the product of the others."""
+    """Emit the product of the first two of a lane's matrices into the third."""
     product(lane, {"transpose_a": False, "transpose_b": False}, *matrices)

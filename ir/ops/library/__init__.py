@@ -1,4 +1,4 @@
-"""Ops that libraries do: BLAS, LAPACK, pocketfft, NumPy's sorts."""
+"""Ops that libraries compute: BLAS, LAPACK, pocketfft, NumPy's sorts."""
 
 from pullback.ir.ops.library import family, fourier, lapack, routines, sort
 

@@ -1,15 +1,16 @@
-"""Linear algebra: what ops on matrices, the last two axes of their operands, have in common; axes before those are a batch.
+"""Linear algebra: shared parts of ops on matrices. Matrices are the last two axes of the operands; the axes before are a
+batch.
 
-``Linalg`` ops have kernels of their own, around calls of BLAS and LAPACK. ``Composed`` ops are ordinary ops but for their
-gradient. Most are given a matrix with its factors: their values come from the factors and their gradients go to the matrix alone,
-since what they compute does not depend on how it was factored. So one factorisation serves a solve, its gradient and a
-determinant.
+``Linalg`` ops have kernels of their own, around calls of BLAS and LAPACK. ``Composed`` ops are built of ordinary ops but have
+their own gradient rule. Most take a matrix with its factors: their values are computed from the factors and their gradients go
+to the matrix alone, since the result does not depend on the factorisation. One factorisation therefore serves a solve, its
+gradient and a determinant.
 
-No op fails: a factorisation says in a result where it broke down, and a ``check`` of it raises.
+No op fails: a factorisation returns where it broke down, and a ``check`` of that result raises.
 
-Rules of ops that conjugate what they read are written for the gradient of textbooks, dL = Re tr(G^H dA), and put into the
-transposition that the IR has, dL = Re tr(C^T dA), by ``conjugating``: C is the conjugate of G. C. Boeddeker et al., "On the
-computation of complex-valued gradients with application to statistically optimum beamforming" (2017), has those rules.
+Rules of ops that conjugate their operands are written for the textbook gradient, dL = Re tr(G^H dA), and converted to the IR's
+convention, dL = Re tr(C^T dA), by ``conjugating``: C is the conjugate of G. For these rules see C. Boeddeker et al., "On the
+computation of complex-valued gradients with application to statistically optimum beamforming" (2017).
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ TypedAs = Callable[[Sequence[Type], Mapping[str, Any], Same], tuple[ArrayType, .
 
 
 def real_of(dtype: DType) -> DType:
-    """The dtype of the parts of a complex dtype; another dtype itself."""
+    """Return the dtype of the parts of a complex dtype; another dtype unchanged."""
     return DTYPES[f"f{dtype.bits // 2}"] if dtype.kind == "c" else dtype
 
 
 def complex_of(dtype: DType) -> DType:
-    """The complex dtype whose parts are of a real one; a complex dtype itself."""
+    """Return the complex dtype whose parts have a real dtype; a complex dtype unchanged."""
     return DTYPES[f"c{dtype.bits * 2}"] if dtype.kind == "f" else dtype
 
 
 def matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
-    """The operands of one inexact dtype and one batch, the first of square matrices. Raises TypeError."""
+    """Return the operand types, checked: one inexact dtype, one batch, the first square. Raises TypeError."""
     arrays = [t for t in types if isinstance(t, ArrayType)]
     if len(arrays) != count or len(types) != count:
         raise TypeError(f"takes {count} arrays")
@@ -56,7 +57,7 @@ def matrices(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
 
 
 def rectangular(types: Sequence[Type]) -> ArrayType:
-    """The one operand, matrices of an inexact dtype. Raises TypeError."""
+    """Return the type of the one operand, matrices of an inexact dtype. Raises TypeError."""
     (a,) = types
     if not isinstance(a, ArrayType) or a.rank < 2 or a.dtype not in INEXACT:
         raise TypeError("takes matrices of a dtype that is floating-point or complex")
@@ -64,7 +65,7 @@ def rectangular(types: Sequence[Type]) -> ArrayType:
 
 
 def same_form(a: ArrayType, form: str, same: Same) -> Extent:
-    """Checks that matrices are "tall", "square" or "wide"; the lesser of their extents."""
+    """Check that matrices are "tall", "square" or "wide", and return the lesser of their extents. Raises TypeError."""
     m, n = a.shape[-2:]
     if form == "square":
         same(m, n)
@@ -75,11 +76,11 @@ def same_form(a: ArrayType, form: str, same: Same) -> Extent:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Linalg(Op):
-    """``typed_as(types, params, same)`` is the type rule. ``body(b, params, *refs)`` emits, in kernel IR, the work on one element
-    of the batch; the references are the operands, the results and the scratch buffers; ``core`` are the ranks they then have.
-    Those of complex arrays have one axis more, of the real and the imaginary part. ``small(lane, params, *matrices)`` is the
-    work on one of many small real matrices (``ir.ops.kernel.small_matrices``), the matrices being the operands and the
-    results."""
+    """An op on matrices with its own kernel. ``typed_as(types, params, same)`` is the type rule. ``body(b, params, *refs)``
+    emits, in kernel IR, the work on one element of the batch; the references are the operands, the results and the scratch
+    buffers; ``core`` are their ranks without the batch. References to complex arrays have one more axis, of the real and
+    the imaginary part. ``small(lane, params, *matrices)`` emits the work on one of many small real matrices
+    (``ir.ops.kernel.small_matrices``); the matrices are the operands and the results."""
 
     typed_as: TypedAs
     core: tuple[int, ...]
@@ -93,7 +94,8 @@ class Linalg(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Composed(Op):
-    """``typed_as`` as of ``Linalg``. ``compose(b, *operands, **params)`` emits ordinary ops and returns the results."""
+    """An op on matrices that is lowered to ordinary ops. ``typed_as`` as of ``Linalg``. ``compose(b, *operands, **params)``
+    emits them and returns the results."""
 
     typed_as: TypedAs
     compose: Callable[..., tuple[Value, ...]]
@@ -102,165 +104,166 @@ class Composed(Op):
         return self.typed_as(types, params, same)
 
 
-# what the rules are made of
+# building blocks of rules
 
 
 def conj(b: Any, x: Value) -> Value:
-    """The conjugate; of real numbers they themselves."""
-    found: Value = b.conj(x) if x.type.dtype.kind == "c" else x
-    return found
+    """Return the conjugate of ``x``; ``x`` itself if it is real."""
+    result: Value = b.conj(x) if x.type.dtype.kind == "c" else x
+    return result
 
 
 def conjugating(rule: Rule) -> Rule:
-    """A rule for gradients G made one for cotangents C: both the cotangents that it gets and its contributions are conjugated."""
+    """Return a rule for cotangents C from a rule for gradients G: the cotangents passed in and its contributions are
+    conjugated."""
 
     def conjugated(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-        given = [ct if ct is ZERO else conj(b, ct) for ct in cts]
-        found = rule(b, op, inputs, outputs, given, params, wants)
-        return [conj(b, c) if isinstance(c, Value) else c for c in found]
+        gradients = [ct if ct is ZERO else conj(b, ct) for ct in cts]
+        contributions = rule(b, op, inputs, outputs, gradients, params, wants)
+        return [conj(b, c) if isinstance(c, Value) else c for c in contributions]
 
     return conjugated
 
 
 def no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """The rule of an op whose operands are all ``missing``: it is never called."""
+    """Raise AssertionError: the rule of an op whose operands are all ``missing``, which is never called."""
     raise AssertionError(op.name)
 
 
 def matmul(b: Any, x: Value, y: Value, rows: str = "ik", columns: str = "kj") -> Value:
-    """The product of matrices; "ki" and "jk" are those of a transposed operand."""
+    """Return the product of matrices; the subscripts "ki" and "jk" transpose an operand."""
     batch = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: x.type.rank - 2]
-    found: Value = b.contract(x, y, spec=f"{batch}{rows},{batch}{columns}->{batch}ij")
-    return found
+    result: Value = b.contract(x, y, spec=f"{batch}{rows},{batch}{columns}->{batch}ij")
+    return result
 
 
-def within(b: Any, x: Value, y: Value) -> Value:
-    """x^H y."""
+def xh_y(b: Any, x: Value, y: Value) -> Value:
+    """Return x^H y."""
     return matmul(b, conj(b, x), y, "ki")
 
 
-def across(b: Any, x: Value, y: Value) -> Value:
-    """x y^H."""
+def x_yh(b: Any, x: Value, y: Value) -> Value:
+    """Return x y^H."""
     return matmul(b, x, conj(b, y), "ik", "jk")
 
 
-def turned(b: Any, x: Value) -> Value:
-    """The transposed matrix."""
+def transpose(b: Any, x: Value) -> Value:
+    """Return the transposed matrix."""
     rank = x.type.rank
-    found: Value = b.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return found
+    result: Value = b.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return result
 
 
 def adjoint(b: Any, x: Value) -> Value:
-    """The conjugate of the transposed matrix."""
-    return conj(b, turned(b, x))
+    """Return the conjugate transpose."""
+    return conj(b, transpose(b, x))
 
 
 def hermitian(b: Any, x: Value) -> Value:
-    """The Hermitian part; of real matrices the symmetric part."""
-    found: Value = b.mul(b.add(x, adjoint(b, x)), b.full(0.5, x.type))
-    return found
+    """Return the Hermitian part, (x + x^H) / 2; the symmetric part for real matrices."""
+    result: Value = b.mul(b.add(x, adjoint(b, x)), b.full(0.5, x.type))
+    return result
 
 
 def position(b: Any, shape: Shape, axis: int) -> Value:
-    found: Value = b.iota(shape=shape, axis=axis, dtype=I64)
-    return found
+    indices: Value = b.iota(shape=shape, axis=axis, dtype=I64)
+    return indices
 
 
 def rows_and_columns(b: Any, t: Any) -> tuple[Value, Value]:
-    """The row and the column of each element of matrices of a type."""
+    """Return the row index and the column index of each element of matrices of type ``t``."""
     return position(b, t.shape, t.rank - 2), position(b, t.shape, t.rank - 1)
 
 
 def triangle(b: Any, x: Value, lower: bool, strict: bool = False) -> Value:
-    """A triangle of the matrix, zero elsewhere; ``strict``: without the diagonal."""
+    """Return a triangle of the matrix, zero elsewhere; ``strict``: without the diagonal."""
     row, column = rows_and_columns(b, x.type)
     large, small = (row, column) if lower else (column, row)
-    found: Value = b.select((b.gt if strict else b.ge)(large, small), x, b.zeros_like(x))
-    return found
+    result: Value = b.select((b.gt if strict else b.ge)(large, small), x, b.zeros_like(x))
+    return result
 
 
 def identity(b: Any, t: Any) -> Value:
-    """The identity matrix of a type."""
-    found: Value = b.cast(b.eq(*rows_and_columns(b, t)), dtype=t.dtype)
-    return found
+    """Return identity matrices of type ``t``."""
+    result: Value = b.cast(b.eq(*rows_and_columns(b, t)), dtype=t.dtype)
+    return result
 
 
 def diagonal(b: Any, x: Value) -> Value:
     shape = x.type.shape[:-1]
     along = [position(b, shape, k) for k in range(len(shape))]
-    found: Value = b.gather(x, *along, along[-1], axes=tuple(range(x.type.rank)))
-    return found
+    result: Value = b.gather(x, *along, along[-1], axes=tuple(range(x.type.rank)))
+    return result
 
 
 def off_diagonal(b: Any, x: Value) -> Value:
-    """1 / x off the diagonal, 0 on it."""
+    """Return 1 / x off the diagonal, 0 on it."""
     on_diagonal = b.eq(*rows_and_columns(b, x.type))
     one = b.full(1, x.type)
-    found: Value = b.select(on_diagonal, b.zeros_like(x), b.div(one, b.select(on_diagonal, one, x)))
-    return found
+    result: Value = b.select(on_diagonal, b.zeros_like(x), b.div(one, b.select(on_diagonal, one, x)))
+    return result
 
 
 def spread(b: Any, x: Value, t: Any) -> Value:
-    """A number for each matrix at all of its places."""
-    found: Value = b.broadcast(x, axes=(t.rank - 2, t.rank - 1), shape=t.shape)
-    return found
+    """Broadcast one scalar for each matrix to all elements of the matrix."""
+    result: Value = b.broadcast(x, axes=(t.rank - 2, t.rank - 1), shape=t.shape)
+    return result
 
 
 def columns_of(b: Any, x: Value, t: Any) -> Value:
-    """Element j of a vector at each place of column j, for matrices of a type; in their dtype."""
-    found: Value = b.broadcast(as_dtype(b, x, t.dtype), axes=(t.rank - 2,), shape=t.shape)
-    return found
+    """Broadcast a vector, as the dtype of ``t``, to matrices of type ``t``: element j fills column j."""
+    result: Value = b.broadcast(as_dtype(b, x, t.dtype), axes=(t.rank - 2,), shape=t.shape)
+    return result
 
 
 def rows_of(b: Any, x: Value, t: Any) -> Value:
-    """Element i of a vector at each place of row i."""
-    found: Value = b.broadcast(as_dtype(b, x, t.dtype), axes=(t.rank - 1,), shape=t.shape)
-    return found
+    """Broadcast a vector, as the dtype of ``t``, to matrices of type ``t``: element i fills row i."""
+    result: Value = b.broadcast(as_dtype(b, x, t.dtype), axes=(t.rank - 1,), shape=t.shape)
+    return result
 
 
 def as_dtype(b: Any, x: Value, dtype: DType) -> Value:
-    found: Value = x if x.type.dtype is dtype else b.cast(x, dtype=dtype)
-    return found
+    result: Value = x if x.type.dtype is dtype else b.cast(x, dtype=dtype)
+    return result
 
 
 def part(b: Any, x: Value, row: Extent, column: Extent, rows: Extent, columns: Extent) -> Value:
-    """A block of matrices."""
+    """Return the block of ``rows`` by ``columns`` elements at (``row``, ``column``) of matrices."""
     *batch, m, n = x.type.shape
     if (row, column, rows, columns) == (0, 0, m, n):
         return x
     start = (*(None for _ in batch), None if rows == m else row, None if columns == n else column)
-    found: Value = b.slice(x, start=start, step=(1,) * x.type.rank, shape=(*batch, rows, columns))
-    return found
+    result: Value = b.slice(x, start=start, step=(1,) * x.type.rank, shape=(*batch, rows, columns))
+    return result
 
 
-def place(b: Any, x: Value, row: Extent, column: Extent, rows: Extent, columns: Extent) -> Value:
-    """Matrices of zeros with a block."""
+def pad_block(b: Any, x: Value, row: Extent, column: Extent, rows: Extent, columns: Extent) -> Value:
+    """Return zero matrices of ``rows`` by ``columns`` elements with the block ``x`` at (``row``, ``column``)."""
     *batch, m, n = x.type.shape
     if (row, column, rows, columns) == (0, 0, m, n):
         return x
     start = (*(0 for _ in batch), row, column)
-    found: Value = b.pad(x, start=start, step=(1,) * x.type.rank, shape=(*batch, rows, columns))
-    return found
+    result: Value = b.pad(x, start=start, step=(1,) * x.type.rank, shape=(*batch, rows, columns))
+    return result
 
 
-# what the kernels are made of
+# building blocks of kernels
 
 
 def length(b: Any, ref: Value, axis: int) -> Value:
-    found: Value = b.emit(OPS["extent"], (), {"size": ref.type.shape[axis]})[0]
-    return found
+    value: Value = b.emit(OPS["extent"], (), {"size": ref.type.shape[axis]})[0]
+    return value
 
 
 def item(b: Any, ref: Value, *index: Value) -> Scalar:
-    """A number in memory: its value, or its real and its imaginary part where there is an axis of them."""
+    """Load a scalar: its value, or its real and imaginary parts if ``ref`` has an axis of them."""
     if ref.type.rank == len(index):
         return (b.here("load", ref, *index),)
     return tuple(b.here("load", ref, *index, b.const(k, I64)) for k in (0, 1))
 
 
 def put(b: Any, x: Scalar | Value, ref: Value, *index: Value) -> None:
-    """Store a number; a real one among complex ones has no imaginary part."""
+    """Store a scalar; a real value stored in a complex reference gets the imaginary part 0."""
     parts = (x,) if isinstance(x, Value) else x
     if ref.type.rank == len(index):
         b.here("store", parts[0], ref, *index)
@@ -269,29 +272,29 @@ def put(b: Any, x: Scalar | Value, ref: Value, *index: Value) -> None:
         b.here("store", value, ref, *index, b.const(k, I64))
 
 
-def both(b: Any, name: str, x: Scalar, y: Scalar) -> Scalar:
-    """An op on the parts of two numbers."""
+def apply_parts(b: Any, name: str, x: Scalar, y: Scalar) -> Scalar:
+    """Apply the op ``name`` to the parts of two scalars."""
     return tuple(b.here(name, v, w) for v, w in zip(x, y, strict=True))
 
 
 def scaled(b: Any, x: Scalar, factor: Value) -> Scalar:
-    """A number times a real one."""
+    """Return a scalar times a real factor."""
     return tuple(b.here("mul", v, factor) for v in x)
 
 
 def modulus(b: Any, x: Scalar) -> Value:
-    found: Value = b.here("abs", *x) if len(x) == 1 else b.here("hypot", *x)
-    return found
+    result: Value = b.here("abs", *x) if len(x) == 1 else b.here("hypot", *x)
+    return result
 
 
 def choose(b: Any, condition: Value, x: Scalar, y: float = 0) -> Scalar:
-    """A number, or a real constant where the condition does not hold."""
+    """Return ``x`` where the condition holds, else the real constant ``y``."""
     others = (y, 0)
     return tuple(b.here("select", condition, v, b.const(other, v.type.dtype)) for v, other in zip(x, others, strict=False))
 
 
 def each(b: Any, ref: Value, element: Callable[[Value, Value], Scalar | Value]) -> None:
-    """Store ``element(i, j)`` at each place of a matrix."""
+    """Emit loops that store ``element(i, j)`` into each element of a matrix."""
     i = b.open("i")
     j = b.open("j")
     put(b, element(i, j), ref, i, j)
@@ -303,14 +306,14 @@ def copy(b: Any, source: Value, target: Value) -> None:
     each(b, target, lambda i, j: item(b, source, i, j))
 
 
-def turn(b: Any, source: Value, target: Value) -> None:
-    """Store the transpose."""
+def store_transposed(b: Any, source: Value, target: Value) -> None:
+    """Emit loops that store the transpose of ``source``."""
     each(b, target, lambda i, j: item(b, source, j, i))
 
 
-# what the references are made of
+# building blocks of references
 
 
 def by_columns(a: Any) -> Any:
-    """The transposed matrices, dense."""
+    """Return the transposed matrices, dense."""
     return np.array(np.swapaxes(a, -1, -2), order="C")

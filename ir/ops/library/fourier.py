@@ -1,8 +1,9 @@
-"""Discrete Fourier transforms along one axis, by the loops of NumPy's pocketfft; none is scaled.
+"""Discrete Fourier transforms along one axis, by the loops of NumPy's pocketfft, without scaling.
 
-``fft`` is y[k] = sum of x[j] exp(-2 pi i j k / n) and ``ifft`` the same with exp(+...); each is its own transpose. ``rfft`` gives
-the first n // 2 + 1 of these for real x, and ``irfft`` n real values from as many, whose other half is their conjugate: the
-transpose of one is the other, but for conjugates and a factor 2 of the values that have one in the other half.
+``fft`` is y[k] = sum of x[j] exp(-2 pi i j k / n) and ``ifft`` the same with exp(+...); each is its own transpose. ``rfft``
+computes the first n // 2 + 1 values for real x, and ``irfft`` n real values from such a half spectrum, whose other half is
+conjugate. Each of the two is the other's transpose, up to conjugation and a factor 2 for values with a partner in the other
+half.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ def _run(routine: str, x: Any, out: Any, axis: int) -> None:
     resolve(f"{MODULE}.{routine}")(x, x.real.dtype.type(1), axes=[(axis,), (), (axis,)], out=out)
 
 
-def _whole(ref: Any, is_complex: bool) -> Any:
-    """Complex numbers for their parts along the last axis, in the same memory."""
+def _view_complex(ref: Any, is_complex: bool) -> Any:
+    """View pairs of parts along the last axis as complex numbers in the same memory."""
     return ref.view(np.result_type(ref.dtype, np.complex64))[..., 0] if is_complex else ref
 
 
 def _fft_1d(x: Any, out: Any, routine: str, axis: int) -> None:
-    _run(routine, _whole(x, routine[0] != "r"), _whole(out, routine != "irfft"), axis)
+    _run(routine, _view_complex(x, routine[0] != "r"), _view_complex(out, routine != "irfft"), axis)
 
 
 class Fft1d(Library):
-    """Operands: the values and the results, dense, complex ones as parts along a last axis. ``routine`` names the loop, and the
-    transforms are along ``axis``, the first or the last one of numbers."""
+    """A pocketfft loop. Operands: the values and the results, dense; complex ones as parts along a last axis. ``routine``
+    names the loop; the transforms are along ``axis``, the first or the last axis (not counting the axis of parts)."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         refs = [t for t in types if isinstance(t, RefType) and t.layout == "c" and t.dtype in (F32, F64)]
@@ -67,7 +68,8 @@ fft_1d = Fft1d(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fourier(Op):
-    """Params: ``axis``; of ``rfft`` and ``irfft`` ``odd``, whether n is, and ``shape``, that of the result."""
+    """A Fourier transform. Params: ``axis``; for ``rfft`` and ``irfft`` also ``odd`` (whether n is odd) and ``shape`` of the
+    result."""
 
     linear: bool = True
 
@@ -89,25 +91,25 @@ class Fourier(Op):
         return (ArrayType(COMPLEX_OF[x.dtype] if self.name == "rfft" else x.dtype.part, shape),)
 
     def routine(self, params: Mapping[str, Any]) -> str:
-        """The name of the loop."""
+        """Return the name of the loop."""
         return f"rfft_n_{'odd' if params['odd'] else 'even'}" if self.name == "rfft" else self.name
 
 
 def _is_edge(b: Any, z: Value, axis: int, odd: bool) -> Value:
-    """Whether a value of a half spectrum has no conjugate in the other half: the first and, for even n, the last."""
-    place = b.iota(shape=z.type.shape, axis=axis, dtype=I64)
-    found: Value = b.eq(place, b.zeros_like(place))
+    """Return whether a value of a half spectrum has no conjugate in the other half: the first and, for even n, the last."""
+    position = b.iota(shape=z.type.shape, axis=axis, dtype=I64)
+    is_first: Value = b.eq(position, b.zeros_like(position))
     if odd:
-        return found
+        return is_first
     last = b.sub(b.count(shape=(z.type.shape[axis],)), b.const(1, I64))
-    both: Value = b.bitor(found, b.eq(place, b.spread(last, z.type.shape)))
-    return both
+    is_edge: Value = b.bitor(is_first, b.eq(position, b.spread(last, z.type.shape)))
+    return is_edge
 
 
-def _but_edges(b: Any, z: Value, axis: int, odd: bool, factor: float) -> Value:
-    """The values that have a conjugate times a factor."""
-    found: Value = b.select(_is_edge(b, z, axis, odd), z, b.mul(z, const_like(b, factor, z)))
-    return found
+def _scale_inner(b: Any, z: Value, axis: int, odd: bool, factor: float) -> Value:
+    """Multiply the values that have a conjugate in the other half by ``factor``."""
+    result: Value = b.select(_is_edge(b, z, axis, odd), z, b.mul(z, const_like(b, factor, z)))
+    return result
 
 
 def _fft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -116,12 +118,12 @@ def _fft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
 
 def _rfft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     axis, odd = params["axis"], params["odd"]
-    return [b.irfft(_but_edges(b, b.conj(cts[0]), axis, odd, 0.5), axis=axis, odd=odd, shape=inputs[0].type.shape)]
+    return [b.irfft(_scale_inner(b, b.conj(cts[0]), axis, odd, 0.5), axis=axis, odd=odd, shape=inputs[0].type.shape)]
 
 
 def _irfft_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     axis, odd = params["axis"], params["odd"]
-    return [_but_edges(b, b.conj(b.rfft(cts[0], axis=axis, odd=odd, shape=inputs[0].type.shape)), axis, odd, 2.0)]
+    return [_scale_inner(b, b.conj(b.rfft(cts[0], axis=axis, odd=odd, shape=inputs[0].type.shape)), axis, odd, 2.0)]
 
 
 def _transformed(routine: str, x: Any, axis: int, shape: tuple[int, ...] | None = None) -> Any:

@@ -1,7 +1,7 @@
-"""Decompositions of LAPACK, as records of ``library``.
+"""LAPACK decompositions, as records of ``library``.
 
-They leave their results by columns: ``a`` is the transpose of the matrix, and so are the factors that they give. ``real`` work
-arrays are those that only the routines of complex numbers need, or the imaginary parts of what the real ones give.
+Arrays are column-major: ``a`` is the transpose of the matrix, and the factors are transposed too. ``real`` work arrays are
+needed only by the complex routines, or hold the imaginary parts that the real routines return.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ syevd = Library(
     writes=(0, 1, 2, 3, 4, 5), integers=(4, 5), work=(3, 4), real=(1, 3), fit=_syevd_fit, products=_cubed(4),
     arguments=_syevd_arguments,
 )  # fmt: skip
-"""Eigenvalues, ascending, and eigenvectors, a row each in place of a, of the Hermitian matrix of which a^T has a triangle."""
+"""The eigenvalues, ascending, and the eigenvectors, as rows that overwrite a, of a Hermitian matrix; one triangle of a^T is
+read."""
 
 
 def _geev(a: Any, values: Any, second: Any, left: Any, right: Any, work: Any, info: Any) -> None:
     info[...] = 0
     if not a.size:
         return
-    found = routine("lapack.geev", a)(a.T, compute_vl=0)
+    results = routine("lapack.geev", a)(a.T, compute_vl=0)
     if a.dtype.kind == "c":
-        values[...], _, vectors, info[...] = found
+        values[...], _, vectors, info[...] = results
     else:
-        values[...], second[0], _, vectors, info[...] = found
+        values[...], second[0], _, vectors, info[...] = results
     right[...] = vectors.T
 
 
@@ -83,8 +84,8 @@ geev = Library(
     name="geev", reference=_geev, routine="lapack.{}geev", ranks=(2, 1, 2, 1, 2, 2, 0), reads=(0,), writes=(0, 1, 2, 3, 4, 5, 6),
     integers=(6,), work=(5,), real=(2,), fit=_geev_fit, products=_cubed(12), arguments=_geev_arguments,
 )  # fmt: skip
-"""Eigenvalues, of real matrices their imaginary parts in the first row of ``second``, and right eigenvectors, a row
-each; those of a pair of conjugates as real and imaginary part."""
+"""The eigenvalues (for real matrices their imaginary parts are in the first row of ``second``) and the right eigenvectors, as
+rows; a conjugate pair of eigenvectors as a real and an imaginary part."""
 
 
 def _gees(a: Any, count: Any, values: Any, second: Any, vectors: Any, work: Any, flags: Any, info: Any) -> None:
@@ -114,7 +115,7 @@ gees = Library(
     writes=(0, 1, 2, 3, 4, 5, 7), integers=(1, 6, 7), work=(5, 6), real=(3,), fit=_gees_fit, products=_cubed(12),
     arguments=_gees_arguments,
 )  # fmt: skip
-"""The Schur form in place of a, and its vectors."""
+"""The Schur form, which overwrites a, and its vectors."""
 
 
 def _gehrd(a: Any, scales: Any, work: Any, info: Any) -> None:
@@ -149,13 +150,13 @@ gehrd = Library(
     name="gehrd", reference=_gehrd, routine="lapack.{}gehrd", ranks=(2, 1, 2, 0), reads=(0,), writes=(0, 1, 2, 3), integers=(3,),
     work=(2,), fit=_hessenberg_fit, products=_cubed(2), arguments=_hessenberg_arguments,
 )  # fmt: skip
-"""The Hessenberg form and the reflections that make it. The matrix is not empty."""
+"""The Hessenberg form and the reflections that produce it. The matrix must not be empty."""
 
 orghr = Library(
     name="orghr", reference=_orghr, routine="lapack.{}orghr", of_complex="lapack.{}unghr", ranks=(2, 1, 2, 0), reads=(0, 1),
     writes=(0, 2, 3), integers=(3,), work=(2,), fit=_hessenberg_fit, products=_cubed(1), arguments=_hessenberg_arguments,
 )  # fmt: skip
-"""The orthogonal matrix, from what ``gehrd`` left."""
+"""The orthogonal matrix, from the reflections of ``gehrd``."""
 
 
 # singular values
@@ -190,7 +191,7 @@ gesdd = Library(
     writes=(0, 1, 2, 3, 4, 5, 6, 7), integers=(6, 7), work=(4, 5, 6), real=(1, 5), fit=_gesdd_fit, arguments=_gesdd_arguments,
     products=lambda shapes, params: 7 * math.prod(shapes[0]) * min(shapes[0]),
 )  # fmt: skip
-"""The singular value decomposition of a^T, thin or ``full``; ``integers`` has 8 places for each value."""
+"""The singular value decomposition of a^T, thin or ``full``; ``integers`` has 8 entries for each singular value."""
 
 
 # orthogonal factors
@@ -217,7 +218,7 @@ geqrf = Library(
         ("extent", 0, 1), ("extent", 0, 0), ("ref", 0), ("lead", 0), ("ref", 1), ("ref", 2), ("product", 2), ("ref", 3),
     ],
 )  # fmt: skip
-"""R and the reflections that make it, of a^T."""
+"""R and the reflections that produce it, for a^T."""
 
 orgqr = Library(
     name="orgqr", reference=_orgqr, routine="lapack.{}orgqr", of_complex="lapack.{}ungqr", ranks=(2, 1, 2, 0), reads=(0, 1),
@@ -227,7 +228,7 @@ orgqr = Library(
         ("ref", 3),
     ],
 )  # fmt: skip
-"""Q, thin or whole, from what ``geqrf`` left."""
+"""Q, thin or full, from the reflections of ``geqrf``."""
 
 
 def _geqp3(a: Any, pivots: Any, scales: Any, work: Any, real: Any, info: Any) -> None:
@@ -251,7 +252,7 @@ geqp3 = Library(
     arguments=_geqp3_arguments,
     products=lambda shapes, params: shapes[0][0] ** 2 * shapes[0][1],
 )  # fmt: skip
-"""As ``geqrf`` with the columns exchanged, so that the diagonal of R decreases: column i was column pivots[i], counted from 1."""
+"""As ``geqrf`` with column pivoting, so that the diagonal of R decreases: column i was column pivots[i], counted from 1."""
 
 
 # equations
@@ -282,14 +283,14 @@ trsyl = Library(
     integers=(4,), real=(3,), fit=_trsyl_fit, arguments=_trsyl_arguments,
     products=lambda shapes, params: shapes[2][0] * shapes[2][1] * (shapes[2][0] + shapes[2][1]) // 2,
 )  # fmt: skip
-"""c becomes x with a x + x b = scale c, or with ``adjoint`` a^H x + x b^H, for Schur forms a and b."""
+"""Overwrites c with x such that a x + x b = scale c, or with ``adjoint`` a^H x + x b^H = scale c, for Schur forms a and b."""
 
 
 def _gbsv(bands: Any, pivots: Any, x: Any, info: Any, lower: int, upper: int) -> None:
     info[...] = 0
     if bands.size:
-        factors, pivots[...], found, info[...] = routine("lapack.gbsv", bands)(lower, upper, bands.T, x.T)
-        bands[...], x[...] = factors.T, found.T
+        factors, pivots[...], solution, info[...] = routine("lapack.gbsv", bands)(lower, upper, bands.T, x.T)
+        bands[...], x[...] = factors.T, solution.T
 
 
 def _gbsv_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
@@ -306,8 +307,9 @@ gbsv = Library(
         ("ref", 1), ("ref", 2), ("lead", 2), ("ref", 3),
     ],
 )  # fmt: skip
-"""Solves for each row of x, which becomes the solution; ``bands`` has for each column of the matrix ``lower`` free places, then
-its diagonals from the ``upper``-th above to the ``lower``-th below. Its ``info`` is positive where the matrix is singular."""
+"""Solves for each row of x, which the solution overwrites; ``bands`` has for each column of the matrix ``lower`` unused
+entries, then its diagonals from the ``upper``-th above to the ``lower``-th below. ``info`` is positive if the matrix is
+singular."""
 
 
 def _pbtrf(bands: Any, info: Any, lower: int) -> None:
@@ -324,5 +326,5 @@ pbtrf = Library(
         ("letter", "L"), ("extent", 0, 0), ("integer", params["lower"]), ("ref", 0), ("lead", 0), ("ref", 1),
     ],
 )  # fmt: skip
-"""The Cholesky factor of a Hermitian matrix, of which there are for each column the diagonal and those below; ``info`` becomes 0,
-or the order of the first leading minor that is not positive."""
+"""The Cholesky factor of a Hermitian band matrix, stored for each column as the diagonal and the entries below; ``info``
+becomes 0, or the order of the first leading minor that is not positive."""

@@ -1,13 +1,13 @@
 """Library calls of kernels: routines of BLAS and LAPACK on dense references, which they update in place.
 
-The routines read memory by columns, so a row-major matrix is to them its transpose. Each record says with which arguments the
+The routines are column-major, so they see a row-major matrix as its transpose. Each record lists the arguments for which the
 routine does what its reference does with row-major arrays. ``arguments(params)`` lists them in order: ("letter", "N"), or
-("letter", "N", position) of a reference that may be stored transposed,
-("number", 1.0) of the references' dtype; as 32-bit integers ("extent", position, axis), ("lead", position), the last extent but
-at least 1, ("product", position), that of all extents, and ("integer", 1); and ("ref", position). ``position`` counts operands.
+("letter", "N", position) of a reference that may be stored transposed, ("number", 1.0) of the references' dtype; as 32-bit
+integers ("extent", position, axis), ("lead", position), the last extent but at least 1, ("product", position), the product of
+all extents, and ("integer", 1); and ("ref", position). ``position`` counts operands.
 
-A routine of complex numbers takes references with a last axis of two, of the real and the imaginary parts, which does not count
-here.
+A complex routine takes references with a last axis of two, of the real and the imaginary parts, which is not counted in ranks
+and extents.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ Argument = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Library(Op):
-    """``routine``: its dotted name with {} for the letter of the dtype; ``of_complex``: that for complex numbers, if another.
-    ``reads``, ``writes``: the operands whose elements it reads and changes. ``products(shapes, params)``: how many
-    multiplications it does, and about as many additions.
+    """A library routine. ``routine``: its dotted name with {} for the letter of the dtype; ``of_complex``: its name for
+    complex operands, if different. ``reads``, ``writes``: the operands whose elements it reads and changes.
+    ``products(shapes, params)``: the number of multiplications that it does, with about as many additions.
 
-    ``fit(shapes, params, same)`` is the rule of shapes of the operands; those in ``integers`` are of i32, the others of one
-    float dtype, f32 or f64. Of a routine of complex numbers those in ``real`` are not complex. ``kinds``: "f", "c" or both. Those
-    in ``work`` are memory that LAPACK works in; what is left there means nothing. Those in ``strided`` may be strided references
-    of which neighbours along one axis are neighbours in memory, and rows or columns lie further apart than they are long.
+    ``fit(shapes, params, same)`` is the type rule for the operands' shapes; operands in ``integers`` are of i32, the others of
+    one float dtype, f32 or f64. Operands of a complex routine that are in ``real`` are not complex. ``kinds``: "f", "c" or
+    both. Operands in ``work`` are LAPACK's work arrays; their contents are undefined afterwards. Operands in ``strided`` may
+    be strided references that are contiguous along one axis, with a stride along the other that is at least the contiguous
+    extent.
     """
 
     routine: str
@@ -72,27 +73,27 @@ class Library(Op):
         return ()
 
     def pairs(self, refs: Sequence[Any]) -> frozenset[int]:
-        """The positions of references to complex numbers; ``refs`` have a ``rank``."""
+        """Return the positions of references to complex values; ``refs`` have a ``rank``."""
         if refs[0].rank == self.ranks[0]:
             return frozenset()
         return frozenset(range(len(self.ranks))) - {*self.integers, *self.real}
 
     def symbol(self, dtype: Any, is_complex: bool) -> str:
-        """The routine's name for a dtype, such as "blas.dgemm"."""
+        """Return the routine's name for a dtype, such as "blas.dgemm"."""
         letters = "zc" if is_complex else "ds"
         name = self.of_complex if is_complex and self.of_complex else self.routine
         return name.format(letters[dtype is not F64])
 
     def call(self, operands: Sequence[Any], params: Mapping[str, Any]) -> None:
-        """Does on arrays what the routine does."""
+        """Run the reference of the routine on arrays."""
         if operands[0].ndim > self.ranks[0]:
             others = {*self.integers, *self.real}
-            operands = [x if k in others else _joined(x) for k, x in enumerate(operands)]
+            operands = [x if k in others else _view_complex(x) for k, x in enumerate(operands)]
         self.function(*operands, **params)
 
 
-def _joined(x: Any) -> Any:
-    """Complex numbers in the memory of their parts."""
+def _view_complex(x: Any) -> Any:
+    """View the memory of parts as complex values."""
     return x.view(np.result_type(x.dtype, np.complex64))[..., 0]
 
 
@@ -100,13 +101,13 @@ LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
 def routine(name: str, x: Any, of_complex: str = "") -> Any:
-    """SciPy's wrapper of a routine, for the dtype of ``x``."""
+    """Return SciPy's wrapper of a routine, for the dtype of ``x``."""
     module, _, function = (of_complex if of_complex and x.dtype.kind == "c" else name).rpartition(".")
     return resolve(f"scipy.linalg.{module}.{LETTERS[x.dtype.char]}{function}")
 
 
-# c = a @ b; ``transpose_a``, ``transpose_b``: a or b is stored transposed. By columns c^T = op(b)^T op(a)^T. ``conj``: which of
-# them are conjugated, too, both of them stored transposed.
+# c = a @ b; ``transpose_a``, ``transpose_b``: a or b is stored transposed. Column-major: c^T = op(b)^T op(a)^T. ``conj``: the
+# operands that are conjugated as well; they are stored transposed.
 
 
 def _gemm(
@@ -140,7 +141,7 @@ gemm = Library(
 )  # fmt: skip
 
 
-# x = op(a)^-1 x, a triangular; ``transposed``: op(a) is the transpose. By columns x^T = x^T (op(a)^T)^-1.
+# x = op(a)^-1 x, a triangular; ``transposed``: op(a) is the transpose. Column-major: x^T = x^T (op(a)^T)^-1.
 
 
 def _trsm(a: Any, x: Any, lower: bool, transposed: bool, unit_diagonal: bool) -> None:
@@ -177,11 +178,11 @@ trsv = Library(
     name="trsv", reference=_trsm, routine="blas.{}trsv", ranks=(2, 2), reads=(0, 1), writes=(1,), fit=_trsm_fit,
     arguments=_trsv_arguments, products=lambda shapes, params: shapes[0][0] ** 2 // 2,
 )  # fmt: skip
-"""``trsm`` of one column."""
+"""``trsm`` for a single column."""
 
 
-# The lower Cholesky factor in place of the lower triangle of a; ``info`` becomes 0, or the order of the first leading minor that
-# is not positive. By columns it is the upper triangle.
+# The lower Cholesky factor overwrites the lower triangle of a; ``info`` becomes 0, or the order of the first leading minor that
+# is not positive. Column-major, it is the upper triangle.
 
 
 def _potrf(a: Any, info: Any) -> None:
@@ -191,7 +192,7 @@ def _potrf(a: Any, info: Any) -> None:
 
 
 def any_shapes(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
-    """No rule: which extent is the least is not known."""
+    """Accept all shapes: the least extent is not known when types are checked."""
 
 
 def square(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:
@@ -205,15 +206,15 @@ potrf = Library(
 )  # fmt: skip
 
 
-# The LU factors of the transpose of a, transposed, in place of a, with pivoting of the transpose's rows: row i was exchanged
+# The transposed LU factors of the transpose of a overwrite a, with pivoting of the transpose's rows: row i was exchanged
 # with row pivots[i], counted from 1.
 
 
 def _getrf(a: Any, pivots: Any, info: Any) -> None:
     info[...] = 0
     if a.size:
-        factors, found, info[...] = routine("lapack.getrf", a)(a.T)
-        a[...], pivots[...] = factors.T, found + 1
+        factors, exchanges, info[...] = routine("lapack.getrf", a)(a.T)
+        a[...], pivots[...] = factors.T, exchanges + 1
 
 
 getrf = Library(
@@ -223,14 +224,14 @@ getrf = Library(
 )  # fmt: skip
 
 
-# x = x a^-1, which overwrites a with factors. By columns x^T = (a^T)^-1 x^T.
+# x = x a^-1; factors overwrite a. Column-major: x^T = (a^T)^-1 x^T.
 
 
 def _gesv(a: Any, pivots: Any, x: Any, info: Any) -> None:
     info[...] = 0
     if a.size:
-        factors, found, solution, info[...] = routine("lapack.gesv", a)(a.T, x.T)
-        a[...], pivots[...], x[...] = factors.T, found + 1, solution.T
+        factors, exchanges, solution, info[...] = routine("lapack.gesv", a)(a.T, x.T)
+        a[...], pivots[...], x[...] = factors.T, exchanges + 1, solution.T
 
 
 def _gesv_fit(shapes: Sequence[Any], params: Mapping[str, Any], same: Same) -> None:

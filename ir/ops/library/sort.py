@@ -1,6 +1,6 @@
-"""Sorting along the last axis: ``sort`` gives the elements in rising order, NaN last, ``argsort`` the stable permutation to it.
-A derivative goes along the permutation. ``sort_row`` and ``resolve_ties`` are what kernels of sorts call
-(``codegen/kernels/ops/sort.py``), ``sort_rows`` and ``argsort_rows`` where many threads sort together
+"""Sorting along the last axis: ``sort`` returns the elements in ascending order, NaN last, ``argsort`` the stable permutation.
+Derivatives are permuted likewise. Kernels of sorts call ``sort_row`` and ``resolve_ties``
+(``codegen/kernels/ops/sort.py``), or ``sort_rows`` and ``argsort_rows`` where many threads sort together
 (``codegen/kernels/ops/cooperative_sort.py``)."""
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pullback.ir.ops.library.family import position
 from pullback.ir.ops.library.routines import Library
 
 SORTABLE = tuple(DTYPES[name] for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"))
-"""The dtypes that kernels sort; others are converted to one that holds them."""
+"""The dtypes that kernels sort; other dtypes are converted to one of these that holds their values."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sort(Op):
-    """The family. ``gives_places``: instead of elements it gives their places."""
+    """A sort along the last axis. ``gives_places``: the result is the indices of the elements in order."""
 
     gives_places: bool = False
 
@@ -34,8 +34,8 @@ class Sort(Op):
 
 
 class Unsort(Op):
-    """Operands: places of an order along the last axis, each once, and values. Each value goes to its place. Made of a
-    ``scatter_set`` before kernels are."""
+    """Writes values to their positions. Operands: positions along the last axis, each once, and values. It replaces a
+    ``scatter_set`` before kernels are built."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         places, values = types
@@ -55,7 +55,8 @@ class Unsort(Op):
 
 
 class SortRow(Library):
-    """A routine on a part of a dense vector. Operands: the vector, the first element of the part, and how many are in it."""
+    """A routine on a part of a dense vector. Operands: the vector, the index of the part's first element, and the number of
+    its elements."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         row, *part = types
@@ -70,38 +71,41 @@ class SortRow(Library):
 
 
 class ArgsortRow(SortRow):
-    """A routine on two dense vectors: the second gets the places of the first's elements in order; any order before."""
+    """A routine on two dense vectors: the second receives the indices of the first's elements in order; its initial order is
+    arbitrary."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         row, places = types
         super().infer((row, scalar(I64), scalar(I64)), params, regions, same)
-        _beside(row, places, same)
+        _check_indices(row, places, same)
         return ()
 
 
 class ResolveTies(SortRow):
-    """Operands: a vector; ranks of its elements without ``shift`` low bits over their places, sorted; a part of these as of
-    ``sort_row``, which no run of equal ranks reaches beyond; and ``shift``, at most 31. Low bits of what is left in the part are
-    the places of the elements in order."""
+    """Orders elements of equal rank. Operands: a vector; packed keys, sorted, each the rank of an element with the index of
+    the element in its ``shift`` low bits; the part of the keys to order, as of ``sort_row``, whose ends must not split a
+    run of equal ranks; and ``shift``, at most 31. Afterwards the low bits of the part are the indices of the elements in
+    order."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         row, packed, *rest, shift = types
         super().infer((row, *rest), params, regions, same)
-        _beside(row, packed, same)
+        _check_indices(row, packed, same)
         if shift != scalar(I64):
             raise TypeError("takes a number of bits")
         return ()
 
 
-def _beside(row: Type, other: Type, same: Same) -> None:
+def _check_indices(row: Type, other: Type, same: Same) -> None:
     if not isinstance(row, RefType) or not isinstance(other, RefType) or (other.dtype, other.layout, other.rank) != (I64, "c", 1):
         raise TypeError("takes a dense vector of i64 beside the other")
     same(other.shape[0], row.shape[0])
 
 
 class RowSort(Library):
-    """All rows of an array along its last axis. Operands: the array, the result, and memory of the result's type; of orders also
-    a number that all keys, integers from 0 on, are below. For targets on which many threads sort together."""
+    """Sorts all rows of an array along its last axis. Operands: the array, the result, and scratch of the result's type;
+    argsort optionally takes an exclusive upper bound of all keys, which are then non-negative integers. For targets on
+    which many threads sort together."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         x, out, spare, *below = types
@@ -144,25 +148,25 @@ def _comparisons(shapes: Sequence[tuple[int, ...]], params: Mapping[str, Any]) -
 
 
 sort_row = SortRow(
-    name="sort_row", reference=_sort, routine="sort.{}", ranks=(1,), reads=(0,), writes=(0,), fit=lambda *given: None,
+    name="sort_row", reference=_sort, routine="sort.{}", ranks=(1,), reads=(0,), writes=(0,), fit=lambda *shapes: None,
     arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 argsort_row = ArgsortRow(
     name="argsort_row", reference=_argsort, routine="argsort.{}", ranks=(1, 1), reads=(0, 1), writes=(1,),
-    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+    fit=lambda *shapes: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 resolve_ties = ResolveTies(
     name="resolve_ties", reference=_resolve_ties, routine="sort.int64", ranks=(1, 1), reads=(0, 1), writes=(1,),
-    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+    fit=lambda *shapes: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 
 sort_rows = RowSort(
     name="sort_rows", reference=_sort_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
-    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+    fit=lambda *shapes: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 argsort_rows = RowSort(
     name="argsort_rows", reference=_argsort_rows, routine="sort.{}", ranks=(1, 1, 1), reads=(0,), writes=(1, 2),
-    fit=lambda *given: None, arguments=lambda params: (), products=_comparisons,
+    fit=lambda *shapes: None, arguments=lambda params: (), products=_comparisons,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Matrix functions and factorizations with their derivatives."""
+"""Matrix functions and factorisations, with their derivatives."""
 
 from pullback.ir.ops.linalg import (
     banded,

@@ -1,9 +1,9 @@
-"""Eigenvalues and eigenvectors of general matrices, complex whatever the matrices are.
+"""Eigenvalues and eigenvectors of general matrices; the results are always complex.
 
-They are LAPACK's: vectors have norm 1 and a real largest component. The gradient is that of C. Boeddeker et al., "On the
-computation of complex-valued gradients with application to statistically optimum beamforming" (2017), equation 4.77: vectors keep
-their norm, and their phase does not turn against itself, so that what is right whatever the phases are has its gradient. Where
-two eigenvalues are equal, a gradient that depends on their vectors is NaN.
+They are LAPACK's: vectors have norm 1 and a real largest component. The gradient is equation 4.77 of C. Boeddeker et al., "On
+the computation of complex-valued gradients with application to statistically optimum beamforming" (2017): it holds the
+vectors' norm and phase fixed, so it is right for functions that do not depend on the phases. Where two eigenvalues are equal,
+a gradient that depends on their vectors is NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import (
     I32,
     Linalg,
-    across,
     by_columns,
     columns_of,
     complex_of,
@@ -34,11 +33,12 @@ from pullback.ir.ops.library.family import (
     put,
     real_of,
     rows_of,
-    turn,
-    within,
+    store_transposed,
+    x_yh,
+    xh_y,
 )
 from pullback.ir.ops.library.lapack import geev
-from pullback.ir.ops.linalg.spectral_gaps import least, over
+from pullback.ir.ops.linalg.spectral_gaps import over_gaps, zero_bound
 
 
 def _eig(a: Any) -> tuple[Any, Any, Any]:
@@ -47,9 +47,9 @@ def _eig(a: Any) -> tuple[Any, Any, Any]:
     columns, info = by_columns(a), np.zeros(a.shape[:-2], np.int32)
     values, vectors = np.zeros(a.shape[:-1], dtype), np.zeros(a.shape, dtype)
     for index in np.ndindex(info.shape):
-        found, second, right = np.zeros(n, a.dtype), np.zeros((2, n), a.real.dtype), np.zeros((n, n), a.dtype)
-        geev.function(columns[index], found, second, None, right, None, info[(*index, ...)])
-        values[index], vectors[index] = found, right.T
+        eigenvalues, second, right = np.zeros(n, a.dtype), np.zeros((2, n), a.real.dtype), np.zeros((n, n), a.dtype)
+        geev.function(columns[index], eigenvalues, second, None, right, None, info[(*index, ...)])
+        values[index], vectors[index] = eigenvalues, right.T
         if a.dtype.kind == "f":
             values[index].imag = second[0]
             for k in np.flatnonzero(second[0] > 0):
@@ -71,16 +71,16 @@ def _scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
 
 
 def _body(b: Any, params: Mapping[str, Any], a: Value, values: Value, vectors: Value, info: Value, *scratch: Value) -> None:
-    """Of a pair of conjugates of a real matrix LAPACK gives the real parts first and the imaginary ones next."""
-    columns, found, second, left, right, work = scratch
-    turn(b, a, columns)
-    b.here("geev", columns, found, second, left, right, work, info)
+    """Emit the call of geev. For a conjugate pair of a real matrix LAPACK returns the real parts, then the imaginary parts."""
+    columns, eigenvalues, second, left, right, work = scratch
+    store_transposed(b, a, columns)
+    b.here("geev", columns, eigenvalues, second, left, right, work, info)
     is_real, none = a.type.rank == 2, b.const(0, I64)
     k = b.open("k")
-    put(b, (b.here("load", found, k), b.here("load", second, none, k)) if is_real else item(b, found, k), values, k)
-    b.close(k, length(b, found, 0))
+    put(b, (b.here("load", eigenvalues, k), b.here("load", second, none, k)) if is_real else item(b, eigenvalues, k), values, k)
+    b.close(k, length(b, eigenvalues, 0))
     if not is_real:
-        turn(b, right, vectors)
+        store_transposed(b, right, vectors)
         return
     zero, one = b.const(0, second.type.dtype), b.const(1, I64)
 
@@ -103,12 +103,12 @@ def _rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, want
         inner = b.mul(identity(b, t), columns_of(b, cts[0], t))
     if cts[1] is not ZERO:
         gaps = conj(b, b.sub(columns_of(b, values, t), rows_of(b, values, t)))
-        turning = within(b, vectors, cts[1])
-        along = columns_of(b, b.real(diagonal(b, turning)), t)
-        free = b.sub(turning, b.mul(within(b, vectors, vectors), along))
-        inner = b.add(inner, over(b, gaps, b.le(b.abs(gaps), least(b, b.abs(columns_of(b, values, t)))), free, turning))
+        product = xh_y(b, vectors, cts[1])
+        norm_part = columns_of(b, b.real(diagonal(b, product)), t)
+        free = b.sub(product, b.mul(xh_y(b, vectors, vectors), norm_part))
+        inner = b.add(inner, over_gaps(b, gaps, b.le(b.abs(gaps), zero_bound(b, b.abs(columns_of(b, values, t)))), free, product))
     packed, pivots = b.lu(vectors, form="square")
-    right = conj(b, across(b, inner, vectors))
+    right = conj(b, x_yh(b, inner, vectors))
     total = conj(b, b.solve(vectors, packed, right, pivots, transposed=True))
     return [total if inputs[0].type.dtype.kind == "c" else b.real(total)]
 
@@ -117,4 +117,4 @@ eig = Linalg(
     name="eig", reference=_eig, pullback=conjugating(_rule), typed_as=_type, core=(2, 1, 2, 0, 2, 1, 2, 1, 2, 2), body=_body,
     scratch=_scratch,
 )  # fmt: skip
-"""Results: the eigenvalues, the eigenvectors, a column each, and, of i32, 0 where they were found."""
+"""Results: the eigenvalues, the eigenvectors as columns, and, of i32, 0 where the computation converged."""

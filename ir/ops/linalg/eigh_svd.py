@@ -1,14 +1,14 @@
-"""Decompositions by eigenvalues of Hermitian matrices and by singular values, and what they serve, of the last two axes.
+"""Eigendecompositions of Hermitian matrices, singular value decompositions, and functions of these; along the last two axes.
 
-They are LAPACK's, by the routines that NumPy calls and in its order of memory, so that signs are those of NumPy. Gradients:
-M. Giles, "An extended collection of matrix derivative results for forward and reverse mode algorithmic differentiation" (2008),
-section 3.1; J. Townsend, "Differentiating the singular value decomposition" (2016); for complex vectors Z. Wan and S. Zhang,
+They are LAPACK's, by the routines that NumPy calls and in its memory order, so that signs equal NumPy's. Gradients: M. Giles,
+"An extended collection of matrix derivative results for forward and reverse mode algorithmic differentiation" (2008), section
+3.1; J. Townsend, "Differentiating the singular value decomposition" (2016); for complex vectors Z. Wan and S. Zhang,
 "Automatic differentiation for complex valued SVD" (2019).
 
-Where two eigenvalues or singular values are equal, the vectors between them are not determined: a gradient that depends on them
-is NaN (``gaps``). Complex vectors are determined but for a phase each; what is right whatever the phases are has its gradient. So
-have the vectors beyond the thin decomposition, which are determined but for a rotation among them. The param ``work`` has the
-sizes of LAPACK's work arrays.
+Where two eigenvalues or singular values are equal, their vectors are not determined: a gradient that depends on them is NaN
+(``gaps``). Each complex vector is determined up to a phase; the gradient is right for functions that do not depend on the
+phases. Likewise the vectors beyond the thin decomposition are determined up to a rotation among them. The param ``work`` has
+the sizes of LAPACK's work arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from pullback.ir.ops.library.family import (
     I32,
     Composed,
     Linalg,
-    across,
     adjoint,
     as_dtype,
     by_columns,
@@ -45,18 +44,20 @@ from pullback.ir.ops.library.family import (
     rectangular,
     rows_of,
     same_form,
-    turn,
-    within,
+    store_transposed,
+    x_yh,
+    xh_y,
 )
 from pullback.ir.ops.library.lapack import gesdd, syevd
 from pullback.ir.ops.library.routines import LETTERS
-from pullback.ir.ops.linalg.spectral_gaps import equal, over, real_type, skew, unless_unknown
+from pullback.ir.ops.linalg.spectral_gaps import equal, over_gaps, real_type, skew, unless_unknown
 from pullback.ir.shapes.symbolic import lifted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decomposition(Linalg):
-    """``sizes(letter, params, *extents)`` of the work arrays, for the letter of the dtype and extents that are numbers."""
+    """A LAPACK decomposition with work arrays. ``sizes(letter, params, *extents)`` returns their sizes, for the letter of the
+    dtype and constant extents."""
 
     sizes: Callable[..., tuple[int, ...]]
     implied: tuple[str, ...] = ("work",)
@@ -72,7 +73,7 @@ class Decomposition(Linalg):
         return tuple(max(int(n), 1) for n in self.sizes(letter, params, *extents))
 
 
-# eigh: of a Hermitian matrix, from one triangle
+# eigh: the eigendecomposition of a Hermitian matrix, from one triangle
 
 
 def _eigh(a: Any, lower: bool, work: Any = None) -> tuple[Any, Any, Any]:
@@ -108,9 +109,9 @@ def _eigh_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...
 
 def _eigh_body(b: Any, params: Mapping[str, Any], a: Value, values: Value, vectors: Value, info: Value, *scratch: Value) -> None:
     rows, work, real, integers = scratch
-    turn(b, a, rows)
+    store_transposed(b, a, rows)
     b.here("syevd", rows, values, work, real, integers, info, lower=params["lower"])
-    turn(b, rows, vectors)
+    store_transposed(b, rows, vectors)
 
 
 def _eigh_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -118,22 +119,22 @@ def _eigh_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any,
     inner = b.full(0, vectors.type)
     if cts[1] is not ZERO:
         real = real_type(vectors.type)
-        product, is_equal = within(b, vectors, cts[1]), equal(b, values, real)
+        product, is_equal = xh_y(b, vectors, cts[1]), equal(b, values, real)
         half = b.mul(skew(b, product), b.full(0.5, product.type))
-        inner = over(b, b.sub(columns_of(b, values, real), rows_of(b, values, real)), is_equal, half, product)
+        inner = over_gaps(b, b.sub(columns_of(b, values, real), rows_of(b, values, real)), is_equal, half, product)
         if cts[0] is not ZERO:
             inner = unless_unknown(b, inner, is_equal, product, cts[0])
     if cts[0] is not ZERO:
         inner = b.add(inner, b.mul(identity(b, vectors.type), columns_of(b, cts[0], vectors.type)))
-    return [hermitian(b, across(b, matmul(b, vectors, inner), vectors))]
+    return [hermitian(b, x_yh(b, matmul(b, vectors, inner), vectors))]
 
 
 eigh = Decomposition(
     name="eigh", reference=_eigh, pullback=conjugating(_eigh_rule), typed_as=_eigh_type, core=(2, 1, 2, 0, 2, 1, 1, 1),
     body=_eigh_body, scratch=_eigh_scratch, extents=("work",), sizes=_eigh_sizes,
 )  # fmt: skip
-"""Results: the eigenvalues, ascending; the eigenvectors, a column each; and, of i32, 0 where they were found. Param
-``lower``: which triangle is read."""
+"""Results: the eigenvalues, ascending; the eigenvectors as columns; and, of i32, 0 where the computation converged. Param
+``lower``: the lower triangle is read, else the upper one."""
 
 
 # svd: the singular value decomposition, thin or full
@@ -142,13 +143,13 @@ eigh = Decomposition(
 def _svd(a: Any, form: str, full: bool, work: Any = None) -> tuple[Any, Any, Any, Any]:
     *batch, m, n = a.shape
     k = min(m, n)
-    given, info = by_columns(a), np.zeros(batch, np.int32)
+    columns, info = by_columns(a), np.zeros(batch, np.int32)
     values = np.empty((*batch, k), a.real.dtype)
     left, right = (np.empty((*batch, *shape), a.dtype) for shape in ((m if full else k, m), (n, n if full else k)))
     left[...], right[...] = np.eye(*left.shape[-2:]), np.eye(*right.shape[-2:])
     for index in np.ndindex(info.shape):
         gesdd.function(
-            given[index], values[index], left[index], right[index], None, None, None, info[(*index, ...)], full=full
+            columns[index], values[index], left[index], right[index], None, None, None, info[(*index, ...)], full=full
         )  # fmt: skip
     return np.swapaxes(left, -1, -2), values, np.swapaxes(right, -1, -2), info
 
@@ -163,10 +164,11 @@ def _svd_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> t
 
 
 def _svd_sizes(letter: str, params: Mapping[str, Any], m: int, n: int) -> tuple[int, ...]:
-    """The real work array of complex routines is at least as large as LAPACK's description of them asks."""
-    found = resolve(f"scipy.linalg.lapack.{letter}gesdd_lwork")(max(m, 1), max(n, 1), full_matrices=params["full"])
+    """Return the sizes of the work arrays; the real one of complex routines has at least the size that LAPACK's documentation
+    requires."""
+    work = resolve(f"scipy.linalg.lapack.{letter}gesdd_lwork")(max(m, 1), max(n, 1), full_matrices=params["full"])
     least, most = min(m, n), max(m, n)
-    return int(found[0].real), 1 if letter in "sd" else least * (5 * least + 7 + 2 * most + 2 * least + 1)
+    return int(work[0].real), 1 if letter in "sd" else least * (5 * least + 7 + 2 * most + 2 * least + 1)
 
 
 def _svd_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
@@ -174,32 +176,32 @@ def _svd_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]
     k = m if params["form"] == "wide" else n
     work, real = params["work"]
     rows, columns = (m, n) if params["full"] else (k, k)
-    given = [RefType(a.dtype, shape) for shape in ((n, m), (rows, m), (n, columns), (work,))]
-    return (*given, RefType(real_of(a.dtype), (real,)), RefType(I32, (8, k)))
+    buffers = [RefType(a.dtype, shape) for shape in ((n, m), (rows, m), (n, columns), (work,))]
+    return (*buffers, RefType(real_of(a.dtype), (real,)), RefType(I32, (8, k)))
 
 
 def _svd_body(
     b: Any, params: Mapping[str, Any], a: Value, u: Value, values: Value, vt: Value, info: Value, *scratch: Value
 ) -> None:
-    """Of a matrix without elements there are no values, and the vectors are those of the identity."""
-    given, left, right, work, real, integers = scratch
-    turn(b, a, given)
+    """Emit the call of gesdd. For an empty matrix there are no values, and full vectors are those of the identity."""
+    columns, left, right, work, real, integers = scratch
+    store_transposed(b, a, columns)
     if params["full"]:
         for ref in (left, right):
             each(b, ref, lambda i, j: b.cast(b.eq(i, j), dtype=real.type.dtype))
-    b.here("gesdd", given, values, left, right, work, real, integers, info, full=params["full"])
-    turn(b, left, u)
-    turn(b, right, vt)
+    b.here("gesdd", columns, values, left, right, work, real, integers, info, full=params["full"])
+    store_transposed(b, left, u)
+    store_transposed(b, right, vt)
 
 
-def beyond(b: Any, whole: Value, thin: Value, ct: Value, k: Extent) -> Value:
-    """The cotangent of the first k of orthonormal columns that the others hand over: they turn against those alone, so that
-    d(others) = -thin d(thin)^H others."""
-    m = whole.type.shape[-2]
-    inside = part(b, ct, 0, 0, m, k)
-    against = b.sub(matmul(b, whole, within(b, ct, thin)), matmul(b, thin, within(b, inside, thin)))
-    found: Value = b.sub(inside, against)
-    return found
+def first_columns_ct(b: Any, full: Value, thin: Value, ct: Value, k: Extent) -> Value:
+    """Return the cotangent of the first k of orthonormal columns, including the contribution of the other columns: these
+    rotate only against the first ones, so that d(others) = -thin d(thin)^H others."""
+    m = full.type.shape[-2]
+    thin_ct = part(b, ct, 0, 0, m, k)
+    rotation = b.sub(matmul(b, full, xh_y(b, ct, thin)), matmul(b, thin, xh_y(b, thin_ct, thin)))
+    result: Value = b.sub(thin_ct, rotation)
+    return result
 
 
 def _svd_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -210,70 +212,72 @@ def _svd_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
         m, n = inputs[0].type.shape[-2:]
         if form == "tall":
             thin = part(b, u, 0, 0, m, n)
-            u, ct_u = thin, ZERO if ct_u is ZERO else beyond(b, u, thin, ct_u, n)
+            u, ct_u = thin, ZERO if ct_u is ZERO else first_columns_ct(b, u, thin, ct_u, n)
         else:
-            whole, thin = adjoint(b, vt), adjoint(b, part(b, vt, 0, 0, m, n))
+            full, thin = adjoint(b, vt), adjoint(b, part(b, vt, 0, 0, m, n))
             vt = part(b, vt, 0, 0, m, n)
-            ct_vt = ZERO if ct_vt is ZERO else adjoint(b, beyond(b, whole, thin, adjoint(b, ct_vt), m))
+            ct_vt = ZERO if ct_vt is ZERO else adjoint(b, first_columns_ct(b, full, thin, adjoint(b, ct_vt), m))
     square = u.type.with_shape((*s.type.shape, s.type.shape[-1]))
     inner = b.full(0, square)
     if ct_s is not ZERO:
         inner = b.mul(identity(b, square), columns_of(b, ct_s, square))
-    beside: list[Value] = []
+    outer_terms: list[Value] = []
     products: list[Value] = []
     sides: list[Value] = []
     if ct_u is not ZERO:
-        product = within(b, u, ct_u)
+        product = xh_y(b, u, ct_u)
         products.append(product)
         sides.append(product)
         if product.type.dtype.kind == "c":
-            turning = b.imag(diagonal(b, product))
-            phases = b.complex(b.zeros_like(turning), b.div(turning, s))
+            rotation = b.imag(diagonal(b, product))
+            phases = b.complex(b.zeros_like(rotation), b.div(rotation, s))
             inner = b.add(inner, b.mul(identity(b, square), columns_of(b, phases, square)))
         if form == "tall":
             outside = b.div(b.sub(ct_u, matmul(b, u, product)), columns_of(b, s, u.type))
-            beside.append(matmul(b, outside, vt))
+            outer_terms.append(matmul(b, outside, vt))
     if ct_vt is not ZERO:
-        product = across(b, vt, ct_vt)
+        product = x_yh(b, vt, ct_vt)
         products.append(product)
         sides.append(b.neg(product))
         if form == "wide":
-            outside = b.div(b.sub(ct_vt, within(b, product, vt)), rows_of(b, s, vt.type))
-            beside.append(matmul(b, u, outside))
+            outside = b.div(b.sub(ct_vt, xh_y(b, product, vt)), rows_of(b, s, vt.type))
+            outer_terms.append(matmul(b, u, outside))
     if products:
         inner = b.add(inner, _between(b, s, square, products, sides, ct_s))
     total = matmul(b, matmul(b, u, inner), vt)
-    for more in beside:
-        total = b.add(total, more)
+    for term in outer_terms:
+        total = b.add(total, term)
     return [total]
 
 
 def _between(b: Any, s: Value, t: ArrayType, products: Sequence[Value], sides: Sequence[Value], ct_s: Any) -> Value:
-    """What the vectors of different singular values contribute: of the sum of the skew parts of u^H ct_u and v^H ct_v half over
-    s_j - s_i, of their difference half over s_i + s_j. ``sides``: the products with the signs of the difference."""
+    """Return the contribution of pairs of different singular values: half of the sum of the skew parts of u^H ct_u and v^H
+    ct_v over s_j - s_i, plus half of their difference over s_i + s_j. ``sides``: the products with the signs of the
+    difference."""
     real = real_type(t)
-    along, across_rows, is_equal = columns_of(b, s, real), rows_of(b, s, real), equal(b, s, real)
+    s_j, s_i, is_equal = columns_of(b, s, real), rows_of(b, s, real), equal(b, s, real)
     half = b.full(0.5, t)
-    together, apart = (b.mul(skew(b, b.add(*of) if len(of) == 2 else of[0]), half) for of in (products, sides))
-    beside = products[0] if len(products) == 1 else b.add(*(as_dtype(b, b.abs(p), t.dtype) for p in products))
-    found = over(b, b.sub(along, across_rows), is_equal, together, beside)
-    found = b.add(found, over(b, b.add(along, across_rows), is_equal, apart, beside))
-    return found if ct_s is ZERO else unless_unknown(b, found, is_equal, beside, ct_s)
+    total, difference = (b.mul(skew(b, b.add(*terms) if len(terms) == 2 else terms[0]), half) for terms in (products, sides))
+    magnitude = products[0] if len(products) == 1 else b.add(*(as_dtype(b, b.abs(p), t.dtype) for p in products))
+    result = over_gaps(b, b.sub(s_j, s_i), is_equal, total, magnitude)
+    result = b.add(result, over_gaps(b, b.add(s_j, s_i), is_equal, difference, magnitude))
+    return result if ct_s is ZERO else unless_unknown(b, result, is_equal, magnitude, ct_s)
 
 
 svd = Decomposition(
     name="svd", reference=_svd, pullback=conjugating(_svd_rule), typed_as=_svd_type, core=(2, 2, 1, 2, 0, 2, 2, 2, 1, 1, 2),
     body=_svd_body, scratch=_svd_scratch, extents=("work",), sizes=_svd_sizes,
 )  # fmt: skip
-"""Results: u, the singular values, descending, the adjoint of v; and, of i32, 0 where they were found. Params ``form``: "tall",
-"square" or "wide"; ``full``: u and v are square."""
+"""Results: u, the singular values, descending, the adjoint of v; and, of i32, 0 where the computation converged. Params
+``form``: "tall", "square" or "wide"; ``full``: u and v are square."""
 
 
 # pinv and unitary, given the thin singular value decomposition
 
 
 def _given_svd(count: int, types: Sequence[Type], params: Mapping[str, Any], same: Same) -> ArrayType:
-    """The type of a; further operands are u, s, vt and, if ``count`` is 5, a number for each value."""
+    """Check the operands and return the type of a; further operands are u, s, vt and, if ``count`` is 5, one scalar for each
+    value."""
     if len(types) != count:
         raise TypeError("takes a, u, s, vt" + (" and the inverse values" if count == 5 else ""))
     a = rectangular(types[:1])
@@ -281,8 +285,8 @@ def _given_svd(count: int, types: Sequence[Type], params: Mapping[str, Any], sam
     for t, e in zip(types[1:], (u, s, vt, s), strict=False):
         if not isinstance(t, ArrayType) or t.dtype is not e.dtype or t.rank != e.rank:
             raise TypeError(f"takes {e} where there is {t}")
-        for extent, known in zip(t.shape, e.shape, strict=True):
-            same(extent, known)
+        for extent, expected in zip(t.shape, e.shape, strict=True):
+            same(extent, expected)
     return a
 
 
@@ -308,51 +312,52 @@ def _pinv_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any,
 
 
 def _whole_pinv_rule(b: Any, inputs: Any, p: Value, ct: Value, form: str) -> Value:
-    """G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
-    separate" (1973), equation 4.12. It reads the matrix and its pseudo-inverse alone, so no order asks for singular vectors."""
-    a, turned_ct = inputs[0], adjoint(b, ct)
-    total = b.neg(across(b, within(b, p, ct), p))
-    beyond_columns = b.sub(turned_ct, matmul(b, a, matmul(b, p, turned_ct)))
-    beyond_rows = b.sub(turned_ct, matmul(b, matmul(b, turned_ct, p), a))
-    total = b.add(total, across(b, matmul(b, beyond_columns, p), p))
-    found: Value = b.add(total, within(b, p, matmul(b, p, beyond_rows)))
-    return found
+    """Return the gradient of the pseudo-inverse without cutoff: G. Golub and V. Pereyra, "The differentiation of
+    pseudo-inverses and nonlinear least squares problems whose variables separate" (1973), equation 4.12. It reads the
+    matrix and its pseudo-inverse alone, so gradients of no order need singular vectors."""
+    a, adjoint_ct = inputs[0], adjoint(b, ct)
+    total = b.neg(x_yh(b, xh_y(b, p, ct), p))
+    beyond_columns = b.sub(adjoint_ct, matmul(b, a, matmul(b, p, adjoint_ct)))
+    beyond_rows = b.sub(adjoint_ct, matmul(b, matmul(b, adjoint_ct, p), a))
+    total = b.add(total, x_yh(b, matmul(b, beyond_columns, p), p))
+    result: Value = b.add(total, xh_y(b, p, matmul(b, p, beyond_rows)))
+    return result
 
 
 def _cut_pinv_rule(b: Any, inputs: Any, p: Value, ct: Value, form: str) -> Value:
-    """In the bases u and v the adjoint p^H = u g v^H moves by divided differences: with the Hermitian part of what moves a by
-    (g_i - g_j) / (s_i - s_j), with the other part by (g_i + g_j) / (s_i + s_j). Neither is singular: where both values are
-    inverted they are -g_i g_j and g_i g_j."""
+    """Return the gradient of the pseudo-inverse with cutoff. In the bases u and v the adjoint p^H = u g v^H changes by divided
+    differences: (g_i - g_j) / (s_i - s_j) for the Hermitian part of the change of a, (g_i + g_j) / (s_i + s_j) for the
+    other part. Neither is singular: where both values are inverted they are -g_i g_j and g_i g_j."""
     _, u, s, vt, g = inputs
     ct = adjoint(b, ct)
-    left = within(b, u, ct)
-    inner = across(b, left, vt)
+    left = xh_y(b, u, ct)
+    inner = x_yh(b, left, vt)
     t = inner.type
     s_i, s_j, g_i, g_j = rows_of(b, s, t), columns_of(b, s, t), rows_of(b, g, t), columns_of(b, g, t)
     zero, half = b.zeros_like(inner), b.full(0.5, t)
     is_mixed = b.ne(b.eq(g_i, zero), b.eq(g_j, zero))
     one = b.full(1, t)
-    both = b.mul(g_i, g_j)
-    apart = b.div(b.sub(g_i, g_j), b.select(is_mixed, b.sub(s_i, s_j), one))
-    together = b.div(b.add(g_i, g_j), b.select(is_mixed, b.add(s_i, s_j), one))
-    even = b.mul(hermitian(b, inner), b.select(is_mixed, apart, b.neg(both)))
-    odd = b.mul(b.mul(b.sub(inner, adjoint(b, inner)), half), b.select(is_mixed, together, both))
+    product = b.mul(g_i, g_j)
+    difference_quotient = b.div(b.sub(g_i, g_j), b.select(is_mixed, b.sub(s_i, s_j), one))
+    sum_quotient = b.div(b.add(g_i, g_j), b.select(is_mixed, b.add(s_i, s_j), one))
+    even = b.mul(hermitian(b, inner), b.select(is_mixed, difference_quotient, b.neg(product)))
+    odd = b.mul(b.mul(b.sub(inner, adjoint(b, inner)), half), b.select(is_mixed, sum_quotient, product))
     total = matmul(b, matmul(b, u, b.add(even, odd)), vt)
     squares = b.mul(g, g)
     if form == "tall":
-        beside = b.sub(across(b, ct, vt), matmul(b, u, inner))
-        total = b.add(total, matmul(b, b.mul(beside, columns_of(b, squares, u.type)), vt))
+        outer = b.sub(x_yh(b, ct, vt), matmul(b, u, inner))
+        total = b.add(total, matmul(b, b.mul(outer, columns_of(b, squares, u.type)), vt))
     if form == "wide":
-        beside = b.sub(left, matmul(b, inner, vt))
-        total = b.add(total, matmul(b, u, b.mul(rows_of(b, squares, vt.type), beside)))
+        outer = b.sub(left, matmul(b, inner, vt))
+        total = b.add(total, matmul(b, u, b.mul(rows_of(b, squares, vt.type), outer)))
     return total
 
 
 pinv = Composed(
     name="pinv", reference=_pinv, pullback=conjugating(_pinv_rule), typed_as=_pinv_type, compose=_compose_pinv
 )  # fmt: skip
-"""The pseudo-inverse; operands a, u, s, vt, and for each singular value its inverse or, where it does not count, 0. Params:
-``form`` as of ``svd``; ``has_cutoff``: a value that does not count may be more than rounding."""
+"""The pseudo-inverse; operands a, u, s, vt, and for each singular value its inverse, or 0 if it is below the cutoff. Params:
+``form`` as of ``svd``; ``has_cutoff``: values below the cutoff may be larger than rounding errors."""
 
 
 def _unitary_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
@@ -360,20 +365,20 @@ def _unitary_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) 
 
 
 def _unitary_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """N. Higham, Functions of Matrices (2008), chapter 8: what moves a turns u v^H by its skew part over s_i + s_j, which are
-    singular only where the matrix is."""
+    """Return the gradient of the polar factor: N. Higham, Functions of Matrices (2008), chapter 8. A change of a rotates u v^H
+    by the skew part over s_i + s_j, which is singular only where the matrix is."""
     _, u, s, vt = inputs
     ct = cts[0]
-    left = within(b, u, ct)
-    inner = across(b, left, vt)
+    left = xh_y(b, u, ct)
+    inner = x_yh(b, left, vt)
     sums = b.add(rows_of(b, s, inner.type), columns_of(b, s, inner.type))
     total = matmul(b, matmul(b, u, b.div(b.sub(inner, adjoint(b, inner)), sums)), vt)
     if params["form"] == "tall":
-        beside = b.sub(across(b, ct, vt), matmul(b, u, inner))
-        total = b.add(total, matmul(b, b.div(beside, columns_of(b, s, u.type)), vt))
+        outer = b.sub(x_yh(b, ct, vt), matmul(b, u, inner))
+        total = b.add(total, matmul(b, b.div(outer, columns_of(b, s, u.type)), vt))
     if params["form"] == "wide":
-        beside = b.sub(left, matmul(b, inner, vt))
-        total = b.add(total, matmul(b, u, b.div(beside, rows_of(b, s, vt.type))))
+        outer = b.sub(left, matmul(b, inner, vt))
+        total = b.add(total, matmul(b, u, b.div(outer, rows_of(b, s, vt.type))))
     return [total, ZERO, ZERO, ZERO]
 
 

@@ -1,8 +1,8 @@
-"""Factors of matrices and what they serve: Cholesky and LU factors, solves, determinants.
+"""Matrix factorisations and ops that use the factors: Cholesky and LU factors, solves, determinants.
 
-The rules of gradients are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode
+The gradient rules are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode
 algorithmic differentiation" (2008), and for the Cholesky factor I. Murray, "Differentiation of the Cholesky decomposition"
-(2016), equation 8. A matrix of which an op reads one triangle counts as Hermitian, and so is its gradient.
+(2016), equation 8. A matrix of which an op reads one triangle counts as Hermitian, and so does its gradient.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pullback.ir.ops.library.family import (
     length,
     matmul,
     matrices,
+    pad_block,
     part,
-    place,
     position,
     put,
     real_of,
@@ -45,28 +45,28 @@ from pullback.ir.ops.library.family import (
     rows_of,
     same_form,
     spread,
+    store_transposed,
+    transpose,
     triangle,
-    turn,
-    turned,
-    within,
+    xh_y,
 )
 from pullback.ir.ops.library.routines import getrf, potrf, trsm
 
-# rows in another order
+# permuted rows
 
 
 def _rows_at(b: Any, x: Value, perm: Value) -> list[Value]:
-    """The indices of the rows ``perm`` of matrices: one array for each batch axis, then ``perm``."""
+    """Return the indices of the rows ``perm`` of matrices: one array for each batch axis, then ``perm``."""
     return [position(b, perm.type.shape, k) for k in range(x.type.rank - 2)] + [perm]
 
 
 def take_rows(b: Any, x: Value, perm: Value) -> Value:
-    """Row perm[i] as row i."""
-    found: Value = b.gather(x, *_rows_at(b, x, perm), axes=tuple(range(x.type.rank - 1)))
-    return found
+    """Return ``x`` with row perm[i] as row i."""
+    result: Value = b.gather(x, *_rows_at(b, x, perm), axes=tuple(range(x.type.rank - 1)))
+    return result
 
 
-# mirror: the Hermitian matrix of which one triangle is given
+# hermitian_from_triangle: mirrors one triangle
 
 
 def _from_triangle(a: Any, lower: bool) -> Any:
@@ -81,10 +81,10 @@ def _square_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -
 
 def _compose_from_triangle(b: Any, a: Value, lower: bool) -> tuple[Value, ...]:
     row, column = rows_and_columns(b, a.type)
-    whole = b.select((b.ge if lower else b.le)(row, column), a, adjoint(b, a))
+    mirrored = b.select((b.ge if lower else b.le)(row, column), a, adjoint(b, a))
     if a.type.dtype.kind == "f":
-        return (whole,)
-    return (b.select(b.eq(row, column), b.cast(b.real(a), dtype=a.type.dtype), whole),)
+        return (mirrored,)
+    return (b.select(b.eq(row, column), b.cast(b.real(a), dtype=a.type.dtype), mirrored),)
 
 
 def _from_triangle_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -95,10 +95,10 @@ hermitian_from_triangle = Composed(
     name="hermitian_from_triangle", reference=_from_triangle, pullback=conjugating(_from_triangle_rule), typed_as=_square_type,
     compose=_compose_from_triangle,
 )  # fmt: skip
-"""Param ``lower``: which triangle is read."""
+"""The Hermitian matrix with the given triangle. Param ``lower``: the lower triangle is read, else the upper one."""
 
 
-# cholesky: the lower factor, and where it broke down
+# cholesky: the lower factor, and the order at which it failed
 
 
 def _cholesky(a: Any) -> tuple[Any, Any]:
@@ -120,14 +120,14 @@ def _cholesky_body(b: Any, params: Mapping[str, Any], a: Value, factor: Value, i
 
 def _cholesky_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     factor = outputs[0]
-    product = within(b, factor, cts[0])
+    product = xh_y(b, factor, cts[0])
     row, column = rows_and_columns(b, factor.type)
     halved = b.select(b.eq(row, column), b.mul(product, b.full(0.5, product.type)), product)
     half = b.select(b.ge(row, column), halved, b.zeros_like(halved))
-    under = conj(b, factor)
-    left = b.triangular_solve(under, half, lower=True, transposed=True, unit_diagonal=False)
-    both = b.triangular_solve(under, adjoint(b, left), lower=True, transposed=True, unit_diagonal=False)
-    return [hermitian(b, both)]
+    conj_factor = conj(b, factor)
+    left = b.triangular_solve(conj_factor, half, lower=True, transposed=True, unit_diagonal=False)
+    result = b.triangular_solve(conj_factor, adjoint(b, left), lower=True, transposed=True, unit_diagonal=False)
+    return [hermitian(b, result)]
 
 
 cholesky = Linalg(
@@ -139,8 +139,8 @@ cholesky = Linalg(
     body=_cholesky_body,
     small=small.cholesky,
 )
-"""Results: the lower factor of a Hermitian matrix, of which the lower triangle is read; and, of i32, 0 or the order of the first
-leading minor that is not positive (the factor then is of no use)."""
+"""Results: the lower factor of a Hermitian matrix, of which the lower triangle is read; and, of i32, 0 or the order of the
+first leading minor that is not positive (the factor is then meaningless)."""
 
 
 # triangular_solve: x with op(a) x = b
@@ -159,13 +159,13 @@ def _solve_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) ->
     return (b,)
 
 
-def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, given: Value, x: Value) -> None:
-    copy(b, given, x)
+def _triangular_body(b: Any, params: Mapping[str, Any], a: Value, right_sides: Value, x: Value) -> None:
+    copy(b, right_sides, x)
     b.here("trsv" if x.type.shape[1] == 1 else "trsm", a, x, **params)
 
 
-def _product_of(b: Any, x: Value, y: Value) -> Value:
-    """Minus the product of x and the transpose of y."""
+def _minus_product(b: Any, x: Value, y: Value) -> Value:
+    """Return -x y^T."""
     return matmul(b, b.neg(x), y, "ik", "jk")
 
 
@@ -175,16 +175,16 @@ def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params
     ct = b.triangular_solve(a, cts[0], lower=lower, transposed=not transposed, unit_diagonal=unit)
     if not wants[0]:
         return [ZERO, ct]
-    whole = _product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0])
-    return [triangle(b, whole, lower, strict=unit), ct]
+    product = _minus_product(b, outputs[0], ct) if transposed else _minus_product(b, ct, outputs[0])
+    return [triangle(b, product, lower, strict=unit), ct]
 
 
 triangular_solve = Linalg(
     name="triangular_solve", reference=_triangular_solve, pullback=_triangular_rule, typed_as=_solve_type, core=(2, 2, 2),
     body=_triangular_body, small=small.triangular_solve,
 )  # fmt: skip
-"""Params ``lower``: which triangle of a is read, the other counting as zero; ``transposed``: op(a) is the transpose of that;
-``unit_diagonal``: the diagonal is not read and counts as ones."""
+"""x with op(a) x = b. Params ``lower``: the triangle of a that is read, the other one counting as zero; ``transposed``: op(a)
+is its transpose; ``unit_diagonal``: the diagonal is not read and counts as ones."""
 
 
 # lu: factors with partial pivoting
@@ -193,10 +193,10 @@ triangular_solve = Linalg(
 def _lu(a: Any, form: str) -> tuple[Any, Any]:
     packed, pivots = np.empty_like(a), np.empty(a.shape[:-1], np.int64)
     for index in np.ndindex(a.shape[:-2]):
-        columns, found = np.array(a[index].T, order="C"), np.zeros(min(a.shape[-2:]), np.int32)
-        getrf.function(columns, found, np.zeros((), np.int32))
+        columns, exchanges = np.array(a[index].T, order="C"), np.zeros(min(a.shape[-2:]), np.int32)
+        getrf.function(columns, exchanges, np.zeros((), np.int32))
         packed[index], pivots[index] = columns.T, np.arange(a.shape[-2])
-        pivots[index][: len(found)] = found - 1
+        pivots[index][: len(exchanges)] = exchanges - 1
     return packed, pivots
 
 
@@ -212,21 +212,21 @@ def _lu_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
 
 
 def _lu_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, pivots: Value, *scratch: Value) -> None:
-    columns, found, _ = scratch
-    turn(b, a, columns)
+    columns, exchanges, _ = scratch
+    store_transposed(b, a, columns)
     b.here("getrf", *scratch)
-    turn(b, columns, packed)
+    store_transposed(b, columns, packed)
     i = b.open("i")
     b.here("store", i, pivots, i)
     b.close(i, length(b, pivots, 0))
     i = b.open("i")
-    b.here("store", b.sub(b.cast(b.here("load", found, i), dtype=I64), b.const(1, I64)), pivots, i)
-    b.close(i, length(b, found, 0))
+    b.here("store", b.sub(b.cast(b.here("load", exchanges, i), dtype=I64), b.const(1, I64)), pivots, i)
+    b.close(i, length(b, exchanges, 0))
 
 
 def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """With square blocks L1 and U1, of which one may be all of L or U, and M = L1^-1 dA1 U1^-1: below the square part
-    dL2 = dA2 U1^-1 - L2 triu(M), beside it dU2 = L1^-1 dA2 - tril(M, -1) U2."""
+    """Return the gradient of the packed factors. With square blocks L1 and U1, one of which may be all of L or U, and M =
+    L1^-1 dA1 U1^-1: below the square part dL2 = dA2 U1^-1 - L2 triu(M), to its right dU2 = L1^-1 dA2 - tril(M, -1) U2."""
     packed, pivots = outputs
     ct, form = cts[0], params["form"]
     m, n = packed.type.shape[-2:]
@@ -237,20 +237,20 @@ def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, w
         return b.add(triangle(b, x, True, strict=True), as_dtype(b, b.eq(*rows_and_columns(b, x.type)), x.type.dtype))
 
     below = matmul(b, unit_lower(core), triangle(b, ct_core, True, strict=True), "ki")
-    beside = matmul(b, triangle(b, ct_core, False), triangle(b, core, False), "ik", "jk")
-    lower, upper = below, beside
+    right_part = matmul(b, triangle(b, ct_core, False), triangle(b, core, False), "ik", "jk")
+    lower, upper = below, right_part
     if form == "tall":
         upper = b.add(upper, b.sub(below, matmul(b, unit_lower(packed), triangle(b, ct, True, strict=True), "ki")))
     if form == "wide":
-        lower = b.add(lower, b.sub(beside, matmul(b, triangle(b, ct, False), triangle(b, packed, False), "ik", "jk")))
+        lower = b.add(lower, b.sub(right_part, matmul(b, triangle(b, ct, False), triangle(b, packed, False), "ik", "jk")))
     inner = b.add(triangle(b, lower, True, strict=True), triangle(b, upper, False))
 
     def by_lower(x: Value) -> Value:
-        found: Value = b.triangular_solve(core, x, lower=True, transposed=True, unit_diagonal=True)
-        return found
+        result: Value = b.triangular_solve(core, x, lower=True, transposed=True, unit_diagonal=True)
+        return result
 
     def by_upper(x: Value) -> Value:
-        return turned(b, b.triangular_solve(core, turned(b, x), lower=False, transposed=False, unit_diagonal=False))
+        return transpose(b, b.triangular_solve(core, transpose(b, x), lower=False, transposed=False, unit_diagonal=False))
 
     total = by_upper(by_lower(inner))
     if form == "tall":
@@ -258,7 +258,7 @@ def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, w
     if form == "wide":
         outside = by_lower(triangle(b, ct, False))
     if form != "square":
-        total = b.add(outside, place(b, b.sub(total, part(b, outside, 0, 0, k, k)), 0, 0, m, n))
+        total = b.add(outside, pad_block(b, b.sub(total, part(b, outside, 0, 0, k, k)), 0, 0, m, n))
     return [take_rows(b, total, b.permutation(pivots, inverse=True))]
 
 
@@ -267,11 +267,11 @@ lu = Linalg(
     scratch=_lu_scratch,
 )  # fmt: skip
 """Results: U, with the part of L below its diagonal of ones, such that L U is the matrix with its rows exchanged; ``pivots``:
-row i was exchanged with row pivots[i], in order. A square matrix is singular where the diagonal of U has a zero. Param ``form``:
-"tall", "square" or "wide"."""
+row i was exchanged with row pivots[i], in order. A square matrix is singular if the diagonal of U has a zero. Param
+``form``: "tall", "square" or "wide"."""
 
 
-# permutation: where pivots take each row from
+# permutation: the source row of each row, from pivots
 
 
 def _permutation(pivots: Any, inverse: bool = False) -> Any:
@@ -310,15 +310,15 @@ permutation = Linalg(
     name="permutation", reference=_permutation, nondifferentiable="a position is an integer", typed_as=_permutation_type,
     core=(1, 1), body=_permutation_body, small=small.permutation,
 )  # fmt: skip
-"""Row i of the exchanged rows is row perm[i] of the matrix; with ``inverse`` row i of the matrix that of the exchanged ones. The
-pivots must be in range."""
+"""The permutation of pivots: row i of the exchanged rows is row perm[i] of the matrix; with ``inverse``, row i of the matrix
+is row perm[i] of the exchanged rows. The pivots must be in range."""
 
 
-# solve and slogdet, given a with its factors
+# solve and slogdet, of a with its factors
 
 
 def _factors(types: Sequence[Type], count: int, same: Same) -> list[ArrayType]:
-    """Types of a, packed, and a matrix if ``count`` is 3; pivots come last."""
+    """Check the operand types and return those of a, packed, and a matrix if ``count`` is 3; pivots come last."""
     if len(types) != count + 1:
         raise TypeError(f"takes {count} matrices and pivots")
     arrays = matrices(types[:count], count, same)
@@ -339,19 +339,19 @@ def _solve_by_factors_type(types: Sequence[Type], params: Mapping[str, Any], sam
 
 
 def _solve(a: Any, packed: Any, b: Any, pivots: Any, transposed: bool) -> Any:
-    at = _permutation(pivots)[..., None]
+    perm = _permutation(pivots)[..., None]
     if not transposed:
-        x = _triangular_solve(packed, np.take_along_axis(b, at, -2), True, False, True)
+        x = _triangular_solve(packed, np.take_along_axis(b, perm, -2), True, False, True)
         return _triangular_solve(packed, x, False, False, False)
     x = _triangular_solve(packed, b, False, True, False)
-    return np.take_along_axis(_triangular_solve(packed, x, True, True, True), np.argsort(at, -2), -2)
+    return np.take_along_axis(_triangular_solve(packed, x, True, True, True), np.argsort(perm, -2), -2)
 
 
 def _solve_body(
-    b: Any, params: Mapping[str, Any], a: Value, packed: Value, given: Value, pivots: Value, x: Value
+    b: Any, params: Mapping[str, Any], a: Value, packed: Value, right_sides: Value, pivots: Value, x: Value
 ) -> None:  # fmt: skip
     transposed, routine = params["transposed"], "trsv" if x.type.shape[1] == 1 else "trsm"
-    copy(b, given, x)
+    copy(b, right_sides, x)
     if not transposed:
         _exchange_rows(b, x, pivots, inverse=False)
     for lower in (False, True) if transposed else (True, False):
@@ -361,15 +361,15 @@ def _solve_body(
 
 
 def _exchange_rows(b: Any, x: Value, pivots: Value, inverse: bool) -> None:
-    """Exchange each row with that of its pivot, from the first on or from the last."""
+    """Emit a loop that exchanges each row with its pivot row; ``inverse``: from the last row to the first."""
     rows = length(b, x, 0)
     step = b.open("i")
     i = b.sub(b.sub(rows, b.const(1, I64)), step) if inverse else step
     k = b.here("load", pivots, i)
     j = b.open("j")
-    here, there = item(b, x, i, j), item(b, x, k, j)
-    put(b, here, x, k, j)
-    put(b, there, x, i, j)
+    row_i, row_k = item(b, x, i, j), item(b, x, k, j)
+    put(b, row_i, x, k, j)
+    put(b, row_k, x, i, j)
     b.close(j, length(b, x, 1))
     b.close_ordered(step, rows)
 
@@ -380,14 +380,14 @@ def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any
     ct = b.solve(a, packed, cts[0], pivots, transposed=not transposed)
     if not wants[0]:
         return [ZERO, ZERO, ct, ZERO]
-    return [_product_of(b, outputs[0], ct) if transposed else _product_of(b, ct, outputs[0]), ZERO, ct, ZERO]
+    return [_minus_product(b, outputs[0], ct) if transposed else _minus_product(b, ct, outputs[0]), ZERO, ct, ZERO]
 
 
 solve = Linalg(
     name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, core=(2, 2, 2, 1, 2), body=_solve_body,
     small=small.solve,
 )  # fmt: skip
-"""x with a x = b, or with ``transposed`` of the transpose of a; operands a, packed, b, pivots."""
+"""x with a x = b, or with ``transposed`` a^T x = b; operands a, packed, b, pivots."""
 
 
 def _slogdet_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
@@ -417,13 +417,14 @@ def _compose_slogdet(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Va
 
 
 def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """The logarithm of the determinant moves by the inverse: its real part is the size, its imaginary part turns the sign, which
-    of a real matrix does not move. Where nothing is asked of a determinant, its inverse is not looked at."""
+    """Return the gradient, from d(log det a) = tr(a^-1 da): its real part is the change of the logarithm; its imaginary part
+    rotates the sign, which is constant for a real matrix. Where the cotangent is zero, the inverse is not used, so a
+    singular matrix gives zero."""
     a, packed, pivots = inputs
     size = cts[1]
     if a.type.dtype.kind == "c":
-        turning = b.zeros_like(outputs[1]) if cts[0] is ZERO else b.imag(b.mul(cts[0], outputs[0]))
-        size = b.complex(b.zeros_like(outputs[1]) if size is ZERO else size, turning)
+        rotation = b.zeros_like(outputs[1]) if cts[0] is ZERO else b.imag(b.mul(cts[0], outputs[0]))
+        size = b.complex(b.zeros_like(outputs[1]) if size is ZERO else size, rotation)
     if size is ZERO:
         return [ZERO] * 3
     ct, zero = spread(b, size, a.type), b.zeros_like(a)
@@ -432,7 +433,7 @@ def _slogdet_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: A
 
 
 slogdet = Composed(name="slogdet", reference=_slogdet, pullback=_slogdet_rule, typed_as=_slogdet_type, compose=_compose_slogdet)
-"""The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value; operands a, packed, pivots."""
+"""The sign of the determinant (0 if singular) and the logarithm of its absolute value; operands a, packed, pivots."""
 
 
 def _det_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
@@ -446,8 +447,8 @@ def _det(a: Any, packed: Any, pivots: Any) -> Any:
 
 
 def _value(b: Any, sign: Value, size: Value) -> Value:
-    found: Value = b.mul(sign, as_dtype(b, b.exp(size), sign.type.dtype))
-    return found
+    value: Value = b.mul(sign, as_dtype(b, b.exp(size), sign.type.dtype))
+    return value
 
 
 def _compose_det(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
@@ -460,8 +461,8 @@ def _det_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
 
 
 def _compose_cofactors(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[Value, ...]:
-    """The determinant times the inverse. They are polynomials in the elements, so a zero pivot may be moved by a number too small
-    to show in them, where the determinant is 0 and there is no inverse."""
+    """Emit the determinant times the inverse. Cofactors are polynomials in the elements, so a zero pivot, for which there is
+    no inverse, is replaced by a number too small to change them."""
     sizes = b.abs(diagonal(b, packed))
     largest = b.max(sizes, axes=(sizes.type.rank - 1,))
     least = b.select(
@@ -469,49 +470,50 @@ def _compose_cofactors(b: Any, a: Value, packed: Value, pivots: Value) -> tuple[
     )
     is_pivot = b.eq(*rows_and_columns(b, a.type))
     is_zero = b.bitand(is_pivot, b.eq(packed, b.zeros_like(packed)))
-    moved = b.select(is_zero, spread(b, as_dtype(b, least, a.type.dtype), a.type), packed)
-    value = _value(b, *_compose_slogdet(b, a, moved, pivots))
-    inverse = b.solve(a, moved, identity(b, a.type), pivots, transposed=True)
+    regular = b.select(is_zero, spread(b, as_dtype(b, least, a.type.dtype), a.type), packed)
+    value = _value(b, *_compose_slogdet(b, a, regular, pivots))
+    inverse = b.solve(a, regular, identity(b, a.type), pivots, transposed=True)
     return (b.mul(spread(b, value, a.type), inverse),)
 
 
 def _cofactors_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """In the bases of a singular value decomposition a is diagonal: a cofactor on the diagonal moves with the others there, one
-    off it with the element across, each by the product of the singular values without two."""
+    """Return the gradient. In the bases of a singular value decomposition a is diagonal: a cofactor on the diagonal depends on
+    the other diagonal elements, one off it on the transposed element, each by the product of the singular values without
+    two."""
     a = inputs[0]
     n = a.type.shape[-1]
     u, s, vt, _ = b.svd(a, form="square", full=False, work=(_square_times(12, n), _square_times(17, n)))
-    turn = b.mul(*(b.det(x, *b.lu(x, form="square")) for x in (u, vt)))
+    unitary_det = b.mul(*(b.det(x, *b.lu(x, form="square")) for x in (u, vt)))
     pairs, left, right = _without_pairs(b, s, a.type), conj(b, u), conj(b, vt)
-    inner = matmul(b, matmul(b, left, b.mul(spread(b, turn, a.type), cts[0]), "ki"), right, "ik", "jk")
+    inner = matmul(b, matmul(b, left, b.mul(spread(b, unitary_det, a.type), cts[0]), "ki"), right, "ik", "jk")
     diagonals = columns_of(b, b.sum(b.mul(columns_of(b, diagonal(b, inner), a.type), pairs), axes=(a.type.rank - 1,)), a.type)
-    moved = b.select(b.eq(*rows_and_columns(b, a.type)), diagonals, b.neg(b.mul(turned(b, inner), pairs)))
-    return [matmul(b, matmul(b, left, moved), right), ZERO, ZERO]
+    core = b.select(b.eq(*rows_and_columns(b, a.type)), diagonals, b.neg(b.mul(transpose(b, inner), pairs)))
+    return [matmul(b, matmul(b, left, core), right), ZERO, ZERO]
 
 
 def _square_times(factor: int, n: Extent) -> Extent:
-    """A multiple of the square of an extent, which may be a name: at least what LAPACK's description of a routine says."""
+    """Return ``factor`` n^2 of an extent, which may be symbolic: at least the work size that LAPACK's documentation requires."""
     return factor * n * n if isinstance(n, int) else f"{n}*{n}*{factor}"
 
 
 def _without_pairs(b: Any, s: Value, t: Any) -> Value:
-    """For each two of descending numbers, the product of all others; 0 for twice the same. Only the last two are not divided out:
-    if another is 0, so are these, and each product."""
+    """Return, for each pair of descending values, the product of all others; 0 on the diagonal. The last two are not divided
+    out: if any other value is 0, so are these two, and every product."""
     last = s.type.rank - 1
     one, zero = b.full(1, s.type), b.zeros_like(s)
-    behind = b.flip(position(b, s.type.shape, last), axes=(last,))
-    is_least, is_second = (b.eq(behind, b.full(k, behind.type)) for k in (0, 1))
+    index_from_end = b.flip(position(b, s.type.shape, last), axes=(last,))
+    is_least, is_second = (b.eq(index_from_end, b.full(k, index_from_end.type)) for k in (0, 1))
     is_end = b.bitor(is_least, is_second)
     inverse = b.select(is_end, one, b.div(one, b.select(b.bitor(is_end, b.eq(s, zero)), one, s)))
-    rest = b.prod(b.select(is_end, one, s), axes=(last,))
+    large_product = b.prod(b.select(is_end, one, s), axes=(last,))
     real = t.with_dtype(s.type.dtype)
-    found = b.mul(spread(b, rest, real), b.mul(rows_of(b, inverse, real), columns_of(b, inverse, real)))
+    products = b.mul(spread(b, large_product, real), b.mul(rows_of(b, inverse, real), columns_of(b, inverse, real)))
     for chosen in (is_least, is_second):
         value = spread(b, b.prod(b.select(chosen, s, one), axes=(last,)), real)
         is_left_out = b.bitor(rows_of(b, chosen, t.with_dtype(BOOL)), columns_of(b, chosen, t.with_dtype(BOOL)))
-        found = b.mul(found, b.select(is_left_out, b.full(1, real), value))
-    same = b.eq(*rows_and_columns(b, real))
-    return as_dtype(b, b.select(same, b.zeros_like(found), found), t.dtype)
+        products = b.mul(products, b.select(is_left_out, b.full(1, real), value))
+    on_diagonal = b.eq(*rows_and_columns(b, real))
+    return as_dtype(b, b.select(on_diagonal, b.zeros_like(products), products), t.dtype)
 
 
 def _cofactors_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:

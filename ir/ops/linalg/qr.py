@@ -1,8 +1,8 @@
 """Orthogonal factors: QR with its pivots, and Hessenberg forms.
 
-They are LAPACK's, so that signs are those of NumPy. Gradients: S. Walter and L. Lehmann, "Algorithmic differentiation of linear
-algebra functions" (2010). The columns of a whole Q beyond those of the matrix are determined but for a rotation among them: what
-is right whatever they are has its gradient.
+They are LAPACK's, so that signs equal NumPy's. Gradients: S. Walter and L. Lehmann, "Algorithmic differentiation of linear
+algebra functions" (2010). The columns of a full Q beyond the number of columns of the matrix are determined up to a rotation
+among them; the gradient is right for functions that do not depend on that rotation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import (
     I32,
     Linalg,
-    across,
     adjoint,
     by_columns,
     choose,
@@ -36,14 +35,15 @@ from pullback.ir.ops.library.family import (
     rectangular,
     rows_and_columns,
     same_form,
-    turn,
-    turned,
-    within,
+    store_transposed,
+    transpose,
+    x_yh,
+    xh_y,
 )
 from pullback.ir.ops.library.lapack import gehrd, geqp3, geqrf, orghr, orgqr
-from pullback.ir.ops.linalg.eigh_svd import beyond
+from pullback.ir.ops.linalg.eigh_svd import first_columns_ct
 
-# qr: of a matrix with no fewer rows than columns
+# qr: for matrices with at least as many rows as columns
 
 
 def _qr(a: Any, full: bool) -> tuple[Any, Any]:
@@ -75,14 +75,14 @@ def _qr_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tu
 
 def _qr_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
     m, n = a.shape[-2:]
-    whole = m if params["full"] else n
-    shapes = ((n, m), (whole, m), (n,), (32, whole))
+    q_columns = m if params["full"] else n
+    shapes = ((n, m), (q_columns, m), (n,), (32, q_columns))
     return (*(RefType(a.dtype, shape) for shape in shapes), RefType(I32))
 
 
 def _qr_body(b: Any, params: Mapping[str, Any], a: Value, q: Value, r: Value, *scratch: Value) -> None:
     columns, rows, scales, work, info = scratch
-    turn(b, a, columns)
+    store_transposed(b, a, columns)
     b.here("geqrf", columns, scales, work, info)
     each(b, r, lambda i, j: choose(b, b.le(i, j), item(b, columns, j, i)))
     i = b.open("i")
@@ -91,41 +91,42 @@ def _qr_body(b: Any, params: Mapping[str, Any], a: Value, q: Value, r: Value, *s
     b.close(j, length(b, columns, 1))
     b.close(i, length(b, columns, 0))
     b.here("orgqr", rows, scales, work, info)
-    turn(b, rows, q)
+    store_transposed(b, rows, q)
 
 
 def _qr_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    """The diagonal of r stays real."""
+    """Return the gradient; the diagonal of r stays real."""
     q, r = outputs
     ct_q, ct_r = cts
     if params["full"]:
         m, n = inputs[0].type.shape[-2:]
         thin = part(b, q, 0, 0, m, n)
-        q, ct_q = thin, ZERO if ct_q is ZERO else beyond(b, q, thin, ct_q, n)
+        q, ct_q = thin, ZERO if ct_q is ZERO else first_columns_ct(b, q, thin, ct_q, n)
     parts = []
     if ct_r is not ZERO:
-        parts.append(across(b, r, ct_r))
+        parts.append(x_yh(b, r, ct_r))
     if ct_q is not ZERO:
-        parts.append(b.neg(within(b, ct_q, q)))
-    whole = parts[0] if len(parts) == 1 else b.add(*parts)
-    row, column = rows_and_columns(b, whole.type)
-    inner = b.select(b.ge(row, column), whole, adjoint(b, whole))
-    if whole.type.dtype.kind == "c":
-        inner = b.select(b.eq(row, column), b.cast(b.real(whole), dtype=whole.type.dtype), inner)
+        parts.append(b.neg(xh_y(b, ct_q, q)))
+    product = parts[0] if len(parts) == 1 else b.add(*parts)
+    row, column = rows_and_columns(b, product.type)
+    inner = b.select(b.ge(row, column), product, adjoint(b, product))
+    if product.type.dtype.kind == "c":
+        inner = b.select(b.eq(row, column), b.cast(b.real(product), dtype=product.type.dtype), inner)
     total = matmul(b, q, inner)
     total = total if ct_q is ZERO else b.add(ct_q, total)
-    solved = b.triangular_solve(conj(b, r), turned(b, total), lower=False, transposed=False, unit_diagonal=False)
-    return [turned(b, solved)]
+    solved = b.triangular_solve(conj(b, r), transpose(b, total), lower=False, transposed=False, unit_diagonal=False)
+    return [transpose(b, solved)]
 
 
 qr = Linalg(
     name="qr", reference=_qr, pullback=conjugating(_qr_rule), typed_as=_qr_type, core=(2, 2, 2, 2, 2, 1, 2, 0), body=_qr_body,
     scratch=_qr_scratch,
 )  # fmt: skip
-"""Results: q, with orthonormal columns, as many as the matrix has or, with ``full``, as it has rows; and the upper triangle r."""
+"""Results: q, with orthonormal columns, as many as the columns of the matrix, or with ``full`` as many as its rows; and the
+upper triangle r."""
 
 
-# column_pivots: an order of columns in which the diagonal of r decreases
+# column_pivots: a permutation of columns for which the diagonal of r decreases
 
 
 def _column_pivots(a: Any) -> Any:
@@ -143,21 +144,21 @@ def _column_pivots_type(types: Sequence[Type], params: Mapping[str, Any], same: 
 
 def _column_pivots_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ...]:
     m, n = a.shape[-2:]
-    numbers = (RefType(a.dtype, (n, m)), RefType(I32, (n,)), RefType(a.dtype, (n,)), RefType(a.dtype, (35, n)))
-    return (*numbers, RefType(real_of(a.dtype), (2, n)), RefType(I32))
+    buffers = (RefType(a.dtype, (n, m)), RefType(I32, (n,)), RefType(a.dtype, (n,)), RefType(a.dtype, (35, n)))
+    return (*buffers, RefType(real_of(a.dtype), (2, n)), RefType(I32))
 
 
 def _column_pivots_body(b: Any, params: Mapping[str, Any], a: Value, pivots: Value, *scratch: Value) -> None:
-    """Where there are no rows LAPACK leaves the pivots alone."""
-    columns, found, *rest = scratch
-    turn(b, a, columns)
+    """Emit the call of geqp3. LAPACK does not write pivots of a matrix without rows; these become the identity."""
+    columns, lapack_pivots, *work = scratch
+    store_transposed(b, a, columns)
     i = b.open("i")
-    b.here("store", b.const(0, I32), found, i)
-    b.close(i, length(b, found, 0))
-    b.here("geqp3", columns, found, *rest)
+    b.here("store", b.const(0, I32), lapack_pivots, i)
+    b.close(i, length(b, lapack_pivots, 0))
+    b.here("geqp3", columns, lapack_pivots, *work)
     i = b.open("i")
-    at = b.here("cast", b.here("load", found, i), dtype=I64)
-    b.here("store", b.here("select", b.here("eq", at, b.const(0, I64)), i, b.here("sub", at, b.const(1, I64))), pivots, i)
+    pivot = b.here("cast", b.here("load", lapack_pivots, i), dtype=I64)
+    b.here("store", b.here("select", b.here("eq", pivot, b.const(0, I64)), i, b.here("sub", pivot, b.const(1, I64))), pivots, i)
     b.close(i, length(b, pivots, 0))
 
 
@@ -165,10 +166,10 @@ column_pivots = Linalg(
     name="column_pivots", reference=_column_pivots, nondifferentiable="a position is an integer", typed_as=_column_pivots_type,
     core=(2, 1, 2, 1, 1, 2, 2, 0), body=_column_pivots_body, scratch=_column_pivots_scratch,
 )  # fmt: skip
-"""The columns in an order in which the diagonal of r decreases."""
+"""A permutation of columns for which the diagonal of r decreases."""
 
 
-# reflections: r, and below its diagonal what makes it
+# reflections: r, and below its diagonal the reflection vectors
 
 
 def _reflections(a: Any, form: str) -> tuple[Any, Any]:
@@ -185,9 +186,9 @@ def _reflections_type(types: Sequence[Type], params: Mapping[str, Any], same: Sa
 
 def _reflections_body(b: Any, params: Mapping[str, Any], a: Value, packed: Value, scales: Value, *scratch: Value) -> None:
     columns, *work = scratch
-    turn(b, a, columns)
+    store_transposed(b, a, columns)
     b.here("geqrf", columns, scales, *work)
-    turn(b, columns, packed)
+    store_transposed(b, columns, packed)
 
 
 reflections = Linalg(
@@ -227,12 +228,12 @@ def _hessenberg_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefTyp
 
 def _hessenberg_body(b: Any, params: Mapping[str, Any], a: Value, form: Value, vectors: Value, *scratch: Value) -> None:
     columns = scratch[0]
-    turn(b, a, columns)
+    store_transposed(b, a, columns)
     b.here("gehrd", *scratch)
     one = b.const(1, I64)
     each(b, form, lambda i, j: choose(b, b.le(i, b.add(j, one)), item(b, columns, j, i)))
     b.here("orghr", *scratch)
-    turn(b, columns, vectors)
+    store_transposed(b, columns, vectors)
 
 
 hessenberg = Linalg(

@@ -1,6 +1,6 @@
-"""Schur forms and the Sylvester equations that they solve.
+"""Schur forms and the Sylvester equations that are solved with them.
 
-Gradients of the equations are equations of the same kind; a Schur form itself has none here.
+Gradients of the equations are equations of the same kind; the gradient of a Schur form itself is not implemented.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pullback.ir.ops.library.family import (
     INEXACT,
     Composed,
     Linalg,
-    across,
     by_columns,
     conj,
     each,
@@ -27,12 +26,13 @@ from pullback.ir.ops.library.family import (
     matrices,
     no_rule,
     real_of,
-    turn,
-    within,
+    store_transposed,
+    x_yh,
+    xh_y,
 )
 from pullback.ir.ops.library.lapack import gees, trsyl
 
-# schur: a = z t z^H, with t upper triangular, of a real matrix but for blocks of two
+# schur: a = z t z^H, with t upper triangular, for real matrices up to 2 x 2 diagonal blocks
 
 
 def _schur(a: Any) -> tuple[Any, Any, Any]:
@@ -57,17 +57,17 @@ def _schur_scratch(a: ArrayType, params: Mapping[str, Any]) -> tuple[RefType, ..
 
 def _schur_body(b: Any, params: Mapping[str, Any], a: Value, form: Value, vectors: Value, info: Value, *scratch: Value) -> None:
     columns, count, values, second, rows, work, flags = scratch
-    turn(b, a, columns)
+    store_transposed(b, a, columns)
     b.here("gees", columns, count, values, second, rows, work, flags, info)
-    turn(b, columns, form)
-    turn(b, rows, vectors)
+    store_transposed(b, columns, form)
+    store_transposed(b, rows, vectors)
 
 
 schur = Linalg(
     name="schur", reference=_schur, pullback=no_rule, typed_as=_schur_type, core=(2, 2, 2, 0, 2, 0, 1, 1, 2, 2, 1),
     body=_schur_body, scratch=_schur_scratch, missing={0: "the derivative of a Schur form is not known here"},
 )  # fmt: skip
-"""Results: t, z, and, of i32, 0 where they were found."""
+"""Results: t, z, and, of i32, 0 where the computation converged."""
 
 
 # triangular_sylvester: x with a x + x b = c, for Schur forms a and b
@@ -83,7 +83,8 @@ def _triangular_sylvester(c: Any, a: Any, b: Any, adjoint: bool) -> Any:
 
 
 def _equation(types: Sequence[Type], same: Same) -> ArrayType:
-    """The type of c; the others are square matrices of its rows and of its columns in turn."""
+    """Check the operands and return the type of c; the others alternate between square matrices of c's row count and column
+    count."""
     arrays = [t for t in types if isinstance(t, ArrayType) and t.rank >= 2 and t.dtype in INEXACT]
     if len(arrays) != len(types):
         raise TypeError("takes matrices of a dtype that is floating-point or complex")
@@ -110,14 +111,14 @@ def _triangular_scratch(c: ArrayType, params: Mapping[str, Any]) -> tuple[RefTyp
 
 
 def _triangular_body(b: Any, params: Mapping[str, Any], c: Value, left: Value, right: Value, x: Value, *scratch: Value) -> None:
-    """What LAPACK scaled in fear of overflow is divided by its scale."""
-    rows, columns, found, scale, info = scratch
-    for source, target in ((left, rows), (right, columns), (c, found)):
-        turn(b, source, target)
+    """Emit the call of trsyl. LAPACK scales the solution to avoid overflow; it is divided by that scale."""
+    rows, columns, solution, scale, info = scratch
+    for source, target in ((left, rows), (right, columns), (c, solution)):
+        store_transposed(b, source, target)
     b.here("store", b.const(1, scale.type.dtype), scale)
-    b.here("trsyl", rows, columns, found, scale, info, adjoint=params["adjoint"])
+    b.here("trsyl", rows, columns, solution, scale, info, adjoint=params["adjoint"])
     size = b.here("load", scale)
-    each(b, x, lambda i, j: tuple(b.here("div", part, size) for part in item(b, found, j, i)))
+    each(b, x, lambda i, j: tuple(b.here("div", part, size) for part in item(b, solution, j, i)))
 
 
 triangular_sylvester = Linalg(
@@ -125,17 +126,17 @@ triangular_sylvester = Linalg(
     core=(2, 2, 2, 2, 2, 2, 2, 0, 0), body=_triangular_body, scratch=_triangular_scratch,
     missing=dict.fromkeys(range(3), "only sylvester has one"),
 )  # fmt: skip
-"""Operands c, a, b. Param ``adjoint``: x with a^H x + x b^H = c."""
+"""x with a x + x b = c; operands c, a, b. Param ``adjoint``: a^H x + x b^H = c instead."""
 
 
-# sylvester: x with a x + x b = c, given the Schur forms of a and b
+# sylvester: x with a x + x b = c, from the Schur forms of a and b
 
 
 def _sylvester(c: Any, a: Any, b: Any, ta: Any, tb: Any, za: Any, zb: Any, transposed: bool) -> Any:
-    given = c.conj() if transposed else c
-    inner = _triangular_sylvester(np.swapaxes(za, -1, -2).conj() @ given @ zb, ta, tb, transposed)
-    found = za @ inner @ np.swapaxes(zb, -1, -2).conj()
-    return found.conj() if transposed else found
+    right_side = c.conj() if transposed else c
+    inner = _triangular_sylvester(np.swapaxes(za, -1, -2).conj() @ right_side @ zb, ta, tb, transposed)
+    solution = za @ inner @ np.swapaxes(zb, -1, -2).conj()
+    return solution.conj() if transposed else solution
 
 
 def _sylvester_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> tuple[ArrayType, ...]:
@@ -147,11 +148,11 @@ def _sylvester_type(types: Sequence[Type], params: Mapping[str, Any], same: Same
 def _compose_sylvester(
     b: Any, c: Value, left: Value, right: Value, ta: Value, tb: Value, za: Value, zb: Value, transposed: bool
 ) -> tuple[Value, ...]:
-    """The transposed equation is the adjoint one of conjugates."""
-    given = conj(b, c) if transposed else c
-    inner = b.triangular_sylvester(matmul(b, within(b, za, given), zb), ta, tb, adjoint=transposed)
-    found = across(b, matmul(b, za, inner), zb)
-    return (conj(b, found) if transposed else found,)
+    """Emit the equation in the Schur bases; the transposed equation is the adjoint one with conjugates of c and x."""
+    right_side = conj(b, c) if transposed else c
+    inner = b.triangular_sylvester(matmul(b, xh_y(b, za, right_side), zb), ta, tb, adjoint=transposed)
+    solution = x_yh(b, matmul(b, za, inner), zb)
+    return (conj(b, solution) if transposed else solution,)
 
 
 def _sylvester_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -166,4 +167,5 @@ def _sylvester_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 sylvester = Composed(
     name="sylvester", reference=_sylvester, pullback=_sylvester_rule, typed_as=_sylvester_type, compose=_compose_sylvester
 )
-"""Operands c, a, b, the Schur forms of a and b, and their vectors. Param ``transposed``: x with a^T x + x b^T = c."""
+"""x with a x + x b = c; operands c, a, b, the Schur forms of a and b, and their vectors. ``transposed``: a^T x + x b^T = c
+instead."""

@@ -1,8 +1,8 @@
-"""Sums of functions of eigenvalues of Hermitian matrices, and the functions of the matrices that are their gradients.
+"""Sums of functions of eigenvalues of Hermitian matrices, and the matrix functions that are their gradients.
 
-With eigenvalues w and vectors V of a, the sum of f(w) has the gradient V f'(w) V^H. A function V g(w) V^H of the matrix moves by
-divided differences (N. Higham, Functions of Matrices, 2008, theorem 3.11): V (E * (V^H da V)) V^H, where E_ij is
-(g(w_i) - g(w_j)) / (w_i - w_j), or g'(w_i) where the two are close. So neither asks for vectors between equal eigenvalues.
+With eigenvalues w and vectors V of a, the sum of f(w) has the gradient V f'(w) V^H. A matrix function V g(w) V^H has a
+derivative by divided differences (N. Higham, Functions of Matrices, 2008, theorem 3.11): V (E * (V^H da V)) V^H, where E_ij is
+(g(w_i) - g(w_j)) / (w_i - w_j), or g'(w_i) where the two are close. Neither depends on the vectors of equal eigenvalues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import (
     Composed,
-    across,
     as_dtype,
     columns_of,
     conjugating,
@@ -26,13 +25,14 @@ from pullback.ir.ops.library.family import (
     matrices,
     rows_of,
     spread,
-    within,
+    x_yh,
+    xh_y,
 )
 from pullback.ir.ops.linalg.spectral_gaps import real_type
 
 
 def _types(count: int, types: Sequence[Type], same: Same) -> tuple[ArrayType, ArrayType]:
-    """The types of a and of the eigenvalues; operands are a, the vectors, and ``count`` arrays like the values."""
+    """Check the operands and return the types of a and of the eigenvalues; operands are a, the vectors, and ``count`` vectors."""
     a, _ = matrices(types[:2], 2, same)
     values = [t for t in types[2:] if isinstance(t, ArrayType)]
     if len(types) != 2 + count or len(values) != count or any(t.rank != a.rank - 1 for t in values):
@@ -70,7 +70,7 @@ def _map_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> t
 
 
 def _compose_map(b: Any, a: Value, vectors: Value, w: Value, g: Value, slope: Value) -> tuple[Value, ...]:
-    return (across(b, b.mul(vectors, columns_of(b, g, vectors.type)), vectors),)
+    return (x_yh(b, b.mul(vectors, columns_of(b, g, vectors.type)), vectors),)
 
 
 def _map_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -80,10 +80,10 @@ def _map_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
     gap, half = b.sub(w_i, w_j), b.full(0.5, t)
     close = b.full(float(np.finfo(t.dtype.numpy).eps) ** (1 / 3), t)
     is_close = b.le(b.abs(gap), b.mul(close, b.maximum(b.abs(w_i), b.abs(w_j))))
-    apart = b.div(b.sub(g_i, g_j), b.select(is_close, b.full(1, t), gap))
-    differences = as_dtype(b, b.select(is_close, b.mul(half, b.add(s_i, s_j)), apart), vectors.type.dtype)
-    inner = matmul(b, within(b, vectors, cts[0]), vectors)
-    return [hermitian(b, across(b, matmul(b, vectors, b.mul(differences, inner)), vectors)), *[ZERO] * 4]
+    quotient = b.div(b.sub(g_i, g_j), b.select(is_close, b.full(1, t), gap))
+    differences = as_dtype(b, b.select(is_close, b.mul(half, b.add(s_i, s_j)), quotient), vectors.type.dtype)
+    inner = matmul(b, xh_y(b, vectors, cts[0]), vectors)
+    return [hermitian(b, x_yh(b, matmul(b, vectors, b.mul(differences, inner)), vectors)), *[ZERO] * 4]
 
 
 spectral_map = Composed(

@@ -1,1 +1,1 @@
-"""Rewrites that know mathematics: symmetry, norms, shift invariance, sums of products."""
+"""Algebraic rewrites: symmetry, norms, shift invariance, sums of products."""

@@ -1,9 +1,9 @@
-"""Merges sums along the same axes of the same product: what does not vary along them is taken out of the sum.
+"""Merge sums along the same axes of the same product: factors that are constant along the axes are moved out of the sum.
 
-    sum (g * scale) + sum (g * x * scale)  and  sum g, sum (g * x)   take two sums, not four
+    sum (g * scale) + sum (g * x * scale)  and  sum g, sum (g * x)   take two sums instead of four
     sum (x - mean x)                                                 takes none: it is 0 * mean x
 
-This is where the gradients of normalised values meet: of a batch normalisation two sums over the batch are left.
+This merges the gradients of normalised values: a batch normalisation keeps two sums over the batch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
-from pullback.ir.passes.simplify.rewrite import Rewriter, spread_like, without
+from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, without_axes
 from pullback.ir.passes.simplify.rules_array import renumbered, spread
 
 TERMS, FACTORS, DEPTH = 6, 8, 12
+"""Largest number of terms and of factors per term, and greatest depth, to which products are expanded."""
 
 Axes = tuple[int, ...]
 Core = tuple[frozenset[tuple[Value, int]], Axes]
@@ -25,13 +26,15 @@ Core = tuple[frozenset[tuple[Value, int]], Axes]
 
 @dataclass(frozen=True)
 class Term:
-    """A product: the factors ``outside`` do not vary along the axes, those ``inside`` do. Each has an exponent, 1 or -1."""
+    """A product of values with exponents 1 or -1: the factors ``outside`` are constant along the axes, the factors ``inside``
+    vary."""
 
     negative: bool = False
     outside: tuple[tuple[Value, int], ...] = ()
     inside: tuple[tuple[Value, int], ...] = ()
 
     def core(self, axes: Axes) -> Core:
+        """Return the varying factors with the axes: a key that is equal for terms that can share a sum."""
         powers: dict[Value, int] = {}
         for value, exponent in self.inside:
             powers[value] = powers.get(value, 0) + exponent
@@ -39,31 +42,31 @@ class Term:
 
 
 def sums(function: Function) -> Function:
-    """Sums whose products have the same varying factors become one, times what differs.
+    """Replace sums whose products have the same varying factors by one sum, times the remaining factors.
 
-    Only where that leaves fewer sums, or one whose terms are fewer. What is left of a sum of terms is of one product: the sums
-    of two may be large where terms cancel, and then their difference is not the sum of the differences.
+    Applied only if it leaves fewer sums, or one with fewer terms. Only one product may remain of a sum of several terms:
+    separate sums of two products may be large where the terms cancel, and their difference would lose accuracy.
 
-    Requires: a func after ``simplify`` and ``cse``; other kinds are returned as they are.
-    Keeps: values but for rounding, as long as no factor taken out overflows its product; NaN and infinities where they were.
+    Requires: a func after ``simplify`` and ``cse``; other kinds are returned unchanged. Keeps: values up to rounding, as long
+    as no factor moved out overflows its product; NaN and infinities where they were.
     """
     return replace(function, body=_merged(function.body)) if function.kind == "func" else function
 
 
 def _merged(block: Block) -> Block:
     regions = {i: tuple(_merged(r) for r in i.regions) for i in block.instructions if i.regions}
-    found = _Products(block)
-    candidates = {i: found.terms(i) for i in block.instructions if _is_candidate(i)}
-    chosen = _chosen(candidates, found)
+    products = _Products(block)
+    candidates = {i: products.terms(i) for i in block.instructions if _is_candidate(i)}
+    chosen = _chosen(candidates, products)
     if not chosen and all(r is s for i, rs in regions.items() for r, s in zip(rs, i.regions)):
         return block
     b = Rewriter()
     new: dict[Value, Value] = {v: v for v in block.parameters}
-    made: dict[Core, Value] = {}
+    shared_sums: dict[Core, Value] = {}
     for instruction in block.instructions:
         b.loc, b.hint = instruction.loc, instruction.results[0].name if instruction.results else ""
         if instruction in chosen:
-            results: Sequence[Value] = [_combined(b, instruction, chosen[instruction], found, new, made)]
+            results: Sequence[Value] = [_combined(b, instruction, chosen[instruction], products, new, shared_sums)]
         else:
             operands = [new[v] for v in instruction.operands]
             results = b.emit(instruction.op, operands, dict(instruction.params), regions.get(instruction, ()), instruction)
@@ -75,9 +78,9 @@ def _is_candidate(instruction: Instruction) -> bool:
     return instruction.op.name == "sum" and instruction.result.type.dtype.name in ("f32", "f64")
 
 
-def _chosen(candidates: dict[Instruction, list[Term]], found: _Products) -> dict[Instruction, list[Term]]:
-    """The sums to be written anew: those of one product that others read too, and those of several terms of which one product
-    is left, that exists or has fewer terms."""
+def _chosen(candidates: dict[Instruction, list[Term]], products: _Products) -> dict[Instruction, list[Term]]:
+    """Return the sums to rewrite: sums of one product that other sums read too, and sums of several terms of which at most one
+    product remains, and either fewer terms remain or that product is summed already."""
     readers: dict[Core, int] = {}
     for instruction, terms in candidates.items():
         if len(terms) == 1:
@@ -90,45 +93,45 @@ def _chosen(candidates: dict[Instruction, list[Term]], found: _Products) -> dict
             if readers[cores[0]] > 1:
                 chosen[instruction] = terms
             continue
-        left = [core for core in cores if not found.mean_of_deviation(core)]
+        left = [core for core in cores if not products.mean_of_deviation(core)]
         if len(set(left)) <= 1 and (len(left) < len(cores) or left[0] in readers):
             chosen[instruction] = terms
     return chosen
 
 
 class _Products:
-    """Values of a block as sums of products."""
+    """Expands values of a block into sums of products."""
 
     def __init__(self, block: Block) -> None:
-        self.made_by = {v: i for i in block.instructions for v in i.results}
-        self.known: dict[tuple[Value, Axes], list[Term]] = {}
+        self.definitions = {v: i for i in block.instructions for v in i.results}
+        self.expanded: dict[tuple[Value, Axes], list[Term]] = {}
 
     def terms(self, instruction: Instruction) -> list[Term]:
-        """The terms that a sum adds up along its axes, each as a product."""
+        """Return the terms that a sum adds up along its axes, each as a product."""
         return self._terms(instruction.operands[0], tuple(instruction.params["axes"]), 0)
 
     def _terms(self, value: Value, axes: Axes, depth: int) -> list[Term]:
-        if (value, axes) not in self.known:
-            found = self._expanded(value, axes, depth) if depth < DEPTH else None
-            if found is None or len(found) > TERMS or any(len(t.inside) + len(t.outside) > FACTORS for t in found):
-                found = [Term(inside=((value, 1),))]
-            self.known[value, axes] = found
-        return self.known[value, axes]
+        if (value, axes) not in self.expanded:
+            terms = self._expanded(value, axes, depth) if depth < DEPTH else None
+            if terms is None or len(terms) > TERMS or any(len(t.inside) + len(t.outside) > FACTORS for t in terms):
+                terms = [Term(inside=((value, 1),))]
+            self.expanded[value, axes] = terms
+        return self.expanded[value, axes]
 
     def _expanded(self, value: Value, axes: Axes, depth: int) -> list[Term] | None:
-        made = self.made_by.get(value)
-        if made is None or made.op.name not in ("neg", "add", "sub", "mul", "div"):
+        producer = self.definitions.get(value)
+        if producer is None or producer.op.name not in ("neg", "add", "sub", "mul", "div"):
             return None
-        x = made.operands[0]
-        if made.op.name == "neg":
+        x = producer.operands[0]
+        if producer.op.name == "neg":
             return [_negated(t) for t in self._terms(x, axes, depth + 1)]
-        y = made.operands[1]
-        if made.op.name in ("add", "sub"):
+        y = producer.operands[1]
+        if producer.op.name in ("add", "sub"):
             if self.constant_along(x, axes) or self.constant_along(y, axes):
                 return None
             others = self._terms(y, axes, depth + 1)
-            return self._terms(x, axes, depth + 1) + [_negated(t) if made.op.name == "sub" else t for t in others]
-        exponent = 1 if made.op.name == "mul" else -1
+            return self._terms(x, axes, depth + 1) + [_negated(t) if producer.op.name == "sub" else t for t in others]
+        exponent = 1 if producer.op.name == "mul" else -1
         if self.constant_along(y, axes):
             return [replace(t, outside=(*t.outside, (y, exponent))) for t in self._terms(x, axes, depth + 1)]
         if self.constant_along(x, axes) and exponent == 1:
@@ -139,30 +142,30 @@ class _Products:
         return [Term(first.negative != second.negative, (*first.outside, *outside), (*first.inside, *raised))]
 
     def _factors(self, value: Value, axes: Axes, depth: int) -> Term:
-        """A value as one product: itself, if it is a sum of several."""
+        """Return a value as one product; a sum of several terms is a factor by itself."""
         if self.constant_along(value, axes):
             return Term(outside=((value, 1),))
-        found = self._terms(value, axes, depth + 1)
-        return found[0] if len(found) == 1 else Term(inside=((value, 1),))
+        terms = self._terms(value, axes, depth + 1)
+        return terms[0] if len(terms) == 1 else Term(inside=((value, 1),))
 
     def constant_along(self, value: Value, axes: Axes) -> bool:
-        made = self.made_by.get(value)
-        return made is not None and made.op.name == "broadcast" and set(axes) <= set(made.params["axes"])
+        producer = self.definitions.get(value)
+        return producer is not None and producer.op.name == "broadcast" and set(axes) <= set(producer.params["axes"])
 
     def mean_of_deviation(self, core: Core) -> Value | None:
-        """The mean of x along the axes if the core is x minus that mean."""
+        """Return the mean of x along the axes if the core is x minus that mean; else None."""
         factors, axes = core
-        made = self.made_by.get(next(iter(factors))[0]) if len(factors) == 1 else None
-        if made is None or next(iter(factors))[1] != 1 or made.op.name != "sub":
+        producer = self.definitions.get(next(iter(factors))[0]) if len(factors) == 1 else None
+        if producer is None or next(iter(factors))[1] != 1 or producer.op.name != "sub":
             return None
-        x, mean = made.operands
-        spread_mean = self.made_by.get(mean)
+        x, mean = producer.operands
+        spread_mean = self.definitions.get(mean)
         if spread_mean is None or spread_mean.op.name != "broadcast" or tuple(spread_mean.params["axes"]) != axes:
             return None
-        quotient = self.made_by.get(spread_mean.operands[0])
+        quotient = self.definitions.get(spread_mean.operands[0])
         if quotient is None or quotient.op.name != "div":
             return None
-        total = self.made_by.get(quotient.operands[0])
+        total = self.definitions.get(quotient.operands[0])
         if total is None or total.op.name != "sum" or total.operands != (x,) or tuple(total.params["axes"]) != axes:
             return None
         counted = self.count(quotient.operands[1])
@@ -170,11 +173,11 @@ class _Products:
         return quotient.result if is_count else None
 
     def count(self, value: Value) -> Any:
-        """The extents whose product is a value, if it is a count."""
-        made = self.made_by.get(value)
-        while made is not None and made.op.name in ("broadcast", "cast"):
-            made = self.made_by.get(made.operands[0])
-        return made.params["shape"] if made is not None and made.op.name == "count" else None
+        """Return the extents whose product is ``value``, if it is a count; else None."""
+        producer = self.definitions.get(value)
+        while producer is not None and producer.op.name in ("broadcast", "cast"):
+            producer = self.definitions.get(producer.operands[0])
+        return producer.params["shape"] if producer is not None and producer.op.name == "count" else None
 
 
 def _negated(term: Term) -> Term:
@@ -182,17 +185,17 @@ def _negated(term: Term) -> Term:
 
 
 def _combined(
-    b: Rewriter, instruction: Instruction, terms: list[Term], found: _Products, new: dict[Value, Value], made: dict[Core, Value]
+    b: Rewriter, i: Instruction, terms: list[Term], products: _Products, new: dict[Value, Value], sums_by_core: dict[Core, Value]
 ) -> Value:
-    """The sum of a list of terms, from sums of their cores that are shared with others."""
-    axes = tuple(instruction.params["axes"])
+    """Emit the sum of terms, from sums of their cores; ``sums_by_core`` holds those already emitted."""
+    axes = tuple(i.params["axes"])
     total = None
     for term in terms:
         core = term.core(axes)
-        mean = found.mean_of_deviation(core)
-        if core not in made:
-            made[core] = _core(b, term, axes, new) if mean is None else b.mul(new[mean], spread_like(b, 0.0, new[mean]))
-        value = made[core]
+        mean = products.mean_of_deviation(core)
+        if core not in sums_by_core:
+            sums_by_core[core] = _core(b, term, axes, new) if mean is None else b.mul(new[mean], constant_like(b, 0.0, new[mean]))
+        value = sums_by_core[core]
         for factor, exponent in term.outside:
             narrow = _without_axes(b, new[factor], axes)
             value = b.mul(value, narrow) if exponent == 1 else b.div(value, narrow)
@@ -205,21 +208,21 @@ def _combined(
 
 
 def _core(b: Rewriter, term: Term, axes: Axes, new: dict[Value, Value]) -> Value:
-    """The sum of the product of the varying factors."""
+    """Emit the sum of the product of the varying factors."""
     product = None
     for factor, exponent in sorted(term.inside, key=lambda f: -f[1]):
         value = new[factor]
         if exponent == 1:
             product = value if product is None else b.mul(product, value)
         else:
-            product = b.div(spread_like(b, 1.0, value) if product is None else product, value)
+            product = b.div(constant_like(b, 1.0, value) if product is None else product, value)
     assert product is not None
-    found: Value = b.sum(product, axes=axes)
-    return found
+    total: Value = b.sum(product, axes=axes)
+    return total
 
 
 def _without_axes(b: Rewriter, value: Value, axes: Axes) -> Value:
-    """A value that a broadcast made, without axes that are new in it."""
-    made = b.made_by[value]
-    rest = renumbered(made.params["axes"], axes)
-    return spread(b, made.operands[0], rest, without(value.type.shape, axes))
+    """Return a broadcast value without axes that the broadcast added."""
+    producer = b.definitions[value]
+    axes_left = renumbered(producer.params["axes"], axes)
+    return spread(b, producer.operands[0], axes_left, without_axes(value.type.shape, axes))

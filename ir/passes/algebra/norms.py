@@ -1,8 +1,8 @@
-"""Recognises norms: square roots of sums or means of squares, whose derivatives at 0 are 0.
+"""Recognise norms: square roots of sums or means of squares, whose derivative at 0 is defined as 0.
 
-A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself; of complex values, a
-product with the conjugate. Sums, conversions, real parts and rearrangements of squares count as sums of squares, and so do their
-multiples by factors that nothing differentiated reaches: constants, counts of elements, data.
+A square is ``mul x, x``, a power with the constant exponent 2, or a contraction of a value with itself; for complex values, a
+product with the conjugate. Sums, conversions, real parts and rearrangements of squares count as sums of squares, and so do
+their multiples by factors that depend on no differentiated value: constants, counts of elements, data.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from pullback.ir.ops.array.contract import Contract, split
 from pullback.ir.ops.array.reindex import Reindex
 
 PASSED_ON = frozenset(("sum", "cast", "real", "squeeze", "broadcast", "transpose", "reshape"))
+"""Ops that map a sum of squares to a sum of squares."""
 
 
 def norms(function: Function) -> Function:
     """Set the param ``norm`` on each ``sqrt`` of a sum of squares.
 
-    Requires: a func before ``grad`` (other kinds are returned as they are); after ``simplify`` and ``cse`` it sees more.
+    Requires: a func before ``grad`` (other kinds are returned unchanged); after ``simplify`` and ``cse`` it recognises more.
     Keeps: everything but that param.
     """
     return replace(function, body=_marked(function.body)) if function.kind == "func" else function
 
 
 def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
-    """``outer``: the positions of the parameters that something differentiated reaches."""
+    """Mark the norms in a block. ``outer``: positions of the parameters that depend on differentiated values."""
     active = {p for k, p in enumerate(block.parameters) if k in outer}
     constants: dict[Value, Any] = {}
     magnitudes: dict[Value, Value] = {}
@@ -64,7 +65,7 @@ def _marked(block: Block, outer: frozenset[int] = frozenset()) -> Block:
 def _is_square(
     instruction: Instruction, constants: dict[Value, Any], magnitudes: dict[Value, Value], conjugates: dict[Value, Value]
 ) -> bool:
-    """x * x, x ** 2, or a contraction of x with itself under the same subscripts; |x| stands for x."""
+    """Return whether an instruction is x * x, x ** 2, or a contraction of x with itself; |x| is treated as x."""
     op, operands = instruction.op, [magnitudes.get(v, v) for v in instruction.operands]
     if op is OPS["pow"]:
         return bool(constants.get(operands[1]) == 2) and not instruction.result.type.dtype.is_complex
@@ -82,7 +83,7 @@ def _is_square(
 
 
 def _is_sum(instruction: Instruction, constants: dict[Value, Any], active: set[Value], squares: set[Value]) -> bool:
-    """A sum, a multiple by a fixed factor or a rearrangement of sums of squares."""
+    """Return whether an instruction is a sum, a multiple by a constant factor, or a rearrangement of sums of squares."""
     name, operands = instruction.op.name, instruction.operands
     if name in PASSED_ON:
         return operands[0] in squares

@@ -1,10 +1,10 @@
-"""Recognises maxima that are taken out of exponentials and put back, as in a softmax: they are no part of the derivative.
+"""Recognise maxima that are subtracted inside exponentials and added back, as in a softmax: they do not affect the derivative.
 
     m = max x;  e = exp (x - m);  e / sum e          log (sum e) + m          x - m - log (sum e)
 
-Added to by t, m makes ``e`` smaller by a factor of exp(t), so the results do not depend on it. How a value depends on m is
-followed through the ops: it is *shifted*, by k t, or *scaled*, by exp(k t). Where everything that m reaches ends with k = 0,
-m becomes a constant to derivatives: what its gradient rule would contribute is zero.
+Adding t to m divides ``e`` by exp(t), and the results do not depend on t. The pass follows how each value depends on m:
+*shifted* by k t, or *scaled* by exp(k t). If every use of m ends with k = 0, m is made a constant for derivatives, since its
+gradient contribution is zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Change:
-    """How a value follows ``peak``. ``axes``: those of the value that are the peak's own, in their order."""
+    """The dependence of a value on ``peak``: scaled or shifted, ``times`` being k. ``axes``: the axes of the value that are
+    the axes of the peak, in its order."""
 
     peak: Value
     is_scaled: bool
@@ -31,15 +32,15 @@ class Change:
 
 
 def shifts(function: Function) -> Function:
-    """Put a ``stop_gradient`` behind each such maximum in a region.
+    """Insert a ``stop_gradient`` after each such maximum in a region.
 
-    Requires: a func before ``grad`` (other kinds are returned as they are); after ``simplify`` and ``cse`` it sees more.
-    Keeps: values bit by bit, and derivatives but for rounding.
+    Requires: a func before ``grad`` (other kinds are returned unchanged); after ``simplify`` and ``cse`` it recognises more.
+    Keeps: values bit by bit, and derivatives up to rounding.
     """
     if function.kind != "func" or not any(i.regions for i in function.instructions):
         return function
-    made = tuple(_with_regions(i) for i in function.instructions)
-    return replace(function, body=replace(function.body, instructions=made))
+    instructions = tuple(_with_regions(i) for i in function.instructions)
+    return replace(function, body=replace(function.body, instructions=instructions))
 
 
 def _with_regions(instruction: Instruction) -> Instruction:
@@ -57,14 +58,14 @@ def _detached(block: Block) -> Block:
             peak = instruction.result
             changes[peak] = Change(peak, False, 1, tuple(range(peak.type.rank)))
             continue
-        known = [changes.get(v) for v in instruction.operands]
-        if not any(known):
+        operand_changes = [changes.get(v) for v in instruction.operands]
+        if not any(operand_changes):
             continue
-        found = _followed(instruction, known)
-        if found is None:
+        change = _followed(instruction, operand_changes)
+        if change is None:
             _escape(instruction.operands, changes, escaped)
-        elif found.times:
-            changes[instruction.result] = found
+        elif change.times:
+            changes[instruction.result] = change
     _escape(block.results, changes, escaped)
     peaks = {c.peak for c in changes.values()} - escaped
     renamed: dict[Value, Value] = {}
@@ -84,15 +85,15 @@ def _escape(values: Sequence[Value], changes: dict[Value, Change], escaped: set[
     escaped.update(changes[v].peak for v in values if v in changes)
 
 
-def _followed(instruction: Instruction, known: Sequence[Change | None]) -> Change | None:
-    """How the result follows the peak that operands follow; None if it is not known to."""
+def _followed(instruction: Instruction, changes: Sequence[Change | None]) -> Change | None:
+    """Return how the result depends on the peak of its operands; None if that is unknown."""
     name, params = instruction.op.name, instruction.params
-    first = known[0]
-    second = known[1] if len(known) == 2 else None
-    if len(known) == 1:
+    first = changes[0]
+    second = changes[1] if len(changes) == 2 else None
+    if len(changes) == 1:
         assert first is not None
         return _of_one(name, params, first, instruction.operands[0].type.rank)
-    if len(known) != 2:
+    if len(changes) != 2:
         return None
     if first is not None and second is not None and (first.peak, first.is_scaled, first.axes) != (
         second.peak, second.is_scaled, second.axes

@@ -1,8 +1,8 @@
-"""Sums down the columns of a square become sums along its rows, where its mirror image is known.
+"""Replace sums along the columns of a square matrix by sums along its rows, if its transpose is computed already.
 
-    d = x[:, None] - x[None, :]; g = d * exp(-d * d)     mirrored, g is -g: sum g {axes=[0]} is -(sum g {axes=[1]})
+    d = x[:, None] - x[None, :]; g = d * exp(-d * d)     transposed, g is -g: sum g {axes=[0]} is -(sum g {axes=[1]})
 
-Interactions of points with each other are like that. Every point is then independent of the others: no sum is shared by the rows.
+Pairwise interactions of points have this form. Afterwards each row is independent: no sum is accumulated across rows.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from pullback.ir.passes.editing.cse import key
 from pullback.ir.passes.editing.replay import replay
 from pullback.ir.text import print_literal
 
-TURNED = {"gt": "lt", "ge": "le"}
+SWAPPED = {"gt": "lt", "ge": "le"}
+"""Comparisons with swapped operands."""
 
 Form = tuple[int, int]
-"""A sign and the number of an expression: equal forms are equal values, but for the sign of zero and of NaN."""
+"""A sign and the index of an expression. Equal forms are equal values, except for the sign of zero and of NaN."""
 
 
 def mirrors(function: Function) -> Function:
-    """Reductions along the first of two equal axes become reductions along the second, of the mirror image.
+    """Replace reductions along the first of two equal axes by reductions along the second, of the transposed value.
 
-    Requires: a func; other kinds are returned as they are. Keeps: values, but for the order in which a sum adds and the sign of a
-    sum that is zero.
+    Requires: a func; other kinds are returned unchanged. Keeps: values, up to the order of additions and the sign of a sum
+    that is zero.
     """
     return replace(function, body=_mirrored(function.body)) if function.kind == "func" else function
 
 
 def _mirrored(block: Block) -> Block:
-    made = [replace(i, regions=tuple(map(_mirrored, i.regions))) if i.regions else i for i in block.instructions]
-    if any(map(_is_column, made)):
-        made = _turned(made)
-    return block if made == list(block.instructions) else Block(block.parameters, tuple(made), block.results)
+    instructions = [replace(i, regions=tuple(map(_mirrored, i.regions))) if i.regions else i for i in block.instructions]
+    if any(map(_is_column, instructions)):
+        instructions = _reduced_by_rows(instructions)
+    return block if instructions == list(block.instructions) else Block(block.parameters, tuple(instructions), block.results)
 
 
 def _is_column(i: Instruction) -> bool:
@@ -55,18 +56,18 @@ def _is_square(value: Value) -> bool:
     return len(shape) == 2 and shape[0] == shape[1]
 
 
-def _turned(instructions: list[Instruction]) -> list[Instruction]:
-    """The instructions, with what reduces columns reducing rows of a value met before, if there is one."""
+def _reduced_by_rows(instructions: list[Instruction]) -> list[Instruction]:
+    """Return the instructions, with column reductions replaced by row reductions of an earlier value if there is one."""
     forms = Forms()
     summed = {i.operands[0] for i in instructions if isinstance(i.op, Reduce) and tuple(i.params["axes"]) == (1,)}
-    known: dict[int, Value] = {}
+    by_form: dict[int, Value] = {}
     b = Builder()
     new: dict[Value, Value] = {}
     reduced: dict[tuple[Any, ...], tuple[Value, ...]] = {}
     for i in instructions:
         results, operands = None, [new.get(v, v) for v in i.operands]
-        if _is_column(i) and (image := forms.image(i.operands[0])) is not None and image[1] in known:
-            source = known[image[1]]
+        if _is_column(i) and (image := forms.image(i.operands[0])) is not None and image[1] in by_form:
+            source = by_form[image[1]]
             sign = image[0] * forms.form(source)[0]
             results = _reduced(b.at(i.loc, i.result.name), i, new.get(source, source), sign, reduced)
         if results is None and isinstance(i.op, Reduce):
@@ -76,13 +77,13 @@ def _turned(instructions: list[Instruction]) -> list[Instruction]:
         new.update(zip(i.results, results, strict=True))
         forms.note(i)
         if i.results and (form := forms.known.get(i.results[0])) is not None:
-            if form[1] not in known or i.results[0] in summed:
-                known[form[1]] = i.results[0]
+            if form[1] not in by_form or i.results[0] in summed:
+                by_form[form[1]] = i.results[0]
     return _renamed(instructions, b.instructions, new)
 
 
 def _renamed(before: list[Instruction], after: list[Instruction], new: dict[Value, Value]) -> list[Instruction]:
-    """``after`` with the results that ``before`` had, where the instruction is still there."""
+    """Return ``after`` with the result values of ``before`` where the instruction is still there."""
     old = {v: k for k, v in new.items()}
     return [
         replace(i, operands=tuple(old.get(v, v) for v in i.operands), results=tuple(old.get(v, v) for v in i.results))
@@ -93,7 +94,8 @@ def _renamed(before: list[Instruction], after: list[Instruction], new: dict[Valu
 def _reduced(
     b: Any, i: Instruction, source: Value, sign: int, reduced: dict[tuple[Any, ...], tuple[Value, ...]]
 ) -> tuple[Value, ...] | None:
-    """A reduction of the rows of ``source`` in place of one of columns. ``reduced``: those that were made before."""
+    """Emit a reduction along the rows of ``source``, or return an equal one from ``reduced``. None if ``sign`` is negative and
+    the reduction is not a sum."""
     assert isinstance(i.op, Reduce)
     if sign < 0 and i.op.combine != "add":
         return None
@@ -101,18 +103,18 @@ def _reduced(
     same = key(i.op, (source,), params)
     if same not in reduced:
         reduced[same] = b.emit(i.op, (source,), params)
-    (found,) = reduced[same]
-    return (found if sign > 0 else b.sub(b.zeros_like(found), found),)
+    (result,) = reduced[same]
+    return (result if sign > 0 else b.sub(b.zeros_like(result), result),)
 
 
 class Forms:
-    """``known``: the form of each square value; ``images``: the form of its mirror image; ``sure``: the values whose zeros have
-    the sign that the forms say. By others nothing is divided: the signs of infinities would be wrong."""
+    """The forms of square values: ``known`` by value; ``images``: the form of the transpose; ``sure``: the values whose zeros
+    have the sign of the form. Division by other values is not followed: the signs of infinities would be wrong."""
 
     def __init__(self) -> None:
         self.known: dict[Value, Form] = {}
         self.images: dict[Value, Form] = {}
-        self.numbers: dict[Any, int] = {}
+        self.ordinals: dict[Any, int] = {}
         self.sure: set[Value] = set()
         self.zeros: set[Value] = set()
         self.nothing: set[int] = set()
@@ -124,7 +126,7 @@ class Forms:
         return self.images.get(value)
 
     def note(self, i: Instruction) -> None:
-        """Learn the form of an instruction's result."""
+        """Record the form of an instruction's result."""
         if isinstance(i.op, Constant) and i.params["value"] == 0:
             self.zeros.add(i.result)
         if len(i.results) != 1 or not _is_square(i.result):
@@ -132,54 +134,55 @@ class Forms:
         value = i.result
         if i.op is broadcast and i.operands[0].type.rank < 2:
             axes, source = tuple(i.params["axes"]), i.operands[0]
-            turned = axes if len(axes) == 2 else (1 - axes[0],)
+            swapped = axes if len(axes) == 2 else (1 - axes[0],)
             self.sure.add(value)
-            self.known[value] = 1, self.number("broadcast", source, axes)
-            self.images[value] = 1, self.number("broadcast", source, turned)
+            self.known[value] = 1, self.ordinal("broadcast", source, axes)
+            self.images[value] = 1, self.ordinal("broadcast", source, swapped)
             if source in self.zeros:
                 self.nothing.add(self.known[value][1])
         elif isinstance(i.op, Iota):
             axis, dtype = i.params["axis"], i.params["dtype"]
             self.sure.add(value)
-            self.known[value] = 1, self.number("iota", axis, dtype)
-            self.images[value] = 1, self.number("iota", 1 - axis, dtype)
+            self.known[value] = 1, self.ordinal("iota", axis, dtype)
+            self.images[value] = 1, self.ordinal("iota", 1 - axis, dtype)
         elif isinstance(i.op, Elementwise) and all(v in self.known for v in i.operands):
             if i.op.name == "div" and i.operands[1] not in self.sure:
                 return
-            self.known[value] = self.made(i, [self.known[v] for v in i.operands])
-            self.images[value] = self.made(i, [self.images[v] for v in i.operands])
+            self.known[value] = self.elementwise_form(i, [self.known[v] for v in i.operands])
+            self.images[value] = self.elementwise_form(i, [self.images[v] for v in i.operands])
             is_plain = self.known[value][0] > 0 < self.images[value][0] and self.sure.issuperset(i.operands)
             if is_plain or i.op.parity == "even" or (i.op.name == "mul" and i.operands[0] is i.operands[1]):
                 self.sure.add(value)
 
-    def number(self, *what: Any) -> int:
-        return self.numbers.setdefault(what, len(self.numbers))
+    def ordinal(self, *parts: Any) -> int:
+        """Return the index of an expression."""
+        return self.ordinals.setdefault(parts, len(self.ordinals))
 
-    def made(self, i: Instruction, forms: list[Form]) -> Form:
-        """The form of an elementwise op of forms; a sign is taken out where the op lets it through."""
+    def elementwise_form(self, i: Instruction, forms: list[Form]) -> Form:
+        """Return the form of an elementwise op of forms, with the sign moved out where the op allows it."""
         assert isinstance(i.op, Elementwise)
         name, sign, parity = i.op.name, 1, i.op.parity
         literals = tuple((k, print_literal(i.params[k])) for k in sorted(i.params))
         if name == "neg":
             return -forms[0][0], forms[0][1]
-        if name in TURNED:
-            name, forms = TURNED[name], forms[::-1]
+        if name in SWAPPED:
+            name, forms = SWAPPED[name], forms[::-1]
         if name == "sub":
             name, forms = "add", [forms[0], (-forms[1][0], forms[1][1])]
         if OPS[name].commutative:
             forms = sorted(forms, key=lambda f: (f[1], f[0]))
         if name in ("mul", "div"):
-            sign, forms = forms[0][0] * forms[1][0], [(1, number) for _, number in forms]
+            sign, forms = forms[0][0] * forms[1][0], [(1, index) for _, index in forms]
         elif parity == "even" or (parity == "odd" and i.operands[0].type.dtype.is_float):
             sign, forms = 1 if parity == "even" else forms[0][0], [(1, forms[0][1])]
         elif name == "select":
             sign, (x, y) = self.joint_sign(*forms[1:])
             forms = [forms[0], x, y]
         elif name == "add" and forms[0][0] < 0:
-            sign, forms = -1, [(-s, number) for s, number in forms]
-        return sign, self.number(name, tuple(forms), literals)
+            sign, forms = -1, [(-s, index) for s, index in forms]
+        return sign, self.ordinal(name, tuple(forms), literals)
 
     def joint_sign(self, x: Form, y: Form) -> tuple[int, tuple[Form, Form]]:
-        """The sign that two alternatives have in common; a zero has any."""
+        """Return the common sign of two alternatives, and their forms without it; a zero matches any sign."""
         x, y = ((y[0], x[1]) if x[1] in self.nothing else x), ((x[0], y[1]) if y[1] in self.nothing else y)
         return (x[0], ((1, x[1]), (1, y[1]))) if x[0] == y[0] else (1, (x, y))

@@ -1,8 +1,8 @@
-"""Complex arithmetic in real ops, as NumPy does it: products, quotients by R. Smith's algorithm (Communications of the ACM 5,
-1962), order by the real part and then the imaginary one.
+"""Complex arithmetic in real ops, with NumPy's algorithms: products, quotients by R. Smith's algorithm (Communications of the
+ACM 5, 1962), comparisons by the real part and then the imaginary part.
 
-``PARTS`` maps an elementwise op's name to ``parts(b, *operands, **params)``, in which a complex operand is a pair, its real and
-its imaginary part, and a complex result too.
+``PARTS`` maps an elementwise op's name to ``parts(b, *operands, **params)``, in which complex operands and results are pairs
+of a real and an imaginary part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTS: dict[str, Parts] = {}
 
 
 def parts(*names: str) -> Callable[[Parts], Parts]:
-    """Decorator: the function is what the named ops do to complex operands."""
+    """Decorator: register a function as the lowering of the named ops for complex operands."""
 
     def register(function: Parts) -> Parts:
         for name in names:
@@ -31,19 +31,19 @@ def parts(*names: str) -> Callable[[Parts], Parts]:
 
 
 def like(b: Any, value: Any, x: Value) -> Value:
-    """A constant of the type of ``x``."""
-    found: Value = b.full(value, x.type)
-    return found
+    """Emit a constant of the type of ``x``."""
+    constant: Value = b.full(value, x.type)
+    return constant
 
 
 def is_nan(b: Any, z: Pair) -> Value:
-    """Whether a part is NaN."""
-    found: Value = b.bitor(b.ne(z[0], z[0]), b.ne(z[1], z[1]))
-    return found
+    """Emit whether either part is NaN."""
+    result: Value = b.bitor(b.ne(z[0], z[0]), b.ne(z[1], z[1]))
+    return result
 
 
 def choose(b: Any, condition: Value, x: Pair, y: Pair) -> Pair:
-    """``x`` where the condition holds, else ``y``."""
+    """Emit ``x`` where the condition holds, else ``y``."""
     return b.select(condition, x[0], y[0]), b.select(condition, x[1], y[1])
 
 
@@ -136,13 +136,13 @@ def reciprocal(b: Any, z: Pair) -> Pair:
 
 @parts("abs")
 def abs_(b: Any, z: Pair) -> Value:
-    found: Value = b.hypot(*z)
-    return found
+    magnitude: Value = b.hypot(*z)
+    return magnitude
 
 
 @parts("sign")
 def sign(b: Any, z: Pair) -> Pair:
-    """z / |z|: 0 at 0; along an axis where one part is infinite; NaN where both are."""
+    """Emit z / |z|: 0 at 0; a unit along an axis where one part is infinite; NaN where both are."""
     size = abs_(b, z)
     zero, infinity = like(b, 0, size), like(b, float("inf"), size)
     is_infinite = b.eq(size, infinity)
@@ -151,8 +151,8 @@ def sign(b: Any, z: Pair) -> Pair:
         has_limit = b.eq(b.abs(x), infinity)
         limit = b.select(has_limit, b.copysign(like(b, 1, x), x), zero)
         limit = b.select(b.bitand(has_limit, b.eq(b.abs(other), infinity)), like(b, float("nan"), x), limit)
-        found: Value = b.select(b.eq(size, zero), zero, b.select(is_infinite, limit, b.div(x, size)))
-        return found
+        quotient: Value = b.select(b.eq(size, zero), zero, b.select(is_infinite, limit, b.div(x, size)))
+        return quotient
 
     return part(z[0], z[1]), part(z[1], z[0])
 
@@ -172,25 +172,25 @@ def select(b: Any, condition: Value, z: Pair, w: Pair) -> Pair:
 
 @parts("eq")
 def eq(b: Any, z: Pair, w: Pair) -> Value:
-    found: Value = b.bitand(b.eq(z[0], w[0]), b.eq(z[1], w[1]))
-    return found
+    result: Value = b.bitand(b.eq(z[0], w[0]), b.eq(z[1], w[1]))
+    return result
 
 
 @parts("ne")
 def ne(b: Any, z: Pair, w: Pair) -> Value:
-    found: Value = b.bitor(b.ne(z[0], w[0]), b.ne(z[1], w[1]))
-    return found
+    result: Value = b.bitor(b.ne(z[0], w[0]), b.ne(z[1], w[1]))
+    return result
 
 
 def _compared(strict: str, name: str) -> Parts:
-    """An order by the real part, then the imaginary one; false where an imaginary part of different real ones is NaN."""
+    """Return an order by the real part, then the imaginary part; false if the real parts differ and an imaginary part is NaN."""
 
     def compare(b: Any, z: Pair, w: Pair) -> Value:
         (x, y), (u, v) = z, w
-        known = b.bitand(b.eq(y, y), b.eq(v, v))
-        first = b.bitand(getattr(b, strict)(x, u), known)
-        found: Value = b.bitor(first, b.bitand(b.eq(x, u), getattr(b, name)(y, v)))
-        return found
+        is_ordered = b.bitand(b.eq(y, y), b.eq(v, v))
+        first = b.bitand(getattr(b, strict)(x, u), is_ordered)
+        result: Value = b.bitor(first, b.bitand(b.eq(x, u), getattr(b, name)(y, v)))
+        return result
 
     return compare
 

@@ -1,7 +1,7 @@
 """Elementary functions of complex numbers in real ops, with the branch cuts and special values of C99, annex G.
 
-Methods: W. Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit" (1987). Parts of 32 bits
-are computed in 64.
+Methods: W. Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit" (1987). Functions with
+32-bit parts are computed in 64 bits.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from pullback.ir.passes.complex.arithmetic import PARTS, Pair, Parts, choose, di
 INF, NAN = math.inf, math.nan
 LN2, LN10 = math.log(2.0), math.log(10.0)
 STEP = 700.0
+"""Exponent above which exp is computed as a product of two factors, so that it overflows only if the result does."""
 
 
 def function(name: str) -> Callable[[Parts], Parts]:
-    """Decorator: the function, of parts of 64 bits, is what the named op does to complex operands."""
+    """Decorator: register a function of 64-bit parts as the lowering of the named op for complex operands."""
 
     def register(of_parts: Parts) -> Parts:
         def wide(b: Any, *operands: Pair, **_: Any) -> Pair:
             dtype = operands[0][0].type.dtype
-            given = operands if dtype is F64 else [(b.cast(x, dtype=F64), b.cast(y, dtype=F64)) for x, y in operands]
-            re, im = of_parts(b, *given)
+            arguments = operands if dtype is F64 else [(b.cast(x, dtype=F64), b.cast(y, dtype=F64)) for x, y in operands]
+            re, im = of_parts(b, *arguments)
             return (re, im) if dtype is F64 else (b.cast(re, dtype=dtype), b.cast(im, dtype=dtype))
 
         PARTS[name] = wide
@@ -36,42 +37,42 @@ def function(name: str) -> Callable[[Parts], Parts]:
 
 
 def _is_zero(b: Any, x: Value) -> Value:
-    found: Value = b.eq(x, like(b, 0, x))
-    return found
+    result: Value = b.eq(x, like(b, 0, x))
+    return result
 
 
 def _is_infinite(b: Any, x: Value) -> Value:
-    found: Value = b.eq(b.abs(x), like(b, INF, x))
-    return found
+    result: Value = b.eq(b.abs(x), like(b, INF, x))
+    return result
 
 
 def _is_finite(b: Any, x: Value) -> Value:
-    found: Value = b.lt(b.abs(x), like(b, INF, x))
-    return found
+    result: Value = b.lt(b.abs(x), like(b, INF, x))
+    return result
 
 
 def _is_nan(b: Any, x: Value) -> Value:
-    found: Value = b.ne(x, x)
-    return found
+    result: Value = b.ne(x, x)
+    return result
 
 
 def _scaled(b: Any, x: Value, factor: float) -> Value:
-    found: Value = b.mul(x, like(b, factor, x))
-    return found
+    result: Value = b.mul(x, like(b, factor, x))
+    return result
 
 
 def _one_plus(b: Any, x: Value) -> Value:
-    found: Value = b.add(like(b, 1, x), x)
-    return found
+    result: Value = b.add(like(b, 1, x), x)
+    return result
 
 
-def turned(z: Pair, b: Any) -> Pair:
-    """i z."""
+def times_i(z: Pair, b: Any) -> Pair:
+    """Emit i z."""
     return b.neg(z[1]), z[0]
 
 
-def turned_back(z: Pair, b: Any) -> Pair:
-    """-i z."""
+def times_minus_i(z: Pair, b: Any) -> Pair:
+    """Emit -i z."""
     return z[1], b.neg(z[0])
 
 
@@ -83,7 +84,7 @@ def one_minus_square(b: Any, z: Pair) -> Pair:
 
 @function("lorentzian")
 def lorentzian(b: Any, z: Pair) -> Pair:
-    """By the factors 1 + iz and 1 - iz, which are right near the poles."""
+    """Emit 1 / (1 + z z) from the factors 1 + iz and 1 - iz, which are accurate near the poles."""
     x, y = z
     one, zero = like(b, 1, x), like(b, 0, x)
     return div(b, div(b, (one, zero), (_one_plus(b, b.neg(y)), x)), (_one_plus(b, y), b.neg(x)))
@@ -145,16 +146,16 @@ def expm1(b: Any, z: Pair) -> Pair:
     return re, b.mul(b.exp(x), b.sin(y))
 
 
-def _squares_less_one(b: Any, large: Value, small: Value) -> Value:
-    """x x + y y - 1, with the rounding errors of the squares."""
+def _sum_of_squares_minus_one(b: Any, large: Value, small: Value) -> Value:
+    """Emit x x + y y - 1, with the rounding errors of the squares compensated."""
     p, q = b.mul(large, large), b.mul(small, small)
-    rest = b.add(b.fma(large, large, b.neg(p)), b.fma(small, small, b.neg(q)))
+    square_errors = b.add(b.fma(large, large, b.neg(p)), b.fma(small, small, b.neg(q)))
     first = b.sub(p, like(b, 1, p))
     total = b.add(first, q)
-    shown = b.sub(total, first)
-    lost = b.add(b.sub(first, b.sub(total, shown)), b.sub(q, shown))
-    found: Value = b.add(total, b.add(lost, rest))
-    return found
+    added = b.sub(total, first)
+    sum_error = b.add(b.sub(first, b.sub(total, added)), b.sub(q, added))
+    result: Value = b.add(total, b.add(sum_error, square_errors))
+    return result
 
 
 @function("log")
@@ -164,10 +165,10 @@ def log(b: Any, z: Pair) -> Pair:
     is_large, is_small = b.gt(large, like(b, 2.0**1000, x)), b.lt(large, like(b, 2.0**-900, x))
     factor = b.select(is_large, like(b, 2.0**-4, x), b.select(is_small, like(b, 2.0**120, x), like(b, 1, x)))
     shift = b.select(is_large, like(b, 4 * LN2, x), b.select(is_small, like(b, -120 * LN2, x), like(b, 0, x)))
-    far = b.add(b.log(b.hypot(b.mul(x, factor), b.mul(y, factor))), shift)
-    near = _scaled(b, b.log1p(_squares_less_one(b, large, small)), 0.5)
+    general = b.add(b.log(b.hypot(b.mul(x, factor), b.mul(y, factor))), shift)
+    near_one = _scaled(b, b.log1p(_sum_of_squares_minus_one(b, large, small)), 0.5)
     is_near = b.bitand(b.lt(large, like(b, 1.5, x)), b.gt(large, like(b, 0.6, x)))
-    return b.select(is_near, near, far), b.atan2(z[1], z[0])
+    return b.select(is_near, near_one, general), b.atan2(z[1], z[0])
 
 
 @function("log2")
@@ -193,36 +194,37 @@ def log1p(b: Any, z: Pair) -> Pair:
 
 @function("pow")
 def pow(b: Any, z: Pair, w: Pair) -> Pair:
-    """Small integer powers by repeated squaring, as NumPy; 0 to a power with a real part that is not positive is NaN."""
+    """Small integer powers by repeated squaring, as in NumPy; 0 to a power whose real part is not positive is NaN."""
     (x, y), (u, v) = z, w
     zero, one, nan = like(b, 0, x), like(b, 1, x), like(b, NAN, x)
     general = exp(b, mul(b, w, log(b, z)))
-    whole = b.trunc(u)
-    is_small = b.bitand(b.lt(b.abs(u), like(b, 100.0, u)), b.bitand(b.eq(whole, u), _is_zero(b, v)))
-    count = b.cast(b.abs(b.select(is_small, whole, zero)), dtype=I64)
-    found, square = (one, zero), z
+    truncated = b.trunc(u)
+    is_small = b.bitand(b.lt(b.abs(u), like(b, 100.0, u)), b.bitand(b.eq(truncated, u), _is_zero(b, v)))
+    count = b.cast(b.abs(b.select(is_small, truncated, zero)), dtype=I64)
+    result, square = (one, zero), z
     for bit in range(7):
         flag = like(b, 1 << bit, count)
         is_set = b.eq(b.bitand(count, flag), flag)
-        found = choose(b, is_set, mul(b, found, square), found)
+        result = choose(b, is_set, mul(b, result, square), result)
         square = mul(b, square, square)
-    found = choose(b, b.eq(count, like(b, 1, count)), z, found)
-    found = choose(b, b.lt(u, zero), div(b, (one, zero), found), found)
-    found = choose(b, is_small, found, general)
-    of_zero = b.bitand(_is_zero(b, x), _is_zero(b, y))
-    found = choose(b, of_zero, choose(b, b.gt(u, zero), (zero, zero), (nan, nan)), found)
-    return choose(b, b.bitand(_is_zero(b, u), _is_zero(b, v)), (one, zero), found)
+    result = choose(b, b.eq(count, like(b, 1, count)), z, result)
+    result = choose(b, b.lt(u, zero), div(b, (one, zero), result), result)
+    result = choose(b, is_small, result, general)
+    is_zero_base = b.bitand(_is_zero(b, x), _is_zero(b, y))
+    result = choose(b, is_zero_base, choose(b, b.gt(u, zero), (zero, zero), (nan, nan)), result)
+    return choose(b, b.bitand(_is_zero(b, u), _is_zero(b, v)), (one, zero), result)
 
 
 # hyperbolic and trigonometric functions
 
 
 def _halves(b: Any, x: Value) -> tuple[Value, Value, Value]:
-    """cosh x and sinh x over a factor, and the factor: 1, or such that neither overflows before the product does."""
+    """Emit cosh x and sinh x divided by a factor, and the factor: 1, or large enough that neither overflows before the
+    product."""
     bound = like(b, STEP, x)
     is_large = b.gt(b.abs(x), bound)
-    near = b.select(is_large, b.copysign(b.sub(b.abs(x), bound), x), x)
-    half = _scaled(b, b.exp(b.abs(near)), 0.5)
+    reduced = b.select(is_large, b.copysign(b.sub(b.abs(x), bound), x), x)
+    half = _scaled(b, b.exp(b.abs(reduced)), 0.5)
     cosh = b.select(is_large, half, b.cosh(x))
     sinh = b.select(is_large, b.copysign(half, x), b.sinh(x))
     return cosh, sinh, b.select(is_large, like(b, math.exp(STEP), x), like(b, 1, x))
@@ -273,35 +275,35 @@ def tanh(b: Any, z: Pair) -> Pair:
 
 @function("sin")
 def sin(b: Any, z: Pair) -> Pair:
-    return turned_back(sinh(b, turned(z, b)), b)
+    return times_minus_i(sinh(b, times_i(z, b)), b)
 
 
 @function("cos")
 def cos(b: Any, z: Pair) -> Pair:
-    return cosh(b, turned(z, b))
+    return cosh(b, times_i(z, b))
 
 
 @function("tan")
 def tan(b: Any, z: Pair) -> Pair:
-    return turned_back(tanh(b, turned(z, b)), b)
+    return times_minus_i(tanh(b, times_i(z, b)), b)
 
 
-# their inverses
+# inverse hyperbolic and trigonometric functions
 
 
 def _crossed(b: Any, z: Pair, w: Pair) -> Value:
-    """The imaginary part of conj(z) w."""
-    found: Value = b.sub(b.mul(z[0], w[1]), b.mul(z[1], w[0]))
-    return found
+    """Emit the imaginary part of conj(z) w."""
+    result: Value = b.sub(b.mul(z[0], w[1]), b.mul(z[1], w[0]))
+    return result
 
 
 def _has_infinity(b: Any, z: Pair) -> Value:
-    found: Value = b.bitor(_is_infinite(b, z[0]), _is_infinite(b, z[1]))
-    return found
+    result: Value = b.bitor(_is_infinite(b, z[0]), _is_infinite(b, z[1]))
+    return result
 
 
 def _of_infinite(b: Any, x: Value, y: Value, sign: Value) -> Pair:
-    """The angle of y over x, and an infinity with a sign."""
+    """Emit the angle of y over x, and an infinity with a sign."""
     return b.atan2(y, x), b.copysign(like(b, INF, x), sign)
 
 
@@ -318,7 +320,7 @@ def asinh(b: Any, z: Pair) -> Pair:
 
 @function("asin")
 def asin(b: Any, z: Pair) -> Pair:
-    return turned_back(asinh(b, turned(z, b)), b)
+    return times_minus_i(asinh(b, times_i(z, b)), b)
 
 
 @function("acos")
@@ -368,4 +370,4 @@ def atanh(b: Any, z: Pair) -> Pair:
 
 @function("atan")
 def atan(b: Any, z: Pair) -> Pair:
-    return turned_back(atanh(b, turned(z, b)), b)
+    return times_minus_i(atanh(b, times_i(z, b)), b)

@@ -1,12 +1,12 @@
-"""split: complex values become real ones.
+"""Split complex values into real ones.
 
 Requires: a func without gradient instructions. Keeps: the types of parameters and results, and all other instructions.
 
-A complex value is a pair of real ones, its parts, or a real array with a last axis of two, which is what it is in memory.
-Elementwise ops and sums work on pairs; ops that only move elements, and those that read or write at positions, on the array, if
-that is what there is. An op with a kernel of its own (a factorisation, a product, a recurrence) and a step outside kernels (a
-print, a callback) keep their complex operands and results, between ``view_as_complex`` and ``view_as_real``; a kernel is given
-real references with a last axis of two.
+A complex value becomes a pair of real values, its parts, or a real array with a last axis of extent 2, which is its memory
+layout. Elementwise ops and sums work on pairs. Ops that only move elements, and those that read or write at positions, work on
+the array if it exists. An op with a kernel of its own (a factorisation, a product, a recurrence) and a host callback keep
+their complex operands and results, between ``view_as_complex`` and ``view_as_real``; the kernel gets real references with a
+last axis of extent 2.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from pullback.ir.passes.transforms.expand import replay
 
 
 def split(function: Function, products: bool = False) -> Function:
-    """The function with complex values only where memory is handed over; simplified anew if there were others. ``products``:
-    matrix products have kernels of their own, else they are four of the parts."""
+    """Return the function with complex values only at interfaces of kernels and callbacks, simplified if there were others.
+    ``products``: matrix products have complex kernels; otherwise each is expanded into four real products."""
     values = [*function.parameters, *(v for i in function.instructions for v in i.results)]
     if not any(map(_is_complex, values)):
         return function
@@ -54,7 +54,7 @@ class _Split:
     def __init__(self, function: Function, products: bool) -> None:
         self.function, self.products = function, products
         self.b = Builder()
-        self.made = {v: i for i in function.instructions for v in i.results}
+        self.definitions = {v: i for i in function.instructions for v in i.results}
         self.as_real: dict[Value, Value] = {v: v for v in function.parameters if not _is_complex(v)}
         self.native: dict[Value, Value] = {v: v for v in function.parameters if _is_complex(v)}
         self.arrays: dict[Value, Value] = {}
@@ -65,14 +65,14 @@ class _Split:
             if any(map(_is_complex, (*i.operands, *i.results))):
                 self.instruction(self.b.at(i.loc, i.results[0].name if i.results else ""), i)
             else:
-                self.keep(i, [self.as_real[v] for v in i.operands])
+                self.emit_natively(i, [self.as_real[v] for v in i.operands])
         results = [self.result(v) for v in self.function.results]
         return self.b.function(self.function.name, self.function.parameters, results, self.function.kind)
 
     # the forms of a complex value
 
     def array(self, value: Value) -> Value:
-        """The real array that it is in memory."""
+        """Return the real array with the memory layout of a complex value."""
         if value not in self.arrays:
             if value in self.native:
                 self.arrays[value] = self.b.view_as_real(self.native[value])
@@ -81,17 +81,17 @@ class _Split:
         return self.arrays[value]
 
     def pair(self, value: Value) -> Pair:
-        """Its real and its imaginary part."""
+        """Return the real and the imaginary part of a complex value."""
         if value not in self.pairs:
-            whole = self.array(value)
-            self.pairs[value] = self.b.component(whole, index=0), self.b.component(whole, index=1)
+            array = self.array(value)
+            self.pairs[value] = self.b.component(array, index=0), self.b.component(array, index=1)
         return self.pairs[value]
 
     def is_in_memory(self, value: Value) -> bool:
         return value in self.native or value in self.arrays
 
-    def whole(self, value: Value) -> Value:
-        """A complex value for an op that takes one; a real one as it is."""
+    def complex_value(self, value: Value) -> Value:
+        """Return a complex value as one value, for an op that takes it; a real value is returned unchanged."""
         if not _is_complex(value):
             return self.as_real[value]
         if value not in self.native:
@@ -99,21 +99,22 @@ class _Split:
         return self.native[value]
 
     def result(self, value: Value) -> Value:
-        return self.whole(value)
+        return self.complex_value(value)
 
     def parts(self, value: Value) -> Any:
         return self.pair(value) if _is_complex(value) else self.as_real[value]
 
-    def define(self, value: Value, found: Any) -> None:
-        """What a value is: a pair, or a real value."""
-        if isinstance(found, tuple):
-            self.pairs[value] = found
+    def define(self, value: Value, replacement: Any) -> None:
+        """Record the replacement of a value: a pair, or a real value."""
+        if isinstance(replacement, tuple):
+            self.pairs[value] = replacement
         elif _is_complex(value):
-            self.arrays[value] = found
+            self.arrays[value] = replacement
         else:
-            self.as_real[value] = found
+            self.as_real[value] = replacement
 
-    def keep(self, i: Instruction, operands: Sequence[Value]) -> None:
+    def emit_natively(self, i: Instruction, operands: Sequence[Value]) -> None:
+        """Emit an instruction that takes and returns complex values."""
         for value, new in zip(i.results, replay(self.b, i, operands), strict=True):
             (self.native if _is_complex(value) else self.as_real)[value] = new
 
@@ -123,11 +124,11 @@ class _Split:
         params = dict(i.params)
         match i.op:
             case Constant():
-                number = complex(params["value"])
+                constant = complex(params["value"])
                 part = params["dtype"].part
-                self.define(i.result, (b.const(number.real, part), b.const(number.imag, part)))
+                self.define(i.result, (b.const(constant.real, part), b.const(constant.imag, part)))
             case Reinterpret():
-                self.keep(i, [self.whole(v) for v in i.operands])
+                self.emit_natively(i, [self.complex_value(v) for v in i.operands])
             case Elementwise():
                 self.define(i.result, PARTS[i.op.name](b, *map(self.parts, i.operands), **params))
             case Reindex():
@@ -146,16 +147,16 @@ class _Split:
             case Contract():
                 self.product(b, i, params)
             case _:
-                self.keep(i, [self.whole(v) for v in i.operands])
+                self.emit_natively(i, [self.complex_value(v) for v in i.operands])
 
     def product(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
-        """A matrix product, which conjugates its operands itself."""
-        made = [self.made.get(v) for v in i.operands]
-        conjugates = {k.result: k.operands[0] for k in made if k is not None and k.op is OPS["conj"]}
+        """Emit a matrix product that conjugates its operands itself."""
+        producers = [self.definitions.get(v) for v in i.operands]
+        conjugates = {k.result: k.operands[0] for k in producers if k is not None and k.op is OPS["conj"]}
         operands = [conjugates.get(v, v) for v in i.operands]
         if conjugates:
             params["conj"] = tuple(v in conjugates for v in i.operands)
-        (self.native[i.result],) = b.emit(i.op, [self.whole(v) for v in operands], params)
+        (self.native[i.result],) = b.emit(i.op, [self.complex_value(v) for v in operands], params)
 
     def reindex(self, b: Any, i: Instruction, params: dict[str, Any]) -> None:
         if i.op.view or all(v not in self.pairs and self.is_in_memory(v) for v in i.operands):  # type: ignore[attr-defined]
@@ -167,15 +168,15 @@ class _Split:
 
 
 def _extended(params: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The params of an op on arrays with one more axis, which is taken whole. ``rank``: that of the result without it."""
-    found = dict(params)
-    if "shape" in found:
-        found["shape"] = (*found["shape"], 2)
-    if "perm" in found:
-        found["perm"] = (*found["perm"], rank)
-    if "step" in found:
-        found["start"], found["step"] = (*found["start"], None), (*found["step"], 1)
-    return found
+    """Return the params of an op on arrays with one more axis, taken in full. ``rank``: rank of the result without that axis."""
+    extended = dict(params)
+    if "shape" in extended:
+        extended["shape"] = (*extended["shape"], 2)
+    if "perm" in extended:
+        extended["perm"] = (*extended["perm"], rank)
+    if "step" in extended:
+        extended["start"], extended["step"] = (*extended["start"], None), (*extended["step"], 1)
+    return extended
 
 
 def _contracted(b: Any, z: Pair, w: Pair, spec: str) -> Pair:
@@ -184,7 +185,7 @@ def _contracted(b: Any, z: Pair, w: Pair, spec: str) -> Pair:
     axes = tuple(k for k, letter in enumerate(space) if letter not in out)
     if not axes or not set(left + right) <= set(space):
         return _by_parts(b, z, w, spec)
-    # as many sums as the result has parts, not four
+    # two sums, one per part of the result, instead of four
     real, imaginary = (b.sum(part, axes=axes) for part in _by_parts(b, z, w, f"{left},{right}->{space}"))
     kept = [letter for letter in space if letter in out]
     perm = tuple(kept.index(letter) for letter in out)
@@ -205,13 +206,13 @@ def _sum(b: Any, z: Pair, axes: tuple[int, ...]) -> Pair:
 
 
 def _spread(b: Any, x: Value, axis: int, like: Value) -> Value:
-    found: Value = b.broadcast(x, axes=(axis,), shape=like.type.shape)
-    return found
+    result: Value = b.broadcast(x, axes=(axis,), shape=like.type.shape)
+    return result
 
 
 def _position(name: str) -> Callable[..., Value]:
-    """Where the extreme is along one axis: the first with a NaN, or the first of those with the extreme real part whose imaginary
-    part is extreme."""
+    """Return the lowering of argmax or argmin: the index of the first element with a NaN, else of the first one with the
+    extreme imaginary part among those with the extreme real part."""
     worst = float("-inf") if name == "max" else float("inf")
 
     def position(b: Any, z: Pair, axes: tuple[int, ...]) -> Value:
@@ -219,11 +220,11 @@ def _position(name: str) -> Callable[..., Value]:
         bad = is_nan(b, z)
         extreme = getattr(b, name)
         leads = b.eq(x, _spread(b, extreme(x, axes=axes), axis, x))
-        rest = b.select(leads, y, like(b, worst, y))
-        best = b.bitand(leads, b.eq(y, _spread(b, extreme(rest, axes=axes), axis, y)))
+        imaginary = b.select(leads, y, like(b, worst, y))
+        best = b.bitand(leads, b.eq(y, _spread(b, extreme(imaginary, axes=axes), axis, y)))
         any_bad = _spread(b, b.any(bad, axes=axes), axis, x)
-        found: Value = b.argmax(b.select(any_bad, bad, best), axes=axes)
-        return found
+        index: Value = b.argmax(b.select(any_bad, bad, best), axes=axes)
+        return index
 
     return position
 

@@ -1,1 +1,1 @@
-"""What passes edit with: replay, views of loops, cse, dce, activity."""
+"""Utilities that passes share: replay, views of loops, cse, dce, activity analysis."""

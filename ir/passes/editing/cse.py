@@ -14,17 +14,17 @@ from pullback.ir.text import canonical, print_literal
 
 
 def cse(function: Function) -> Function:
-    """Compute each thing once: of equal pure instructions the first stays.
+    """Merge equal pure instructions into the first of them.
 
-    Instructions are equal if op, operands, params and the canonical text of regions are; operands of commutative ops may
-    be swapped. Requires: a func; other kinds are returned as they are. Keeps: values bit by bit, the order of what
-    stays, every instruction that can fail or has an effect.
+    Instructions are equal if op, operands, params and the canonical text of their regions are; operands of commutative ops may
+    be swapped. Requires: a func; other kinds are returned unchanged. Keeps: values bit by bit, the order of the remaining
+    instructions, and every instruction that can fail or has an effect.
     """
     return replace(function, body=_merged(function.body)) if function.kind == "func" else function
 
 
 def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: Sequence[Block] = ()) -> tuple[Any, ...]:
-    """What two pure instructions have in common if and only if they compute the same."""
+    """Return a key that two pure instructions share if and only if they are equal."""
     values = frozenset(operands) if op.commutative else tuple(operands)
     literals = tuple((name, print_literal(params[name])) for name in sorted(params) if name not in op.implied)
     return op.name, values, literals, tuple(canonical(Function("f", region)) for region in regions)
@@ -32,7 +32,7 @@ def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: S
 
 def _merged(block: Block) -> Block:
     first: dict[Value, Value] = {}
-    known: dict[tuple[Any, ...], tuple[Value, ...]] = {}
+    by_key: dict[tuple[Any, ...], tuple[Value, ...]] = {}
     kept: list[Instruction] = []
     for instruction in block.instructions:
         operands = tuple(first.get(v, v) for v in instruction.operands)
@@ -40,7 +40,7 @@ def _merged(block: Block) -> Block:
         if operands != instruction.operands or regions:
             instruction = replace(instruction, operands=operands, regions=regions)
         if is_pure(instruction):
-            earlier = known.setdefault(key(instruction.op, operands, instruction.params, regions), instruction.results)
+            earlier = by_key.setdefault(key(instruction.op, operands, instruction.params, regions), instruction.results)
             if earlier is not instruction.results:
                 first.update(zip(instruction.results, earlier, strict=True))
                 continue

@@ -10,22 +10,22 @@ from typing import Any
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, Switch
-from pullback.ir.passes.editing.activity import back, is_pure
+from pullback.ir.passes.editing.activity import is_pure, needed_operands
 from pullback.ir.passes.editing.loop_view import parts_of
 
 
 def dce(function: Function) -> Function:
-    """Remove the instructions whose results nothing reads, and of loops and branches the carried values, sequences, captures and
-    results.
+    """Remove instructions whose results are unused, and unused carried values, sequences, captures and results of loops and
+    branches.
 
-    Requires: a func; other kinds are returned as they are.
-    Keeps: results, the order of what stays, every instruction that can fail or has an effect.
+    Requires: a func; other kinds are returned unchanged. Keeps: results, the order of the remaining instructions, and every
+    instruction that can fail or has an effect.
     """
     return replace(function, body=live(function.body)) if function.kind == "func" else function
 
 
 def live(block: Block) -> Block:
-    """A block without the instructions whose results nothing reads."""
+    """Return a block without the instructions whose results are unused."""
     wanted: set[Value] = set(block.results)
     kept: list[Instruction] = []
     for instruction in reversed(block.instructions):
@@ -41,8 +41,8 @@ def live(block: Block) -> Block:
 
 
 def trimmed(instruction: Instruction, wanted: Sequence[bool]) -> Instruction:
-    """A loop or branch without what only the results that are not ``wanted`` need."""
-    read = back(instruction, wanted, smooth=False)
+    """Return a loop or branch without the parts that only unused results (not ``wanted``) depend on."""
+    read = needed_operands(instruction, wanted, smooth=False)
     if all(wanted) and all(read):
         return instruction
     params: dict[str, Any] = dict(instruction.params)
@@ -74,7 +74,7 @@ def trimmed(instruction: Instruction, wanted: Sequence[bool]) -> Instruction:
 
 
 def _of_body(instruction: Instruction, results: Sequence[bool]) -> Sequence[bool]:
-    """Of things that belong to the results, those that belong to the results of a region."""
+    """Select, from a list with an entry per result of an instruction, the entries of its body's results."""
     if not isinstance(instruction.op, Loop):
         return results
     carries, rows = parts_of(instruction).results(results)

@@ -1,4 +1,4 @@
-"""The parts of a ``scan`` or ``while``, named: what passes over loops have in common."""
+"""Views of ``scan`` and ``while`` with named parts, and emission of scans, for passes over loops."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from pullback.ir.ops.control.loops import Loop, While
 
 @dataclass(frozen=True, eq=False)
 class LoopParts:
-    """Of the operands of a loop, of the parameters and results of its body, and of its results: which are which.
+    """The layout of a loop. Its methods split lists whose entries correspond to the loop's operands or results, or to the
+    parameters or results of its body.
 
-    Positions count from 0 within each kind. ``first``: operands before the carried values.
+    Positions count from 0 within each kind. ``first``: number of operands before the carried values.
     """
 
     body: Block
@@ -29,39 +30,39 @@ class LoopParts:
     length: tuple[Any, ...]
     reverse: bool
 
-    def operands(self, given: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """Carried values, sequences and captures, of things that belong to the operands."""
+    def operands(self, items: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Split a list with an entry per operand into carried values, sequences and captures."""
         middle = self.first + self.carried
         end = middle + self.sliced
-        return list(given[self.first : middle]), list(given[middle:end]), list(given[end:])
+        return list(items[self.first : middle]), list(items[middle:end]), list(items[end:])
 
-    def parameters(self, given: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """Carried values, rows and captures, of things that belong to the parameters of the body."""
+    def parameters(self, items: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Split a list with an entry per parameter of the body into carried values, rows and captures."""
         middle = 1 + self.carried
         end = middle + self.sliced
-        return list(given[1:middle]), list(given[middle:end]), list(given[end:])
+        return list(items[1:middle]), list(items[middle:end]), list(items[end:])
 
-    def results(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Carried values and sequences, of things that belong to the results."""
-        return list(given[: self.carried]), list(given[self.carried + (self.condition is not None) :])
+    def results(self, items: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Split a list with an entry per result into carried values and sequences."""
+        return list(items[: self.carried]), list(items[self.carried + (self.condition is not None) :])
 
-    def rows(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Carried values and rows, of things that belong to the results of the body."""
-        return list(given[: self.carried]), list(given[self.carried :])
+    def rows(self, items: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Split a list with an entry per result of the body into carried values and rows."""
+        return list(items[: self.carried]), list(items[self.carried :])
 
     def count(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value | None:
-        """The count of runs, if it is a value."""
+        """Return the trip count if it is a value; else None."""
         if self.condition is not None:
             return outputs[self.carried]
         return inputs[0] if self.first else None
 
     def sequence(self, row: Type) -> Type:
-        """The type of a result sequence."""
+        """Return the type of a result sequence."""
         return ArrayType(row.dtype, (*self.length, *row.shape)) if self.length else StackType(row.dtype, row.shape)
 
 
 def parts_of(instruction: Instruction) -> LoopParts:
-    """The parts of a loop."""
+    """Return the layout of a loop."""
     op, params = instruction.op, instruction.params
     assert isinstance(op, Loop)
     *conditions, body = instruction.regions
@@ -87,7 +88,7 @@ def scan(
     reverse: bool = False,
     checkpoint: str | None = None,
 ) -> tuple[Value, ...]:
-    """Emit a scan."""
+    """Emit a scan and return its results."""
     counted = () if count is None or length else (count,)
     params: dict[str, Any] = {"carried": len(carries), "sliced": len(sequences), "length": length, "reverse": reverse}
     if checkpoint is not None:
@@ -95,8 +96,9 @@ def scan(
     return b.emit(OPS["scan"], (*counted, *carries, *sequences, *captures), params, [body])
 
 
-def by_rows(b: Builder, function: Callable[..., Value], *stacks: Value) -> Value:
-    """The stack of what ``function(builder, *rows)`` gives for the rows of stacks of one length."""
+def map_rows(b: Builder, function: Callable[..., Value], *stacks: Value) -> Value:
+    """Emit a scan that applies ``function(builder, *rows)`` to the rows of stacks of one length; returns the stack of the
+    results."""
     inner = Builder(b.loc, hint=b.hint)
     rows = [Value(ArrayType(s.type.dtype, s.type.shape)) for s in stacks]
     body = inner.block([Value(scalar(I64), "i"), *rows], [function(inner, *rows)])
@@ -104,40 +106,40 @@ def by_rows(b: Builder, function: Callable[..., Value], *stacks: Value) -> Value
 
 
 def add(b: Builder, x: Value, y: Value) -> Value:
-    """The sum of two arrays, or of two stacks of one length."""
-    return by_rows(b, lambda made, *rows: made.add(*rows), x, y) if isinstance(x.type, StackType) else b.add(x, y)
+    """Emit the sum of two arrays, or of two stacks of one length."""
+    return map_rows(b, lambda inner, *rows: inner.add(*rows), x, y) if isinstance(x.type, StackType) else b.add(x, y)
 
 
-def either(b: Builder, x: Value, y: Value) -> Value:
-    """Where one of two arrays of bools, or of two stacks of them, holds."""
-    return by_rows(b, lambda made, *rows: made.bitor(*rows), x, y) if isinstance(x.type, StackType) else b.bitor(x, y)
+def logical_or(b: Builder, x: Value, y: Value) -> Value:
+    """Emit the elementwise "or" of two arrays of bools, or of two stacks of them."""
+    return map_rows(b, lambda inner, *rows: inner.bitor(*rows), x, y) if isinstance(x.type, StackType) else b.bitor(x, y)
 
 
-def both(b: Builder, x: Value, y: Value) -> Value:
-    """Where two arrays of bools, or two stacks of them, hold."""
-    return by_rows(b, lambda made, *rows: made.bitand(*rows), x, y) if isinstance(x.type, StackType) else b.bitand(x, y)
+def logical_and(b: Builder, x: Value, y: Value) -> Value:
+    """Emit the elementwise "and" of two arrays of bools, or of two stacks of them."""
+    return map_rows(b, lambda inner, *rows: inner.bitand(*rows), x, y) if isinstance(x.type, StackType) else b.bitand(x, y)
 
 
 def zeros_like(b: Builder, value: Value) -> Value:
-    """Zeros of the type of a value; of a stack, as many as it has."""
+    """Emit zeros of the type of a value; for a stack, of its length."""
     if not isinstance(value.type, StackType):
         return b.zeros_like(value)
-    return by_rows(b, Builder.zeros_like, value)
+    return map_rows(b, Builder.zeros_like, value)
 
 
-def holds_anywhere(b: Builder, x: Value) -> Value:
-    """Whether any element of an array of bools, or of a stack of them, holds."""
+def any_element(b: Builder, x: Value) -> Value:
+    """Emit whether any element of an array of bools, or of a stack of them, is true."""
     if not isinstance(x.type, StackType):
-        found: Value = b.any(x, axes=tuple(range(x.type.rank))) if x.type.rank else x
-        return found
+        result: Value = b.any(x, axes=tuple(range(x.type.rank))) if x.type.rank else x
+        return result
     inner = Builder(b.loc, hint=b.hint)
     so_far, row = Value(scalar(BOOL), "any"), Value(ArrayType(BOOL, x.type.shape))
-    body = inner.block([Value(scalar(I64), "i"), so_far, row], [inner.bitor(so_far, holds_anywhere(inner, row))])
+    body = inner.block([Value(scalar(I64), "i"), so_far, row], [inner.bitor(so_far, any_element(inner, row))])
     return scan(b, body, (b.const(False, BOOL),), (x,), (), (), b.stack_length(x))[0]
 
 
-def everywhere(b: Builder, x: Value, like: Value) -> Value:
-    """A scalar for each element of an array or stack."""
+def broadcast_like(b: Builder, x: Value, like: Value) -> Value:
+    """Emit a scalar broadcast to the shape of an array or stack."""
     if not isinstance(like.type, StackType):
         return b.spread(x, like.type.shape)
     inner = Builder(b.loc, hint=b.hint)

@@ -1,1 +1,1 @@
-"""Motion of code into, out of and behind loops."""
+"""Code motion into, out of and past loops."""

@@ -1,14 +1,14 @@
-"""regions: loops and branches get what their regions know, and give what does not depend on the run.
+"""Simplify loops and branches with facts about their operands, and hoist loop-invariant code.
 
-Of each ``scan``, ``while`` and ``switch``, innermost last, then outwards:
+For each ``scan``, ``while`` and ``switch``, innermost last, then outwards:
 
-- constants among the operands are made in the regions; a row of what a broadcast repeats is the value that it repeats;
-- a carried value that each run hands on as it is becomes a capture, equal captures and sequences become one;
-- what depends on captures alone is computed once, before the loop, if it is work: no constant, rearrangement, or cheap op on
-  numbers, or whose result is larger than what it is computed from. A part of a capture that products read, which have it in
-  memory, is work of a loop. Only what cannot fail: a loop may run no time;
-- a row that is the same in each run is broadcast after the loop;
-- a switch whose index is a constant is its region.
+- constants among the operands are rematerialised in the regions; a row of a broadcast along the leading axis becomes a capture;
+- a carried value that no iteration changes becomes a capture; equal captures and equal sequences are merged;
+- code that depends on captures only is hoisted before the loop if it is work: not a constant, a rearrangement, or a cheap op on
+  scalars or with a result larger than its inputs. A rearranged capture that products read is work too, since it is stored in
+  every iteration. Only code that cannot fail is hoisted: a loop may have a trip count of 0;
+- a row that is the same in every iteration is broadcast after the loop;
+- a switch whose index is a constant is replaced by its region.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, copied, walk
+from pullback.ir.core.structure import Block, Function, Instruction, copy_block, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
@@ -30,19 +30,19 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.editing.cse import key
 from pullback.ir.passes.editing.dce import live
-from pullback.ir.passes.editing.loop_editor import Draft, Taken, drafted
-from pullback.ir.passes.simplify.rewrite import rewritten
+from pullback.ir.passes.editing.loop_editor import Draft, Input, draft_of
+from pullback.ir.passes.simplify.rewrite import simplified
 from pullback.ir.shapes.extents import nominal_bytes
 
 PATHS = (Reindex, Constant, Iota, Count, Gather, Stop)
-"""What is cheap enough to stay in a loop, and needs no memory there."""
+"""Ops that are cheap enough to stay in a loop and need no memory there."""
 
 
 def regions(function: Function) -> Function:
     """Rewrite loops and branches.
 
-    Requires: a func; other kinds are returned as they are.
-    Keeps: values bit by bit, the order of what can fail or has an effect.
+    Requires: a func; other kinds are returned unchanged. Keeps: values bit by bit, the order of instructions that can fail or
+    have an effect.
     """
     if function.kind != "func" or not any(isinstance(i.op, Loop | Switch) for i in walk(function.body)):
         return function
@@ -52,34 +52,34 @@ def regions(function: Function) -> Function:
 def _block(block: Block) -> Block:
     out: list[Instruction] = []
     names: dict[Value, Value] = {}
-    made: dict[Value, Instruction] = {}
+    definitions: dict[Value, Instruction] = {}
     for instruction in block.instructions:
         operands = tuple(names.get(v, v) for v in instruction.operands)
         if isinstance(instruction.op, Loop | Switch):
-            found = _rewritten(replace(instruction, operands=operands), made, names)
+            replacements = _rewritten(replace(instruction, operands=operands), definitions, names)
         else:
             inner = tuple(map(_block, instruction.regions))
             is_same = operands == instruction.operands and inner == instruction.regions
-            found = [instruction if is_same else replace(instruction, operands=operands, regions=inner)]
-        for i in found:
+            replacements = [instruction if is_same else replace(instruction, operands=operands, regions=inner)]
+        for i in replacements:
             out.append(i)
-            made.update((v, i) for v in i.results)
+            definitions.update((v, i) for v in i.results)
     return Block(block.parameters, tuple(out), tuple(names.get(v, v) for v in block.results))
 
 
-def _rewritten(instruction: Instruction, made: dict[Value, Instruction], names: dict[Value, Value]) -> list[Instruction]:
-    """What stands in the place of a loop or switch; ``names`` gets what stands for its results."""
-    draft = drafted(instruction)
+def _rewritten(instruction: Instruction, definitions: dict[Value, Instruction], names: dict[Value, Value]) -> list[Instruction]:
+    """Return the replacement of a loop or switch; the replacements of its results are added to ``names``."""
+    draft = draft_of(instruction)
     before: list[Instruction] = []
     after = Builder(instruction.loc)
     if isinstance(instruction.op, Scan):
-        _take_repeated_rows(draft, made, before)
+        _take_repeated_rows(draft, definitions, before)
     _hold_constant_carries(draft, names)
-    _take_constants(draft, made)
+    _take_constants(draft, definitions)
     _merge_equal(draft)
     draft = _simplified(draft)
     if isinstance(instruction.op, Switch):
-        chosen = made.get(draft.counted[0])
+        chosen = definitions.get(draft.counted[0])
         if chosen is not None and isinstance(chosen.op, Constant):
             return _inlined(draft, int(chosen.params["value"]), names)
         return [draft.done()]
@@ -89,17 +89,17 @@ def _rewritten(instruction: Instruction, made: dict[Value, Instruction], names: 
 
 
 def _simplified(draft: Draft) -> Draft:
-    """The same with regions that the rules and this pass went over."""
-    whole = draft.done()
-    inner = [_block(rewritten(region)) for region in whole.regions]
+    """Return the draft with its regions simplified and rewritten by this pass."""
+    instruction = draft.done()
+    inner = [_block(simplified(region)) for region in instruction.regions]
     bodies = tuple(live(region) for region in inner)
-    return drafted(replace(whole, regions=bodies))
+    return draft_of(replace(instruction, regions=bodies))
 
 
-def _take_repeated_rows(draft: Draft, made: dict[Value, Instruction], before: list[Instruction]) -> None:
-    """Sequences that a broadcast along the leading axis made are captures."""
+def _take_repeated_rows(draft: Draft, definitions: dict[Value, Instruction], before: list[Instruction]) -> None:
+    """Turn sequences that are broadcasts along the leading axis into captures."""
     for taken in list(draft.sequences):
-        maker = made.get(taken.operand)
+        maker = definitions.get(taken.operand)
         if maker is None or maker.op is not broadcast or 0 not in maker.params["axes"]:
             continue
         axes = tuple(a - 1 for a in maker.params["axes"] if a)
@@ -107,44 +107,46 @@ def _take_repeated_rows(draft: Draft, made: dict[Value, Instruction], before: li
         if axes:
             b = Builder(maker.loc, before, hint=taken.operand.name)
             row = b.broadcast(row, axes=axes, shape=taken.operand.type.shape[1:])
-            made[row] = before[-1]
+            definitions[row] = before[-1]
         draft.sequences.remove(taken)
-        draft.captures.append(Taken(row, taken.parameters))
+        draft.captures.append(Input(row, taken.parameters))
 
 
 def _hold_constant_carries(draft: Draft, names: dict[Value, Value]) -> None:
+    """Turn carried values that no iteration changes into captures."""
     for carry in list(draft.carries):
         if carry.following is carry.parameters[-1]:
             draft.carries.remove(carry)
-            draft.captures.append(Taken(carry.operand, carry.parameters))
+            draft.captures.append(Input(carry.operand, carry.parameters))
             names[carry.result] = carry.operand
 
 
-def _take_constants(draft: Draft, made: dict[Value, Instruction]) -> None:
-    """Make captured constants in the regions."""
+def _take_constants(draft: Draft, definitions: dict[Value, Instruction]) -> None:
+    """Rematerialise captured constants in the regions."""
     for taken in list(draft.captures):
-        makers = _makers(taken.operand, made)
+        makers = _constant_instructions(taken.operand, definitions)
         if makers is None:
             continue
         draft.captures.remove(taken)
         for k, parameter in enumerate(taken.parameters):
-            block = copied(Block((), makers, (taken.operand,)))
+            block = copy_block(Block((), makers, (taken.operand,)))
             draft.bodies[k] = [*block.instructions, *draft.bodies[k]]
             draft.substitute(k, {parameter: block.results[0]})
 
 
-def _makers(value: Value, made: dict[Value, Instruction]) -> tuple[Instruction, ...] | None:
-    """The instructions that make a constant, spread at most; None if it is no constant."""
-    maker = made.get(value)
+def _constant_instructions(value: Value, definitions: dict[Value, Instruction]) -> tuple[Instruction, ...] | None:
+    """Return the instructions that define a constant, or a broadcast of one; None for other values."""
+    maker = definitions.get(value)
     if maker is None or not isinstance(maker.op, Constant):
-        inner = None if maker is None or maker.op is not broadcast else made.get(maker.operands[0])
+        inner = None if maker is None or maker.op is not broadcast else definitions.get(maker.operands[0])
         return None if maker is None or inner is None or not isinstance(inner.op, Constant) else (inner, maker)
     return (maker,)
 
 
 def _merge_equal(draft: Draft) -> None:
+    """Merge inputs with the same operand."""
     for taken in (draft.sequences, draft.captures):
-        first: dict[Value, Taken] = {}
+        first: dict[Value, Input] = {}
         for item in list(taken):
             same = first.setdefault(item.operand, item)
             if same is not item:
@@ -154,15 +156,15 @@ def _merge_equal(draft: Draft) -> None:
 
 
 def _inlined(draft: Draft, index: int, names: dict[Value, Value]) -> list[Instruction]:
-    """The instructions of the region at an index, which is in range."""
+    """Return the instructions of the region at an index, which is in range."""
     draft.substitute(index, {t.parameters[index]: t.operand for t in draft.captures})
-    names.update((g.result, g.values[index]) for g in draft.given)
+    names.update((g.result, g.values[index]) for g in draft.outputs)
     return draft.bodies[index]
 
 
 def _hoist(draft: Draft, before: list[Instruction]) -> None:
-    """Move what depends on captures alone, and is work, before the loop."""
-    known: dict[tuple[Any, ...], tuple[Value, ...]] = {}
+    """Hoist work that depends on captures only."""
+    hoisted: dict[tuple[Any, ...], tuple[Value, ...]] = {}
     for k, body in enumerate(draft.bodies):
         env = {t.parameters[k]: t.operand for t in draft.captures}
         stored = _multiplied(body) if isinstance(draft.instruction.op, Loop) else set[Value]()
@@ -175,23 +177,23 @@ def _hoist(draft: Draft, before: list[Instruction]) -> None:
             wanted.update(makers)
         for i in body if moved else ():
             if i in wanted:
-                again = replace(i, operands=tuple(env.get(v, v) for v in i.operands))
-                identity = key(again.op, again.operands, again.params, again.regions)
-                if identity not in known:
-                    copy = copied(Block((), (again,), i.results))
+                renamed = replace(i, operands=tuple(env.get(v, v) for v in i.operands))
+                identity = key(renamed.op, renamed.operands, renamed.params, renamed.regions)
+                if identity not in hoisted:
+                    copy = copy_block(Block((), (renamed,), i.results))
                     before += copy.instructions
-                    known[identity] = copy.results
-                env.update(zip(i.results, known[identity], strict=True))
+                    hoisted[identity] = copy.results
+                env.update(zip(i.results, hoisted[identity], strict=True))
         draft.bodies[k] = [i for i in body if i not in moved]
         read = draft.reads(k)
         for value in (v for i in moved for v in i.results if v in read):
             parameters = [value if region == k else Value(value.type, value.name) for region in range(len(draft.bodies))]
-            draft.captures.append(Taken(env[value], parameters))
+            draft.captures.append(Input(env[value], parameters))
     _merge_equal(draft)
 
 
 def _multiplied(body: Sequence[Instruction]) -> set[Value]:
-    """What is rearranged for products."""
+    """Return the rearranged values that products read."""
     moved = {i.result for i in body if (isinstance(i.op, Reindex) and not i.op.view) or isinstance(i.op, Gather)}
     moved -= {i.result for i in body if i.op is broadcast}
     return moved & {v for i in body if isinstance(i.op, Contract) for v in i.operands}
@@ -200,8 +202,8 @@ def _multiplied(body: Sequence[Instruction]) -> set[Value]:
 def _invariant(
     body: Sequence[Instruction], captures: Mapping[Value, Value], stored: Container[Value]
 ) -> tuple[dict[Value, Instruction], dict[Instruction, None]]:
-    """The instructions that depend on captures alone, by their results, and those of them that are work; those whose results are
-    ``stored`` anyway are."""
+    """Return the instructions that depend on captures only, by their results, and the ones among them that are work.
+    Instructions whose results are ``stored`` anyway are work."""
     sizes = {p: nominal_bytes(p.type) for p in captures}
     held: dict[Value, Instruction] = {}
     moved: dict[Instruction, None] = {}
@@ -218,7 +220,7 @@ def _invariant(
 
 
 def _is_work(i: Instruction, largest: int) -> bool:
-    """``largest``: the bytes of what an instruction is computed from."""
+    """Return whether an instruction is worth hoisting. ``largest``: bytes of its largest input."""
     if isinstance(i.op, PATHS):
         return False
     if isinstance(i.op, Elementwise) and i.op.cheap:
@@ -227,19 +229,19 @@ def _is_work(i: Instruction, largest: int) -> bool:
 
 
 def _spread_constant_rows(draft: Draft, after: Builder, names: dict[Value, Value]) -> None:
-    """Rows that are the same in each run of a scan of known length."""
+    """Broadcast rows that are the same in every iteration of a scan of known length, after it."""
     length = tuple(draft.instruction.params.get("length", ()))
     if not length:
         return
     outer = {t.parameters[-1]: t.operand for t in draft.captures}
-    made = {v: i for i in draft.bodies[-1] for v in i.results}
-    for given in list(draft.given):
-        row = given.values[0]
-        makers = _makers(row, made)
+    definitions = {v: i for i in draft.bodies[-1] for v in i.results}
+    for output in list(draft.outputs):
+        row = output.values[0]
+        makers = _constant_instructions(row, definitions)
         if makers is not None:
-            copy = copied(Block((), makers, (row,)))
+            copy = copy_block(Block((), makers, (row,)))
             after.instructions += copy.instructions
             outer[row] = copy.results[0]
         if row in outer:
-            names[given.result] = after.broadcast(outer[row], axes=(0,), shape=(*length, *row.type.shape))
-            draft.given.remove(given)
+            names[output.result] = after.broadcast(outer[row], axes=(0,), shape=(*length, *row.type.shape))
+            draft.outputs.remove(output)

@@ -1,9 +1,10 @@
-"""fission: products that a scan adds up, run by run, become one product after it.
+"""Sink products that a scan accumulates, one per iteration, into one product after the loop (loop fission).
 
     d += x_t.T @ g_t for each t               ->    g, stacked by the scan; then d += einsum("tbi,tbj->ij", x, g)
     d += concat(x_t, h_t).T @ g_t for each t  ->    h and g, stacked; then d += einsum("tbi,tbj->ij", concat(x, h), g)
 
-The gradient of a recurrence by its weights is such a sum. One large product reads and writes the total once, not once a run.
+The gradient of a recurrence with respect to its weights is such a sum. One large product reads and writes the total once, not
+in every iteration.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from pullback.ir.passes.editing.loop_view import parts_of
 from pullback.ir.shapes.extents import nominal_bytes
 
 MOST_JOINED = 4
-"""What is put side by side of more arrays is stacked as it is."""
+"""Largest number of operands of a concat whose operands are stacked one by one; a larger concat is stacked itself."""
 
 
 def fission(function: Function) -> Function:
-    """Move sums of products out of scans of a known length, those in regions too.
+    """Move sums of products out of scans of known length, including scans in regions.
 
-    Requires: a func without instructions of transforms; other kinds are returned as they are. Keeps: results but for the order of
-    these sums. A sum is moved if a row to stack takes at most twice the bytes of the total.
+    Requires: a func without transform instructions; other kinds are returned unchanged. Keeps: results up to the order of
+    these sums. A sum is moved if a row to stack has at most twice the bytes of the total.
     """
     if not any(isinstance(i.op, Scan) for i in walk(function.body)):
         return function
@@ -47,18 +48,18 @@ def _block(block: Block) -> Block:
         operands = tuple(env.get(v, v) for v in i.operands)
         sums = _sums(i) if isinstance(i.op, Scan) and i.params["length"] else []
         if sums:
-            made: Sequence[Value] = _moved(b.at(i.loc), i, operands, sums)
+            results: Sequence[Value] = _split_loop(b.at(i.loc), i, operands, sums)
         else:
             b.append(replace(i, operands=operands))
             continue
-        env.update(zip(i.results, made, strict=True))
+        env.update(zip(i.results, results, strict=True))
     return Block(block.parameters, tuple(b.instructions), tuple(env.get(v, v) for v in block.results))
 
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """The carried value at ``position`` is the sum of the results of ``products``, which are computed from ``parts`` of each run:
-    their operands, or what these put side by side."""
+    """The carried value at ``position`` is the sum of the results of ``products``, which are computed from ``parts`` of each
+    iteration: their operands, or the operands of a concat among these."""
 
     position: int
     products: tuple[Instruction, ...]
@@ -66,36 +67,37 @@ class _Sum:
 
 
 def _sums(scan: Instruction) -> list[_Sum]:
+    """Return the accumulated products of a scan that may be moved."""
     loop = parts_of(scan)
-    made = {v: i for i in loop.body.instructions for v in i.results}
+    definitions = {v: i for i in loop.body.instructions for v in i.results}
     counts = use_counts(loop.body)
     carries, rows, captures = loop.parameters(loop.body.parameters)
-    still = {*captures, *(c for k, c in enumerate(carries) if loop.body.results[k] is c)}
+    same = {*captures, *(c for k, c in enumerate(carries) if loop.body.results[k] is c)}
     free = {*rows, *loop.body.results[loop.carried :]}
-    found = []
+    sums = []
     for k, (carry, result) in enumerate(zip(carries, loop.body.results, strict=False)):
-        products = [made.get(term) for term in _terms(carry, result, made, counts)]
-        moved = [i for i in products if i is not None and isinstance(i.op, Contract) and still.isdisjoint(i.operands)]
-        parts = tuple(part for i in moved for v in i.operands for part in ([v] if v in free else _parts(v, made, still)))
+        products = [definitions.get(term) for term in _addends(carry, result, definitions, counts)]
+        moved = [i for i in products if i is not None and isinstance(i.op, Contract) and same.isdisjoint(i.operands)]
+        parts = tuple(part for i in moved for v in i.operands for part in ([v] if v in free else _operands(v, definitions, same)))
         size = sum(nominal_bytes(v.type) for v in set(parts) - free)
         if moved and len(moved) == len(products) and size <= 2 * nominal_bytes(carry.type):
-            found.append(_Sum(k, tuple(moved), parts))
-    return found
+            sums.append(_Sum(k, tuple(moved), parts))
+    return sums
 
 
-def _parts(value: Value, made: Mapping[Value, Instruction], still: Container[Value]) -> Sequence[Value]:
-    """What a value puts side by side, if that is of each run; else itself."""
-    joined = made.get(value)
-    if joined is None or joined.op is not concat or len(joined.operands) > MOST_JOINED:
+def _operands(value: Value, definitions: Mapping[Value, Instruction], invariant: Container[Value]) -> Sequence[Value]:
+    """Return the operands of a concat if all of them vary between iterations; else the value itself."""
+    concatenation = definitions.get(value)
+    if concatenation is None or concatenation.op is not concat or len(concatenation.operands) > MOST_JOINED:
         return [value]
-    return [value] if any(v in still for v in joined.operands) else joined.operands
+    return [value] if any(v in invariant for v in concatenation.operands) else concatenation.operands
 
 
-def _terms(carry: Value, result: Value, made: dict[Value, Instruction], counts: dict[Value, int]) -> list[Value]:
-    """What is added to a carried value, in order, if nothing else reads it or a partial sum; else nothing."""
+def _addends(carry: Value, result: Value, definitions: dict[Value, Instruction], counts: dict[Value, int]) -> list[Value]:
+    """Return the values added to a carried value, in order, if nothing else reads it or a partial sum; else none."""
     terms: list[Value] = []
     while result is not carry:
-        total = made.get(result)
+        total = definitions.get(result)
         if total is None or total.op is not OPS["add"] or counts[result] != 1:
             return []
         before, term = total.operands
@@ -106,12 +108,13 @@ def _terms(carry: Value, result: Value, made: dict[Value, Instruction], counts: 
     return terms[::-1] if counts[carry] == 1 and carry not in terms else []
 
 
-def _moved(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Sequence[_Sum]) -> list[Value]:
+def _split_loop(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Sequence[_Sum]) -> list[Value]:
+    """Emit the scan without the sums, and their products after it."""
     loop = parts_of(scan)
     inits, sequences, captures = loop.operands(operands)
     carries, rows, own_captures = loop.parameters(loop.body.parameters)
-    gone = {s.position for s in sums}
-    kept = [k for k in range(loop.carried) if k not in gone]
+    moved = {s.position for s in sums}
+    kept = [k for k in range(loop.carried) if k not in moved]
     yielded = list(loop.body.results[loop.carried :])
     stacked: dict[Value, int] = {}
     for s in sums:
@@ -124,35 +127,35 @@ def _moved(b: Builder, scan: Instruction, operands: tuple[Value, ...], sums: Seq
     results = (*(loop.body.results[k] for k in kept), *yielded)
     body = live(Block(parameters, loop.body.instructions, results))
     params = {**scan.params, "carried": len(kept)}
-    made = b.emit(scan.op, (*(inits[k] for k in kept), *sequences, *captures), params, [body])
-    columns = made[len(kept) :]
+    outputs = b.emit(scan.op, (*(inits[k] for k in kept), *sequences, *captures), params, [body])
+    columns = outputs[len(kept) :]
     ends: list[Value] = list(inits)
-    for k, v in zip(kept, made, strict=False):
+    for k, v in zip(kept, outputs, strict=False):
         ends[k] = v
-    known = {**dict(zip(rows, sequences, strict=True)), **{v: columns[k] for v, k in stacked.items()}}
+    entire_sequences = {**dict(zip(rows, sequences, strict=True)), **{v: columns[k] for v, k in stacked.items()}}
     makers = {v: i for i in loop.body.instructions for v in i.results}
     for s in sums:
         for i in s.products:
             after = b.at(i.loc, i.result.name)
-            given = [_of_all_runs(after, v, known, makers) for v in i.operands]
-            product = after.contract(*given, spec=_over(i.params["spec"]), **others(i.params))
+            arguments = [_sequence_of(after, v, entire_sequences, makers) for v in i.operands]
+            product = after.contract(*arguments, spec=_with_leading_axis(i.params["spec"]), **others(i.params))
             ends[s.position] = after.add(ends[s.position], product)
     return [*ends, *columns[: len(scan.results) - loop.carried]]
 
 
-def _of_all_runs(b: Builder, value: Value, known: Mapping[Value, Value], made: Mapping[Value, Instruction]) -> Value:
-    """The sequence of a value, or of its parts put side by side."""
-    if value in known:
-        return known[value]
-    joined = made[value]
-    parts = [known[v] for v in joined.operands]
+def _sequence_of(b: Builder, value: Value, sequences: Mapping[Value, Value], definitions: Mapping[Value, Instruction]) -> Value:
+    """Return the sequence of a value, or the concat of the sequences of its parts."""
+    if value in sequences:
+        return sequences[value]
+    concatenation = definitions[value]
+    parts = [sequences[v] for v in concatenation.operands]
     shape = (parts[0].type.shape[0], *value.type.shape)
-    found: Value = b.concat(*parts, axis=joined.params["axis"] + 1, starts=joined.params["starts"], shape=shape)
-    return found
+    result: Value = b.concat(*parts, axis=concatenation.params["axis"] + 1, starts=concatenation.params["starts"], shape=shape)
+    return result
 
 
-def _over(spec: str) -> str:
-    """The subscripts of a contraction that sums over a leading axis of both operands, too."""
+def _with_leading_axis(spec: str) -> str:
+    """Return the subscripts of a contraction that also sums over a leading axis of both operands."""
     (left, right), out = split(spec)
     letter = next(c for c in string.ascii_letters if c not in spec)
     return f"{letter}{left},{letter}{right}->{out}"

@@ -1,17 +1,16 @@
-"""The engine of ``simplify``: one forward replay of a block through a builder that applies rules to what it emits.
+"""The engine of ``simplify``: replay a block forwards once, through a builder that applies rewrite rules to every instruction.
 
-What a rule emits goes through the rules too, and equal instructions are made once, so a single replay is enough and its
-cost is near-linear. The laws of rules:
+Instructions that a rule emits are subject to the rules as well, and equal instructions are merged, so that one replay is
+enough and its cost is near-linear. Requirements on rules:
 
-1. A rule keeps the type and never makes more work: fewer or cheaper operations, or the same on smaller arrays.
-2. It is exact in floating point, NaN, infinities, -0.0 and subnormals included (the payload and sign of a NaN excepted);
-   if not, its docstring says what bounds it.
-3. Constants are right operands; rules look for them there only.
-4. Extents are compared, never computed with: they may be names.
-5. Whether it applies depends on no other constants than 0, 1, -1, 2, 3, 0.5, -0.5 and bools, so that all others stay
-   interchangeable.
+1. A rule keeps the type and never adds work: fewer or cheaper operations, or the same on smaller arrays.
+2. It is exact in floating point, including NaN, infinities, -0.0 and subnormals (except for the payload and sign of a NaN);
+   if not, its docstring bounds the error.
+3. Constants are right operands in canonical form; rules match them only there.
+4. Extents are compared, but not computed with: they may be names.
+5. The only constants that it matches are 0, 1, -1, 2, 3, 0.5, -0.5 and bools, so that all others can become parameters.
 
-A rule is called with the builder, the operands and the params by keyword, and returns the value to use instead or None.
+A rule is called with the builder, the operands, and the params by keyword. It returns the replacement value or None.
 """
 
 from __future__ import annotations
@@ -31,11 +30,14 @@ from pullback.ir.passes.editing.cse import key
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rule:
+    """A rewrite rule: ``apply(b, *operands, op=op, **params)`` returns the replacement value or None."""
+
     name: str
     apply: Callable[..., Value | None]
 
 
 RULES: dict[str | type[Op], list[Rule]] = {}
+"""The rules by op name or op family, in the order in which they are tried."""
 
 
 def rule(*kinds: str | type[Op]) -> Callable[[Callable[..., Value | None]], Callable[..., Value | None]]:
@@ -54,7 +56,7 @@ class Rewriter(Builder):
 
     def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
         super().__init__(loc, instructions, hint)
-        self.made_by: dict[Value, Instruction] = {}
+        self.definitions: dict[Value, Instruction] = {}
         self.reads: dict[Value, int] = {}
         self.known: dict[tuple[Any, ...], tuple[Value, ...]] = {}
 
@@ -66,23 +68,24 @@ class Rewriter(Builder):
         regions: Sequence[Block] = (),
         original: Instruction | None = None,
     ) -> tuple[Value, ...]:
-        """Results of the op, simplified. ``original`` is kept if it turns out to be what is to be emitted."""
+        """Emit an op, simplified, and return its results. ``original`` is reused if it is exactly the instruction to emit."""
         params = params or {}
         if op.effect == "pure" and not regions:
             for candidate in (*RULES.get(op.name, ()), *RULES.get(type(op), ())):
-                found = candidate.apply(self, *operands, op=op, **params)
-                if found is not None:
-                    return (found,)
+                replacement = candidate.apply(self, *operands, op=op, **params)
+                if replacement is not None:
+                    return (replacement,)
             identity = key(op, operands, params)
             if identity in self.known:
                 return self.known[identity]
-            self.known[identity] = self.place(op, operands, params, regions, original)
+            self.known[identity] = self.append_unsimplified(op, operands, params, regions, original)
             return self.known[identity]
-        return self.place(op, operands, params, regions, original)
+        return self.append_unsimplified(op, operands, params, regions, original)
 
-    def place(
+    def append_unsimplified(
         self, op: Op, operands: Sequence[Value], params: dict[str, Any], regions: Sequence[Block], original: Instruction | None
     ) -> tuple[Value, ...]:
+        """Append an instruction that no rule applies to."""
         if original is not None and original.operands == tuple(operands) and original.regions == tuple(regions):
             self.instructions.append(original)
         elif original is not None and regions:
@@ -90,37 +93,38 @@ class Rewriter(Builder):
         else:
             super().emit(op, operands, params, regions)
         for value in self.instructions[-1].results:
-            self.made_by[value] = self.instructions[-1]
+            self.definitions[value] = self.instructions[-1]
         return self.instructions[-1].results
 
-    def made(self, value: Value, *names: str) -> Instruction | None:
-        """The instruction that defines a value if it is one of the named ops."""
-        found = self.made_by.get(value)
-        return found if found is not None and found.op.name in names else None
+    def producer(self, value: Value, *names: str) -> Instruction | None:
+        """Return the instruction that defines ``value`` if its op is one of ``names``; else None."""
+        producer = self.definitions.get(value)
+        return producer if producer is not None and producer.op.name in names else None
 
     def operand(self, value: Value, name: str) -> Value | None:
-        """The operand of the unary op that defines a value, if it is the named one."""
-        found = self.made(value, name)
-        return None if found is None else found.operands[0]
+        """Return the operand of the op called ``name`` if a unary op of that name defines ``value``; else None."""
+        producer = self.producer(value, name)
+        return None if producer is None else producer.operands[0]
 
     def constant(self, value: Value) -> Any:
-        """The number that every element of a value is known to be; None if there is none."""
+        """Return the number that every element of ``value`` is known to be; None if there is none."""
         source = self.operand(value, "broadcast")
-        found = self.made(value if source is None else source, "const")
-        return None if found is None else found.params["value"]
+        producer = self.producer(value if source is None else source, "const")
+        return None if producer is None else producer.params["value"]
 
-    def equals(self, value: Value, number: float) -> bool:
-        """Whether every element is known to be ``number``; of floats, zeros of different sign differ."""
-        found = self.constant(value)
+    def equals(self, value: Value, constant: float) -> bool:
+        """Return whether every element of ``value`` is known to be ``constant``; floating-point zeros of different sign
+        differ."""
+        element = self.constant(value)
         return bool(
-            found is not None
-            and found == number
-            and (found != 0 or not value.type.dtype.is_float or math.copysign(1, found) == math.copysign(1, number))
+            element is not None
+            and element == constant
+            and (element != 0 or not value.type.dtype.is_float or math.copysign(1, element) == math.copysign(1, constant))
         )
 
 
-def rewritten(block: Block) -> Block:
-    """The block with every instruction, those of its regions included, emitted anew through the rules."""
+def simplified(block: Block) -> Block:
+    """Return the block with the rules applied to every instruction, including those of its regions."""
     b = Rewriter()
     counts = use_counts(block)
     new: dict[Value, Value] = {}
@@ -129,7 +133,7 @@ def rewritten(block: Block) -> Block:
         if instruction.op is OPS["check"] and b.constant(operands[0]):
             continue
         b.loc, b.hint = instruction.loc, instruction.results[0].name if instruction.results else ""
-        regions = tuple(rewritten(region) for region in instruction.regions)
+        regions = tuple(simplified(region) for region in instruction.regions)
         results = b.emit(instruction.op, operands, dict(instruction.params), regions, instruction)
         for old, value in zip(instruction.results, results, strict=True):
             new[old] = value
@@ -137,11 +141,11 @@ def rewritten(block: Block) -> Block:
     return Block(block.parameters, tuple(b.instructions), tuple(new.get(v, v) for v in block.results))
 
 
-def spread_like(b: Builder, number: Any, value: Value) -> Value:
-    """A constant of the type of ``value``."""
-    return b.full(number, value.type)
+def constant_like(b: Builder, constant: Any, value: Value) -> Value:
+    """Emit a constant of the type of ``value``."""
+    return b.full(constant, value.type)
 
 
-def without(shape: Shape, axes: Sequence[int]) -> Shape:
-    """The extents of the other axes."""
+def without_axes(shape: Shape, axes: Sequence[int]) -> Shape:
+    """Return the extents of a shape without some axes."""
     return tuple(extent for k, extent in enumerate(shape) if k not in axes)

@@ -1,4 +1,4 @@
-"""Rules of contractions. tests/golden/passes holds one example of each, under its name."""
+"""Rules for contractions. tests/golden/passes holds one example of each, under its name."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from typing import Any
 
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import others, split
-from pullback.ir.passes.simplify.rewrite import Rewriter, rule, spread_like
+from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, rule
 from pullback.ir.passes.simplify.rules_array import Axes, broadcast_axes, narrow, spread
 
 
 @rule("sum")
 def sum_of_contract(b: Rewriter, x: Value, axes: Axes, **_: Any) -> Value | None:
-    """In gradients alone: additions are in another order, and infinities meet others than in the user's program. A sum of an
-    operand may be too large where its products with small numbers are not; of halves it often is.
-    """
+    """Applies to gradients only: it changes the order of additions, and infinities may cancel differently than in the user's
+    program. The sum of an operand may overflow where the sum of the products does not; in half precision it often does, so
+    it is excluded."""
     # sum einsum("ij,jk->ik", x, y) over i = einsum("j,jk->k", sum x, y); sum (neg einsum) = 0 - sum einsum, as no sum is -0
     negated = b.operand(x, "neg")
-    made = b.made(x if negated is None else negated, "contract")
+    producer = b.producer(x if negated is None else negated, "contract")
     is_half = x.type.dtype.kind == "f" and x.type.dtype.bytes < 4
-    if made is None or is_half or b.reads.get(x) != 1 or b.reads.get(made.result) != 1:
+    if producer is None or is_half or b.reads.get(x) != 1 or b.reads.get(producer.result) != 1:
         return None
-    if not made.loc.note.startswith("pullback"):
+    if not producer.loc.note.startswith("pullback"):
         return None
-    (left, right), out = split(made.params["spec"])
-    gone = [out[a] for a in axes if (out[a] in left) != (out[a] in right)]
-    if not gone or any(x.type.shape[a] == 0 for a in axes):
+    (left, right), out = split(producer.params["spec"])
+    summed = [out[a] for a in axes if (out[a] in left) != (out[a] in right)]
+    if not summed or any(x.type.shape[a] == 0 for a in axes):
         return None
     operands, words = [], []
-    for value, word in zip(made.operands, (left, right), strict=True):
-        own = tuple(k for k, letter in enumerate(word) if letter in gone)
+    for value, word in zip(producer.operands, (left, right), strict=True):
+        own = tuple(k for k, letter in enumerate(word) if letter in summed)
         operands.append(b.sum(value, axes=own) if own else value)
-        words.append("".join(letter for letter in word if letter not in gone))
-    kept = "".join(letter for letter in out if letter not in gone)
-    found = b.contract(*operands, spec=spec(words[0], words[1], kept), **others(made.params))
-    rest = tuple(k for k, letter in enumerate(kept) if out.index(letter) in axes)
-    total = b.sum(found, axes=rest) if rest else found
-    return total if negated is None else b.sub(spread_like(b, 0, total), total)
+        words.append("".join(letter for letter in word if letter not in summed))
+    kept = "".join(letter for letter in out if letter not in summed)
+    product = b.contract(*operands, spec=spec(words[0], words[1], kept), **others(producer.params))
+    remaining = tuple(k for k, letter in enumerate(kept) if out.index(letter) in axes)
+    total = b.sum(product, axes=remaining) if remaining else product
+    return total if negated is None else b.sub(constant_like(b, 0, total), total)
 
 
 def spec(left: Sequence[str], right: Sequence[str], out: Sequence[str]) -> str:
+    """Join the subscripts of a contraction."""
     return f"{''.join(left)},{''.join(right)}->{''.join(out)}"
 
 
@@ -53,7 +54,7 @@ def contract_to_mul(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -> Val
 
 @rule("contract")
 def contract_with_scalar(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -> Value | None:
-    # einsum(",ij->ji", x, y) = x * transpose y, and so with the operands swapped
+    # einsum(",ij->ji", x, y) = x * transpose y, and the same with the operands swapped
     (left, right), out = split(spec)
     if left and right:
         return None
@@ -66,7 +67,7 @@ def contract_with_scalar(b: Rewriter, x: Value, y: Value, spec: str, **_: Any) -
 def contract_of_transpose(b: Rewriter, x: Value, y: Value, **params: Any) -> Value | None:
     # einsum("ij,jk->ik", transpose x, y) = einsum("ji,jk->ik", x, y)
     (left, right), out = split(params["spec"])
-    first, second = b.made(x, "transpose"), b.made(y, "transpose")
+    first, second = b.producer(x, "transpose"), b.producer(y, "transpose")
     if first is None and second is None:
         return None
     if first is not None:
@@ -77,18 +78,18 @@ def contract_of_transpose(b: Rewriter, x: Value, y: Value, **params: Any) -> Val
 
 
 def _before(letters: str, perm: Axes) -> str:
-    """The letters of a value whose transpose has ``letters``."""
+    """Return the letters of a value whose transpose has ``letters``."""
     return "".join(letters[list(perm).index(k)] for k in range(len(perm)))
 
 
 @rule("transpose")
 def transpose_of_contract(b: Rewriter, x: Value, perm: Axes, **_: Any) -> Value | None:
     # transpose einsum("ij,jk->ik", x, y) = einsum("ij,jk->ki", x, y) if the product is not read otherwise
-    made = b.made(x, "contract")
-    if made is None or b.reads.get(x) != 1:
+    producer = b.producer(x, "contract")
+    if producer is None or b.reads.get(x) != 1:
         return None
-    (left, right), out = split(made.params["spec"])
-    return b.contract(*made.operands, spec=spec(left, right, [out[p] for p in perm]), **others(made.params))
+    (left, right), out = split(producer.params["spec"])
+    return b.contract(*producer.operands, spec=spec(left, right, [out[p] for p in perm]), **others(producer.params))
 
 
 @rule("contract")
@@ -97,17 +98,17 @@ def contract_of_broadcast(b: Rewriter, x: Value, y: Value, **params: Any) -> Val
     letters, out = split(params["spec"])
     operands, words = [x, y], list(letters)
     for position, value in enumerate((x, y)):
-        gone = [a for a in broadcast_axes(b, value) if letters[position][a] in out]
-        if gone:
-            operands[position] = narrow(b, value, gone)
-            words[position] = "".join(letter for k, letter in enumerate(letters[position]) if k not in gone)
+        removed = [a for a in broadcast_axes(b, value) if letters[position][a] in out]
+        if removed:
+            operands[position] = narrow(b, value, removed)
+            words[position] = "".join(letter for k, letter in enumerate(letters[position]) if k not in removed)
     if words == list(letters):
         return None
     lost = [k for k, letter in enumerate(out) if letter not in words[0] + words[1]]
     kept = "".join(letter for letter in out if letter in words[0] + words[1])
-    found = b.contract(*operands, spec=spec(words[0], words[1], kept), **others(params))
+    product = b.contract(*operands, spec=spec(words[0], words[1], kept), **others(params))
     shape = tuple(_extent(letter, letters, (x, y)) for letter in out)
-    return spread(b, found, lost, shape)
+    return spread(b, product, lost, shape)
 
 
 def _extent(letter: str, letters: tuple[str, str], operands: tuple[Value, Value]) -> int | str:
@@ -134,5 +135,5 @@ def contract_over_one(b: Rewriter, x: Value, y: Value, **params: Any) -> Value |
 
 def _without_letter(b: Rewriter, letter: str, x: Value, y: Value, words: tuple[str, str, str], params: Any) -> Value:
     left, right, out = (word.replace(letter, "") for word in words)
-    found: Value = b.contract(x, y, spec=spec(left, right, out), **others(params))
-    return found
+    product: Value = b.contract(x, y, spec=spec(left, right, out), **others(params))
+    return product

@@ -1,4 +1,4 @@
-"""Rules about single elements: arithmetic, choice, conversion. tests/golden/passes holds one example of each, under its name."""
+"""Rules for single elements: arithmetic, selection, conversion. tests/golden/passes holds one example of each, under its name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pullback.ir.core.types import ArrayType, DType, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.cse import key
-from pullback.ir.passes.simplify.rewrite import Rewriter, rule, spread_like
+from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, rule
 
 # constants
 
 
 @rule(Elementwise)
 def fold_constants(b: Rewriter, *operands: Value, op: Op, **params: Any) -> Value | None:
-    # f(c, d) = the constant f(c, d), for functions of a few instructions, whose bits no target may choose
+    # f(c, d) = the constant f(c, d), for cheap functions, whose bits are the same on every target
     constants = [b.constant(v) for v in operands]
     if any(c is None for c in constants) or not (isinstance(op, Elementwise) and op.cheap):
         return None
@@ -27,8 +27,8 @@ def fold_constants(b: Rewriter, *operands: Value, op: Op, **params: Any) -> Valu
     if any(d.kind == "c" for d in (*dtypes, t.dtype)):
         return None
     (result,) = op.evaluate([np.asarray(c, d.numpy) for c, d in zip(constants, dtypes)], params, [t])
-    number = result.astype(float).item() if t.dtype.is_float else result.item()
-    return b.full(number, ArrayType(t.dtype, operands[0].type.shape))
+    folded = result.astype(float).item() if t.dtype.is_float else result.item()
+    return b.full(folded, ArrayType(t.dtype, operands[0].type.shape))
 
 
 @rule(*sorted(op.name for op in OPS.values() if op.commutative))
@@ -83,12 +83,13 @@ def sub_neg(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 @rule("sub")
 def sub_itself(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     # x - x = 0 of integers
-    return spread_like(b, 0, x) if x is y and x.type.dtype.is_integer else None
+    return constant_like(b, 0, x) if x is y and x.type.dtype.is_integer else None
 
 
 # products
 
 HALVES = (0.5, -0.5)
+"""Factors that scale exactly."""
 
 
 @rule("mul", "div")
@@ -106,18 +107,18 @@ def times_minus_one(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 @rule("div")
 def halve(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     # x / 2 = x * 0.5
-    return b.mul(x, spread_like(b, 0.5, x)) if x.type.dtype.is_float and b.equals(y, 2) else None
+    return b.mul(x, constant_like(b, 0.5, x)) if x.type.dtype.is_float and b.equals(y, 2) else None
 
 
 @rule("mul")
 def halves(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
-    """Exact, but where the first product is subnormal, and rounded twice."""
+    """Exact, except where the first product is subnormal and rounded twice."""
     # (x * c) * d = x * cd, for c and d of 1/2 and -1/2
-    made = b.made(x, "mul")
-    c, d = None if made is None else b.constant(made.operands[1]), b.constant(y)
-    if made is None or c not in HALVES or d not in HALVES or x.type.dtype.kind != "f":
+    producer = b.producer(x, "mul")
+    c, d = None if producer is None else b.constant(producer.operands[1]), b.constant(y)
+    if producer is None or c not in HALVES or d not in HALVES or x.type.dtype.kind != "f":
         return None
-    return b.mul(made.operands[0], spread_like(b, c * d, x))
+    return b.mul(producer.operands[0], constant_like(b, c * d, x))
 
 
 @rule("mul", "bitand")
@@ -144,19 +145,19 @@ def sign_into_constant(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Val
 
 @rule("div")
 def negated_quotient(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Value | None:
-    # -x / y = -(x / y), where x / y is computed already
+    # -x / y = -(x / y) if x / y is computed already
     negated = b.operand(x, "neg")
-    found = b.known.get(key(op, (negated, y), {})) if negated is not None and x.type.dtype.kind == "f" else None
-    return b.neg(found[0]) if found is not None else None
+    quotient = b.known.get(key(op, (negated, y), {})) if negated is not None and x.type.dtype.kind == "f" else None
+    return b.neg(quotient[0]) if quotient is not None else None
 
 
 @rule("neg")
 def neg_of_multiple(b: Rewriter, x: Value, **_: Any) -> Value | None:
     # -(x * c) = x * -c, -(x / c) = x / -c
-    made = b.made(x, "mul", "div")
-    if made is None or b.constant(made.operands[1]) is None or x.type.dtype.kind != "f":
+    producer = b.producer(x, "mul", "div")
+    if producer is None or b.constant(producer.operands[1]) is None or x.type.dtype.kind != "f":
         return None
-    return b.emit(made.op, (made.operands[0], b.neg(made.operands[1])))[0]
+    return b.emit(producer.op, (producer.operands[0], b.neg(producer.operands[1])))[0]
 
 
 @rule("neg", "bitnot", "conj")
@@ -178,7 +179,7 @@ def abs_of_sign(b: Rewriter, x: Value, **_: Any) -> Value | None:
     if x.type.dtype.kind == "u":
         return x
     negated = b.operand(x, "neg")
-    return b.abs(negated) if negated is not None else x if b.made(x, "abs") else None
+    return b.abs(negated) if negated is not None else x if b.producer(x, "abs") else None
 
 
 @rule("pow")
@@ -186,12 +187,12 @@ def small_power(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     """Within one unit in the last place: powers 2, -1 and 1/2 are rounded once, the power 3 twice."""
     # x ** 0 = 1, x ** 1 = x, x ** 2 = x * x, x ** 3 = x * x * x, of floats x ** -1 = 1 / x, x ** 0.5 = sqrt(x)
     if b.equals(y, -1) and x.type.dtype.is_float:
-        return b.div(spread_like(b, 1, x), x)
+        return b.div(constant_like(b, 1, x), x)
     if b.equals(y, 0.5) and x.type.dtype.is_float:
         return b.sqrt(x)
     exponent = b.constant(y)
     if exponent == 0:
-        return spread_like(b, 1, x)
+        return constant_like(b, 1, x)
     count = next((n for n in (1, 2, 3) if exponent == n), 0)
     product = x
     for _more in range(count - 1):
@@ -201,9 +202,10 @@ def small_power(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 
 @rule("div")
 def logistic(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
-    """Within three units in the last place. Its derivatives are those of a logistic function where the exponential overflows."""
+    """Within three units in the last place. Where the exponential overflows, its derivatives are those of the logistic
+    function."""
     # x / (exp(z) + 1) = x * expit(-z), if nothing else reads the exponential
-    total = b.made(y, "add")
+    total = b.producer(y, "add")
     z = b.operand(total.operands[0], "exp") if total is not None and b.equals(total.operands[1], 1) else None
     if z is None or total is None or not z.type.dtype.is_float or b.reads.get(y) != 1 or b.reads.get(total.operands[0]) != 1:
         return None
@@ -212,14 +214,14 @@ def logistic(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 
 @rule("exp")
 def logistic_of_log(b: Rewriter, x: Value, **_: Any) -> Value | None:
-    """Within three units in the last place of results near 1, and closer than the left side below."""
+    """Within three units in the last place for results near 1, and more accurate than the left side for smaller ones."""
     # exp(-logaddexp(0, z)) = expit(-z)
     negated = b.operand(x, "neg")
-    made = None if negated is None else b.made(negated, "logaddexp")
-    if made is None:
+    producer = None if negated is None else b.producer(negated, "logaddexp")
+    if producer is None:
         return None
-    zeros = [k for k, v in enumerate(made.operands) if b.constant(v) == 0]
-    return b.expit(b.neg(made.operands[1 - zeros[0]])) if zeros else None
+    zeros = [k for k, v in enumerate(producer.operands) if b.constant(v) == 0]
+    return b.expit(b.neg(producer.operands[1 - zeros[0]])) if zeros else None
 
 
 # parts of complex numbers
@@ -228,8 +230,8 @@ def logistic_of_log(b: Rewriter, x: Value, **_: Any) -> Value | None:
 @rule("real", "imag")
 def part_of_complex(b: Rewriter, x: Value, op: Op, **_: Any) -> Value | None:
     # real(complex(x, y)) = x, imag(complex(x, y)) = y
-    made = b.made(x, "complex")
-    return None if made is None else made.operands[op.name == "imag"]
+    producer = b.producer(x, "complex")
+    return None if producer is None else producer.operands[op.name == "imag"]
 
 
 @rule("real")
@@ -251,14 +253,14 @@ def select_same(b: Rewriter, c: Value, x: Value, y: Value, **_: Any) -> Value | 
 @rule("select")
 def select_known(b: Rewriter, c: Value, x: Value, y: Value, **_: Any) -> Value | None:
     # true ? x : y = x, false ? x : y = y
-    known = b.constant(c)
-    return None if known is None else x if known else y
+    condition = b.constant(c)
+    return None if condition is None else x if condition else y
 
 
 @rule("select")
 def select_again(b: Rewriter, c: Value, x: Value, y: Value, **_: Any) -> Value | None:
     # c ? (c ? p : q) : y = c ? p : y, c ? x : (c ? p : q) = c ? x : q
-    first, second = b.made(x, "select"), b.made(y, "select")
+    first, second = b.producer(x, "select"), b.producer(y, "select")
     if first is not None and first.operands[0] is c:
         return b.select(c, first.operands[1], y)
     if second is not None and second.operands[0] is c:
@@ -288,7 +290,7 @@ def with_itself(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 @rule("maximum")
 def count_not_negative(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     # max(count, 0) = count
-    return x if b.made(x, "count") and b.equals(y, 0) else None
+    return x if b.producer(x, "count") and b.equals(y, 0) else None
 
 
 @rule("bitand")
@@ -312,23 +314,25 @@ def or_true(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
 @rule("bitxor")
 def xor_itself(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     # x ^ x = 0
-    return spread_like(b, 0, x) if x is y else None
+    return constant_like(b, 0, x) if x is y else None
 
 
 OPPOSITE = {"eq": "ne", "ne": "eq"}
+"""Comparisons whose negation holds for NaN as well."""
 REVERSED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+"""Negations of orders, valid where no operand is NaN."""
 
 
 @rule("bitnot")
 def not_of_comparison(b: Rewriter, x: Value, **_: Any) -> Value | None:
-    # !(x == y) = x != y; where no NaN can be, !(x < y) = x >= y
-    made = b.made(x, *OPPOSITE, *REVERSED)
-    if made is None:
+    # !(x == y) = x != y; for integers !(x < y) = x >= y
+    producer = b.producer(x, *OPPOSITE, *REVERSED)
+    if producer is None:
         return None
-    name = OPPOSITE.get(made.op.name)
-    if name is None and not made.operands[0].type.dtype.is_inexact:
-        name = REVERSED[made.op.name]
-    return None if name is None else getattr(b, name)(*made.operands)
+    name = OPPOSITE.get(producer.op.name)
+    if name is None and not producer.operands[0].type.dtype.is_inexact:
+        name = REVERSED[producer.op.name]
+    return None if name is None else getattr(b, name)(*producer.operands)
 
 
 # conversion
@@ -341,11 +345,13 @@ def cast_to_same(b: Rewriter, x: Value, dtype: DType, **_: Any) -> Value | None:
 
 
 MANTISSA = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+"""Bits of the significand, the implicit one included."""
 EXPONENT = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
+"""Bits of the exponent."""
 
 
 def holds(outer: DType, inner: DType) -> bool:
-    """Whether each value of ``inner`` is a value of ``outer``."""
+    """Return whether every value of ``inner`` is representable in ``outer``."""
     match inner.kind, outer.kind:
         case _ if inner is outer:
             return True
@@ -362,7 +368,7 @@ def holds(outer: DType, inner: DType) -> bool:
 
 @rule("cast")
 def cast_of_cast(b: Rewriter, x: Value, dtype: DType, **_: Any) -> Value | None:
-    # (x as wider) as t = x as t; by way of floats to an integer only if that holds every value of x
+    # (x as wider) as t = x as t; from an integer through a float to an integer only if t holds every value of x
     source = b.operand(x, "cast")
     if source is None or not holds(x.type.dtype, source.type.dtype):
         return None

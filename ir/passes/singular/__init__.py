@@ -1,1 +1,1 @@
-"""Derivatives at singular points: roots, even powers, sums of exponentials, spectra."""
+"""Rewrites for derivatives at singular points: roots, even powers, sums of exponentials, spectra."""

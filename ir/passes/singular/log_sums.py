@@ -1,9 +1,10 @@
-"""log_sums: the derivative of the logarithm of a sum of exponentials where all of them are 0.
+"""Define the derivative of the logarithm of a sum of exponentials where all of them underflow to 0.
 
     log (sum (exp z))   ->   sum (exp z) == 0 ? max z - inf : log (sum (exp z))
 
-Both sides of the choice are -infinity there. The derivative of the first is that of the maximum, shared by the equal ones,
-as that of ``logaddexp`` is; of the second it is infinity times 0. Where a maximum was taken out of the exponentials, one is 1.
+Both branches of the select are -infinity there. The derivative of the first is that of the maximum, shared by equal elements,
+as for ``logaddexp``; the derivative of the second is infinity times 0. If a maximum was subtracted in the exponentials, one of
+them is 1 and no rewrite is needed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pullback.ir.ops.elementwise.elementwise import add, div, exp, log, sub
 from pullback.ir.passes.editing.replay import replay
 
 MOST_TERMS = 16
-"""So many exponentials are added up one by one, at most."""
+"""Largest number of exponentials that are added one by one."""
 
 
 def log_sums(function: Function) -> Function:
     """Rewrite such logarithms in regions of transforms.
 
-    Requires: a func before ``grad`` (other kinds are returned as they are). Keeps: values bit by bit.
+    Requires: a func before ``grad`` (other kinds are returned unchanged). Keeps: values bit by bit.
     """
     if function.kind != "func" or not any(isinstance(i.op, Transform) for i in walk(function.body)):
         return function
@@ -41,25 +42,25 @@ def _block(block: Block, is_inside: bool) -> Block:
         operands = tuple(new.get(v, v) for v in i.operands)
         if i.regions:
             regions = tuple(_block(region, is_inside or isinstance(i.op, Transform)) for region in i.regions)
-            if any(made is not old for made, old in zip(regions, i.regions, strict=True)):
+            if any(new_region is not old for new_region, old in zip(regions, i.regions, strict=True)):
                 i, is_changed = replace(i, regions=regions), True
         if operands == i.operands:
             b.append(i)
         else:
             new.update(zip(i.results, replay(b, i, operands), strict=True))
         if is_inside and i.op is log and i.result.type.dtype.is_float:
-            here = b.at(i.loc, i.result.name)
-            largest = _largest(here, operands[0])
+            emitter = b.at(i.loc, i.result.name)
+            largest = _largest(emitter, operands[0])
             if largest is not None:
                 value, total = new.get(i.result, i.result), operands[0]
-                below = here.add(largest, here.full(-math.inf, largest.type))
-                new[i.result] = here.select(here.eq(total, here.zeros_like(total)), below, value)
+                below = emitter.add(largest, emitter.full(-math.inf, largest.type))
+                new[i.result] = emitter.select(emitter.eq(total, emitter.zeros_like(total)), below, value)
                 is_changed = True
     return b.block(block.parameters, [new.get(v, v) for v in block.results]) if is_changed else block
 
 
 def _largest(b: Builder, total: Value) -> Value | None:
-    """The largest of the numbers whose exponentials are added up; None if it is no such sum."""
+    """Emit the maximum of the exponents in a sum of exponentials; None if ``total`` is no such sum."""
     maker = b.maker(total)
     if maker is not None and maker.op is div:
         maker = b.maker(maker.operands[0])
@@ -67,37 +68,37 @@ def _largest(b: Builder, total: Value) -> Value | None:
         return None
     if maker.op is sum_:
         z = _exponent(b, maker.operands[0])
-        found: Value | None = None if z is None else b.max(z, axes=maker.params["axes"])
-        return found
+        largest: Value | None = None if z is None else b.max(z, axes=maker.params["axes"])
+        return largest
     terms = _terms(b, maker)
     if terms is None:
         return None
-    found = terms[0]
+    largest = terms[0]
     for z in terms[1:]:
-        found = b.maximum(found, z)
-    return found
+        largest = b.maximum(largest, z)
+    return largest
 
 
 def _terms(b: Builder, maker: Instruction) -> list[Value] | None:
-    """The exponents of a sum of exponentials that are added one by one."""
-    waiting, found = [maker], list[Value]()
-    while waiting:
-        i = waiting.pop()
-        if i.op is not add or len(found) > MOST_TERMS:
+    """Return the exponents of a sum of exponentials that are added one by one; None for other values."""
+    stack, exponents = [maker], list[Value]()
+    while stack:
+        i = stack.pop()
+        if i.op is not add or len(exponents) > MOST_TERMS:
             return None
         for v in i.operands:
             z, inner = _exponent(b, v), b.maker(v)
             if z is not None:
-                found.append(z)
+                exponents.append(z)
             elif inner is None:
                 return None
             else:
-                waiting.append(inner)
-    return found
+                stack.append(inner)
+    return exponents
 
 
 def _exponent(b: Builder, x: Value) -> Value | None:
-    """The operand of an exponential, unless a maximum was taken out of it."""
+    """Return the operand of an exponential, unless a maximum is subtracted in it; else None."""
     maker = b.maker(x)
     if maker is None or maker.op is not exp:
         return None

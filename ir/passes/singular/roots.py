@@ -1,13 +1,13 @@
-"""roots: what is known of the signs of operands of roots, said in params that gradient rules read.
+"""Annotate roots with what is known of the signs of their operands, in params that gradient rules read.
 
     sqrt(sum x**2 + 1e-6)   ->  sqrt {positive}: its slope is never infinite
-    (sum |x|**3) ** (1/3)   ->  pow {root}: where the base is 0, it is at its least, and so its derivative is 0
+    (sum |x|**3) ** (1/3)   ->  pow {root}: where the base is 0 it is at its minimum, so its derivative is 0
 
-A power with an exponent from 1/2 to 1 is a root whatever its base is: along a smooth path the base is 0 at an end of the domain,
-or touches 0 with a zero of even order, and so the root has the order 1 at least. Below 1/2, and of ``cbrt``, it must be known
-that the base is nowhere negative: cbrt(x**3) is x. The derivative of a power with an exponent between 1 and 2 is 0 at 0, but
-sqrt(x**1.5) is steep there: such zeros prevail over no infinity (``fractional``). A number that only the call knows, under a
-square root with something differentiated, counts as positive: a softening.
+A power with an exponent from 1/2 to 1 is a root for any base: along a smooth path the base is 0 at an end of the domain, or
+touches 0 with a zero of even order, and so the root has order 1 at least. For an exponent below 1/2, and for ``cbrt``, the
+base must be known not to be negative: cbrt(x**3) is x. The derivative of a power with an exponent between 1 and 2 is 0 at 0,
+but sqrt(x**1.5) is steep there: such zeros do not cancel an infinity (``fractional``). A scalar known only at run time that is
+added to a differentiated value under a square root counts as positive: it is a softening.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pullback.ir.passes.singular.signs import Sign, Signs
 def roots(function: Function) -> Function:
     """Set the params ``positive`` of square roots, ``root`` of powers and cube roots, and ``fractional`` of powers.
 
-    Requires: a func before ``grad`` (other kinds, and those without transforms, are returned as they are). Keeps: everything but
-    those params, which are only ever added.
+    Requires: a func before ``grad`` (other kinds, and functions without transforms, are returned unchanged). Keeps: everything
+    but those params, which are only ever added.
     """
     if function.kind != "func" or not any(isinstance(i.op, Transform) for i in walk(function.body)):
         return function
@@ -36,9 +36,9 @@ def roots(function: Function) -> Function:
     return function if body is function.body else replace(function, body=body)
 
 
-def _marked(block: Block, given: Sequence[Sign], reached: Sequence[int]) -> Block:
-    """``reached``: the positions of the parameters that something differentiated reaches."""
-    signs = Signs(block.parameters, given)
+def _marked(block: Block, parameter_signs: Sequence[Sign], reached: Sequence[int]) -> Block:
+    """Annotate the roots of a block. ``reached``: positions of the parameters that depend on differentiated values."""
+    signs = Signs(block.parameters, parameter_signs)
     active = {block.parameters[k] for k in reached}
     softened: set[Value] = set()
     lone = {v for v in block.parameters if not v.type.shape}
@@ -54,7 +54,7 @@ def _marked(block: Block, given: Sequence[Sign], reached: Sequence[int]) -> Bloc
             inner = [k for k, v in enumerate(i.operands) if v in active or k in wrt]
             if isinstance(i.op, Loop | Switch):
                 inner = list(range(min(len(r.parameters) for r in i.regions))) if is_active else []
-            regions = tuple(_marked(region, signs.inside(i, region), inner) for region in i.regions)
+            regions = tuple(_marked(region, signs.region_signs(i, region), inner) for region in i.regions)
             if any(new is not old for new, old in zip(regions, i.regions, strict=True)):
                 i = replace(i, regions=regions)
         is_softened = i.op is add and is_active and any(v in lone and _is_unknown(v, active, signs) for v in i.operands)
@@ -68,7 +68,7 @@ def _marked(block: Block, given: Sequence[Sign], reached: Sequence[int]) -> Bloc
 
 
 def _is_unknown(x: Value, active: Collection[Value], signs: Signs) -> bool:
-    """Whether a value is a number that only the call knows."""
+    """Return whether a value is constant for derivatives and known only at run time."""
     return x not in active and x not in signs.constants
 
 
@@ -89,4 +89,3 @@ def _with_params(i: Instruction, signs: Signs, softened: Collection[Value]) -> I
         return i
     is_root = of is Sign.NOT_NEGATIVE or exponent >= 0.5
     return replace(i, params={**i.params, "root": True}) if is_root else i
-

@@ -1,4 +1,4 @@
-"""Signs: what is known of the sign of values before anything runs."""
+"""Sign analysis: what is known statically of the signs of values."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ class Sign(IntEnum):
 
 
 NOT_NEGATIVE_OF_ANY = frozenset(("abs", "exp", "exp2", "expit", "erfc", "hypot", "iota", "count"))
+"""Ops whose results are not negative for any operand."""
 COUNTS = frozenset(("iota", "count"))
+"""Ops with integer results whose sign is tracked."""
 AT_LEAST_ONE = frozenset(("cosh",))
+"""Ops whose results are at least 1."""
 FILLED = frozenset(("pad", "shift"))
-"""Reindexing ops that put zeros where there is no element."""
+"""Reindexing ops that fill with zeros."""
 KEPT = frozenset(("stop_gradient",))
+"""Ops that keep the sign."""
 PRODUCTS = frozenset(("mul", "div"))
+"""Ops with results that are not negative for operands that are not negative."""
 DOWN_TO_ZERO = frozenset(("sum", "prod", "cumsum", "cast", "cbrt", "tanh", "asinh", "atan", "sinh", "expm1", "log1p"))
+"""Ops that keep the sign, but may underflow to zero."""
 
 
 class Signs:
-    """What is known of the values of a block, instruction by instruction, and its constants."""
+    """The signs of the values of a block, recorded instruction by instruction, and its constants."""
 
     def __init__(self, parameters: Sequence[Value], signs: Sequence[Sign] = ()) -> None:
         self.known: dict[Value, Sign] = dict(zip(parameters, signs, strict=False))
@@ -43,7 +49,7 @@ class Signs:
         return self.known.get(x, Sign.ANY)
 
     def note(self, i: Instruction) -> None:
-        """Take in an instruction that follows those taken in before."""
+        """Record an instruction, which follows those recorded before."""
         if i.regions or len(i.results) != 1 or not isinstance(i.result.type, ArrayType):
             return
         if i.op.name == "const":
@@ -55,8 +61,9 @@ class Signs:
         if i.result.type.dtype.is_float or i.op.name in COUNTS:
             self.known[i.result] = self._sign(i)
 
-    def inside(self, i: Instruction, region: Block) -> list[Sign]:
-        """The signs of the parameters of a region: of a transform, those of the operands; of others nothing is known."""
+    def region_signs(self, i: Instruction, region: Block) -> list[Sign]:
+        """Return the signs of the parameters of a region: of a transform, the signs of the operands; of other ops, nothing is
+        known."""
         if isinstance(i.op, Transform) and len(region.parameters) == len(i.operands):
             return [self.of(v) for v in i.operands]
         return []

@@ -1,9 +1,9 @@
-"""spectral_sums: sums of functions of the eigenvalues of Hermitian matrices, as one op each.
+"""Rewrite sums of functions of the eigenvalues of Hermitian matrices as one op each.
 
     w, v = eigh a;  sum (log w)   ->   spectral_sum a, v, w, log w, 1 / w, -1 / w**2
 
-Its gradient is a function of the matrix, whose own derivatives do not ask for the vectors between equal eigenvalues. The function
-must be the same for all of them: what it reads besides is constant along them.
+Its gradient is a function of the matrix, whose own derivatives do not divide by differences of equal eigenvalues. The function
+must be the same for all eigenvalues: its other operands are constant along them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pullback.ir.ops.control.regions import Transform
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.linalg.eigh_svd import eigh
 from pullback.ir.passes.editing.replay import replay
-from pullback.ir.passes.transforms.forward import push
+from pullback.ir.passes.transforms.forward import emit_jvp
 
 
 def spectral_sums(function: Function) -> Function:
     """Rewrite such sums in regions of transforms.
 
-    Requires: a func before ``grad`` (other kinds are returned as they are). Keeps: values bit by bit, and first derivatives but
-    for rounding.
+    Requires: a func before ``grad`` (other kinds are returned unchanged). Keeps: values bit by bit, and first derivatives up
+    to rounding.
     """
     if function.kind != "func" or not any(i.op is eigh for i in walk(function.body)):
         return function
@@ -36,9 +36,9 @@ def spectral_sums(function: Function) -> Function:
 
 
 def _outside(block: Block) -> Block:
-    made = [_with_regions(i, ()) if i.regions else i for i in block.instructions]
-    is_same = all(new is old for new, old in zip(made, block.instructions, strict=True))
-    return block if is_same else replace(block, instructions=tuple(made))
+    instructions = [_with_regions(i, ()) if i.regions else i for i in block.instructions]
+    is_same = all(new is old for new, old in zip(instructions, block.instructions, strict=True))
+    return block if is_same else replace(block, instructions=tuple(instructions))
 
 
 def _with_regions(i: Instruction, active: Collection[Value]) -> Instruction:
@@ -53,10 +53,10 @@ def _with_regions(i: Instruction, active: Collection[Value]) -> Instruction:
 
 
 def _inside(block: Block, reached: Sequence[int]) -> Block:
-    """A region, of whose parameters something differentiated reaches those at ``reached``."""
+    """Rewrite a region. ``reached``: positions of the parameters that depend on differentiated values."""
     active = {block.parameters[k] for k in reached}
     source: dict[Value, Instruction] = {}
-    made_by: dict[Value, Instruction] = {}
+    definitions: dict[Value, Instruction] = {}
     uniform: set[Value] = set()
     b, new, is_changed = Builder(), dict[Value, Value](), False
     for i in block.instructions:
@@ -74,12 +74,12 @@ def _inside(block: Block, reached: Sequence[int]) -> Block:
             is_same_for_all = all(v in active or v in uniform for v in i.operands)
             if len(of) == 1 and None not in of and is_same_for_all and all(v.type == i.result.type for v in i.operands):
                 source[i.result] = next(e for e in of if e is not None)
-                made_by[i.result] = i
+                definitions[i.result] = i
         operands = tuple(new.get(v, v) for v in i.operands)
         decomposition = source.get(i.operands[0]) if i.op is sum_ else None
         if decomposition is not None and i.operands[0].type.rank - 1 in i.params["axes"]:
-            here = b.at(i.loc, i.result.name)
-            new[i.result] = _sum(here, i, decomposition, made_by, new)
+            emitter = b.at(i.loc, i.result.name)
+            new[i.result] = _sum(emitter, i, decomposition, definitions, new)
             is_changed = True
         elif operands == i.operands:
             b.append(i)
@@ -88,28 +88,28 @@ def _inside(block: Block, reached: Sequence[int]) -> Block:
     return b.block(block.parameters, [new.get(v, v) for v in block.results]) if is_changed else block
 
 
-def _sum(b: Builder, i: Instruction, e: Instruction, made_by: dict[Value, Instruction], new: dict[Value, Value]) -> Value:
-    """Emit a sum of a function of the values of a decomposition."""
+def _sum(b: Builder, i: Instruction, e: Instruction, definitions: dict[Value, Instruction], new: dict[Value, Value]) -> Value:
+    """Emit the sum of a function of the eigenvalues of a decomposition."""
     y, w = i.operands[0], e.results[0]
     steps: dict[Value, Instruction] = {}
     fixed: dict[Value, None] = {}
-    waiting = [y]
-    while waiting:
-        v = waiting.pop()
-        if v in made_by:
-            steps[v] = made_by[v]
-            waiting += [x for x in made_by[v].operands if x not in steps]
+    stack = [y]
+    while stack:
+        v = stack.pop()
+        if v in definitions:
+            steps[v] = definitions[v]
+            stack += [x for x in definitions[v].operands if x not in steps]
         elif v is not w:
             fixed[v] = None
-    order = [step for step in made_by.values() if step.result in steps]
+    order = [step for step in definitions.values() if step.result in steps]
     tangent = Value(w.type, "t")
     region = Block((w, *fixed, tangent), tuple(order), (y,))
     inner, last = Builder(b.loc, hint=b.hint), len(fixed) + 1
     own = [Value(v.type, v.name) for v in region.parameters]
-    slope = inner.block(own, push(inner, region, own, (0,), (last,), (0,), b.loc)[1:])
+    slope = inner.block(own, emit_jvp(inner, region, own, (0,), (last,), (0,), b.loc)[1:])
     operands = [*(new.get(v, v) for v in (w, *fixed)), b.full(1, w.type)]
-    first, second = push(b, slope, operands, (0,), (last,), (0,), b.loc)
+    first, second = emit_jvp(b, slope, operands, (0,), (last,), (0,), b.loc)
     a, values, vectors = (new.get(v, v) for v in (e.operands[0], *e.results[:2]))
     total: Value = b.spectral_sum(a, vectors, values, new.get(y, y), first, second)
-    rest = tuple(axis for axis in i.params["axes"] if axis != y.type.rank - 1)
-    return b.sum(total, axes=rest) if rest else total
+    batch_axes = tuple(axis for axis in i.params["axes"] if axis != y.type.rank - 1)
+    return b.sum(total, axes=batch_axes) if batch_axes else total

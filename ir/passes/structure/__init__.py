@@ -1,1 +1,1 @@
-"""Short axes and pairs: parts of an axis become arrays of their own."""
+"""Rewrites of short axes and pairs: parts of an axis become separate arrays."""

@@ -1,9 +1,10 @@
-"""Spells out short axes of pairs: coordinates of points become scalars of their own.
+"""Unroll short shared axes of pairs: the coordinates of points become separate arrays.
 
     d = x[:, None, :] - y[None, :, :]; sum(d * d, axis=2)      of f64[n,3] and f64[m,3] becomes
     d0 = x0[:, None] - y0[None, :]; ...; d0 * d0 + d1 * d1 + d2 * d2
 
-What is left has the axes of the pairs alone: reductions over them share one pass, and no value is repeated along a third axis.
+The remaining values have only the axes of the pairs: reductions over them share one pass, and no value is repeated along a
+third axis.
 """
 
 from __future__ import annotations
@@ -19,40 +20,40 @@ from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, squeeze
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.passes.simplify.rewrite import Rewriter, without
+from pullback.ir.passes.simplify.rewrite import Rewriter, without_axes
 from pullback.ir.passes.structure.pairs import shared_axes
 
-MOST_SPELLED = 32
-"""An axis of at most so many elements is spelled out."""
+MOST_UNROLLED = 32
+"""Largest extent of an axis that is unrolled."""
 
 CHAINED = 8
-"""Fewer terms than these are added one after the other, as NumPy does; more of them in halves."""
+"""Fewer terms than this are added in sequence, as NumPy does; more are added pairwise."""
 
 Makers = Mapping[Value, Instruction]
 Readers = Mapping[Value, Sequence[Instruction | None]]
 
 
 def components(function: Function) -> Function:
-    """Elementwise values of pairs become one value for each place along a short axis of known extent.
+    """Replace elementwise values of pairs by one value for each index along a short axis of known extent.
 
-    Requires: a func; other kinds are returned as they are. Keeps: values bit by bit, but for the order in which a sum over the
+    Requires: a func; other kinds are returned unchanged. Keeps: values bit by bit, up to the order in which a sum over the
     axis adds.
     """
-    return replace(function, body=_spelled(function.body)) if function.kind == "func" else function
+    return replace(function, body=_unrolled(function.body)) if function.kind == "func" else function
 
 
-def _spelled(block: Block) -> Block:
-    """The block, and its regions, without short axes of pairs; one axis of a value at a time."""
-    made = [replace(i, regions=tuple(map(_spelled, i.regions))) if i.regions else i for i in block.instructions]
-    block = block if made == list(block.instructions) else Block(block.parameters, tuple(made), block.results)
+def _unrolled(block: Block) -> Block:
+    """Return the block, and its regions, without short axes of pairs. One axis of a value is unrolled at a time."""
+    instructions = [replace(i, regions=tuple(map(_unrolled, i.regions))) if i.regions else i for i in block.instructions]
+    block = block if instructions == list(block.instructions) else Block(block.parameters, tuple(instructions), block.results)
     while chosen := _chosen(block):
-        block = _Speller(block, chosen).run()
+        block = _Unroller(block, chosen).run()
     return block
 
 
 def _chosen(block: Block) -> dict[Value, int]:
-    """The values to spell out, each with its axis: those of pairs, and what elementwise ops make of them, where reductions alone
-    read the last of them and no array has their size."""
+    """Return the values to unroll, each with its axis: values of pairs and elementwise results of them, if only reductions
+    read the last of them and no array of their size is read."""
     makers = {v: i for i in block.instructions for v in i.results}
     readers: dict[Value, list[Instruction | None]] = {v: [None] for v in block.results}
     for i in block.instructions:
@@ -64,36 +65,36 @@ def _chosen(block: Block) -> dict[Value, int]:
         short = [a for a in axes if _is_short(value.type.shape, a)]
         if not short or value.type.rank < 3 or value in seen:
             continue
-        found = _together(value, makers, readers)
-        seen |= found
-        if all(_never_whole(v, short[-1], found, makers, readers) for v in found):
-            chosen.update(dict.fromkeys(found, short[-1]))
+        group = _elementwise_group(value, makers, readers)
+        seen |= group
+        if all(_is_never_stored(v, short[-1], group, makers, readers) for v in group):
+            chosen.update(dict.fromkeys(group, short[-1]))
     return chosen
 
 
-def _together(value: Value, makers: Makers, readers: Readers) -> set[Value]:
-    """A value and all that elementwise ops compute from it, it from, and so on."""
-    found: set[Value] = set()
+def _elementwise_group(value: Value, makers: Makers, readers: Readers) -> set[Value]:
+    """Return the values connected to ``value`` by elementwise ops."""
+    group: set[Value] = set()
     stack = [value]
     while stack:
         current = stack.pop()
-        if current not in found:
-            found.add(current)
+        if current not in group:
+            group.add(current)
             stack += [k.result for k in readers.get(current, ()) if k is not None and isinstance(k.op, Elementwise)]
             stack += [v for v in makers[current].operands if v in makers and isinstance(makers[v].op, Elementwise)]
-    return found
+    return group
 
 
-def _never_whole(value: Value, axis: int, found: set[Value], makers: Makers, readers: Readers) -> bool:
-    """Whether no array is read to have a value, and reductions or values of the same kind are all that read it."""
-    sources = [makers.get(v) for v in makers[value].operands if v not in found]
+def _is_never_stored(value: Value, axis: int, group: set[Value], makers: Makers, readers: Readers) -> bool:
+    """Return whether a value reads no array of its size, and only reductions and values of the same group read it."""
+    sources = [makers.get(v) for v in makers[value].operands if v not in group]
     is_made = all(i is not None and (i.op is broadcast or isinstance(i.op, Iota)) for i in sources)
     is_reduced = all(k is not None and _takes_parts(k, axis) for k in readers.get(value, ()))
     return is_made and is_reduced and not value.type.dtype.is_complex
 
 
 def _takes_parts(reader: Instruction, axis: int) -> bool:
-    """Whether an instruction needs no more than the components of its operand."""
+    """Return whether an instruction can be computed from the components of its operand."""
     if isinstance(reader.op, Reduce):
         return not reader.op.gives_position
     return isinstance(reader.op, Elementwise) or (reader.op is squeeze and axis in reader.params["axes"])
@@ -101,16 +102,16 @@ def _takes_parts(reader: Instruction, axis: int) -> bool:
 
 def _is_short(shape: Shape, axis: int) -> bool:
     extent = shape[axis]
-    return isinstance(extent, int) and 1 <= extent <= MOST_SPELLED
+    return isinstance(extent, int) and 1 <= extent <= MOST_UNROLLED
 
 
-class _Speller:
-    """``parts``: the components of the values that are spelled out; ``new``: all other values, anew."""
+class _Unroller:
+    """Rewrites one block. ``parts``: the components of the unrolled values; ``new``: the replacements of all other values."""
 
     def __init__(self, block: Block, chosen: dict[Value, int]) -> None:
         self.block, self.chosen = block, chosen
         self.b = Rewriter()
-        self.makers = {v: i for i in block.instructions for v in i.results}
+        self.definitions = {v: i for i in block.instructions for v in i.results}
         self.parts: dict[tuple[Value, int], tuple[Value, ...]] = {}
         self.new: dict[Value, Value] = {v: v for v in block.parameters}
 
@@ -129,42 +130,43 @@ class _Speller:
         return Block(self.block.parameters, tuple(self.b.instructions), tuple(self.new[v] for v in self.block.results))
 
     def element(self, i: Instruction, axis: int) -> None:
-        """Each component of an elementwise instruction."""
+        """Emit each component of an elementwise instruction."""
         operands = [self.parts_of(v, axis) for v in i.operands]
         self.parts[i.result, axis] = tuple(self.b.emit(i.op, each, dict(i.params))[0] for each in zip(*operands, strict=True))
 
     def reduced(self, i: Instruction, axis: int) -> Value:
-        """A reduction of components: along the axis itself they are combined, and the rest of it is one reduction."""
+        """Emit a reduction of components: along the unrolled axis they are combined, and one reduction covers the other axes."""
         parts, axes = self.parts_of(i.operands[0], axis), tuple(i.params["axes"])
-        rest = tuple(a - (a > axis) for a in axes if a != axis)
+        other_axes = tuple(a - (a > axis) for a in axes if a != axis)
         if axis in axes:
             assert isinstance(i.op, Reduce)
             joined = self.joined(i.op.combine, parts)
-            return self.b.emit(i.op, (joined,), {**i.params, "axes": rest})[0] if rest else joined
-        results = [self.b.emit(i.op, (part,), {**i.params, "axes": rest})[0] for part in parts]
+            return self.b.emit(i.op, (joined,), {**i.params, "axes": other_axes})[0] if other_axes else joined
+        results = [self.b.emit(i.op, (part,), {**i.params, "axes": other_axes})[0] for part in parts]
         return self.stacked(results, axis - sum(1 for a in axes if a < axis))
 
     def squeezed(self, i: Instruction, axis: int) -> Value:
-        """The one component of an axis of extent 1."""
+        """Return the only component of an axis of extent 1."""
         (part,) = self.parts_of(i.operands[0], axis)
-        rest = tuple(a - (a > axis) for a in i.params["axes"] if a != axis)
-        found: Value = self.b.squeeze(part, axes=rest) if rest else part
-        return found
+        other_axes = tuple(a - (a > axis) for a in i.params["axes"] if a != axis)
+        result: Value = self.b.squeeze(part, axes=other_axes) if other_axes else part
+        return result
 
     def joined(self, combine: str, parts: Sequence[Value]) -> Value:
+        """Combine the components by the op ``combine``."""
         if len(parts) < CHAINED:
             total = parts[0]
             for part in parts[1:]:
                 total = getattr(self.b, combine)(total, part)
             return total
         half = len(parts) // 2
-        found: Value = getattr(self.b, combine)(self.joined(combine, parts[:half]), self.joined(combine, parts[half:]))
-        return found
+        combined: Value = getattr(self.b, combine)(self.joined(combine, parts[:half]), self.joined(combine, parts[half:]))
+        return combined
 
-    # between the two forms
+    # conversions between values and components
 
     def parts_of(self, value: Value, axis: int) -> tuple[Value, ...]:
-        """The components of a value along an axis."""
+        """Return the components of a value along an axis."""
         if (value, axis) not in self.parts:
             count = value.type.shape[axis]
             assert isinstance(count, int)
@@ -172,26 +174,27 @@ class _Speller:
         return self.parts[value, axis]
 
     def part(self, value: Value, axis: int, at: int) -> Value:
-        made = self.makers.get(value)
-        shape = without(value.type.shape, (axis,))
-        if made is not None and isinstance(made.op, Iota):
-            along, dtype = made.params["axis"], made.params["dtype"]
+        """Return the component of a value at an index along an axis."""
+        producer = self.definitions.get(value)
+        shape = without_axes(value.type.shape, (axis,))
+        if producer is not None and isinstance(producer.op, Iota):
+            along, dtype = producer.params["axis"], producer.params["dtype"]
             if along == axis:
                 return self.b.full(at, replace(value.type, shape=shape))
             return self.b.iota(shape=shape, axis=along - (along > axis), dtype=dtype)
-        if made is not None and made.op is broadcast:
-            source, axes = made.operands[0], made.params["axes"]
-            rest = tuple(a - (a > axis) for a in axes if a != axis)
+        if producer is not None and producer.op is broadcast:
+            source, axes = producer.operands[0], producer.params["axes"]
+            other_axes = tuple(a - (a > axis) for a in axes if a != axis)
             if axis in axes:
-                return self.spread(self.new[source], rest, shape)
-            return self.spread(self.parts_of(source, axis - sum(1 for a in axes if a < axis))[at], rest, shape)
+                return self.spread(self.new[source], other_axes, shape)
+            return self.spread(self.parts_of(source, axis - sum(1 for a in axes if a < axis))[at], other_axes, shape)
         return self.picked(self.new[value], axis, at)
 
     def spread(self, value: Value, axes: tuple[int, ...], shape: Shape) -> Value:
         return self.b.broadcast(value, axes=axes, shape=shape) if axes else value
 
     def picked(self, value: Value, axis: int, at: int) -> Value:
-        """One place along an axis of a whole value."""
+        """Emit the selection of one index along an axis of a value."""
         shape = value.type.shape
         start: list[Any] = [None] * len(shape)
         part = value
@@ -202,10 +205,11 @@ class _Speller:
         return self.b.squeeze(part, axes=(axis,))
 
     def stacked(self, parts: Sequence[Value], axis: int) -> Value:
+        """Emit the concatenation of components along a new axis."""
         shape = parts[0].type.shape
         one = (*shape[:axis], 1, *shape[axis:])
         rows = [self.b.broadcast(part, axes=(axis,), shape=one) for part in parts]
         if len(rows) == 1:
             return rows[0]
-        whole = (*shape[:axis], len(rows), *shape[axis:])
-        return self.b.concat(*rows, axis=axis, starts=tuple(range(len(rows))), shape=whole)
+        full_shape = (*shape[:axis], len(rows), *shape[axis:])
+        return self.b.concat(*rows, axis=axis, starts=tuple(range(len(rows))), shape=full_shape)

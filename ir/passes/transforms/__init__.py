@@ -1,1 +1,1 @@
-"""Gradients, tangents and batches as passes, and what a gradient keeps."""
+"""Transforms: gradients, tangents and batching as passes, and the choice of residuals."""

@@ -1,11 +1,11 @@
-"""Loops that keep less for their gradient: where a derivative is taken in reverse mode, a loop with the param ``checkpoint``
-becomes a loop over chunks, each of about as many runs as there are chunks.
+"""Checkpoint loops: in reverse mode, a loop with the param ``checkpoint`` becomes a loop over chunks, each of about as many
+iterations as there are chunks, so that it saves fewer residuals.
 
-How many runs a chunk has is known only when it runs, so the inner loop keeps what its reverse reads in stacks. Those are no
-residuals of the outer loop, whose reverse runs each chunk again. What is kept at a time are the carried values at the start of
-each chunk, and what one chunk keeps: in sum as much as for the square root of the runs.
+The size of a chunk is known at run time only, so the inner loop saves its residuals in stacks. Those are no residuals of the
+outer loop, whose reverse reruns each chunk. Saved at any time are the carried values at the start of each chunk, and the
+residuals of one chunk: together they grow with the square root of the trip count.
 
-The runs of a ``while`` are counted first, and then run again as a scan.
+A ``while`` first runs to determine its trip count, and then again as a scan.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Instruction, copied
+from pullback.ir.core.structure import Block, Instruction, copy_block
 from pullback.ir.core.types import F64, I64, StackType, Type, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of, scan
 from pullback.ir.passes.editing.replay import inline
-from pullback.ir.passes.transforms.residuals import quiet
+from pullback.ir.passes.transforms.residuals import without_effects
 
 
-def in_chunks(block: Block, active: Collection[Value]) -> Block:
-    """A block in whose differentiated loops with the param ``checkpoint``, those that give ``active`` values, run in chunks."""
+def chunk_loops(block: Block, active: Collection[Value]) -> Block:
+    """Return a block in which loops with the param ``checkpoint`` that return ``active`` values run in chunks."""
     if not any(_is_chunked(i, active) for i in block.instructions):
         return block
     b = Builder()
@@ -32,8 +32,8 @@ def in_chunks(block: Block, active: Collection[Value]) -> Block:
     for instruction in block.instructions:
         operands = tuple(renamed.get(v, v) for v in instruction.operands)
         if _is_chunked(instruction, active):
-            made = _chunked(b.at(instruction.loc), replace(instruction, operands=operands))
-            renamed.update(zip(instruction.results, made, strict=True))
+            results = _chunked(b.at(instruction.loc), replace(instruction, operands=operands))
+            renamed.update(zip(instruction.results, results, strict=True))
         else:
             b.append(replace(instruction, operands=operands))
     return b.block(block.parameters, [renamed.get(v, v) for v in block.results])
@@ -48,14 +48,14 @@ def _is_chunked(instruction: Instruction, active: Collection[Value]) -> bool:
 
 
 def _chunked(b: Builder, instruction: Instruction) -> list[Value]:
-    """Emit a loop in chunks; its results."""
+    """Emit a loop in chunks, and return its results."""
     loop = parts_of(instruction)
     inits, sequences, captures = loop.operands(instruction.operands)
     body, trips = loop.body, []
     if loop.condition is None:
         count = b.count(shape=loop.length) if loop.length else instruction.operands[0]
     else:
-        body = copied(quiet(body, body.results))
+        body = copy_block(without_effects(body, body.results))
         results = tuple(Value(v.type, v.name) for v in instruction.results)
         params = {k: v for k, v in instruction.params.items() if k != "checkpoint"}
         b.append(replace(instruction, results=results, params=params))
@@ -65,42 +65,42 @@ def _chunked(b: Builder, instruction: Instruction) -> list[Value]:
     chunks = b.floordiv(b.add(count, b.sub(size, b.const(1, I64))), size)
     _, rows = loop.results(instruction.results)
     outer = _over_chunks(b, loop, body, [v.type for v in rows])
-    found = scan(b, outer, [*inits, *map(b.zeros_like, rows)], (), [count, size, *sequences, *captures], (), chunks)
-    return [*found[: loop.carried], *trips, *found[loop.carried :]]
+    outputs = scan(b, outer, [*inits, *map(b.zeros_like, rows)], (), [count, size, *sequences, *captures], (), chunks)
+    return [*outputs[: loop.carried], *trips, *outputs[loop.carried :]]
 
 
 def _over_chunks(b: Builder, loop: LoopParts, body: Block, rows: Sequence[Type]) -> Block:
-    """The body of the loop over chunks: it carries what the loop does, and its result sequences, which are ``rows``; it captures
-    the count of runs, the size of a chunk, and the sequences and captures of the loop."""
-    made = Builder(b.loc)
+    """Return the body of the loop over chunks. It carries the carried values of the loop, and its result sequences, of types
+    ``rows``; it captures the trip count, the size of a chunk, and the sequences and captures of the loop."""
+    builder = Builder(b.loc)
     chunk = Value(scalar(I64), "chunk")
     carried, sequences, captures = _parameters(loop, body, rows)
     count, size = Value(scalar(I64), "count"), Value(scalar(I64), "size")
-    first = made.mul(chunk, size)
-    runs = made.minimum(size, made.sub(count, first))
+    first = builder.mul(chunk, size)
+    runs = builder.minimum(size, builder.sub(count, first))
     inner = _within_chunk(b, loop, body, rows)
-    results = scan(made, inner, carried, (), [count, first, *sequences, *captures], (), runs)
-    return made.block([chunk, *carried, count, size, *sequences, *captures], results)
+    results = scan(builder, inner, carried, (), [count, first, *sequences, *captures], (), runs)
+    return builder.block([chunk, *carried, count, size, *sequences, *captures], results)
 
 
 def _within_chunk(b: Builder, loop: LoopParts, body: Block, rows: Sequence[Type]) -> Block:
-    """The body of the loop in a chunk: that of the loop, on rows that it reads from the sequences, and puts into the results."""
-    made = Builder(b.loc)
+    """Return the body of the loop in a chunk: the original body, on rows read from the sequences, writing rows of the results."""
+    builder = Builder(b.loc)
     index = Value(scalar(I64), "i")
     carried, sequences, captures = _parameters(loop, body, rows)
     count, first = Value(scalar(I64), "count"), Value(scalar(I64), "first")
-    place = made.add(first, index)
+    position = builder.add(first, index)
     if loop.reverse:
-        place = made.sub(made.sub(count, made.const(1, I64)), place)
-    slices = [made.gather(x, place, axes=(0,)) for x in sequences]
-    results = inline(made, body, [place, *carried[: loop.carried], *slices, *captures])
-    ends, given = loop.rows(results)
-    written = [made.scatter_set(y, place, row, axes=(0,)) for y, row in zip(carried[loop.carried :], given, strict=True)]
-    return made.block([index, *carried, count, first, *sequences, *captures], [*ends, *written])
+        position = builder.sub(builder.sub(count, builder.const(1, I64)), position)
+    slices = [builder.gather(x, position, axes=(0,)) for x in sequences]
+    results = inline(builder, body, [position, *carried[: loop.carried], *slices, *captures])
+    ends, values = loop.rows(results)
+    written = [builder.scatter_set(y, position, row, axes=(0,)) for y, row in zip(carried[loop.carried :], values, strict=True)]
+    return builder.block([index, *carried, count, first, *sequences, *captures], [*ends, *written])
 
 
 def _parameters(loop: LoopParts, body: Block, rows: Sequence[Type]) -> tuple[list[Value], list[Value], list[Value]]:
-    """Fresh parameters: carried values with the result sequences, sequences, captures."""
+    """Return fresh parameters: carried values with the result sequences, sequences, captures."""
     carries, slices, captures = loop.parameters([Value(p.type, p.name) for p in body.parameters])
     sequences = [Value(loop.sequence(v.type), v.name) for v in slices]
     return [*carries, *map(Value, rows)], sequences, captures

@@ -1,6 +1,6 @@
-"""grad: expands every ``gradient``, ``jvp`` and ``vmap`` instruction into ordinary instructions, innermost first.
+"""Expand every ``gradient``, ``jvp`` and ``vmap`` instruction into ordinary instructions, innermost first.
 
-Requires: a func. Keeps: everything but those instructions, in order. So transforms nest in any order and to any depth.
+Requires: a func. Keeps: all other instructions, in order. Transforms nest in any order and to any depth.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pullback.ir.passes.transforms import forward_loops as forward_loops
 from pullback.ir.passes.transforms import reverse_loops as reverse_loops
 from pullback.ir.passes.transforms import reverse_switch as reverse_switch
 from pullback.ir.passes.transforms.batch import batch
-from pullback.ir.passes.transforms.forward import push
+from pullback.ir.passes.transforms.forward import emit_jvp
 from pullback.ir.passes.transforms.reverse import GradientError, differentiate
 
 __all__ = ["GradientError", "expand", "grad"]
 
 
 def grad(function: Function) -> Function:
-    """The function without instructions of transforms. Raises GradientError where a rule is missing."""
+    """Return the function with its transforms expanded. Raises GradientError where a rule is missing."""
     if not any(isinstance(i.op, Transform) for i in walk(function.body)):
         return function
     return Function(function.name, expand(function.body), function.kind)
 
 
 def expand(block: Block) -> Block:
-    """A block without instructions of transforms, in regions neither."""
+    """Return a block with its transforms expanded, in regions too."""
     if not any(isinstance(i.op, Transform) for i in walk(block)):
         return block
     builder = Builder()
@@ -39,11 +39,11 @@ def expand(block: Block) -> Block:
     for instruction in block.instructions:
         operands = tuple(renamed.get(v, v) for v in instruction.operands)
         if isinstance(instruction.op, Transform):
-            made = _expand(builder, instruction, operands)
+            results = _expand(builder, instruction, operands)
         else:
             regions = tuple(map(expand, instruction.regions))
-            made = list(replay(builder, replace(instruction, regions=regions), operands))
-        renamed.update(zip(instruction.results, made, strict=True))
+            results = list(replay(builder, replace(instruction, regions=regions), operands))
+        renamed.update(zip(instruction.results, results, strict=True))
     return builder.block(block.parameters, [renamed.get(v, v) for v in block.results])
 
 
@@ -56,7 +56,7 @@ def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, .
         case Gradient():
             return differentiate(builder, region, operands, params["wrt"], loc)
         case Jvp():
-            return push(builder, region, operands, params["wrt"], params["tangents"], params["results"], loc)
+            return emit_jvp(builder, region, operands, params["wrt"], params["tangents"], params["results"], loc)
         case Vmap():
             return batch(builder, region, operands, params["batched"], params["fixed"])
     raise TypeError(f"{instruction.op.name} has no expansion")

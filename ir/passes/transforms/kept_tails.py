@@ -1,4 +1,4 @@
-"""Functions whose value and derivative follow, without an exponential, from one kept number of the argument's type.
+"""Functions whose value and derivative are recomputed, without an exponential, from one saved number of the argument's type.
 
     expit(z)    kept = copysign(q, z) for q = expit(-abs(z))
                 value = 1 - q, or q if the sign is set;  derivative = q (1 - q)
@@ -6,9 +6,9 @@
                 kept = tanh(z) where p > 1/2, else p with the sign of z and the highest bit of the exponent set
                 value = kept, or 1 - p with the sign of kept;  derivative = p (2 - p)
 
-Values and derivatives are as the functions compute them, and keep their digits far out. Where p is kept it is below 1, so the
-highest bit of its exponent is free: numbers with it set are 2 or more in size, and values of tanh are not. Whether p is kept is
-decided by abs(z), where tanh itself is computed as 1 - p or not.
+Values and derivatives are bit-identical to the functions', and stay accurate for large arguments. Where p is kept it is below
+1, so the highest bit of its exponent is free: numbers with that bit set are at least 2, which no value of tanh is. abs(z)
+decides whether p is kept, at the threshold where tanh itself is computed as 1 - p.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.semantics import TANH_NEAR
 
 SIGNED = {F64: I64, F32: DTYPES["i32"]}
-"""The integers whose sign is that of a float of the same bits."""
+"""Integer types for the bits of floats; the sign is the same."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tail:
-    """A function and its derivative. ``split(b, z)`` emits the function's value and the number to keep, ``join(b, kept)`` value
-    and derivative from that, ``slope(b, z)`` the derivative alone, by the exponential of the function."""
+    """A function and its derivative. ``split(b, z)`` emits the function's value and the number to save, ``join(b, kept)``
+    value and derivative from that number, ``slope(b, z)`` the derivative alone, with the exponential of the function."""
 
     function: Op
     derivative: Op
@@ -45,7 +45,7 @@ def _split_expit(b: Builder, z: Value) -> tuple[Value, Value]:
 
 
 def _join_expit(b: Builder, kept: Value) -> tuple[Value, Value]:
-    """The sign decides, which a zero has too."""
+    """The sign bit decides, since a zero may be saved too."""
     tail = b.abs(kept)
     rest = b.sub(b.full(1.0, kept.type), tail)
     bits = b.bitcast(kept, dtype=SIGNED[kept.type.dtype])
@@ -83,7 +83,7 @@ def _slope_of_tanh(b: Builder, z: Value) -> Value:
 
 
 def _marker(bits: Value) -> int:
-    """The highest bit of the exponent, which is the only one set in 2.0."""
+    """Return the highest bit of the exponent, which is the only bit set in 2.0."""
     return 1 << bits.type.dtype.bits - 2
 
 
@@ -99,5 +99,5 @@ TAILS: Mapping[Op, Tail] = {
 
 
 def tail_of(function: Op, z: Value) -> Tail | None:
-    """Return how the tail of a function of ``z`` is kept, or None where it is not."""
+    """Return the tail of a function of ``z``, or None if it has none."""
     return TAILS.get(function) if isinstance(z.type, ArrayType) and z.type.dtype in SIGNED else None

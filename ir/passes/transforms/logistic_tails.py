@@ -1,10 +1,10 @@
-"""tails: what a loop keeps of the argument of a function for its gradient is one number, by which value and derivative cost no
+"""Reduce the residual of a function's argument in a loop to one number from which value and derivative are computed without an
 exponential (``kept_tails``).
 
     a loop forward       y = tanh(z); yield z    ->    y, kept = split(z); yield kept
     a loop in reverse    tanh(z); sech2(z)       ->    join(kept)
 
-Both are as the functions compute them, and of as many bytes as the argument.
+Both are bit-identical, and the residual has as many bytes as the argument.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ DERIVATIVES = frozenset(t.derivative for t in TAILS.values())
 Rows = set[tuple[Instruction, int]]
 """Loops, each with the position of one of its body's results."""
 NOT_KEPT: tuple[None, Rows] = None, set()
+"""The entry of a value whose tail is not saved."""
 
 
 def tails(function: Function) -> Function:
-    """Keep tails of arguments of functions where nothing but the functions and their derivatives reads what is kept.
+    """Save tails of arguments instead of the arguments, where only the functions and their derivatives read what is saved.
 
-    Requires: a func without instructions of transforms, where no cotangent will arrive any more; other kinds are returned as
-    they are. Keeps: results.
+    Requires: a func without transform instructions, of which no further derivative is taken; other kinds are returned
+    unchanged. Keeps: results.
     """
     if function.kind != "func" or not any(i.op in DERIVATIVES for i in walk(function.body)):
         return function
@@ -50,8 +51,9 @@ def tails(function: Function) -> Function:
 
 
 class _Uses:
-    """Who reads each value of a block and of the regions inside: instructions with the position of the operand, and whose body
-    yields it, with the position among the results; None for the results of the whole and of conditions."""
+    """The uses of each value of a block and its regions: the reading instructions with the operand's position, and the
+    instructions whose last region yields it, with the position among the results; None stands for results of the function
+    and of conditions."""
 
     def __init__(self, block: Block) -> None:
         self.operands: dict[Value, list[tuple[Instruction, int]]] = defaultdict(list)
@@ -69,7 +71,7 @@ class _Uses:
 
 
 def _kept(z: Value, tail: Tail, uses: _Uses) -> tuple[Rows, set[Instruction]]:
-    """The rows of loops that keep ``z`` for derivatives alone, and who reads them in the end."""
+    """Return the rows of loops that save ``z`` only for derivatives, and their readers in reverse loops."""
     rows: Rows = set()
     readers: set[Instruction] = set()
     for owner, k in uses.yields[z]:
@@ -82,18 +84,18 @@ def _kept(z: Value, tail: Tail, uses: _Uses) -> tuple[Rows, set[Instruction]]:
 
 
 def _sequence(owner: Instruction | None, k: int) -> Value | None:
-    """The sequence that a loop makes of result ``k`` of its body; None for other results."""
+    """Return the sequence that a loop returns for result ``k`` of its body; None for other results."""
     if owner is None or not isinstance(owner.op, Loop) or k < owner.params["carried"]:
         return None
     return owner.results[k - len(owner.regions[-1].results)]
 
 
 def _readers(v: Value, tail: Tail, uses: _Uses) -> set[Instruction] | None:
-    """The functions and derivatives of a tail that read a sequence row by row; None if there are other readers."""
-    found: set[Instruction] = set()
+    """Return the functions and derivatives of a tail that read a sequence row by row; None if there are other readers."""
+    readers: set[Instruction] = set()
     for i, k in uses.operands[v]:
         if i.op in (tail.function, tail.derivative):
-            found.add(i)
+            readers.add(i)
             continue
         if not isinstance(i.op, Scan):
             return None
@@ -103,18 +105,18 @@ def _readers(v: Value, tail: Tail, uses: _Uses) -> set[Instruction] | None:
         inner = _readers(loop.body.parameters[1 + k - loop.first], tail, uses)
         if inner is None:
             return None
-        found |= inner
+        readers |= inner
     for owner, k in uses.yields[v]:
         sequence = _sequence(owner, k)
         outer = None if sequence is None else _readers(sequence, tail, uses)
         if outer is None:
             return None
-        found |= outer
-    return found
+        readers |= outer
+    return readers
 
 
 class _Writer:
-    """Writes blocks in which loops keep tails of the values ``kept`` in the rows named, which ``readers`` read."""
+    """Rewrites blocks so that loops save the tails of the values in ``kept`` in the given rows, which ``readers`` read."""
 
     def __init__(self, kept: Mapping[Value, tuple[Tail, Rows]], readers: Mapping[Instruction, Tail]) -> None:
         self.kept, self.readers = kept, readers
@@ -142,4 +144,3 @@ class _Writer:
             if owner is not None and (owner, k) in self.kept.get(v, NOT_KEPT)[1]:
                 results[k] = signed[v]
         return b.block(block.parameters, results)
-

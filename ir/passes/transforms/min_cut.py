@@ -1,9 +1,9 @@
-"""Save or recompute: of the values that are read later, which are kept, and which are computed again from those.
+"""Save or recompute: choose, among values that are read later, which to save and which to recompute from saved ones.
 
-The least total cost is a minimum cut (Dinic 1970). Each value is an edge whose capacity is the cost of keeping it; an edge from
-the source to its head bears the cost of computing it again, which then needs its operands. Values that nothing connects are cut
-apart from each other: each connected part of up to ``MOST_EXACT`` values exactly, a larger one by one backward walk that
-compares keeping a value with computing it from kept operands.
+The least total cost is a minimum cut (Dinic 1970). Each value is an edge whose capacity is the cost of saving it; an edge from
+the source to its head has the cost of recomputing it, which then needs its operands. Connected components are solved
+separately: those of up to ``MOST_EXACT`` values exactly, larger ones by one backward walk that compares saving a value with
+recomputing it from saved operands.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from pullback.ir.core.structure import Instruction
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 
 MOST_EXACT = 4000
+"""Largest number of values in a component that is solved exactly."""
 NEVER = 1 << 62
-"""The cost of what cannot be done."""
+"""The cost of an impossible choice."""
 SHARED = 3
-"""What part of a function's cost a derivative has that shares its exponential."""
+"""Divisor of a function's cost for a derivative that shares its exponential."""
 UNIT = 16
-"""The cost of moving a byte. That of computing one by a cheap op is 1."""
+"""The cost of moving a byte. Computing a byte by a cheap op costs 1."""
 
 
-def again_cost(instruction: Instruction, size: int, function: int) -> int:
-    """The cost of computing ``size`` bytes again elementwise; ``function``: that of one byte of a function (exp, tanh)."""
+def recompute_cost(instruction: Instruction, size: int, function: int) -> int:
+    """Return the cost of recomputing ``size`` bytes elementwise; ``function``: cost per byte of a function (exp, tanh)."""
     op = instruction.op
     if not isinstance(op, Elementwise) or op.cheap:
         return size
@@ -33,45 +34,46 @@ def again_cost(instruction: Instruction, size: int, function: int) -> int:
 
 @dataclass(slots=True)
 class Node:
-    """A value: ``keep`` is the cost of having it later, ``again`` that of computing it once more from ``operands`` (positions of
-    earlier nodes), ``is_read`` whether something reads it later."""
+    """A value. ``keep``: the cost of saving it; ``recompute``: the cost of recomputing it from ``operands`` (positions of earlier
+    nodes); ``is_read``: whether it is read later."""
 
     keep: int
-    again: int = NEVER
+    recompute: int = NEVER
     operands: list[int] = field(default_factory=list)
     is_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The positions of the values to keep and of those to compute again, and whether the cost is the least possible."""
+    """The positions of the values to save and of those to recompute, and whether the cost is minimal."""
 
-    kept: frozenset[int]
-    again: frozenset[int]
+    saved: frozenset[int]
+    recomputed: frozenset[int]
     is_exact: bool
 
 
 def cut(nodes: Sequence[Node], most_exact: int = MOST_EXACT) -> Cut:
-    """The cheapest way to have every value that is read. ``nodes``: each after its operands. Of equal costs, the fewest values
-    are computed again."""
-    kept: set[int] = set()
-    again: set[int] = set()
+    """Return the cheapest way to have every value that is read. ``nodes``: each after its operands. Among equal costs, the
+    fewest values are recomputed."""
+    saved: set[int] = set()
+    recomputed: set[int] = set()
     is_exact = True
     for part in _parts(nodes):
         if len(part) == 1:
             (only,) = part
             if nodes[only].is_read:
-                (again if nodes[only].again < nodes[only].keep else kept).add(only)
+                (recomputed if nodes[only].recompute < nodes[only].keep else saved).add(only)
         elif len(part) <= most_exact:
-            _exactly(nodes, part, kept, again)
+            _solve_exactly(nodes, part, saved, recomputed)
         else:
             is_exact = False
-            _nearly(nodes, part, kept, again)
-    return Cut(frozenset(kept), frozenset(again), is_exact)
+            _solve_approximately(nodes, part, saved, recomputed)
+    return Cut(frozenset(saved), frozenset(recomputed), is_exact)
 
 
 def _parts(nodes: Sequence[Node]) -> list[list[int]]:
-    """The connected parts: positions in order. A value that cannot be computed again ends where its operands begin."""
+    """Return the connected components as lists of positions, in order. No component extends through a value that cannot be
+    recomputed."""
     root = list(range(len(nodes)))
 
     def find(k: int) -> int:
@@ -81,52 +83,54 @@ def _parts(nodes: Sequence[Node]) -> list[list[int]]:
         return k
 
     for k, node in enumerate(nodes):
-        if node.again < NEVER:
+        if node.recompute < NEVER:
             for operand in node.operands:
                 root[find(operand)] = find(k)
-    found: dict[int, list[int]] = {}
+    by_root: dict[int, list[int]] = {}
     for k in range(len(nodes)):
-        found.setdefault(find(k), []).append(k)
-    return list(found.values())
+        by_root.setdefault(find(k), []).append(k)
+    return list(by_root.values())
 
 
-def _nearly(nodes: Sequence[Node], part: Sequence[int], kept: set[int], again: set[int]) -> None:
+def _solve_approximately(nodes: Sequence[Node], part: Sequence[int], saved: set[int], recomputed: set[int]) -> None:
+    """Solve a large component approximately, by a backward walk."""
     needed = {k for k in part if nodes[k].is_read}
     for k in reversed(part):
         if k in needed:
             node = nodes[k]
-            cost = node.again + sum(nodes[v].keep for v in dict.fromkeys(node.operands) if v not in needed)
+            cost = node.recompute + sum(nodes[v].keep for v in dict.fromkeys(node.operands) if v not in needed)
             if cost < node.keep:
-                again.add(k)
+                recomputed.add(k)
                 needed.update(node.operands)
             else:
-                kept.add(k)
+                saved.add(k)
 
 
-def _exactly(nodes: Sequence[Node], part: Sequence[int], kept: set[int], again: set[int]) -> None:
-    place = {k: position for position, k in enumerate(part)}
+def _solve_exactly(nodes: Sequence[Node], part: Sequence[int], saved: set[int], recomputed: set[int]) -> None:
+    """Solve a component exactly, by a minimum cut."""
+    positions = {k: position for position, k in enumerate(part)}
     source, sink = 2 * len(part), 2 * len(part) + 1
     flow = _Network(2 * len(part) + 2)
-    for k, position in place.items():
+    for k, position in positions.items():
         node = nodes[k]
         head, tail = 2 * position, 2 * position + 1
         flow.join(head, tail, node.keep)
-        if node.again:
-            flow.join(source, head, node.again)
-        if node.again < NEVER:
+        if node.recompute:
+            flow.join(source, head, node.recompute)
+        if node.recompute < NEVER:
             for operand in dict.fromkeys(node.operands):
-                flow.join(2 * place[operand] + 1, head, NEVER)
+                flow.join(2 * positions[operand] + 1, head, NEVER)
         if node.is_read:
             flow.join(tail, sink, NEVER)
     flow.fill(source, sink)
     late = flow.reaching(sink)
-    for k, position in place.items():
+    for k, position in positions.items():
         if late[2 * position + 1]:
-            (again if late[2 * position] else kept).add(k)
+            (recomputed if late[2 * position] else saved).add(k)
 
 
 class _Network:
-    """Edges in pairs, an edge and its reverse: ``ends[e]`` and ``room[e]``, those that leave a node in ``leaving``."""
+    """A flow network of edges in pairs with their reverses: ``ends[e]`` and ``room[e]`` of each edge; ``leaving`` by node."""
 
     def __init__(self, size: int) -> None:
         self.leaving: list[list[int]] = [[] for _ in range(size)]
@@ -140,12 +144,12 @@ class _Network:
         self.room += (capacity, 0)
 
     def fill(self, source: int, sink: int) -> None:
-        """The greatest flow, level graph by level graph."""
+        """Compute the maximum flow, level graph by level graph."""
         while (level := self.levels(source, sink)) is not None:
             self.block(source, sink, level, [0] * len(self.leaving))
 
     def levels(self, source: int, sink: int) -> list[int] | None:
-        """The distance of each node from the source; None if the sink cannot be reached."""
+        """Return the distance of each node from the source; None if the sink is unreachable."""
         ends, room = self.ends, self.room
         level = [-1] * len(self.leaving)
         level[source] = 0
@@ -164,7 +168,7 @@ class _Network:
         return None
 
     def block(self, source: int, sink: int, level: list[int], tried: list[int]) -> None:
-        """Send all that goes along shortest paths."""
+        """Saturate all shortest paths: compute a blocking flow of the level graph."""
         ends, room = self.ends, self.room
         path: list[int] = []
         node = source
@@ -194,14 +198,14 @@ class _Network:
                 tried[node] += 1
 
     def reaching(self, sink: int) -> list[bool]:
-        """Whether each node still reaches the sink."""
-        found = [False] * len(self.leaving)
-        found[sink] = True
+        """Return, by node, whether it still reaches the sink."""
+        reaches = [False] * len(self.leaving)
+        reaches[sink] = True
         stack = [sink]
         while stack:
             for edge in self.leaving[stack.pop()]:
                 start = self.ends[edge]
-                if self.room[edge ^ 1] and not found[start]:
-                    found[start] = True
+                if self.room[edge ^ 1] and not reaches[start]:
+                    reaches[start] = True
                     stack.append(start)
-        return found
+        return reaches

@@ -1,9 +1,9 @@
-"""Where cotangents are zero: how a predicate on the results of an instruction becomes one on each operand.
+"""Predicates of cotangents: a predicate on the results of an instruction becomes one on each operand.
 
-A cotangent that is zero where a predicate does not hold must not meet an infinite derivative there: zero times infinity is NaN.
-So contributions are selected; and where a contraction sums dead terms with others, its operands are. Neither is done where no
-value can be infinite or NaN before its time: a value is *exposed* if it depends on an op that has a pole, overflows, or is not
-known to do neither.
+A cotangent that is zero where a predicate is false must not be multiplied by an infinite derivative there: zero times infinity
+is NaN. So contributions are selected by the predicate; where a contraction sums dead products with others, its operands are
+selected instead. Neither is done where no value can be infinite or NaN: a value is *exposed* if it depends on an op that has a
+pole, may overflow, or is not known to do neither.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from pullback.ir.ops.library.sort import Sort
 Predicates = list[Value | None]
 
 FINITE_FAMILIES = (Reduce, Reindex, Contract, Gather, Scatter, Place, LinearRecurrence, Accumulate)
-"""Families whose values and derivatives are finite where their operands are."""
+"""Op families whose values and derivatives are finite for finite operands."""
 
 
 class History:
-    """What is known of the values that the instructions of a builder define; of the others, which are ``exposed``."""
+    """Facts about the values that a builder's instructions define. ``exposed``: outer values that are exposed."""
 
     def __init__(self, builder: Builder, exposed: Sequence[Value] = ()) -> None:
         self._instructions = builder.instructions
@@ -55,17 +55,18 @@ class History:
         self._read = len(self._instructions)
 
     def is_exposed(self, x: Value) -> bool:
-        """Whether it may be infinite or NaN, or have such a derivative, where its arguments are finite."""
+        """Return whether a value may be infinite or NaN, or have such a derivative, for finite arguments."""
         self._catch_up()
         return x in self._exposed
 
     def spread(self, x: Value) -> frozenset[int]:
-        """Axes along which all elements are known to be equal."""
+        """Return the axes along which all elements are known to be equal."""
         self._catch_up()
         return self._spread.get(x, frozenset())
 
 
 def _exposes(instruction: Instruction) -> bool:
+    """Return whether the results of an instruction are exposed for any operands."""
     op = instruction.op
     if op.name == "const":
         value = instruction.params["value"]
@@ -73,45 +74,46 @@ def _exposes(instruction: Instruction) -> bool:
     return not op.finite and not isinstance(op, FINITE_FAMILIES)
 
 
-def shielded(
+def masked_operands(
     b: Builder, history: History, instruction: Instruction, inputs: Sequence[Value], predicate: Value, wants: Sequence[bool]
 ) -> Sequence[Value]:
-    """The operands of an instruction for its gradient rule: those of a contraction are zero where none of the results that read
-    them has a cotangent."""
+    """Return the operands of an instruction for its gradient rule: elements of a contraction's operand are zero if no result
+    that reads them has a cotangent."""
     if not isinstance(instruction.op, Contract):
         return inputs
     words, out = split(instruction.params["spec"])
-    found = list(inputs)
+    operands = list(inputs)
     for position, (x, word) in enumerate(zip(inputs, words, strict=True)):
         is_free = _unread(out, word) <= history.spread(predicate)
         is_whole = _unread(out, words[1 - position]) <= history.spread(predicate)
         if wants[1 - position] and not is_whole and (is_free or history.is_exposed(x)):
-            found[position] = b.select(_within(b, predicate, out, x, word), x, b.zeros_like(x))
-    return found
+            operands[position] = b.select(_within(b, predicate, out, x, word), x, b.zeros_like(x))
+    return operands
 
 
 def _unread(out: str, word: str) -> frozenset[int]:
-    """The axes of the result that an operand does not have."""
+    """Return the axes of the result that an operand does not have."""
     return frozenset(k for k, letter in enumerate(out) if letter not in word)
 
 
 def _within(b: Builder, predicate: Value, out: str, x: Value, word: str) -> Value:
-    """For each element of an operand of a contraction, whether the predicate holds for a result that reads it."""
+    """Emit, for each element of a contraction's operand, whether the predicate holds for a result that reads it."""
     axes = tuple(sorted(_unread(out, word)))
-    found = b.any(predicate, axes=axes) if axes else predicate
+    holds = b.any(predicate, axes=axes) if axes else predicate
     left = [letter for letter in out if letter in word]
     order = [letter for letter in word if letter in left]
     if order != left:
-        found = b.transpose(found, perm=tuple(left.index(letter) for letter in order))
-    return _spread(b, found, tuple(k for k, letter in enumerate(word) if letter not in left), x)
+        holds = b.transpose(holds, perm=tuple(left.index(letter) for letter in order))
+    return _spread(b, holds, tuple(k for k, letter in enumerate(word) if letter not in left), x)
 
 
 def _spread(b: Builder, x: Value, axes: tuple[int, ...], like: Value) -> Value:
-    found: Value = b.broadcast(x, axes=axes, shape=_shape(like)) if axes else x
-    return found
+    """Broadcast a value to the shape of ``like``, unless there is no axis to add."""
+    result: Value = b.broadcast(x, axes=axes, shape=_shape(like)) if axes else x
+    return result
 
 
-def carried(
+def propagated(
     b: Builder,
     history: History,
     instruction: Instruction,
@@ -120,7 +122,7 @@ def carried(
     predicates: Sequence[Value],
     wants: Sequence[bool],
 ) -> Predicates:
-    """The predicate of each operand; None where there is none, or where none is of use."""
+    """Return the predicate of each operand; None where there is none, or where it is of no use."""
     op, params = instruction.op, instruction.params
     if isinstance(op, Elementwise | CotangentTap):
         return [predicates[0]] * len(inputs)
@@ -149,12 +151,12 @@ def _moved(
     predicates: Sequence[Value],
     wants: Sequence[bool],
 ) -> Predicates:
-    """As cotangents go: the gradient rule itself, of bools, whose sum is "or"."""
+    """Apply the gradient rule itself to bools: predicates move like cotangents, and the sum of bools is "or"."""
     bools = [v if isinstance(v.type, ArrayType) and v.type.dtype is I64 else _none(b, v) for v in inputs]
     params: Mapping[str, Any] = instruction.params
     assert instruction.op.pullback is not None
-    found = instruction.op.pullback(b, instruction.op, bools, outputs, predicates, params, wants)
-    return [part.dense() if isinstance(part, Into) else part if isinstance(part, Value) else None for part in found]
+    parts = instruction.op.pullback(b, instruction.op, bools, outputs, predicates, params, wants)
+    return [part.dense() if isinstance(part, Into) else part if isinstance(part, Value) else None for part in parts]
 
 
 def _by_rows(
@@ -166,7 +168,8 @@ def _by_rows(
     predicates: Sequence[Value],
     wants: Sequence[bool],
 ) -> Predicates:
-    """Whether it holds for any result of the same place in the batch; of a scan or a transform, along its axis."""
+    """Return, for each operand, whether the predicate holds for any result with the same batch index; for a scan or a Fourier
+    transform, anywhere along its axis."""
     if isinstance(op, LinearRecurrence | Accumulate | Fourier):
         axes: tuple[int, ...] = (params["axis"],)
         return [_spread(b, b.any(predicates[0], axes=axes), axes, inputs[0])] * len(inputs)
@@ -183,26 +186,26 @@ def _by_rows(
     ]
 
 
-def pushed(
+def forward_predicate(
     b: Builder, instruction: Instruction, inputs: Sequence[Value], is_moved: Sequence[bool], off: Predicates
 ) -> Value | None:
-    """In forward mode: where the tangent of the result is not zero, given the operands that have tangents and where those are
-    not; None if that is not known."""
+    """Forward mode: return a predicate that holds where the tangent of the result is not zero, from those of the operands with
+    tangents; None if it is unknown."""
     op = instruction.op
     if op is select:
         return _chosen(b, inputs[0], is_moved[1:], off[1:])
     if op.name == "abs" and instruction.results[0].type == inputs[0].type:
         return b.ne(inputs[0], b.zeros_like(inputs[0]))
-    given = [p for p, moved in zip(off, is_moved, strict=True) if moved]
-    if any(p is None for p in given):
+    predicates = [p for p, moved in zip(off, is_moved, strict=True) if moved]
+    if any(p is None for p in predicates):
         return None
     if isinstance(op, Elementwise | CotangentTap):
-        found = given[0]
-        for other in given[1:]:
-            found = found if other is found else b.bitor(found, other)
-        return found
+        either = predicates[0]
+        for other in predicates[1:]:
+            either = either if other is either else b.bitor(either, other)
+        return either
     if isinstance(op, Reduce) and op.linear:
-        return b.any(given[0], **instruction.params)
+        return b.any(predicates[0], **instruction.params)
     if isinstance(op, Reindex):
         bools = [_none(b, x) if p is None else p for x, p in zip(inputs, off, strict=True)]
         return b.emit(op, bools, dict(instruction.params))[0]
@@ -210,7 +213,7 @@ def pushed(
 
 
 def _chosen(b: Builder, condition: Value, is_moved: Sequence[bool], off: Predicates) -> Value | None:
-    """Of a select: where a branch is taken that has a tangent."""
+    """Return where a select takes a branch that has a tangent."""
     parts: list[Value] = []
     for taken, moved, predicate in zip((condition, b.bitnot(condition)), is_moved, off, strict=True):
         if moved and predicate is None and all(is_moved):
@@ -221,7 +224,7 @@ def _chosen(b: Builder, condition: Value, is_moved: Sequence[bool], off: Predica
 
 
 def _none(b: Builder, x: Value) -> Value:
-    """False for each element of a value."""
+    """Emit False for each element of a value."""
     return b.full(False, ArrayType(BOOL, _shape(x)))
 
 
@@ -231,7 +234,7 @@ def _shape(x: Value) -> tuple[Any, ...]:
 
 
 def _batch_rank(op: Any, inputs: Sequence[Value]) -> int:
-    """How many leading axes only number the problems that an op solves."""
+    """Return the number of leading batch axes of a linear-algebra or sorting op."""
     if isinstance(op, Linalg):
         return len(_shape(inputs[0])) - op.core[0]
     if isinstance(op, Sort):

@@ -1,13 +1,14 @@
-"""recomputed: the gradient has the value and the derivative of a function of a product from one array.
+"""Rematerialise values for the gradient: the value and the derivative of a function of a product come from one saved array.
 
     y = tanh(z); y @ w; ...; d * sech2(z); y.T @ e
-    ->  y, kept = split(z); y @ w; ...; again, slope = join(kept); d * slope; again.T @ e    (``kept_tails``)
+    ->  y, kept = split(z); y @ w; ...; y2, slope = join(kept); d * slope; y2.T @ e    (``kept_tails``)
     y = tanh(z); y @ w; ...; d * sech2(z)
     ->  y = tanh(z); slope = sech2(z); y @ w; ...; d * slope
 
-The derivative is one of z. Products take their operands from memory, so y would be kept beside z; as it is, y goes after its last
-reader of the forward part, and the gradient computes no exponential. Where z is in memory anyway, as where a checkpoint keeps it,
-nothing else is kept: the gradient computes value and derivative from z, side by side, with one exponential.
+The derivative is a function of z. Products read their operands from memory, so y would be saved in addition to z. After the
+rewrite, y is freed after its last reader in the forward part, and the gradient computes no exponential. If z is in memory
+anyway, for instance at a checkpoint, nothing else is saved: the gradient computes value and derivative from z, together, with
+one exponential.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from pullback.ir.passes.transforms.kept_tails import Tail, tail_of
 
 @dataclass(eq=False)
 class Pair:
-    """A function's value, its ``derivative``, ``late`` products of the gradient that read the value, and the ``end`` behind which
-    they go: what multiplies the derivative by the cotangent ``after``. ``tail``: how both follow from one number, or None."""
+    """A function's ``value`` and its ``derivative``; ``late``: products of the gradient that read the value; ``end``: the
+    instruction behind which they are moved, which multiplies the derivative by the cotangent ``after``. ``tail``: how value
+    and derivative are computed from one number, or None."""
 
     value: Instruction
     derivative: Instruction
@@ -37,14 +39,14 @@ class Pair:
     after: Value
     tail: Tail | None = None
     kept: Value | None = None
-    again: Value | None = None
+    second_value: Value | None = None
     held: list[Instruction] = field(default_factory=list)
 
 
 def recomputed(function: Function) -> Function:
-    """Compute values that products of a gradient read beside the derivatives, both from what is kept of their argument.
+    """Compute values that products of a gradient read together with the derivatives, both from one residual.
 
-    Requires: a func without instructions of transforms; other kinds are returned as they are. Keeps: results.
+    Requires: a func without transform instructions; other kinds are returned unchanged. Keeps: results.
     """
     if function.kind != "func" or not any(_primitive(i) for i in function.instructions):
         return function
@@ -53,11 +55,12 @@ def recomputed(function: Function) -> Function:
 
 
 def _primitive(i: Instruction) -> str:
-    """The name of the function whose derivative an instruction computes beside it, or nothing."""
+    """Return the name of the function whose derivative an instruction computes, or the empty string."""
     return i.op.derivative_of if isinstance(i.op, Elementwise) else ""
 
 
 def _is_late(i: Instruction) -> bool:
+    """Return whether an instruction belongs to a gradient."""
     return i.loc.note.startswith("pullback(")
 
 
@@ -88,7 +91,7 @@ def _pairs(block: Block) -> list[Pair]:
 
 
 class _Uses:
-    """The instructions of a block that define and read its values."""
+    """The definitions and readers of the values of a block."""
 
     def __init__(self, block: Block) -> None:
         self.results = frozenset(block.results)
@@ -100,8 +103,8 @@ class _Uses:
                 self.readers[v].append(i)
 
     def is_late(self, z: Value, derivative: Instruction) -> bool:
-        """Return whether ``z`` is in memory for the gradient without its ``derivative``: z, or what it is computed from
-        elementwise, is a parameter, a result, or read by another instruction of the gradient."""
+        """Return whether ``z`` is in memory for the gradient even without its ``derivative``: z, or a value that it is
+        computed from elementwise, is a parameter, a result, or read by another instruction of the gradient."""
         stack, seen = [z], {z}
         while stack:
             v = stack.pop()
@@ -118,7 +121,7 @@ class _Uses:
 
 
 class _Writer:
-    """Writes a block with the late products of each pair behind its end. ``waiting``: the results of those that are held back."""
+    """Rewrites a block with the late products of each pair behind its end. ``waiting``: the results of the deferred products."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self.pairs = pairs
@@ -127,15 +130,15 @@ class _Writer:
         self.of_value = {p.value: p for p in pairs}
         self.of_derivative = {p.derivative: p for p in pairs}
         self.names: dict[Value, Value] = {}
-        self.waiting: dict[Value, Pair] = {}
+        self.deferred: dict[Value, Pair] = {}
         self.builder = Builder()
 
     def run(self, block: Block) -> Block:
         for i in block.instructions:
             pair = self.of_product.get(i)
-            if pair is not None and pair.again is None:
+            if pair is not None and pair.second_value is None:
                 pair.held.append(i)
-                self.waiting.update(dict.fromkeys(i.results, pair))
+                self.deferred.update(dict.fromkeys(i.results, pair))
                 continue
             self.append(i)
             if i in self.of_end:
@@ -146,19 +149,19 @@ class _Writer:
 
     def append(self, i: Instruction) -> None:
         for v in i.operands:
-            if v in self.waiting:
-                self.release(self.waiting[v], is_early=True)
+            if v in self.deferred:
+                self.release(self.deferred[v], is_early=True)
         if self.is_by_tail(i):
             return
         pair = self.of_end.get(i)
         if pair is not None and pair.held:
-            pair.again = self.computed_again(pair)
+            pair.second_value = self.recompute(pair)
         pair = self.of_product.get(i)
-        self.builder.append(self.named(i if pair is None else self.reading_again(i, pair)))
+        self.builder.append(self.named(i if pair is None else self.reading_second_value(i, pair)))
 
     def is_by_tail(self, i: Instruction) -> bool:
-        """Emit a value whose tail is kept with that tail, its derivative from the tail; return whether ``i`` is one of them. A
-        derivative without late products is computed with the value."""
+        """Emit a function's value with its tail, or the derivative from the tail; return whether ``i`` is one of these.
+        Without late products the derivative is computed together with the value."""
         pair = self.of_value.get(i) or self.of_derivative.get(i)
         if pair is None or pair.tail is None:
             return False
@@ -173,8 +176,8 @@ class _Writer:
             self.names[i.result] = pair.tail.join(b, pair.kept)[1]
         return True
 
-    def computed_again(self, pair: Pair) -> Value:
-        """Emit the value once more, where the end is computed."""
+    def recompute(self, pair: Pair) -> Value:
+        """Emit the value a second time, before the end."""
         b = self.builder.at(pair.end.loc, pair.value.result.name)
         after = self.names.get(pair.after, pair.after)
         if pair.tail is not None and pair.kept is not None:
@@ -185,17 +188,17 @@ class _Writer:
     def named(self, i: Instruction) -> Instruction:
         return replace(i, operands=tuple(self.names.get(v, v) for v in i.operands))
 
-    def reading_again(self, i: Instruction, pair: Pair) -> Instruction:
-        again = pair.again
-        if again is None:
+    def reading_second_value(self, i: Instruction, pair: Pair) -> Instruction:
+        second_value = pair.second_value
+        if second_value is None:
             return i
-        return replace(i, operands=tuple(again if v is pair.value.result else v for v in i.operands))
+        return replace(i, operands=tuple(second_value if v is pair.value.result else v for v in i.operands))
 
     def release(self, pair: Pair, is_early: bool = False) -> None:
-        """Append what is held back; before the end it reads the value itself."""
+        """Append the deferred products of a pair. ``is_early``: before its end, reading the first value."""
         held, pair.held = pair.held, []
         for i in held:
             for v in i.results:
-                self.waiting.pop(v, None)
+                self.deferred.pop(v, None)
         for i in held:
-            self.append(i) if is_early else self.builder.append(self.named(self.reading_again(i, pair)))
+            self.append(i) if is_early else self.builder.append(self.named(self.reading_second_value(i, pair)))

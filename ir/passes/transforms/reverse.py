@@ -1,15 +1,14 @@
-"""Reverse mode: the gradients of a region's results, emitted after its instructions.
+"""Reverse mode: emit the gradients of a region's results after its instructions.
 
-Reverse accumulation over the region's instructions, walked iteratively. The forward part is pruned both ways: only values
-that depend on a wanted operand and that a differentiated result depends on get a cotangent. A cotangent is ``ZERO``, a value, or
-a value under a predicate. Predicates are born at ``select``: the cotangent of a branch is zero, and stays so, wherever that
-branch was not taken, whatever the derivatives there are (NaN and infinities included). They travel through all ops
-(``predicates``); each contribution of an op that is not linear is wrapped in a select. Behind the infinite slope of a root an
-exact zero is stronger than infinity (``strong``).
+Reverse accumulation over the instructions of the region. Only values that depend on a wanted operand, and on which a
+differentiated result depends, get a cotangent. A cotangent is ``ZERO``, a value, or a value with a predicate. Predicates
+originate at ``select``: the cotangent of a branch is zero wherever that branch is not taken, whatever the derivatives there
+(NaN and infinities included). They propagate through all ops (``predicates``); each contribution of an op that is not linear
+is wrapped in a select. Behind the infinite slope of a root an exact zero cancels infinity (``strong_zero``).
 
 Contributions to one value are summed in a fixed order: by decreasing position of the reading instruction, operands left to
-right; values first, then those that are added into a part. A loop or branch that reads a value adds its contribution to the sum
-of those after it.
+right; values first, then contributions that are added into a part. A loop or branch that reads a value adds its contribution
+to the sum of the contributions of later instructions.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from pullback.ir.ops.control.custom import Custom, positions, rule
 from pullback.ir.ops.elementwise.elementwise import Elementwise, select
 from pullback.ir.passes.editing.activity import dependents, requisites
 from pullback.ir.passes.editing.dce import live
-from pullback.ir.passes.editing.loop_view import add, either
+from pullback.ir.passes.editing.loop_view import add, logical_or
 from pullback.ir.passes.editing.replay import inline, replay
-from pullback.ir.passes.transforms.checkpoint_loops import in_chunks
-from pullback.ir.passes.transforms.predicates import History, carried, shielded
+from pullback.ir.passes.transforms.checkpoint_loops import chunk_loops
+from pullback.ir.passes.transforms.predicates import History, masked_operands, propagated
 from pullback.ir.passes.transforms.strong_zero import StrongBuilder, is_frail, is_steep
 
 
 class GradientError(Exception):
-    """A gradient that cannot be had: ``loc`` is the user's line, the message says which op and operand."""
+    """A gradient that does not exist: ``loc`` is the user's line, the message names the op and operand."""
 
     def __init__(self, message: str, loc: Loc) -> None:
         super().__init__(message)
@@ -42,7 +41,8 @@ class GradientError(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cotangent:
-    """``value``, zero off ``predicate``: a bool for each element. ``steep``: it may be of an infinite slope (``strong``)."""
+    """``value``, which is zero where ``predicate`` is false. ``steep``: it may derive from an infinite slope
+    (``strong_zero``)."""
 
     value: Value
     predicate: Value | None = None
@@ -54,8 +54,7 @@ Part = tuple[Contribution, Value | None]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """An instruction and where its forward part is: at ``position`` of the builder's instructions, with these operands and
-    results."""
+    """An instruction and its forward part: the position among the builder's instructions, the operands and the results."""
 
     instruction: Instruction
     inputs: tuple[Value, ...]
@@ -67,9 +66,9 @@ Sum = Callable[[int], Cotangent | None]
 Structured = Callable[[Builder, Step, Sequence[Cotangent | None], Sequence[bool], Sum], Sequence[Part]]
 
 STRUCTURED: dict[type[Op], Structured] = {}
-"""Reverse mode of the ops whose regions are differentiated: ``rule(builder, step, cotangents, wants, sum)`` gives a contribution
-for each operand. ``sum(k)`` takes the contributions to operand k that there are, for the rule to add its own to; it may put
-another instruction in the place of its forward part."""
+"""Reverse mode of the ops with differentiated regions: ``rule(builder, step, cotangents, wants, sum)`` returns a contribution
+for each operand. ``sum(k)`` removes and returns the sum of contributions to operand k so far, for the rule to add its own
+to. The rule may replace its forward part."""
 
 
 def differentiate(
@@ -84,15 +83,15 @@ def differentiate(
 ) -> list[Value]:
     """Emit a region on ``operands`` and the gradients of its results at ``of``; returns its results and the gradients.
 
-    ``seeds``: the cotangents of those results; 1 if there are none. They are zero off their ``predicates``, where they have one.
+    ``seeds``: the cotangents of those results, 1 by default. A seed with a predicate is zero where the predicate is false.
     """
     start = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
     if seeds is None:
-        given: list[Cotangent | None] = [None] * len(of)
+        cotangents: list[Cotangent | None] = [None] * len(of)
     else:
-        given = [Cotangent(seed, predicates[k] if predicates else None) for k, seed in enumerate(seeds)]
-    results, found = pull(builder, region, operands, wrt, loc, of, given)
-    gradients = [start.zeros_like(region.parameters[k]) if ct is None else ct.value for k, ct in zip(wrt, found, strict=True)]
+        cotangents = [Cotangent(seed, predicates[k] if predicates else None) for k, seed in enumerate(seeds)]
+    results, cts = pull(builder, region, operands, wrt, loc, of, cotangents)
+    gradients = [start.zeros_like(region.parameters[k]) if ct is None else ct.value for k, ct in zip(wrt, cts, strict=True)]
     return results + gradients
 
 
@@ -107,14 +106,14 @@ def pull(
     sums: Mapping[int, Cotangent] | None = None,
     exposed: Sequence[Value] = (),
 ) -> tuple[list[Value], list[Cotangent | None]]:
-    """Emit a region on ``operands`` and the cotangents of those at ``wrt``, None for zero, of the results at ``of`` with the
-    cotangents ``seeds``, None for 1; returns the region's results and those. ``sums``: what the cotangents of these operands are
-    added to. ``exposed``: operands that may be infinite or NaN."""
+    """Emit a region on ``operands``, and the cotangents of the operands at ``wrt`` for the results at ``of``. ``seeds``: the
+    cotangents of these results, None for 1. Returns the region's results and the cotangents, None for zero. ``sums``: by
+    operand, the cotangent to add to. ``exposed``: operands that may be infinite or NaN."""
     env: dict[Value, Value] = dict(zip(region.parameters, operands, strict=True))
     forward: list[Step] = []
     builder = StrongBuilder.over(builder)
     active = active_values(region, wrt, of)
-    chunked = in_chunks(region, active)
+    chunked = chunk_loops(region, active)
     if chunked is not region:
         region, active = chunked, active_values(chunked, wrt, of)
     for instruction in region.instructions:
@@ -142,43 +141,43 @@ def pull(
         wants = [v in active for v in instruction.operands]
         structured = STRUCTURED.get(type(instruction.op))
         if structured is not None:
-            contributions = structured(step, done, cts, wants, _taken(step, parts, instruction))
+            contributions = structured(step, done, cts, wants, _take_sum(step, parts, instruction))
         else:
             contributions = _contributions(step, instruction, done.inputs, done.outputs, cts, wants, history)
         for value, part in zip(instruction.operands, contributions, strict=True):
             if value in active and not isinstance(part[0], Zero):
                 parts.setdefault(value, []).append(part)
     end = builder.at(Loc(loc.file, loc.line, "pullback"), "d")
-    found = [_sum(end, parts.get(region.parameters[k], []), region.parameters[k]) for k in wrt]
-    return [env[v] for v in region.results], [with_steepness(builder, ct) for ct in found]
+    operand_cotangents = [_sum(end, parts.get(region.parameters[k], []), region.parameters[k]) for k in wrt]
+    return [env[v] for v in region.results], [with_steepness(builder, ct) for ct in operand_cotangents]
 
 
 def with_steepness(b: Builder, ct: Cotangent | None) -> Cotangent | None:
-    """The cotangent, which says whether it is steep as far as a builder knows."""
+    """Return the cotangent, marked as steep if the builder has it marked so."""
     is_steep = ct is not None and isinstance(b, StrongBuilder) and ct.value in b.steep
     return replace(ct, steep=True) if ct is not None and is_steep else ct
 
 
-def _taken(b: Builder, parts: dict[Value, list[Part]], instruction: Instruction) -> Sum:
-    """What is known so far of the cotangent of an operand, which is no longer known then."""
+def _take_sum(b: Builder, parts: dict[Value, list[Part]], instruction: Instruction) -> Sum:
+    """Return a function that removes and returns the sum of contributions to an operand so far."""
     return lambda k: with_steepness(b, _sum(b, parts.pop(instruction.operands[k], []), instruction.operands[k]))
 
 
 def run_forward(builder: Builder, instruction: Instruction, inputs: Sequence[Value], active: set[Value]) -> tuple[Value, ...]:
-    """The forward part of an instruction: a copy of it, or the function inside one with rules of its own."""
+    """Emit the forward part of an instruction: a copy of it, or the function of a ``custom`` instruction, inlined."""
     if isinstance(instruction.op, Custom) and not active.isdisjoint(instruction.results):
         return inline(builder, instruction.regions[0], inputs)
     return replay(builder, instruction, inputs)
 
 
 def active_values(region: Block, wrt: Sequence[int], of: Sequence[int]) -> set[Value]:
-    """The inexact values that depend on a wanted parameter and that a result at ``of`` depends on."""
+    """Return the inexact values that depend on a wanted parameter and on which a result at ``of`` depends."""
     reached = dependents(region, [region.parameters[k] for k in wrt], smooth=True)
     return reached & requisites(region, [region.results[k] for k in of])
 
 
 def _sum(b: Builder, parts: Sequence[Part], value: Value) -> Cotangent | None:
-    """The cotangent of a value from its contributions; None for zero."""
+    """Emit the sum of a value's contributions; None for zero."""
     if not parts:
         return None
     total: Value | None = None
@@ -195,16 +194,16 @@ def _sum(b: Builder, parts: Sequence[Part], value: Value) -> Cotangent | None:
     for _, condition in parts:
         if condition is None:
             return Cotangent(total)
-        predicate = condition if predicate is None else either(b, predicate, condition)
+        predicate = condition if predicate is None else logical_or(b, predicate, condition)
     return Cotangent(total, predicate)
 
 
 def check_derivative(instruction: Instruction, wants: Sequence[bool]) -> None:
-    """Raises GradientError if there is no derivative by a wanted operand."""
+    """Raise GradientError if there is no derivative with respect to a wanted operand."""
     op = instruction.op
     if op.pullback is None:
-        place = next(k for k, want in enumerate(wants) if want)
-        raise GradientError(f"there is no gradient rule for operand {place} of {op.name}", instruction.loc)
+        position_wanted = next(k for k, want in enumerate(wants) if want)
+        raise GradientError(f"there is no gradient rule for operand {position_wanted} of {op.name}", instruction.loc)
     for position, why in op.missing.items():
         if wants[position]:
             raise GradientError(f"there is no derivative of {op.name} by its operand {position}: {why}", instruction.loc)
@@ -218,7 +217,7 @@ def apply_rule(
     cts: Sequence[Value | Zero],
     wants: Sequence[bool],
 ) -> list[Contribution]:
-    """What the gradient rule of an op gives. Raises GradientError where it has no derivative."""
+    """Return the contributions of an op's gradient rule. Raises GradientError where it has no derivative."""
     op = instruction.op
     assert op.pullback is not None
     try:
@@ -236,6 +235,7 @@ def _contributions(
     wants: Sequence[bool],
     history: History,
 ) -> list[Part]:
+    """Emit the contributions of an instruction to its operands, with their predicates."""
     op = instruction.op
     if op.nondifferentiable:
         return [(ZERO, None)] * len(inputs)
@@ -245,29 +245,29 @@ def _contributions(
     predicates = [ct.predicate for ct in cts if ct is not None and ct.predicate is not None]
     if len(predicates) < sum(ct is not None for ct in cts):
         predicates = []
-    given = shielded(b, history, instruction, inputs, predicates[0], wants) if predicates else inputs
+    operands = masked_operands(b, history, instruction, inputs, predicates[0], wants) if predicates else inputs
     own = b.plain() if is_frail(instruction) else b
-    found = apply_rule(own, instruction, given, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
-    _check_types(op.name, inputs, found)
+    parts = apply_rule(own, instruction, operands, outputs, [ZERO if ct is None else ct.value for ct in cts], wants)
+    _check_types(op.name, inputs, parts)
     if is_steep(instruction) or any(ct is not None and ct.steep for ct in cts):
-        b.mark(found)
+        b.mark(parts)
     if op is select:
-        return _branches(b, inputs[0], found, predicates[0] if predicates else None)
+        return _branches(b, inputs[0], parts, predicates[0] if predicates else None)
     if not predicates:
-        return [(part, None) for part in found]
-    known = carried(b, history, instruction, inputs, outputs, predicates, wants)
+        return [(part, None) for part in parts]
+    operand_predicates = propagated(b, history, instruction, inputs, outputs, predicates, wants)
     if op.linear:
-        return list(zip(found, known, strict=True))
-    return [(_masked(b, predicate, part), predicate) for part, predicate in zip(found, known, strict=True)]
+        return list(zip(parts, operand_predicates, strict=True))
+    return [(_masked(b, predicate, part), predicate) for part, predicate in zip(parts, operand_predicates, strict=True)]
 
 
 def check_custom(instruction: Instruction, wants: Sequence[bool]) -> None:
-    """Raises GradientError if the rules of a ``custom`` instruction do not differentiate by a wanted operand."""
-    known = positions(instruction.params)
+    """Raise GradientError if the rules of a ``custom`` instruction do not cover a wanted operand."""
+    covered = positions(instruction.params)
     for position, want in enumerate(wants):
-        if want and position not in known:
-            what = "no rule for its derivative" if not known else f"no derivative by its operand {position}"
-            raise GradientError(f"{instruction.params['name']} has {what}", instruction.loc)
+        if want and position not in covered:
+            problem = "no rule for its derivative" if not covered else f"no derivative by its operand {position}"
+            raise GradientError(f"{instruction.params['name']} has {problem}", instruction.loc)
 
 
 def _by_custom_rule(
@@ -278,7 +278,8 @@ def _by_custom_rule(
     cts: Sequence[Cotangent | None],
     wants: Sequence[bool],
 ) -> list[Part]:
-    """What the rule of a ``custom`` instruction gives: that for cotangents, or the transpose of that for tangents."""
+    """Emit the contributions of a ``custom`` instruction: by its rule for cotangents, or the transpose of its rule for
+    tangents."""
     params = instruction.params
     check_custom(instruction, wants)
     own = list(zip(outputs, cts, strict=True))[: params["outputs"]]
@@ -294,46 +295,46 @@ def _by_custom_rule(
         by, first = params["jvp"], len(outputs)
         tangents = [b.zeros_like(inputs[k]) for k in by]
         wrt, of = range(first, first + len(by)), range(len(seeds))
-        given = (*outputs, *tangents, *inputs)
-        parts = [(part, None) for part in transposed(b, jvp, given, wrt, of, seeds, predicates)]
-    found = dict(zip(by, parts, strict=True))
-    return [found.get(k, (ZERO, None)) if want else (ZERO, None) for k, want in enumerate(wants)]
+        operands = (*outputs, *tangents, *inputs)
+        parts = [(part, None) for part in transposed(b, jvp, operands, wrt, of, seeds, predicates)]
+    by_operand = dict(zip(by, parts, strict=True))
+    return [by_operand.get(k, (ZERO, None)) if want else (ZERO, None) for k, want in enumerate(wants)]
 
 
 def _inline_under(
     b: Builder, region: Block, operands: Sequence[Value], predicates: Sequence[Value | None]
 ) -> list[tuple[Value, Value | None]]:
-    """As ``inline``, where operands are zero off their predicates: elementwise products of zero stay zero, whatever the other
-    factor is. The results with the predicates that are known of them."""
+    """Inline a region whose operands are zero where their predicates are false: elementwise products with such a zero stay
+    zero, whatever the other factor. Returns the results with their predicates, where known."""
     env = dict(zip(region.parameters, operands, strict=True))
     under = {p: c for p, c in zip(region.parameters, predicates, strict=True) if c is not None}
     for instruction in region.instructions:
-        made = replay(b, instruction, [env[v] for v in instruction.operands])
-        env.update(zip(instruction.results, made, strict=True))
+        copies = replay(b, instruction, [env[v] for v in instruction.operands])
+        env.update(zip(instruction.results, copies, strict=True))
         predicate = _zero_off(b, instruction, under)
         if predicate is not None:
             under[instruction.result] = predicate
             if not instruction.op.linear:
-                env[instruction.result] = b.select(predicate, made[0], b.zeros_like(made[0]))
+                env[instruction.result] = b.select(predicate, copies[0], b.zeros_like(copies[0]))
     return [(env[v], under.get(v)) for v in region.results]
 
 
 def _zero_off(b: Builder, instruction: Instruction, under: Mapping[Value, Value]) -> Value | None:
-    """Where the result of an elementwise instruction is zero because of its operands, which are zero off ``under``; None if
-    nowhere."""
+    """Return a predicate for the result of an elementwise instruction, from the predicates ``under`` of its operands: where it
+    is false the result is zero. None if there is none."""
     op, operands = instruction.op, instruction.operands
     if not isinstance(op, Elementwise):
         return None
-    known = [under.get(v) for v in operands]
+    predicates = [under.get(v) for v in operands]
     if op.name == "mul":
-        return next((c for c in known if c is not None), None)
+        return next((c for c in predicates if c is not None), None)
     if op.name == "div":
-        return known[0]
-    chosen = known[1:] if op is select else known
+        return predicates[0]
+    chosen = predicates[1:] if op is select else predicates
     if not op.linear or any(c is None for c in chosen):
         return None
-    first, *rest = chosen
-    for other in rest:
+    first, *others = chosen
+    for other in others:
         first = first if other is first else b.bitor(first, other)
     return first
 
@@ -347,19 +348,19 @@ def transposed(
     seeds: Sequence[Value],
     predicates: Sequence[Value | None] = (),
 ) -> list[Value]:
-    """The transpose of a region that is linear in the operands at ``wrt``: what the cotangents ``seeds`` of its results at
-    ``of``, zero off their ``predicates``, give for those."""
-    made = Builder(b.loc, hint=b.hint)
-    found = differentiate(made, region, operands, wrt, b.loc, of, seeds, predicates)[len(region.results) :]
-    for emitted in live(made.block((), found)).instructions:
+    """Emit the transpose of a region that is linear in the operands at ``wrt``: the cotangents of these operands, for the
+    cotangents ``seeds`` of its results at ``of``, which are zero where their ``predicates`` are false."""
+    builder = Builder(b.loc, hint=b.hint)
+    cotangents = differentiate(builder, region, operands, wrt, b.loc, of, seeds, predicates)[len(region.results) :]
+    for emitted in live(builder.block((), cotangents)).instructions:
         b.append(replace(emitted, loc=b.loc))
-    return found
+    return cotangents
 
 
-def _check_types(name: str, inputs: Sequence[Value], found: Sequence[Contribution]) -> None:
-    if len(found) != len(inputs):
-        raise TypeError(f"the rule of {name} gave {len(found)} contributions for {len(inputs)} operands")
-    for position, (value, part) in enumerate(zip(inputs, found, strict=True)):
+def _check_types(name: str, inputs: Sequence[Value], parts: Sequence[Contribution]) -> None:
+    if len(parts) != len(inputs):
+        raise TypeError(f"the rule of {name} gave {len(parts)} contributions for {len(inputs)} operands")
+    for position, (value, part) in enumerate(zip(inputs, parts, strict=True)):
         if isinstance(part, Value) and part.type != value.type:
             raise TypeError(f"the rule of {name} gave {part.type} for operand {position} of type {value.type}")
 
@@ -367,14 +368,14 @@ def _check_types(name: str, inputs: Sequence[Value], found: Sequence[Contributio
 def _masked(b: Builder, predicate: Value | None, part: Contribution) -> Contribution:
     if predicate is None or not isinstance(part, Value):
         return part
-    found: Value = b.select(predicate, part, b.zeros_like(part))
-    return found
+    selected: Value = b.select(predicate, part, b.zeros_like(part))
+    return selected
 
 
-def _branches(b: Builder, condition: Value, found: Sequence[Contribution], predicate: Value | None) -> list[Part]:
-    """The contributions of a select, under the predicates that are born here."""
+def _branches(b: Builder, condition: Value, contributions: Sequence[Contribution], predicate: Value | None) -> list[Part]:
+    """Return the contributions of a select, with the predicates that originate here."""
     parts: list[Part] = [(ZERO, None)]
-    for position, part in enumerate(found[1:]):
+    for position, part in enumerate(contributions[1:]):
         if isinstance(part, Zero):
             parts.append((ZERO, None))
             continue

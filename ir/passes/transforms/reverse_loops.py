@@ -1,13 +1,12 @@
 """Reverse mode of ``scan`` and ``while``.
 
-The forward loop runs *augmented*: it also gives, as result sequences, the values of each run that its reverse reads and does not
-compute again. The reverse is a scan in the opposite direction over them. It carries the cotangents of the carried values that are
-differentiated, and the sums of the cotangents of captures, to which each run adds its own, in place where that is a part of an
-array. A ``while`` gives the count of its runs, so its reverse is a scan as well, and the reverse of that has this very rule.
+The forward loop is *augmented*: it also returns, as sequences, the residuals of each iteration, which its reverse reads and
+does not recompute. The reverse is a scan in the opposite direction over them. It carries the cotangents of the differentiated
+carried values, and the sums of the cotangents of captures, to which each iteration adds its own, in place if that is a part of
+an array. A ``while`` returns its trip count, so its reverse is a scan as well, and the reverse of that uses this rule again.
 
-Where every cotangent that arrives has a predicate, one for all of them decides whether the contributions count; and as far as
-the body lets predicates through, they are carried along with the cotangents, so that elements of a branch not taken never yield
-NaN.
+If every incoming cotangent has a predicate, one joint predicate decides whether the contributions count. As far as the body
+propagates predicates, they are carried along with the cotangents, so that elements of a branch not taken never yield NaN.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Op
-from pullback.ir.core.structure import Block, Instruction, copied
+from pullback.ir.core.structure import Block, Instruction, copy_block
 from pullback.ir.core.types import I64, ArrayType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Scan, While
@@ -26,31 +25,31 @@ from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of, scan
 from pullback.ir.passes.editing.replay import replay
 from pullback.ir.passes.transforms.predicates import History
-from pullback.ir.passes.transforms.residuals import choose, constant_carries, counters, needed, quiet
+from pullback.ir.passes.transforms.residuals import choose, constant_carries, counters, needed, without_effects
 from pullback.ir.passes.transforms.reverse import STRUCTURED, Cotangent, Part, Step, Sum
 from pullback.ir.passes.transforms.split_derivative import (
     Cotangents,
     Derived,
     Kind,
     derive,
+    joint_predicate,
     marked,
+    masked_part,
+    masked_total,
     pair,
-    part_under,
     predicate_of,
-    total_under,
-    whole_predicate,
 )
 
 
 @dataclass(frozen=True, eq=False)
 class _Carried:
-    """A cotangent that the reverse carries: what it is called in the body, what it starts from, of ``like``, and what a run makes
-    of it; None for zero."""
+    """A cotangent that the reverse carries: ``seed`` in the body, initially ``start``, of the type of ``like``; ``following``
+    is its value after an iteration, None for zero."""
 
     seed: Cotangent
     start: Cotangent | None
     like: Value
-    found: Cotangent | None
+    following: Cotangent | None
 
     def inits(self, b: Builder) -> list[Value]:
         inits = [b.zeros_like(self.like) if self.start is None else self.start.value]
@@ -59,14 +58,14 @@ class _Carried:
         return inits
 
     def results(self, b: Builder) -> list[Value]:
-        results = [b.zeros_like(self.seed.value) if self.found is None else self.found.value]
+        results = [b.zeros_like(self.seed.value) if self.following is None else self.following.value]
         if self.seed.predicate is not None:
-            results.append(predicate_of(self.found) or b.full(False, self.seed.predicate.type))
+            results.append(predicate_of(self.following) or b.full(False, self.seed.predicate.type))
         return results
 
 
 def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool], sum: Sum) -> list[Part]:
-    """The rule of ``scan`` and ``while``. Positions count from 0 within carries, sequences and captures."""
+    """Emit the reverse of a ``scan`` or ``while``. Positions count from 0 within carries, sequences and captures."""
     loop = parts_of(step.instruction)
     inits, sequences, captures = loop.operands(step.inputs)
     wanted = loop.operands(wants)
@@ -78,36 +77,36 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     summed = [j for j, want in enumerate(wanted[2]) if want]
     first = loop.first + loop.carried + loop.sliced
     before = {j: sum(first + j) for j in summed}
-    whole = whole_predicate(b, cts)
+    joint = joint_predicate(b, cts)
     starts = {**{1 + k: ends[k] for k in active}, **{1 + loop.carried + loop.sliced + j: before[j] for j in summed}}
-    derived = _settled(b, loop, starts, rows, sliced, whole is not None and not _is_uniform(b, cts))
+    derived = _derivative_of_body(b, loop, starts, rows, sliced, joint is not None and not _is_uniform(b, cts))
 
-    found = iter(derived.found)
+    cotangents = iter(derived.cotangents)
     seeds = iter(derived.seeds)
-    carries = {k: _Carried(next(seeds), ends[k], inits[k], next(found)) for k in active}
-    slices = {j: next(found) for j in sliced}
-    totals = {j: _Carried(total, before[j], captures[j], next(found)) for j, total in zip(summed, derived.sums, strict=True)}
-    totals = {j: c for j, c in totals.items() if c.found is not None and c.found.value is not c.seed.value}
-    given = {j: ct for j, ct in slices.items() if ct is not None}
+    carries = {k: _Carried(next(seeds), ends[k], inits[k], next(cotangents)) for k in active}
+    slices = {j: next(cotangents) for j in sliced}
+    totals = {j: _Carried(total, before[j], captures[j], next(cotangents)) for j, total in zip(summed, derived.sums, strict=True)}
+    totals = {j: c for j, c in totals.items() if c.following is not None and c.following.value is not c.seed.value}
+    row_cotangents = {j: ct for j, ct in slices.items() if ct is not None}
 
     last = Builder(b.loc, hint=b.hint)
     carried = [*carries.values(), *totals.values()]
-    results = [v for c in carried for v in c.results(last)] + [v for ct in given.values() for v in pair(ct)]
+    results = [v for c in carried for v in c.results(last)] + [v for ct in row_cotangents.values() for v in pair(ct)]
     _, own_rows, own_captures = loop.parameters(derived.own)
     row_pairs = [*zip(own_rows, sequences, strict=True)]
     capture_pairs = [*zip(own_captures, captures, strict=True)]
     for seed, ct in zip(seeds, (ct for ct in rows if ct is not None), strict=True):
         row_pairs += zip(pair(seed), pair(ct), strict=False)
 
-    made_last = {v for i in last.instructions for v in i.results}
-    required = [v for v in derived.read(results) if v not in made_last]
-    known = _known_carries(loop, derived, inits)
-    again = quiet(derived.forward, required)
-    kept = choose(again, required, {*derived.own[:1], *own_rows, *own_captures, *known})
+    defined_last = {v for i in last.instructions for v in i.results}
+    required = [v for v in derived.read(results) if v not in defined_last]
+    recomputable = _known_carries(loop, derived, inits)
+    rerun = without_effects(derived.forward, required)
+    kept = choose(rerun, required, {*derived.own[:1], *own_rows, *own_captures, *recomputable})
     row_pairs += zip(kept, _keep(b, step, loop, derived.forward, kept), strict=True)
-    body = [*needed(again.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
+    body = [*needed(rerun.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
     used = {v for i in body for v in i.operands} | set(results)
-    for parameter, (pairs, instructions) in known.items():
+    for parameter, (pairs, instructions) in recomputable.items():
         if parameter in used and parameter not in kept:
             capture_pairs += pairs
             body = [*instructions, *body]
@@ -118,7 +117,7 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     outputs = iter(
         scan(
             b,
-            copied(Block(tuple(parameters), tuple(body), tuple(results))),
+            copy_block(Block(tuple(parameters), tuple(body), tuple(results))),
             [v for c in carried for v in c.inits(b)],
             [x for _, x in row_pairs],
             [x for _, x in capture_pairs],
@@ -134,14 +133,14 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
 
     tops = {k: taken(c.seed) for k, c in carries.items()}
     sums = {j: taken(c.seed) for j, c in totals.items()}
-    gathered = {j: taken(ct) for j, ct in given.items()}
+    gathered = {j: taken(ct) for j, ct in row_cotangents.items()}
     parts: list[Part] = [(ZERO, None)] * loop.first
-    parts += [part_under(b, whole, tops.get(k)) if want else (ZERO, None) for k, want in enumerate(wanted[0])]
-    parts += [part_under(b, whole, gathered.get(j)) for j in range(loop.sliced)]
-    return parts + [total_under(b, whole, sums.get(j), before.get(j)) for j in range(len(captures))]
+    parts += [masked_part(b, joint, tops.get(k)) if want else (ZERO, None) for k, want in enumerate(wanted[0])]
+    parts += [masked_part(b, joint, gathered.get(j)) for j in range(loop.sliced)]
+    return parts + [masked_total(b, joint, sums.get(j), before.get(j)) for j in range(len(captures))]
 
 
-def _settled(
+def _derivative_of_body(
     b: Builder,
     loop: LoopParts,
     starts: Mapping[int, Cotangent | None],
@@ -149,11 +148,12 @@ def _settled(
     sliced: Sequence[int],
     has_predicates: bool,
 ) -> Derived:
-    """The derivative of the body of a loop; ``starts``: where the cotangents start that it carries, by its parameters. Those have
-    predicates that start with one, if each run gives one again, and are steep if a run makes them so."""
+    """Return the derivative of the body of a loop. ``starts``: the initial values of the carried cotangents, by parameter. A
+    carried cotangent has a predicate if its initial value has one and every iteration yields one, and is steep if an
+    iteration makes it so."""
     masked = {k for k, ct in starts.items() if has_predicates and (ct is None or ct.predicate is not None)}
     steep = {k for k, ct in starts.items() if ct is not None and ct.steep}
-    given = {
+    row_kinds = {
         loop.carried + j: Kind(has_predicates and ct.predicate is not None, ct.steep)
         for j, ct in enumerate(rows)
         if ct is not None
@@ -161,11 +161,11 @@ def _settled(
     wrt = [*(k for k in starts if k <= loop.carried), *(1 + loop.carried + j for j in sliced)]
     while True:
         kinds = {k: Kind(k in masked, k in steep) for k in starts}
-        of = {k - 1: kind for k, kind in kinds.items() if k <= loop.carried} | given
+        of = {k - 1: kind for k, kind in kinds.items() if k <= loop.carried} | row_kinds
         derived = derive(b, loop.body, of, wrt, {k: kind for k, kind in kinds.items() if k > loop.carried})
-        found = [*zip([*wrt, *(k for k in starts if k > loop.carried)], derived.found, strict=True)]
-        lost = {k for k, ct in found if k in masked and ct is not None and ct.predicate is None}
-        gained = {k for k, ct in found if k in starts and k not in steep and ct is not None and ct.steep}
+        cotangents = [*zip([*wrt, *(k for k in starts if k > loop.carried)], derived.cotangents, strict=True)]
+        lost = {k for k, ct in cotangents if k in masked and ct is not None and ct.predicate is None}
+        gained = {k for k, ct in cotangents if k in starts and k not in steep and ct is not None and ct.steep}
         if not lost and not gained:
             return derived
         masked -= lost
@@ -173,7 +173,7 @@ def _settled(
 
 
 def _is_uniform(b: Builder, cts: Cotangents) -> bool:
-    """Whether each cotangent is known to be zero as a whole or not at all."""
+    """Return whether each predicate is known to be the same for all elements of its cotangent."""
     history = History(b)
     predicates = [ct.predicate for ct in cts if ct is not None and ct.predicate is not None]
     return all(isinstance(p.type, ArrayType) and history.spread(p) == frozenset(range(p.type.rank)) for p in predicates)
@@ -182,58 +182,58 @@ def _is_uniform(b: Builder, cts: Cotangents) -> bool:
 def _known_carries(
     loop: LoopParts, derived: Derived, inits: Sequence[Value]
 ) -> dict[Value, tuple[list[tuple[Value, Value]], list[Instruction]]]:
-    """The carried values that the reverse knows without being told: by parameter, what it captures for that and the
-    instructions."""
+    """Return the carried values that the reverse computes without residuals: by parameter, the captures that this needs, and
+    the instructions."""
     block, carries = derived.forward, loop.parameters(derived.own)[0]
     _, _, captures = loop.parameters(derived.own)
-    known: dict[Value, tuple[list[tuple[Value, Value]], list[Instruction]]] = {
+    recomputable: dict[Value, tuple[list[tuple[Value, Value]], list[Instruction]]] = {
         carries[k]: ([(carries[k], inits[k])], []) for k in constant_carries(block, loop.carried)
     }
     if loop.reverse and not loop.length:
-        return known
-    for k, (op, makers, number) in counters(block, loop.carried, captures).items():
+        return recomputable
+    for k, (op, makers, step_value) in counters(block, loop.carried, captures).items():
         start, t = Value(carries[k].type, carries[k].name), carries[k].type
 
-        def counted(b: Builder, op: Op = op, number: Value = number, start: Value = start) -> Value:
+        def counted(b: Builder, op: Op = op, step_value: Value = step_value, start: Value = start) -> Value:
             env: dict[Value, Value] = {}
             for maker in makers:  # noqa: B023
                 env[maker.result] = replay(b, maker, [env.get(v, v) for v in maker.operands])[0]
-            place = derived.own[0]
+            iteration = derived.own[0]
             if loop.reverse:
-                place = b.sub(b.sub(b.count(shape=loop.length), b.const(1, I64)), place)
-            runs = b.spread(place if t.dtype is I64 else b.cast(place, dtype=t.dtype), t.shape)  # noqa: B023
-            return b.emit(op, (start, b.mul(runs, env.get(number, number))))[0]
+                iteration = b.sub(b.sub(b.count(shape=loop.length), b.const(1, I64)), iteration)
+            runs = b.spread(iteration if t.dtype is I64 else b.cast(iteration, dtype=t.dtype), t.shape)  # noqa: B023
+            return b.emit(op, (start, b.mul(runs, env.get(step_value, step_value))))[0]
 
-        known[carries[k]] = [(start, inits[k])], _defined(carries[k], counted)
-    return known
+        recomputable[carries[k]] = [(start, inits[k])], _defined(carries[k], counted)
+    return recomputable
 
 
 def _defined(value: Value, emit: Callable[[Builder], Value]) -> list[Instruction]:
-    """The instructions that ``emit`` makes, of which the last defines ``value``."""
+    """Return the instructions that ``emit`` appends; the last one is made to define ``value``."""
     b = Builder()
     emit(b)
     return [*b.instructions[:-1], replace(b.instructions[-1], results=(value,))]
 
 
 def _keep(b: Builder, step: Step, loop: LoopParts, forward: Block, kept: Sequence[Value]) -> list[Value]:
-    """The sequences of the values ``kept`` of each run, which the forward loop gives from now on."""
+    """Make the forward loop return the values ``kept`` of each iteration, and return their sequences."""
     results, outputs = list(forward.results), list(step.outputs)
     offset = len(outputs) - len(results)
-    found = []
+    sequences = []
     for v in kept:
-        place = next((k for k, r in enumerate(results) if r is v and k >= loop.carried), None)
-        if place is None:
-            place = len(results)
+        position = next((k for k, r in enumerate(results) if r is v and k >= loop.carried), None)
+        if position is None:
+            position = len(results)
             results.append(v)
             outputs.append(Value(loop.sequence(v.type), v.name))
-        found.append(outputs[place + offset])
+        sequences.append(outputs[position + offset])
     if len(results) > len(forward.results):
         old = step.instruction
         body = live(Block(forward.parameters, forward.instructions, tuple(results)))
         b.instructions[step.position] = replace(
             old, operands=step.inputs, results=tuple(outputs), regions=(*old.regions[:-1], body)
         )
-    return found
+    return sequences
 
 
 STRUCTURED[Scan] = reverse_loop

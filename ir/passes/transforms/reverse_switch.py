@@ -1,4 +1,4 @@
-"""Reverse mode of ``switch``: a switch, whose branches read what the branches of the forward part keep for it."""
+"""Reverse mode of ``switch``: a switch whose branches read the residuals of the forward branches."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO
-from pullback.ir.core.structure import Block, copied
+from pullback.ir.core.structure import Block, copy_block
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Switch
 from pullback.ir.passes.editing.dce import live
-from pullback.ir.passes.transforms.residuals import choose, needed, quiet
+from pullback.ir.passes.transforms.residuals import choose, needed, without_effects
 from pullback.ir.passes.transforms.reverse import STRUCTURED, Cotangent, Part, Step, Sum
 from pullback.ir.passes.transforms.split_derivative import (
     Cotangents,
     Derived,
     Kind,
     derive,
+    joint_predicate,
     marked,
+    masked_total,
     pair,
     predicate_of,
-    total_under,
-    whole_predicate,
 )
 
 
 def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool], sum: Sum) -> list[Part]:
-    """The rule of ``switch``."""
+    """Emit the reverse of a ``switch``."""
     instruction = step.instruction
     captures = step.inputs[1:]
-    whole = whole_predicate(b, cts)
+    joint = joint_predicate(b, cts)
     taken = [j for j, ct in enumerate(cts) if ct is not None]
     summed = [k for k, want in enumerate(wants[1:]) if want]
     before = {k: sum(1 + k) for k in summed}
     order = sorted(summed, key=lambda k: before[k] is not None)
     bare, based = [k for k in order if before[k] is None], [k for k in order if before[k] is not None]
-    kinds = {j: Kind(whole is not None and predicate_of(ct) is not None, ct.steep) for j, ct in enumerate(cts) if ct is not None}
+    kinds = {j: Kind(joint is not None and predicate_of(ct) is not None, ct.steep) for j, ct in enumerate(cts) if ct is not None}
     sums = {k: Kind(is_steep=ct.steep) for k in based if (ct := before[k]) is not None}
     branches = [derive(b, region, kinds, bare, sums) for region in instruction.regions]
-    adding = [p for p, k in enumerate(order) if any(_adds(branch, p - len(bare), branch.found[p]) for branch in branches)]
+    adding = [p for p, k in enumerate(order) if any(_adds(branch, p - len(bare), branch.cotangents[p]) for branch in branches)]
     if not adding:
-        return [(ZERO, None), *(total_under(b, whole, None, before.get(k)) for k in range(len(captures)))]
+        return [(ZERO, None), *(masked_total(b, joint, None, before.get(k)) for k in range(len(captures)))]
 
     lasts = [Builder(b.loc, hint=b.hint) for _ in branches]
-    results, required, again, kept = [], [], [], []
+    results, required, rerun, kept = [], [], [], []
     for branch, last in zip(branches, lasts, strict=True):
-        found = [(branch.found[p], captures[order[p]]) for p in adding]
-        results.append([last.zeros_like(x) if ct is None else ct.value for ct, x in found])
-        made_last = {v for i in last.instructions for v in i.results}
-        required.append([v for v in branch.read(results[-1]) if v not in made_last])
-        again.append(quiet(branch.forward, required[-1]))
-        kept.append(choose(again[-1], required[-1], branch.own))
+        yielded = [(branch.cotangents[p], captures[order[p]]) for p in adding]
+        results.append([last.zeros_like(x) if ct is None else ct.value for ct, x in yielded])
+        defined_last = {v for i in last.instructions for v in i.results}
+        required.append([v for v in branch.read(results[-1]) if v not in defined_last])
+        rerun.append(without_effects(branch.forward, required[-1]))
+        kept.append(choose(rerun[-1], required[-1], branch.own))
     columns: list[tuple[Value, list[Value]]] = [*_slots(b, step, branches, kept)]
     columns += [(x, [branch.own[k] for branch in branches]) for k, x in enumerate(captures)]
     for p, j in enumerate(taken):
@@ -65,30 +65,30 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
         columns.append((old.value, [branch.sums[p].value for branch in branches]))
     bodies = [
         [*needed(block.instructions, wanted, {*own, *branch.own}), *branch.backward, *last.instructions]
-        for branch, block, wanted, own, last in zip(branches, again, required, kept, lasts, strict=True)
+        for branch, block, wanted, own, last in zip(branches, rerun, required, kept, lasts, strict=True)
     ]
-    used = {v for body, found in zip(bodies, results, strict=True) for v in (*(x for i in body for x in i.operands), *found)}
+    used = {v for body, yielded in zip(bodies, results, strict=True) for v in (*(x for i in body for x in i.operands), *yielded)}
     columns = [column for column in columns if not used.isdisjoint(column[1])]
     regions = [
-        copied(Block(tuple(values[n] for _, values in columns), tuple(body), tuple(found)))
-        for n, (body, found) in enumerate(zip(bodies, results, strict=True))
+        copy_block(Block(tuple(values[n] for _, values in columns), tuple(body), tuple(yielded)))
+        for n, (body, yielded) in enumerate(zip(bodies, results, strict=True))
     ]
     outputs = b.emit(instruction.op, (step.inputs[0], *(x for x, _ in columns)), {}, regions)
-    steep = {p for branch in branches for p, ct in enumerate(branch.found) if ct is not None and ct.steep}
+    steep = {p for branch in branches for p, ct in enumerate(branch.cotangents) if ct is not None and ct.steep}
     totals = {order[p]: Cotangent(marked(b, v, p in steep)) for p, v in zip(adding, outputs, strict=True)}
-    return [(ZERO, None), *(total_under(b, whole, totals.get(k), before.get(k)) for k in range(len(captures)))]
+    return [(ZERO, None), *(masked_total(b, joint, totals.get(k), before.get(k)) for k in range(len(captures)))]
 
 
 def _adds(branch: Derived, position: int, ct: Cotangent | None) -> bool:
-    """Whether a branch gives a cotangent, other than the sum it is handed at ``position``."""
+    """Return whether a branch contributes to a cotangent, besides the sum that is passed in at ``position``."""
     return ct is not None and (position < 0 or ct.value is not branch.sums[position].value)
 
 
 def _slots(
     b: Builder, step: Step, branches: Sequence[Derived], kept: Sequence[Sequence[Value]]
 ) -> list[tuple[Value, list[Value]]]:
-    """The results in which a switch keeps values of its branches from now on, and what each is in the branches. Values of a type
-    share a result; a branch that has none gives zeros."""
+    """Make the forward switch return residuals of its branches. Returns its results, each with the value in every branch.
+    Values of equal type share a result; a branch without one returns zeros."""
     outputs = list(step.outputs)
     count = len(outputs)
     regions: list[list[Value | None]] = []
@@ -100,20 +100,20 @@ def _slots(
                 for k, x in enumerate(outputs)
                 if slots[k] is None and (branch.forward.results[k] is v if k < count else x.type == v.type)
             )
-            place = next(fits, None)
-            if place is None:
-                place = len(outputs)
+            slot = next(fits, None)
+            if slot is None:
+                slot = len(outputs)
                 outputs.append(Value(v.type, v.name))
                 slots.append(None)
-            slots[place] = v
+            slots[slot] = v
         regions.append(slots)
     regions = [slots + [None] * (len(outputs) - len(slots)) for slots in regions]
     if len(outputs) > count:
         blocks = []
         for branch, slots in zip(branches, regions, strict=True):
-            made = Builder(b.loc, [*branch.forward.instructions], b.hint)
-            extra = [made.zeros_like(x) if v is None else v for x, v in zip(outputs[count:], slots[count:], strict=True)]
-            blocks.append(live(made.block(branch.own, [*branch.forward.results, *extra])))
+            builder = Builder(b.loc, [*branch.forward.instructions], b.hint)
+            extra = [builder.zeros_like(x) if v is None else v for x, v in zip(outputs[count:], slots[count:], strict=True)]
+            blocks.append(live(builder.block(branch.own, [*branch.forward.results, *extra])))
         b.instructions[step.position] = replace(
             step.instruction, operands=step.inputs, results=tuple(outputs), regions=tuple(blocks)
         )

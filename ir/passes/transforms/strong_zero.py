@@ -1,11 +1,12 @@
-"""Products of cotangents that descend from an infinite slope: zero times it is zero.
+"""Products of cotangents that derive from an infinite slope: an exact zero times such a cotangent is zero.
 
-The square root, and what is like it at the end of its domain, has a finite value and an infinite slope at 0. Where the argument
-is at its least there, as a sum of squares is, its own derivative is 0, and so is that of the whole: a cotangent that descends
-from such a slope is *steep*, and a product of a steep factor and an exact zero is 0 instead of NaN. Which cotangents are steep is
-known when the rules run; all others are multiplied as ever.
+The square root, and similar functions at the end of their domain, have a finite value and an infinite slope at 0. If the
+argument is at its minimum there, as a sum of squares is, its own derivative is 0, and so is the derivative of the composition.
+A cotangent that derives from such a slope is *steep*, and a product of a steep factor and an exact zero is 0 instead of NaN.
+Which cotangents are steep is known when the rules run; all others are multiplied as usual.
 
-The product is a ``select``. So a derivative of higher order has the predicate born there: what is 0 for this reason stays 0.
+The product is a ``select``, so a derivative of higher order gets a predicate from it: a value that is 0 for this reason stays
+0.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise, is_fractional, 
 
 
 def is_steep(instruction: Instruction) -> bool:
-    """Whether an op's slope may be infinite where its value is finite and at its least."""
+    """Return whether an op's slope may be infinite where its value is finite and minimal."""
     op = instruction.op
     if not isinstance(op, Elementwise) or op.steep is None or not instruction.result.type.dtype.is_float:
         return False
@@ -32,12 +33,12 @@ def is_steep(instruction: Instruction) -> bool:
 
 
 def is_frail(instruction: Instruction) -> bool:
-    """Whether an op's derivative has zeros that prevail over no infinity."""
+    """Return whether an op's derivative has zeros that do not cancel an infinity."""
     return instruction.op is pow and is_fractional(instruction.params)
 
 
 class StrongBuilder(Builder):
-    """A builder that knows which of its values are steep: those marked and what is computed from them."""
+    """A builder that tracks which of its values are steep: the marked ones and the values computed from them."""
 
     def __init__(self, loc: Loc = NOWHERE, instructions: list[Instruction] | None = None, hint: str = "") -> None:
         super().__init__(loc, instructions, hint)
@@ -45,15 +46,15 @@ class StrongBuilder(Builder):
 
     @classmethod
     def over(cls, builder: Builder) -> StrongBuilder:
-        """A builder of the same block as another one, of which no value is steep so far."""
-        found = cls(builder.loc, builder.instructions, builder.hint)
-        found.makers = builder.makers
-        return found
+        """Return a builder of the same block as another one, without steep values."""
+        strong = cls(builder.loc, builder.instructions, builder.hint)
+        strong.makers = builder.makers
+        return strong
 
     def at(self, loc: Loc, hint: str | None = None) -> StrongBuilder:
-        found = type(self).over(super().at(loc, hint))
-        found.steep = self.steep
-        return found
+        strong = type(self).over(super().at(loc, hint))
+        strong.steep = self.steep
+        return strong
 
     def emit(
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
@@ -71,46 +72,46 @@ class StrongBuilder(Builder):
         return results
 
     def mark(self, contributions: Iterable[Contribution]) -> None:
-        """The floating-point values among these are steep from now on."""
+        """Mark the floating-point values among these as steep."""
         for v in contributions:
             if isinstance(v, Value) and isinstance(v.type, ArrayType) and v.type.dtype.is_inexact:
                 self.steep.add(v)
 
     def plain(self) -> Builder:
-        """A builder of the same block, for which no value is steep."""
-        found = Builder(self.loc, self.instructions, self.hint)
-        found.makers = self.makers
-        return found
+        """Return a builder of the same block that does not track steep values."""
+        builder = Builder(self.loc, self.instructions, self.hint)
+        builder.makers = self.makers
+        return builder
 
-    def _contraction(self, params: Any, a: Value, f: Value, is_first: bool, found: Value) -> Value:
-        """Each product by itself where there are no more of them than elements of an operand or of the result; else the
-        contraction as it is."""
+    def _contraction(self, params: Any, a: Value, f: Value, is_first: bool, contraction: Value) -> Value:
+        """Emit the products one by one if there are no more of them than elements of an operand or of the result; else return
+        the contraction unchanged."""
         words, out = split(params["spec"])
         word, other = words if is_first else words[::-1]
         summed = "".join(k for k in dict.fromkeys(word + other) if k not in out)
         if summed and not (set(word) | set(other) == set(word) or set(word) | set(other) == set(other)):
-            return found
+            return contraction
         b, space = self.plain(), out + summed
         extents = {**dict(zip(word, a.type.shape, strict=True)), **dict(zip(other, f.type.shape, strict=True))}
         shape = tuple(extents[k] for k in space)
         x, y = _over(b, a, word, space, shape), _over(b, f, other, space, shape)
-        product = strong_product(b, x, y, b.mul(x, y) if summed else found)
+        product = strong_product(b, x, y, b.mul(x, y) if summed else contraction)
         total: Value = b.sum(product, axes=tuple(range(len(out), len(space)))) if summed else product
         return total
 
 
 def strong_product(b: Builder, a: Value, f: Value, product: Value) -> Value:
-    """A product of a steep factor and another one, but 0 where that is 0 and the steep one not finite."""
+    """Emit a product of a steep factor and another one that is 0 where the other is 0 and the steep one is not finite."""
     if _is_nonzero(b, f):
         return product
     size = b.abs(a)
     is_finite = b.lt(size, b.full(math.inf, size.type))
-    found: Value = b.select(b.bitor(b.ne(f, b.zeros_like(f)), is_finite), product, b.zeros_like(product))
-    return found
+    result: Value = b.select(b.bitor(b.ne(f, b.zeros_like(f)), is_finite), product, b.zeros_like(product))
+    return result
 
 
 def _is_nonzero(b: Builder, x: Value) -> bool:
-    """Whether a value is known to be a constant other than 0."""
+    """Return whether a value is known to be a constant other than 0."""
     maker = b.maker(x)
     if maker is not None and maker.op.name == "broadcast":
         maker = b.maker(maker.operands[0])
@@ -118,11 +119,10 @@ def _is_nonzero(b: Builder, x: Value) -> bool:
 
 
 def _over(b: Builder, x: Value, word: str, space: str, shape: tuple[Any, ...]) -> Value:
-    """An operand of a contraction at each place of the space of all its subscripts."""
+    """Broadcast an operand of a contraction to the space of all its subscripts."""
     order = [word.index(k) for k in space if k in word]
     if order != list(range(len(word))):
         x = b.transpose(x, perm=tuple(order))
     axes = tuple(k for k, letter in enumerate(space) if letter not in word)
-    found: Value = b.broadcast(x, axes=axes, shape=shape) if axes else x
-    return found
-
+    result: Value = b.broadcast(x, axes=axes, shape=shape) if axes else x
+    return result

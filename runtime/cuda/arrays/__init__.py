@@ -1,1 +1,1 @@
-"""Arrays on a device: DeviceArray, DLPack, foreign arrays."""
+"""Arrays on a device: DeviceArray, DLPack, arrays of other libraries."""

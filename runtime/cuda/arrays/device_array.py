@@ -1,4 +1,4 @@
-"""``DeviceArray``: an array on a CUDA device, as programs take and give it."""
+"""``DeviceArray``: an array on a CUDA device, an argument and result of programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from pullback.ir.core.device_arrays import COMPUTE, Remote
 from pullback.runtime.cuda.arrays import dlpack as cuda_dlpack
 from pullback.runtime.cuda.arrays import pycuda_views as cuda_views
-from pullback.runtime.cuda.device.deferred_release import let_go, linger
+from pullback.runtime.cuda.device.deferred_release import keep_until_done, release_done
 from pullback.runtime.cuda.device.device import Device, device
 from pullback.runtime.cuda.device.memory import Block
 from pullback.runtime.cuda.driver.driver import cuda
@@ -40,7 +40,8 @@ def _in_place(name: str) -> Any:
 
 @dataclass(frozen=True)
 class InPlace:
-    """What Python's operator ``name``, as "add" for ``+=``, binds its left side to: a new array of the same dtype and shape."""
+    """The in-place operator ``name``, such as "add" for ``+=``. Its left side is bound to a new array of the same dtype and
+    shape."""
 
     name: str
 
@@ -50,27 +51,27 @@ INSTEAD = {
     "put": "x = np.where(condition, value, x)", "partition": "x = np.sort(x)",
     "setflags": "nothing writes into it", "byteswap": "np.asarray(x).byteswap() is of a copy on the host",
 }  # fmt: skip
-"""What is written in place of NumPy's methods that change an array."""
+"""What to write in place of NumPy's methods that change an array."""
 
 
 class DeviceArray(Remote, NDArrayOperatorsMixin):
     """An array on a CUDA device.
 
-    Its elements do not change. What Python's operators, indexing, NumPy's functions and its own methods compute of it is compiled
-    and stays on the device; ``np.asarray(x)`` and ``x.copy_to_host()`` wait for it and copy. PyTorch, CuPy, Numba and JAX take it
-    without a copy, by ``__cuda_array_interface__`` or DLPack. ``dtype``, ``shape``, ``device`` ("cuda:0"), ``strides`` in bytes
-    (None where it is row-major and dense). Made by ``pb.device_put`` and by compiled functions.
+    Its elements do not change. Python's operators, indexing, NumPy's functions and its own methods are compiled and run on the
+    device; ``np.asarray(x)`` and ``x.copy_to_host()`` wait for the result and copy it. PyTorch, CuPy, Numba and JAX use it
+    without a copy, by ``__cuda_array_interface__`` or DLPack. ``dtype``, ``shape``, ``device`` ("cuda:0"), ``strides`` in
+    bytes (None if it is row-major and dense). Created by ``pb.device_put`` and by compiled functions.
     """
 
-    # ``owner`` keeps the memory: a block of the device's pool, or an object of another library's, which may be used on
-    # ``streams``, handles of CUDA streams of that library's.
-    __slots__ = ("__weakref__", "_key", "address", "dtype", "owner", "place", "shape", "streams", "strides")
+    # ``owner`` keeps the memory alive: a block of the device's pool, or an object of another library, which may be used on
+    # ``streams``, handles of that library's CUDA streams. ``gpu`` is the Device.
+    __slots__ = ("__weakref__", "_key", "address", "dtype", "gpu", "owner", "shape", "streams", "strides")
 
     def __init__(
-        self, place: Device, address: int, dtype: np.dtype[Any], shape: tuple[int, ...], owner: Any,
+        self, gpu: Device, address: int, dtype: np.dtype[Any], shape: tuple[int, ...], owner: Any,
         strides: tuple[int, ...] | None = None, streams: tuple[int, ...] = (), key: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
-        self.place = place
+        self.gpu = gpu
         self.address = address
         self.dtype = dtype
         self.shape = shape
@@ -81,15 +82,15 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        found = self._key
-        if found is None:
-            found = self._key = super().key
-        return found
+        known_key = self._key
+        if known_key is None:
+            known_key = self._key = super().key
+        return known_key
 
     @property
     def device(self) -> str:  # type: ignore[override]
-        """The device that it is on, as "cuda:0"."""
-        return self.place.name
+        """The name of the array's device, such as "cuda:0"."""
+        return self.gpu.name
 
     @property
     def ndim(self) -> int:  # type: ignore[override]
@@ -116,36 +117,36 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
     # to the host
 
     def copy_to_host(self) -> Any:
-        """A NumPy array of the elements, when they are computed. Raises DeviceError."""
+        """Return a NumPy array of the elements, after waiting for them. Raises DeviceError."""
         if self.strides is None:
-            found = np.empty(self.shape, self.dtype)
-            self._fill(self.address, found)
-            return found
-        first, whole, view = spread(self.shape, self.dtype, self.strides)
-        self._fill(self.address + first, whole)
+            array = np.empty(self.shape, self.dtype)
+            self._fill(self.address, array)
+            return array
+        first, buffer, view = strided_buffer(self.shape, self.dtype, self.strides)
+        self._fill(self.address + first, buffer)
         return view.copy()
 
     def _fill(self, address: int, array: Any) -> None:
-        with self.place as place:
+        with self.gpu as gpu:
             wait_for(self)
-            place.staging.download([(address, array)])
-            place.launched.clear()
-            let_go(place)
+            gpu.staging.download([(address, array)])
+            gpu.launched.clear()
+            release_done(gpu)
 
     def block_until_ready(self) -> DeviceArray:
-        """Wait until it is computed; returns the array. Raises DeviceFault for a kernel that failed."""
-        self.place.synchronize()
-        let_go(self.place)
+        """Wait until the array is computed, and return it. Raises DeviceFault if a kernel failed."""
+        self.gpu.synchronize()
+        release_done(self.gpu)
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
             raise ValueError("an array on a device comes to NumPy by a copy; np.asarray(x) makes one")
-        found = self.copy_to_host()
-        return found if dtype is None else found.astype(dtype, copy=False)
+        array = self.copy_to_host()
+        return array if dtype is None else array.astype(dtype, copy=False)
 
     def item(self, *index: Any) -> Any:
-        """The one element, or that at an index, as a Python number."""
+        """Return the only element, or the element at an index, as a Python scalar."""
         return self.copy_to_host().item(*index)
 
     def tolist(self) -> Any:
@@ -177,13 +178,13 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         return (self[k] for k in range(len(self)))
 
     def __repr__(self) -> str:
-        if isinstance(self.place, Gone):
+        if isinstance(self.gpu, Donated):
             return f"DeviceArray(given up, shape={self.shape}, dtype={self.dtype})"
         text = np.array2string(self.copy_to_host(), separator=", ", prefix="DeviceArray(")
         return f"DeviceArray({text}, dtype={self.dtype}, device={self.device!r})"
 
     def __str__(self) -> str:
-        return repr(self) if isinstance(self.place, Gone) else str(self.copy_to_host())
+        return repr(self) if isinstance(self.gpu, Donated) else str(self.copy_to_host())
 
     def __format__(self, spec: str) -> str:
         return format(self.copy_to_host()[()], spec)
@@ -194,9 +195,9 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
     def __trunc__(self) -> int:
         return math.trunc(self._number("math.trunc"))
 
-    def _number(self, what: str) -> Any:
+    def _number(self, function: str) -> Any:
         if self.shape:
-            raise TypeError(f"{what} takes a number, found an array of shape {self.shape}; np.round(x), np.trunc(x)")
+            raise TypeError(f"{function} takes a number, found an array of shape {self.shape}; np.round(x), np.trunc(x)")
         return self.copy_to_host()[()]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -269,31 +270,32 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
     trace, transpose, var = map(_method, ("trace", "transpose", "var"))
 
     def copy(self) -> DeviceArray:
-        """An array of the same elements in memory of its own."""
+        """Return an array of the same elements in memory of its own."""
         if self.strides is not None:
             flat = COMPUTE[0]("reshape", (self, -1), {})
-            return DeviceArray(self.place, flat.address, self.dtype, self.shape, flat.owner)
-        with self.place as place:
-            block = place.take(self.nbytes, "a copy of an array")
-            made = DeviceArray(place, block.address, self.dtype, self.shape, block)
-            made._take(self)
-        return made
+            return DeviceArray(self.gpu, flat.address, self.dtype, self.shape, flat.owner)
+        with self.gpu as gpu:
+            block = gpu.take(self.nbytes, "a copy of an array")
+            result = DeviceArray(gpu, block.address, self.dtype, self.shape, block)
+            result._take(self)
+        return result
 
     def seen_as(self, dtype: Any, shape: tuple[int, ...]) -> DeviceArray:
-        """The same memory as an array of another type or shape; if it is not row-major, as the parts of complex numbers."""
+        """Return the same memory as an array of another dtype or shape; a strided array can only be viewed as the parts of its
+        complex numbers."""
         strides, dtype = self.strides, np.dtype(dtype)
         if strides is not None and dtype != self.dtype:
             strides = (*strides, dtype.itemsize)
-        return DeviceArray(self.place, self.address, dtype, shape, self.owner, strides, self.streams)
+        return DeviceArray(self.gpu, self.address, dtype, shape, self.owner, strides, self.streams)
 
     def result(self, dtype: Any, shape: tuple[int, ...]) -> DeviceArray:
-        """The argument of a program, or a view of it, as its result: itself, or in memory of ours."""
+        """Return this argument of a program, or a view of it, as a result: itself, or an array in memory of our pool."""
         if (self.shape, self.dtype) == (shape, dtype):
             return self
         seen = self.seen_as(dtype, shape)
         return seen if isinstance(self.owner, Block) else seen.copy()
 
-    # memory that is given up
+    # donated memory
 
     def bounds(self) -> tuple[int, int]:
         reach = [(n - 1) * s for n, s in zip(self.shape, self.strides or (), strict=False)] if self.size else []
@@ -302,84 +304,85 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         return self.address + sum(min(r, 0) for r in reach), self.address + sum(max(r, 0) for r in reach) + self.itemsize
 
     def refusal(self) -> str:
-        self.place.check()
+        self.gpu.check()
         if self.strides is not None:
             return "is not row-major; pass a copy, x.copy()"
         if isinstance(self.owner, Block) and self.owner.is_lent:
             return "was handed to another library, which would see it change; pass a copy, x.copy()"
-        if isinstance(self.owner, DeviceArray) or (isinstance(self.owner, Block) and _references(self) > ALONE):
+        if isinstance(self.owner, DeviceArray) or (isinstance(self.owner, Block) and _references(self) > UNSHARED):
             return "shares its memory with another array, such as what it was reshaped from; pass a copy, x.copy()"
         return ""
 
     def given_up(self, value: Any) -> DeviceArray:
         if isinstance(value, DeviceArray) and (value.address, value.owner) == (self.address, self.owner):
-            made = value
+            result = value
         else:
-            made = DeviceArray(self.place, self.address, self.dtype, self.shape, self.owner, self.strides, self.streams)
-            with self.place:
-                wait_for(made)
-                made._take(value)
-                settle(made)
-        self.place, self.owner = cast(Device, Gone()), None
-        return made
+            result = DeviceArray(self.gpu, self.address, self.dtype, self.shape, self.owner, self.strides, self.streams)
+            with self.gpu:
+                wait_for(result)
+                result._take(value)
+                signal_owner(result)
+        self.gpu, self.owner = cast(Device, Donated()), None
+        return result
 
     def _take(self, value: Any) -> None:
-        """Fill it, row-major, with the elements of another array of its shape; the context is current."""
+        """Fill this row-major array with the elements of another of its shape. The context must be current."""
         if not self.size:
             return
-        if isinstance(value, DeviceArray) and value.place is self.place and value.strides is None:
+        if isinstance(value, DeviceArray) and value.gpu is self.gpu and value.strides is None:
             wait_for(value)
-            cuda.memcpy_dtod_async(self.address, value.address, self.nbytes, self.place.stream)
-            settle(value)
+            cuda.memcpy_dtod_async(self.address, value.address, self.nbytes, self.gpu.stream)
+            signal_owner(value)
         else:
             host = value.copy_to_host() if isinstance(value, Remote) else value
-            self.place.staging.upload(np.ascontiguousarray(host, self.dtype).reshape(self.shape), self.address)
+            self.gpu.staging.upload(np.ascontiguousarray(host, self.dtype).reshape(self.shape), self.address)
 
     # to other libraries
 
     def lend(self) -> None:
-        """From now on another library may work with the memory."""
+        """Mark the memory as usable by another library from now on."""
         if isinstance(self.owner, Block):
             self.owner.is_lent = True
 
     def as_gpuarray(self) -> Any:
-        """A ``pycuda.gpuarray.GPUArray`` that has the memory and keeps it, for reading, in the order of the default stream."""
-        with self.place as place:
+        """Return a ``pycuda.gpuarray.GPUArray`` over the memory, which keeps it alive, for reading, ordered with the default
+        stream."""
+        with self.gpu as gpu:
             self.lend()
-            place.before(cuda_dlpack.LEGACY_STREAM)
+            gpu.make_stream_wait(cuda_dlpack.LEGACY_STREAM)
         return cuda_views.gpuarray(self.address, self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        self.place.check()
+        self.gpu.check()
         self.lend()
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
             "data": (self.address if self.size else 0, False),
             "strides": self.strides,
-            "stream": self.place.stream.handle,
+            "stream": self.gpu.stream.handle,
             "version": 3,
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return cuda_dlpack.CUDA, self.place.number
+        return cuda_dlpack.CUDA, self.gpu.index
 
     def __dlpack__(
         self, *, stream: int | None = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:  # fmt: skip
-        """A DLPack capsule; what the consumer does on ``stream`` from then on waits for the array."""
+        """Return a DLPack capsule; later work of the consumer on ``stream`` waits for the array."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the array is on {self.device}; np.from_dlpack(x.copy_to_host()) is a copy on the host")
         self.lend()
-        with self.place as place:
+        with self.gpu as gpu:
             if stream != -1:
-                place.before(cuda_dlpack.LEGACY_STREAM if stream in (None, 0) else stream)
-        return cuda_dlpack.capsule(self.address, self.dtype, self.shape, self.strides, self.place.number, self)
+                gpu.make_stream_wait(cuda_dlpack.LEGACY_STREAM if stream in (None, 0) else stream)
+        return cuda_dlpack.capsule(self.address, self.dtype, self.shape, self.strides, self.gpu.index, self)
 
 
 def _references(array: Any) -> int:
-    """How many references to the memory of an array there are."""
+    """Return the number of references to the owner of an array's memory."""
     return sys.getrefcount(array.owner)
 
 
@@ -390,12 +393,12 @@ class _Lone:
         self.owner = object()
 
 
-ALONE = _references(_Lone())
-"""What ``_references`` says where an array alone has its memory."""
+UNSHARED = _references(_Lone())
+"""The result of ``_references`` for an array that does not share its memory."""
 
 
-class Gone:
-    """Where an array is whose memory was given up: nothing can be done with it."""
+class Donated:
+    """The ``gpu`` of an array whose memory was donated: any use raises DeviceError."""
 
     def _refuse(self) -> NoReturn:
         raise DeviceError("this array's memory was given up to f.into(out, ...); use the array that the call returned")
@@ -417,48 +420,49 @@ def _has_remote(value: Any) -> bool:
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The strides, in bytes, of a row-major array."""
-    found, step = [], itemsize
+    """Return the strides, in bytes, of a row-major array."""
+    strides, step = [], itemsize
     for n in reversed(shape):
-        found.append(step)
+        strides.append(step)
         step *= n
-    return tuple(reversed(found))
+    return tuple(reversed(strides))
 
 
-def spread(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> tuple[int, Any, Any]:
-    """Memory of the host like that of an array with strides: how far before its first element it begins, its bytes, the array."""
+def strided_buffer(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...]) -> tuple[int, Any, Any]:
+    """Return host memory laid out like an array with these strides: the offset of its first byte from the first element, its
+    bytes, and the array over them."""
     if not math.prod(shape):
         return 0, np.empty(0, np.uint8), np.empty(shape, dtype)
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     first = sum(min(r, 0) for r in reach)
-    whole = np.empty(sum(map(abs, reach)) + dtype.itemsize, np.uint8)
-    return first, whole, np.ndarray(shape, dtype, whole, -first, strides)
+    buffer = np.empty(sum(map(abs, reach)) + dtype.itemsize, np.uint8)
+    return first, buffer, np.ndarray(shape, dtype, buffer, -first, strides)
 
 
-def uploaded(array: Any, name: str, what: str = "an array") -> DeviceArray:
-    """A copy of a NumPy array on a device. Raises DeviceError."""
-    place = device(name)
+def uploaded(array: Any, name: str, description: str = "an array") -> DeviceArray:
+    """Return a copy of a NumPy array on a device. Raises DeviceError."""
+    gpu = device(name)
     source = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
-    with place:
-        block = place.take(source.nbytes, what)
-        place.staging.upload(source, block.address)
-    return DeviceArray(place, block.address, source.dtype, source.shape, block)
+    with gpu:
+        block = gpu.take(source.nbytes, description)
+        gpu.staging.upload(source, block.address)
+    return DeviceArray(gpu, block.address, source.dtype, source.shape, block)
 
 
 def wait_for(array: DeviceArray) -> None:
-    """Have the device's stream wait for what other libraries do with an array of theirs."""
+    """Make the device's stream wait for the work of other libraries on an array of theirs."""
     for handle in array.streams:
-        array.place.after(handle)
+        array.gpu.wait_for_stream(handle)
 
 
-def settle(array: DeviceArray) -> None:
-    """Have other libraries wait for what the device's stream does with an array of theirs; where it is not known on which stream
-    they work, that is waited for here."""
+def signal_owner(array: DeviceArray) -> None:
+    """Make other libraries wait for the work of the device's stream on an array of theirs. If their streams are not known, the
+    host waits for the stream here."""
     if isinstance(array.owner, Block):
         return
     for handle in array.streams:
-        array.place.before(handle)
+        array.gpu.make_stream_wait(handle)
     if not array.streams:
-        array.place.stream.synchronize()
-    elif isinstance(array.owner, cuda_dlpack.Taken):
-        linger(array.place, array.owner)
+        array.gpu.stream.synchronize()
+    elif isinstance(array.owner, cuda_dlpack.ForeignTensor):
+        keep_until_done(array.gpu, array.owner)

@@ -1,4 +1,4 @@
-"""DLPack for arrays on a device: capsules made and taken through ``ctypes``. Structures and names are those of dlpack.h."""
+"""DLPack for arrays on a device: capsules created and consumed through ``ctypes``. Structures and names follow dlpack.h."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _hold = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", _api))
 FUNCTIONS = (
     "Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release", "Py_DecRef", "PyCapsule_IsValid", "PyCapsule_GetPointer",
 )  # fmt: skip
-"""Of Python's, in the order of the table that the code below reads."""
+"""Functions of Python's C API, in the order of the table that the code below reads."""
 SOURCE = """
 @table = internal global ptr null
 @name = internal constant [9 x i8] c"dltensor\\00"
@@ -99,13 +99,13 @@ end:
   ret void
 }
 """.replace("CONTEXT", str(_Managed.context.offset))
-"""The ends of capsules, which may come with an error of Python's under way: no code of Python's may run there but what ends
-objects."""
+"""The deleter and destructor of capsules. They may run while a Python exception is pending, when no Python code may run except
+finalisers."""
 
 
 @functools.cache
-def _ends() -> tuple[int, int]:
-    """The addresses of what deletes a tensor and of what destroys a capsule."""
+def _deleter_and_destructor() -> tuple[int, int]:
+    """Return the addresses of the tensor deleter and the capsule destructor."""
     code = default_engine().load(SOURCE, symbols=[f"pullback_dlpack_{name}" for name in ("begin", "delete", "destroy")])
     _table[:] = [ctypes.cast(getattr(_api, name), ctypes.c_void_p).value or 0 for name in FUNCTIONS]
     ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code["pullback_dlpack_begin"])(ctypes.addressof(_table))
@@ -117,20 +117,20 @@ _hold(_table)
 
 
 def capsule(
-    address: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...] | None, number: int, owner: Any
+    address: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...] | None, device_index: int, owner: Any
 ) -> Any:
-    """The capsule of an array on a CUDA device, which keeps ``owner`` until its consumer is done."""
+    """Return the capsule of an array on a CUDA device, which keeps ``owner`` alive until its consumer deletes it."""
     rank = len(shape)
     sizes = (ctypes.c_int64 * max(rank, 1))(*shape)
     steps = None if strides is None else (ctypes.c_int64 * max(rank, 1))(*(s // dtype.itemsize for s in strides))
     managed = _Managed()
     tensor = managed.tensor
-    tensor.data, tensor.device, tensor.ndim = address, _Device(CUDA, number), rank
+    tensor.data, tensor.device, tensor.ndim = address, _Device(CUDA, device_index), rank
     tensor.dtype = _DType(CODES[dtype.kind], dtype.itemsize * 8, 1)
     tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     if steps is not None:
         tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
-    delete, destroy = _ends()
+    delete, destroy = _deleter_and_destructor()
     held = [managed, sizes, steps, owner]
     managed.context, managed.deleter = id(held), delete
     _hold(held)
@@ -140,15 +140,15 @@ def capsule(
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-class Taken:
-    """A tensor of another library's, given back when nobody holds this. ``owner`` is what it was taken from."""
+class ForeignTensor:
+    """A tensor of another library, released when this object dies. ``owner`` is the object that it was taken from."""
 
-    __slots__ = ("_managed", "address", "dtype", "number", "owner", "shape", "strides")
+    __slots__ = ("_managed", "address", "device_index", "dtype", "owner", "shape", "strides")
 
-    def __init__(self, given: Any, owner: Any) -> None:
-        if not _is_valid(given, NAME):
+    def __init__(self, capsule: Any, owner: Any) -> None:
+        if not _is_valid(capsule, NAME):
             raise BufferError("not a DLPack capsule that can be taken")
-        managed = _Managed.from_address(_pointer(given, NAME))
+        managed = _Managed.from_address(_pointer(capsule, NAME))
         tensor = managed.tensor
         if tensor.device.type != CUDA:
             raise BufferError("the array is not on a CUDA device")
@@ -157,9 +157,9 @@ class Taken:
         steps = tuple(tensor.strides[k] * self.dtype.itemsize for k in range(tensor.ndim)) if tensor.strides else None
         self.strides = steps
         self.address = (tensor.data or 0) + tensor.byte_offset
-        self.number = tensor.device.id
+        self.device_index = tensor.device.id
         self.owner = owner
-        _rename(given, USED)
+        _rename(capsule, USED)
         self._managed: Any = managed
 
     def __del__(self) -> None:
@@ -168,13 +168,13 @@ class Taken:
             _Deleter(managed.deleter)(ctypes.addressof(managed))
 
 
-def _dtype_of(found: _DType) -> np.dtype[Any]:
+def _dtype_of(dlpack_type: _DType) -> np.dtype[Any]:
     kinds = {code: kind for kind, code in CODES.items()}
-    if found.lanes != 1 or found.code not in kinds or found.bits % 8:
-        raise BufferError(f"elements of DLPack code {found.code}, {found.bits} bits, are not known")
-    kind = kinds[found.code]
+    if dlpack_type.lanes != 1 or dlpack_type.code not in kinds or dlpack_type.bits % 8:
+        raise BufferError(f"elements of DLPack code {dlpack_type.code}, {dlpack_type.bits} bits, are not known")
+    kind = kinds[dlpack_type.code]
     if kind == "V":
         from ml_dtypes import bfloat16
 
         return np.dtype(bfloat16)
-    return np.dtype("bool" if kind == "b" else f"{kind}{found.bits // 8}")
+    return np.dtype("bool" if kind == "b" else f"{kind}{dlpack_type.bits // 8}")

@@ -1,4 +1,4 @@
-"""PyCUDA's own arrays over memory of ours."""
+"""PyCUDA arrays over memory of a DeviceArray."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pullback.runtime.cuda.driver.errors import DeviceError
 
 
 def gpuarray(address: int, array: Any) -> Any:
-    """A ``pycuda.gpuarray.GPUArray`` of the memory of an array on a device, which its ``gpudata`` keeps. Raises DeviceError where
-    PyCUDA's module of them cannot be imported."""
+    """Return a ``pycuda.gpuarray.GPUArray`` over the memory of ``array``, which its ``gpudata`` keeps alive. Raises
+    DeviceError if ``pycuda.gpuarray`` cannot be imported."""
     try:
         module = importlib.import_module("pycuda.gpuarray")
     except ImportError as error:
         raise DeviceError(f"pycuda.gpuarray cannot be imported ({error}); pip install pycuda brings what it needs") from error
 
     class Pointer(cuda.PointerHolderBase):  # type: ignore[misc,name-defined,unused-ignore]
-        """What PyCUDA takes for memory."""
+        """A pointer object that PyCUDA accepts as memory."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,7 +1,7 @@
-"""What the code of NVIDIA's GPUs says of itself: the registers and memory that each kernel takes.
+"""The registers and memory that each kernel of a cubin uses, read from the file.
 
-A cubin is an ELF file. Its section ".nv.info" holds attributes by function: a byte of form, a byte of name, two bytes of value
-or of the size of what follows.
+A cubin is an ELF file. Its section ".nv.info" holds attributes by function: a byte of form, a byte of name, then two bytes
+that are the value or the size of what follows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _MACHINE = 190
 _REGISTERS, _FRAME = 0x2F, 0x11
 _SIZED = 4
 _FUNCTION, _ENTRY = 0x12, 0x10
-_RESERVED, _RESERVES = 1024, 90
-"""Bytes of a block's shared memory that the system takes, and the architecture from which on they are in the sizes."""
+_RESERVED, _RESERVED_FROM = 1024, 90
+"""The bytes of a block's shared memory that the system reserves, and the first architecture whose section sizes include them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Of one kernel: registers of a thread; bytes that a thread has in memory (``local``: arrays and spilled registers); bytes
-    of shared memory of a block, but for what a launch adds."""
+    """The resources of one kernel: registers per thread; bytes of ``local`` memory per thread (arrays and spilled registers);
+    bytes of shared memory per block, without what a launch adds."""
 
     registers: int
     local: int
@@ -34,7 +34,7 @@ class Resources:
 
 
 def resources(payload: bytes) -> dict[str, Resources]:
-    """The kernels of a cubin, by name; none where it is not one."""
+    """Return the resources of a cubin's kernels, by name; empty if the bytes are no valid cubin."""
     if elf.machine(payload) != _MACHINE:
         return {}
     try:
@@ -44,7 +44,7 @@ def resources(payload: bytes) -> dict[str, Resources]:
 
 
 def architecture(payload: bytes) -> int:
-    """The number of a cubin's architecture, 90 of "sm_90". CUDA 13 raised the version of the format and moved it."""
+    """Return a cubin's architecture, such as 90 for "sm_90". CUDA 13 raised the version of the format and moved the field."""
     version, flags = payload[8], struct.unpack_from("<I", payload, 48)[0]
     return int(flags >> 8 if version >= 8 else flags) & 0xFF
 
@@ -52,23 +52,23 @@ def architecture(payload: bytes) -> int:
 def _resources(payload: bytes) -> dict[str, Resources]:
     sections = elf.sections(payload)
     symbols = list(elf.symbols(payload, sections))
-    kernels = {s.number: s.name for s in symbols if s.info == _FUNCTION and s.other & _ENTRY and s.section}
+    kernels = {s.ordinal: s.name for s in symbols if s.info == _FUNCTION and s.other & _ENTRY and s.section}
     by_name = {s.name: s for s in sections}
-    reserved = _RESERVED if architecture(payload) >= _RESERVES else 0
-    values = {(name, number): value for name, number, value in _attributes(payload, by_name.get(".nv.info"))}
-    found = {}
-    for number, name in kernels.items():
+    reserved = _RESERVED if architecture(payload) >= _RESERVED_FROM else 0
+    values = {(name, index): value for name, index, value in _attributes(payload, by_name.get(".nv.info"))}
+    result = {}
+    for index, name in kernels.items():
         shared = by_name.get(f".nv.shared.{name}")
-        found[name] = Resources(
-            registers=values[_REGISTERS, number],
-            local=values.get((_FRAME, number), 0),
+        result[name] = Resources(
+            registers=values[_REGISTERS, index],
+            local=values.get((_FRAME, index), 0),
             shared=max(0, shared.size - reserved) if shared else 0,
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(result.items()))
 
 
 def _attributes(payload: bytes, section: elf.Section | None) -> Iterator[tuple[int, int, int]]:
-    """(name, symbol, value) of the attributes that hold a symbol and a number."""
+    """Yield (attribute, symbol, value) for the attributes that hold a symbol index and a value."""
     at, end = (section.start, section.start + section.size) if section else (0, 0)
     while at + 4 <= end:
         form, name, size = struct.unpack_from("<BBH", payload, at)

@@ -1,4 +1,4 @@
-"""Code of NVIDIA's GPUs as assembly (SASS), by nvdisasm or cuobjdump, where one of them is."""
+"""Disassemble the code of NVIDIA's GPUs (SASS) with nvdisasm or cuobjdump, if one is installed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MISSING = "neither nvdisasm nor cuobjdump is here (pip install nvidia-cuda-nvdis
 
 
 class NoTool(RuntimeError):
-    """There is nothing that shows assembly, or it failed."""
+    """Raised if there is no disassembler, or if it failed."""
 
 
 def tool() -> tuple[str, str] | None:
-    """The path of a program that shows assembly, and its option; None where there is none."""
+    """Return the path of a disassembler and its option; None if there is none."""
     for name, option in TOOLS:
         path = toolkit.program(name)
         if path is not None:
@@ -27,11 +27,11 @@ def tool() -> tuple[str, str] | None:
 
 
 def sass(code: bytes) -> str:
-    """The assembly of a cubin, under what each of its kernels takes. Raises NoTool."""
-    found = tool()
-    if found is None:
+    """Return the assembly of a cubin, after a list of each kernel's resources. Raises NoTool."""
+    program = tool()
+    if program is None:
         raise NoTool(f"assembly of a GPU cannot be shown: {MISSING}")
-    path, option = found
+    path, option = program
     with tempfile.TemporaryDirectory(prefix="pullback-sass-") as folder:
         file = Path(folder, "kernels.cubin")
         file.write_bytes(code)

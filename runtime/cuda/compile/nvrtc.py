@@ -12,14 +12,16 @@ from pullback.runtime.cuda.compile import toolkit
 from pullback.runtime.cuda.driver.errors import NoArchitecture
 
 OLDEST = (12, 1)
-"""The first that was seen to take our options."""
-_WITHOUT_CACHE = (13, 0)
-"""From here on NVRTC keeps a cache of its own, which would hide beneath ours."""
+"""The oldest version known to accept our options."""
+_HAS_CACHE_FROM = (13, 0)
+"""From this version on NVRTC keeps a cache of its own, which is turned off: the kernel cache does the same."""
 _FAILED = 6
+"""NVRTC's status of a text that does not compile (NVRTC_ERROR_COMPILATION)."""
 
 
 class Nvrtc:
-    """The library at ``path``. All methods may be called from any thread. Raises OSError where it is none, or too old."""
+    """The library at ``path``. All methods may be called from any thread. The constructor raises OSError if it does not load,
+    or is too old."""
 
     def __init__(self, path: str) -> None:
         for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")) if os.sep in path else ():
@@ -37,54 +39,55 @@ class Nvrtc:
         self.stamp = f"{self.name}, {size} bytes"
 
     def cubin(self, text: str, arch: str, options: Sequence[str]) -> bytes:
-        """The machine code of CUDA C for an architecture such as "sm_90". Raises CompileError."""
+        """Return the machine code of CUDA C for an architecture such as "sm_90". Raises CompileError."""
         return self._compiled(text, arch, options, "CUBIN")[0]
 
     def ptx(self, text: str, arch: str, options: Sequence[str]) -> str:
-        """The PTX of CUDA C for an architecture. Raises CompileError."""
-        made, _ = self._compiled(text, arch.replace("sm_", "compute_"), options, "PTX")
-        return made.decode().rstrip("\0")
+        """Return the PTX of CUDA C for an architecture. Raises CompileError."""
+        code, _ = self._compiled(text, arch.replace("sm_", "compute_"), options, "PTX")
+        return code.decode().rstrip("\0")
 
     def explained(self, text: str, arch: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """The machine code, and what ptxas says of each kernel: registers, spills, shared memory. Raises CompileError."""
+        """Return the machine code and the report of ptxas on each kernel: registers, spills, shared memory. Raises
+        CompileError."""
         return self._compiled(text, arch, [*options, "--ptxas-options=-v"], "CUBIN")
 
     def architectures(self) -> list[str]:
-        """The architectures that there is code for, the oldest first."""
+        """Return the supported architectures, oldest first."""
         count = ctypes.c_int()
         self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
-        found = (ctypes.c_int * count.value)()
-        self._library.nvrtcGetSupportedArchs(found)
-        return [f"sm_{number}" for number in found]
+        numbers = (ctypes.c_int * count.value)()
+        self._library.nvrtcGetSupportedArchs(numbers)
+        return [f"sm_{each}" for each in numbers]
 
-    def _compiled(self, text: str, arch: str, options: Sequence[str], what: str) -> tuple[bytes, str]:
-        """The result of one kind, and the log."""
-        own = ["--no-cache"] if self.version >= _WITHOUT_CACHE else []
-        given = [option.encode() for option in (f"--gpu-architecture={arch}", *own, *options)]
+    def _compiled(self, text: str, arch: str, options: Sequence[str], kind: str) -> tuple[bytes, str]:
+        """Return the result of one kind, and the log."""
+        own = ["--no-cache"] if self.version >= _HAS_CACHE_FROM else []
+        arguments = [option.encode() for option in (f"--gpu-architecture={arch}", *own, *options)]
         program = ctypes.c_void_p()
         self._check(self._library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None))
         try:
-            status = self._library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+            status = self._library.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*arguments))
             log = self._output(program, "ProgramLog").decode(errors="replace").strip("\0\n")
             if status == _FAILED and log:
                 raise CompileError(text, log)
             if status:
                 raise self._error(status, arch, log)
-            return self._output(program, what), log
+            return self._output(program, kind), log
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _output(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _output(self, program: ctypes.c_void_p, kind: str) -> bytes:
         size = ctypes.c_size_t()
-        self._check(self._library[f"nvrtcGet{what}Size"](program, ctypes.byref(size)))
-        room = ctypes.create_string_buffer(max(1, size.value))
-        self._check(self._library[f"nvrtcGet{what}"](program, room))
-        return room.raw[: size.value]
+        self._check(self._library[f"nvrtcGet{kind}Size"](program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(max(1, size.value))
+        self._check(self._library[f"nvrtcGet{kind}"](program, buffer))
+        return buffer.raw[: size.value]
 
     def _error(self, status: int, arch: str, log: str) -> CompileError:
-        known, arch = self.architectures(), arch.replace("compute_", "sm_")
-        if arch not in known:
-            return NoArchitecture("", f"{self.name} makes no code for {arch}, but for {', '.join(known)}")
+        supported, arch = self.architectures(), arch.replace("compute_", "sm_")
+        if arch not in supported:
+            return NoArchitecture("", f"{self.name} makes no code for {arch}, but for {', '.join(supported)}")
         return CompileError("", f"{self.name}: {log or self._library.nvrtcGetErrorString(status).decode()}")
 
     def _check(self, status: int) -> None:
@@ -93,7 +96,7 @@ class Nvrtc:
 
 
 def find() -> tuple[Nvrtc | None, str]:
-    """NVRTC, or None; and, if it is None, what the attempts to load it said."""
+    """Return (NVRTC, ""), or None and the first error met while loading it."""
     problems: list[str] = []
     for path in toolkit.libraries("nvrtc"):
         try:
@@ -101,5 +104,3 @@ def find() -> tuple[Nvrtc | None, str]:
         except (OSError, AttributeError) as error:
             problems.append(str(error))
     return None, problems[0]
-
-

@@ -1,1 +1,1 @@
-"""A device: context, stream, memory, graphs."""
+"""A CUDA device: its context, stream, memory, modules and graphs."""

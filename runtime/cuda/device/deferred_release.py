@@ -1,5 +1,5 @@
-"""Objects of other libraries that are held until a device is done with what it was given: their streams are not all known, and
-memory that they let go of would be used again."""
+"""Keep objects of other libraries alive until a device has finished the work enqueued with them: not all of their streams are
+known, and memory that they release would be reused."""
 
 from __future__ import annotations
 
@@ -8,49 +8,50 @@ from collections import deque
 from typing import Any, Protocol
 
 WITHOUT_TIME = 2
+"""The flag of an event that records no time (CU_EVENT_DISABLE_TIMING)."""
 
 
-class Ordered(Protocol):
-    """A device, by its number, with the driver that records events on its stream."""
+class StreamOwner(Protocol):
+    """A device with its index, driver and stream; events are recorded on the stream."""
 
     @property
-    def number(self) -> int: ...
+    def index(self) -> int: ...
     @property
     def driver(self) -> ctypes.CDLL: ...
     @property
     def stream(self) -> Any: ...
 
 
-class Lingering:
-    """What is held for one device, each with the event after which it is let go, and events that are free."""
+class PendingReleases:
+    """The objects kept alive for one device, each with the event after which it is released, and unused events."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[ctypes.c_void_p, Any]] = deque()
         self.idle: list[ctypes.c_void_p] = []
 
 
-_held: dict[int, Lingering] = {}
+_held: dict[int, PendingReleases] = {}
 
 
-def linger(place: Ordered, owner: Any) -> None:
-    """Hold an object until the device's stream has done what it has been given. The context is current."""
-    held = _held.setdefault(place.number, Lingering())
-    let_go(place)
+def keep_until_done(gpu: StreamOwner, owner: Any) -> None:
+    """Keep an object alive until the device's stream has finished the work enqueued so far. The context must be current."""
+    held = _held.setdefault(gpu.index, PendingReleases())
+    release_done(gpu)
     try:
         event = held.idle.pop()
     except IndexError:
         event = ctypes.c_void_p()
-        place.driver.cuEventCreate(ctypes.byref(event), WITHOUT_TIME)
-    place.driver.cuEventRecord(event, ctypes.c_void_p(place.stream.handle))
+        gpu.driver.cuEventCreate(ctypes.byref(event), WITHOUT_TIME)
+    gpu.driver.cuEventRecord(event, ctypes.c_void_p(gpu.stream.handle))
     held.waiting.append((event, owner))
 
 
-def let_go(place: Ordered) -> None:
-    """Let go of what the device is done with."""
-    held = _held.get(place.number)
-    while held is not None and held.waiting and not place.driver.cuEventQuery(held.waiting[0][0]):
+def release_done(gpu: StreamOwner) -> None:
+    """Release the objects whose events are over."""
+    held = _held.get(gpu.index)
+    while held is not None and held.waiting and not gpu.driver.cuEventQuery(held.waiting[0][0]):
         try:
             event, _ = held.waiting.popleft()
-        except IndexError:  # another thread took it
+        except IndexError:  # another thread popped it
             return
         held.idle.append(event)

@@ -1,4 +1,5 @@
-"""CUDA graphs, through ``ctypes``: PyCUDA has none. What steps give a stream is captured once, and launched as one."""
+"""CUDA graphs, through ``ctypes``, since PyCUDA has none. The work of several steps is captured once and launched as one
+graph."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ if TYPE_CHECKING:
     from pullback.runtime.cuda.device.device import Device
 
 THREAD_LOCAL = 1
-"""Other threads may do meanwhile what a capture must not."""
+"""Capture mode in which other threads may meanwhile call functions that a capture forbids."""
 SET = 1
-"""What is captured next comes after these alone."""
+"""Flag that replaces the dependencies of the next captured node."""
 
 
 class Graph:
-    """Work that was captured."""
+    """A captured graph, ready to launch."""
 
     __slots__ = ("_device", "handle")
 
@@ -27,7 +28,7 @@ class Graph:
         self.handle = handle
 
     def launch(self, stream: int) -> None:
-        """Give it to a stream, by its handle. Raises DeviceError."""
+        """Launch the graph on a stream, by its handle. Raises DeviceError."""
         status = self._device.launch_graph(self.handle, stream)
         if status:
             _check(status, "launched")
@@ -37,15 +38,15 @@ class Graph:
 
 
 def captured(device: Device, works: Sequence[Callable[[Any], None]], after: Sequence[Sequence[int]]) -> Graph:
-    """The graph of what each of ``works`` gives a stream, after those of the earlier ones that ``after`` names, and no others.
-    Nothing of it runs. Raises DeviceError."""
+    """Return the graph of the work that each of ``works`` enqueues on a stream. Each depends on the earlier ones that
+    ``after`` lists, and on no others. Nothing of it runs. Raises DeviceError."""
     driver = device.driver
     with device.capturing as stream:
         handle = ctypes.c_void_p(stream.handle)
         graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
         _check(driver.cuStreamBeginCapture_v2(handle, THREAD_LOCAL), "captured")
         try:
-            _give(driver, stream, handle, works, after)
+            _capture(driver, stream, handle, works, after)
         except BaseException:
             driver.cuStreamEndCapture(handle, ctypes.byref(graph))
             if graph.value:
@@ -58,37 +59,37 @@ def captured(device: Device, works: Sequence[Callable[[Any], None]], after: Sequ
     return Graph(device, int(ready.value or 0))
 
 
-def _give(
+def _capture(
     driver: Any, stream: Any, handle: ctypes.c_void_p, works: Sequence[Callable[[Any], None]], after: Sequence[Sequence[int]]
 ) -> None:
-    """Each work, behind the nodes of what it comes after. At the end the stream is behind what nothing comes after."""
+    """Capture each work after the nodes that it depends on. At the end the stream depends on all nodes without dependents."""
     tips: list[tuple[int, ...]] = []
     last: set[int] = set()
     for work, needs in zip(works, after, strict=True):
-        _behind(driver, handle, [node for k in needs for node in tips[k]])
+        _set_dependencies(driver, handle, [node for k in needs for node in tips[k]])
         work(stream)
         last.difference_update(needs)
         last.add(len(tips))
-        tips.append(_tips(driver, handle))
-    _behind(driver, handle, [node for k in sorted(last) for node in tips[k]])
+        tips.append(_current_nodes(driver, handle))
+    _set_dependencies(driver, handle, [node for k in sorted(last) for node in tips[k]])
 
 
-def _behind(driver: Any, handle: ctypes.c_void_p, nodes: Sequence[int]) -> None:
-    found = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
-    _check(driver.cuStreamUpdateCaptureDependencies(handle, found, ctypes.c_size_t(len(nodes)), SET), "captured")
+def _set_dependencies(driver: Any, handle: ctypes.c_void_p, nodes: Sequence[int]) -> None:
+    dependencies = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
+    _check(driver.cuStreamUpdateCaptureDependencies(handle, dependencies, ctypes.c_size_t(len(nodes)), SET), "captured")
 
 
-def _tips(driver: Any, handle: ctypes.c_void_p) -> tuple[int, ...]:
-    """The nodes that what a stream is given next would come after."""
+def _current_nodes(driver: Any, handle: ctypes.c_void_p) -> tuple[int, ...]:
+    """Return the nodes that the next captured work would depend on."""
     status, count, nodes = ctypes.c_int(), ctypes.c_size_t(), ctypes.POINTER(ctypes.c_void_p)()
-    number, graph = ctypes.c_ulonglong(), ctypes.c_void_p()
-    found = driver.cuStreamGetCaptureInfo_v2(
-        handle, ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), ctypes.byref(nodes), ctypes.byref(count)
+    capture_id, graph = ctypes.c_ulonglong(), ctypes.c_void_p()
+    result = driver.cuStreamGetCaptureInfo_v2(
+        handle, ctypes.byref(status), ctypes.byref(capture_id), ctypes.byref(graph), ctypes.byref(nodes), ctypes.byref(count)
     )
-    _check(found, "captured")
+    _check(result, "captured")
     return tuple(int(nodes[k] or 0) for k in range(count.value))
 
 
-def _check(status: int, what: str) -> None:
+def _check(status: int, action: str) -> None:
     if status:
-        raise DeviceError(f"a CUDA graph could not be {what} (CUDA error {status})")
+        raise DeviceError(f"a CUDA graph could not be {action} (CUDA error {status})")

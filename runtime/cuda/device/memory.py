@@ -1,11 +1,11 @@
-"""Memory of a CUDA device: a pool for buffers, and pinned memory through which the host's arrays pass.
+"""Memory of a CUDA device: a pool of buffers, and pinned memory through which host arrays are copied.
 
-All work of a device goes to one stream, in the order in which the host asks for it. So a buffer that nobody holds any more may
-be given to the next who asks at once, without a word to the driver: what still runs with it runs before. What was shown to
-other libraries may be in use on streams of theirs, and waits until the device has nothing to do.
+All work of a device goes to one stream, in the order in which the host enqueues it. Therefore a buffer that is no longer held
+can be reused at once, without a driver call: earlier work with it runs first. A buffer that was lent to other libraries may be
+in use on their streams, and is not reused until the device is synchronised.
 
-A block may die in any thread, with any context, and during a collection; so its end only goes to a queue, which is read where
-the next block is taken.
+A block may die in any thread, with any context, and during garbage collection; its end only adds it to a queue, which is
+processed when the next block is taken.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pullback.runtime.cuda.driver.driver import cuda
 from pullback.runtime.cuda.driver.errors import DeviceMemoryError
 
 CHUNK = 1 << 22
-"""Bytes of one piece of pinned memory."""
+"""The bytes of one piece of pinned memory."""
 PART = 1 << 20
-"""Bytes of one copy from or to it."""
-APART = 1
-"""A stream that does not wait for the default stream."""
+"""The largest bytes of one copy from or to pinned memory."""
+NON_BLOCKING = 1
+"""Flag of a stream that does not synchronise with the default stream (CU_STREAM_NON_BLOCKING)."""
 
 
 class Block:
-    """Memory of a device, at ``address``; it goes back to its pool when nobody holds it. ``is_lent``: other libraries know it."""
+    """Device memory at ``address``, returned to its pool when this object dies. ``is_lent``: other libraries have its address."""
 
     __slots__ = ("_dead", "address", "is_lent", "size")
 
@@ -42,7 +42,7 @@ class Block:
         self._dead = dead
 
     def release(self) -> None:
-        """Nobody uses it any more, though it may still be held."""
+        """Return the memory to the pool although this object may still be held."""
         if self.address:
             self._dead.append((self.address, self.size, self.is_lent))
             self.address = 0
@@ -51,64 +51,65 @@ class Block:
 
 
 class Pool:
-    """The blocks of a device, whose context is current. ``let_go`` drops what is held for calls to come, when memory is short;
-    ``apart`` is held where a driver allows no capture beside."""
+    """The blocks of a device, whose context must be current. ``release_cached`` drops what is held for later calls, when
+    memory is short; ``capture_lock`` is held during driver calls that must not overlap with a capture."""
 
     grain = 512
-    """Sizes are multiples of this, and large ones of an eighth of the power of two below them."""
+    """The bytes of which block sizes are multiples; large sizes are multiples of an eighth of the power of two below them."""
 
-    def __init__(self, let_go: Callable[[], None], apart: AbstractContextManager[Any]) -> None:
+    def __init__(self, release_cached: Callable[[], None], capture_lock: AbstractContextManager[Any]) -> None:
         self._lock = threading.RLock()
-        self._apart = apart
-        self._let_go = let_go
+        self._capture_lock = capture_lock
+        self._release_cached = release_cached
         self._dead: deque[tuple[int, int, bool]] = deque()
         self._free: dict[int, list[int]] = {}
         self._lent: list[tuple[int, int]] = []
         self._owners: dict[int, Any] = {}
         self.held_bytes = 0
 
-    def take(self, size: int, what: str) -> Block:
-        """A block for so many bytes. Raises DeviceMemoryError, which calls it ``what``."""
-        return self.take_all(((self.rounded(size), size, what),))[0]
+    def take(self, size: int, description: str) -> Block:
+        """Return a block of at least ``size`` bytes. Raises DeviceMemoryError that calls it ``description``."""
+        return self.take_all(((self.rounded(size), size, description),))[0]
 
-    def take_all(self, wanted: Sequence[tuple[int, int, str]]) -> list[Block]:
-        """Blocks for so many bytes each, which were ``rounded``. Raises DeviceMemoryError, with what it calls them."""
-        made = []
+    def take_all(self, requests: Sequence[tuple[int, int, str]]) -> list[Block]:
+        """Return a block for each request (rounded size, size, description). Raises DeviceMemoryError that names the
+        description."""
+        blocks = []
         dead = self._dead
         with self._lock:
             if dead:
                 self._collect()
-            for rounded, size, what in wanted:
-                found = self._free.get(rounded)
-                if found:
-                    made.append(Block(found.pop(), rounded, dead))
+            for rounded, size, description in requests:
+                free = self._free.get(rounded)
+                if free:
+                    blocks.append(Block(free.pop(), rounded, dead))
                 else:
-                    made.append(Block(self._new(rounded, size, what), rounded, dead))
-        return made
+                    blocks.append(Block(self._new(rounded, size, description), rounded, dead))
+        return blocks
 
     def rounded(self, size: int) -> int:
-        """The bytes of a block for so many."""
+        """Return the size of the block that holds ``size`` bytes."""
         if size <= self.grain:
             return self.grain
         step = max(self.grain, 1 << size.bit_length() - 4) if self.grain > 16 else self.grain
         return -(-size // step) * step
 
-    def _new(self, rounded: int, size: int, what: str) -> int:
+    def _new(self, rounded: int, size: int, description: str) -> int:
         for attempt in range(3):
             try:
-                with self._apart:
+                with self._capture_lock:
                     owner = cuda.mem_alloc(rounded)
             except cuda.MemoryError as error:
                 if attempt == 0:
                     self.trim()
                 elif attempt == 1:
-                    self._let_go()
+                    self._release_cached()
                     gc.collect()
                     self.trim()
                 else:
                     free, total = cuda.mem_get_info()
                     raise DeviceMemoryError(
-                        f"no memory for {what}, {size:,} bytes: of {total:,} on the device {free:,} are free, "
+                        f"no memory for {description}, {size:,} bytes: of {total:,} on the device {free:,} are free, "
                         f"{self.held_bytes:,} are in arrays and buffers of this process; what was free has been given back"
                     ) from error
             else:
@@ -130,22 +131,22 @@ class Pool:
             else:
                 free[size] = [address]
         if len(self._lent) > 64:
-            self._settle()
+            self._reclaim_lent()
 
-    def _settle(self) -> None:
-        """Takes back what other libraries knew, once nothing runs on the device."""
-        with self._apart:
+    def _reclaim_lent(self) -> None:
+        """Make lent blocks reusable, after synchronising the device."""
+        with self._capture_lock:
             cuda.Context.synchronize()
         for address, size in self._lent:
             self._free.setdefault(size, []).append(address)
         self._lent.clear()
 
     def trim(self) -> None:
-        """Give free blocks back to the driver."""
-        with self._lock, self._apart:
+        """Return free blocks to the driver."""
+        with self._lock, self._capture_lock:
             self._collect()
             if self._lent:
-                self._settle()
+                self._reclaim_lent()
             for size, addresses in self._free.items():
                 for address in addresses:
                     self._owners.pop(address).free()
@@ -153,7 +154,7 @@ class Pool:
             self._free.clear()
 
     def close(self) -> None:
-        """Give everything back: the process ends."""
+        """Free all memory, at the end of the process."""
         for owner in self._owners.values():
             owner.free()
         self._owners.clear()
@@ -161,12 +162,12 @@ class Pool:
 
 
 class Staging:
-    """Copies between the host's arrays and a device, through pinned memory: in the order of its stream, or, of large arrays,
-    beside it on streams of their own, which wait for it and for which it waits, as far as they must."""
+    """Copies between host arrays and a device, through pinned memory: in the order of the device's stream, or, for large
+    arrays, concurrently on separate streams, with events that order them as far as needed."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._up, self._down = cuda.Stream(APART), cuda.Stream(APART)
+        self._up, self._down = cuda.Stream(NON_BLOCKING), cuda.Stream(NON_BLOCKING)
         self._lock = threading.Lock()
         self._pieces = [_Pinned((stream, self._up)) for _ in range(2)]
         self._back = [_Pinned((stream, self._down)) for _ in range(2)]
@@ -174,87 +175,88 @@ class Staging:
         self._spare: list[Any] = []
 
     def upload(self, array: Any, address: int) -> None:
-        """Copy a NumPy array, row-major, to the device. What happens to the array afterwards does not matter."""
+        """Copy a row-major NumPy array to the device. The array may be changed after the call."""
         with self._lock:
-            self._give(_bytes_of(array), address, self._stream)
+            self._send(_bytes_of(array), address, self._stream)
 
     def begin(self) -> None:
-        """Memory that was taken so far may be filled by ``upload_beside``: what the stream does with it comes first."""
+        """Let ``upload_concurrently`` fill memory taken so far, after the stream's work enqueued so far."""
         with self._lock:
             self._fence.record(self._stream)
             self._up.wait_for_event(self._fence)
 
-    def upload_beside(self, array: Any, address: int) -> None:
-        """The same beside what the stream has been given since ``begin``; what it is given from now on comes after."""
+    def upload_concurrently(self, array: Any, address: int) -> None:
+        """Copy an array concurrently with the stream's work enqueued since ``begin``; later work of the stream waits for the
+        copy."""
         with self._lock:
             try:
-                self._give(_bytes_of(array), address, self._up)
+                self._send(_bytes_of(array), address, self._up)
             finally:
                 self._landed.record(self._up)
                 self._stream.wait_for_event(self._landed)
 
-    def _give(self, source: Any, address: int, stream: Any) -> None:
-        """One part is put into pinned memory while those before are copied."""
+    def _send(self, source: Any, address: int, stream: Any) -> None:
+        """Copy bytes to the device in parts: one part is written to pinned memory while earlier ones are transferred."""
         for start in range(0, len(source), PART):
             part = source[start : start + PART]
             if not self._pieces[0].fits(len(part)):
-                self._pieces[0].leave()
+                self._pieces[0].record()
                 self._pieces.reverse()
                 self._pieces[0].reuse()
-            room = self._pieces[0].room(len(part), stream)
-            room[...] = part
-            cuda.memcpy_htod_async(address + start, room, stream)
+            buffer = self._pieces[0].allocate(len(part), stream)
+            buffer[...] = part
+            cuda.memcpy_htod_async(address + start, buffer, stream)
 
-    def reached(self, stream: Any) -> Any:
-        """An event of what a stream has been given so far, for ``download_beside``."""
+    def record_event(self, stream: Any) -> Any:
+        """Return an event after the work enqueued so far on a stream, for ``download_concurrently``."""
         with self._lock:
             event = self._spare.pop() if self._spare else _event()
         event.record(stream)
         return event
 
     def download(self, pairs: Sequence[tuple[int, Any]]) -> None:
-        """Fill NumPy arrays, row-major, from addresses, when all work so far is done."""
+        """Fill row-major NumPy arrays from addresses, after all work enqueued so far."""
         with self._lock:
             self._fetch([(address, array, None) for address, array in pairs], self._stream)
 
-    def download_beside(self, those: Sequence[tuple[int, Any, Any]]) -> None:
-        """Fill NumPy arrays from addresses, each when its event is over, whatever the stream does meanwhile."""
+    def download_concurrently(self, copies: Sequence[tuple[int, Any, Any]]) -> None:
+        """Fill NumPy arrays from addresses, each once its event is over, concurrently with later work of the stream."""
         with self._lock:
-            self._fetch(those, self._down)
-            self._spare += [event for _, _, event in those]
+            self._fetch(copies, self._down)
+            self._spare += [event for _, _, event in copies]
 
-    def _fetch(self, those: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
-        """One piece is emptied while the other is filled."""
+    def _fetch(self, copies: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
+        """Copy from the device: one piece of pinned memory is emptied while the other is filled."""
         for piece in self._back:
             piece.reuse()
         try:
-            self._fetch_all(those, stream)
+            self._fetch_all(copies, stream)
         except BaseException:
-            # Who comes after an interrupt waits for what is under way.
+            # After an interrupt, the next call waits for the copies in progress.
             for piece in self._back:
-                piece.leave()
+                piece.record()
             raise
         for piece in self._back:
             piece.done()
 
-    def _fetch_all(self, those: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
+    def _fetch_all(self, copies: Sequence[tuple[int, Any, Any]], stream: Any) -> None:
         waiting: list[tuple[Any, Any]] = []
         before: list[tuple[Any, Any]] = []
         back = self._back
-        for address, array, event in those:
+        for address, array, event in copies:
             if event is not None:
                 stream.wait_for_event(event)
             target = _bytes_of(array)
             for start in range(0, len(target), PART):
                 part = target[start : start + PART]
                 if not back[0].fits(len(part)):
-                    back[0].leave()
+                    back[0].record()
                     back.reverse()
                     _empty(back[0], before)
                     before, waiting = waiting, []
-                room = back[0].room(len(part), stream)
-                cuda.memcpy_dtoh_async(room, address + start, stream)
-                waiting.append((part, room))
+                buffer = back[0].allocate(len(part), stream)
+                cuda.memcpy_dtoh_async(buffer, address + start, stream)
+                waiting.append((part, buffer))
         if before:
             _empty(back[1], before)
         stream.synchronize()
@@ -262,7 +264,7 @@ class Staging:
             target[...] = source
 
     def close(self) -> None:
-        """Let go of what must end in the context."""
+        """Destroy streams and events, which must end within the context."""
         for piece in (*self._pieces, *self._back):
             piece.close()
         self._spare.clear()
@@ -285,27 +287,27 @@ class _Pinned:
     def fits(self, size: int) -> bool:
         return self._used + size <= CHUNK
 
-    def room(self, size: int, stream: Any) -> Any:
-        """So much of it, for a copy on a stream."""
+    def allocate(self, size: int, stream: Any) -> Any:
+        """Return the next ``size`` bytes, for a copy on a stream."""
         self._users.add(0 if stream is self._streams[0] else 1)
         start, self._used = self._used, self._used + -(-size // 64) * 64
         return self._memory[start : start + size]
 
-    def leave(self) -> None:
-        """Nothing more goes there for now."""
+    def record(self) -> None:
+        """Record events after the copies made so far; nothing is added until ``reuse``."""
         for k in self._users:
             self._events[k].record(self._streams[k])
         self._recorded |= self._users
         self._users.clear()
 
     def reuse(self) -> None:
-        """Wait for the copies of before, and begin anew."""
+        """Wait for earlier copies, and start again at the beginning."""
         for k in self._recorded:
             self._events[k].synchronize()
         self.done()
 
     def done(self) -> None:
-        """All copies of before are over."""
+        """Mark all earlier copies as complete."""
         self._recorded.clear()
         self._users.clear()
         self._used = 0
@@ -317,7 +319,7 @@ class _Pinned:
 
 
 def _empty(piece: _Pinned, waiting: list[tuple[Any, Any]]) -> None:
-    """Copy from a piece to where its parts belong, when they are there."""
+    """Copy the parts of a piece to their targets, after waiting for them."""
     piece.reuse()
     for target, source in waiting:
         target[...] = source

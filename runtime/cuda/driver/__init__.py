@@ -1,1 +1,1 @@
-"""The CUDA driver by PyCUDA, and its errors."""
+"""The CUDA driver through PyCUDA, and its errors."""

@@ -1,4 +1,4 @@
-"""PyCUDA's driver, looked for when a CUDA device is first asked for. Importing this module touches nothing of CUDA."""
+"""PyCUDA's driver, loaded when a CUDA device is first requested. Importing this module loads nothing of CUDA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.runtime.cuda.driver.errors import DeviceError
 if TYPE_CHECKING:
     import pycuda.driver as cuda
 else:
-    # For what runs after ``count`` has found a device.
+    # For code that runs after ``count`` has found a device.
     cuda = later("pycuda.driver")
 
 INSTALL = "pip install 'pullback[cuda]'"
@@ -25,16 +25,16 @@ _found: list[int] = []
 
 
 def count() -> int:
-    """How many CUDA devices there are, at least one. Raises DeviceError that says what is missing."""
+    """Return the number of CUDA devices, at least one. Raises DeviceError that says what is missing."""
     if _found:
         return _found[0]
     with _lock:
         if not _found:
-            _found.append(_looked_for())
+            _found.append(_count_devices())
     return _found[0]
 
 
-def _looked_for() -> int:
+def _count_devices() -> int:
     if importlib.util.find_spec("pycuda") is None:
         raise DeviceError(f'device="cuda" needs PyCUDA, which is not installed: {INSTALL}; device="cpu" needs nothing')
     try:
@@ -46,24 +46,24 @@ def _looked_for() -> int:
         ) from error
     try:
         driver.init()
-        number = int(driver.Device.count())
+        devices = int(driver.Device.count())
     except driver.Error as error:
         raise DeviceError(f'device="cuda": the driver finds no CUDA device ({error}); use device="cpu"') from error
-    if not number:
+    if not devices:
         raise DeviceError('device="cuda": the driver finds no CUDA device; use device="cpu"')
-    return number
+    return devices
 
 
 def ordinal(name: str) -> int:
-    """The number of a device called "cuda" or "cuda:N". Raises ValueError for another name."""
-    found = re.fullmatch(r"cuda(?::(\d{1,3}))?", name)
-    if found is None:
+    """Return the index of a device called "cuda" or "cuda:N". Raises ValueError for another name."""
+    match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name)
+    if match is None:
         raise ValueError(f"device {name!r}: {FORM}")
-    return int(found[1] or 0)
+    return int(match[1] or 0)
 
 
 def checked(name: str) -> str:
-    """The full name of a device, "cpu" or "cuda:N", whether or not it is there. Raises ValueError for what is no name."""
+    """Return the full name of a device, "cpu" or "cuda:N", whether or not it exists. Raises ValueError for an invalid name."""
     if name == "cpu":
         return name
     if not isinstance(name, str):

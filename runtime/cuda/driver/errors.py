@@ -1,4 +1,4 @@
-"""What can go wrong with a CUDA device, and how it is said."""
+"""Errors and warnings of CUDA devices."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from pullback.runtime.compile.validation import CompileError
 
 
 class DeviceError(RuntimeError):
-    """A device that is not there, or that does not do what it is asked."""
+    """Raised if a device does not exist, or if an operation on it fails."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device has no memory for a buffer, which the message names. Memory that waited for calls has been given back."""
+    """Raised if a device has no memory for a buffer, which the message names. Free memory that was kept for later calls has
+    been returned to the driver."""
 
 
 class NoArchitecture(CompileError):
-    """A compiler makes no code for the architecture of a device."""
+    """Raised if a compiler does not support the architecture of a device."""
 
 
 class DeviceFault(DeviceError):
-    """A kernel failed on a device: nothing runs there any more in this process. The CPU is not affected."""
+    """Raised after a kernel failed on a device: nothing runs there any more in this process. The CPU is not affected."""
 
 
 class DeviceWarning(UserWarning):
-    """Something of a program for a device is done by the CPU, on copies."""
+    """Issued if part of a program for a device is run by the CPU, on copies."""
 
 
 def warn_of(title: str, device: str, fallbacks: Sequence[Any]) -> None:
-    """Warn, at the first line, of what the CPU does of the program ``title``: of each ``what`` it is and its ``loc``."""
+    """Warn which parts of the program ``title`` the CPU runs, at the line of the first: each fallback has a ``what`` and a
+    ``loc``."""
     if fallbacks:
         loc = next((f.loc for f in fallbacks if f.loc), fallbacks[0].loc)
         what = ", ".join(dict.fromkeys(f.what for f in fallbacks))

@@ -1,1 +1,1 @@
-"""cuBLAS and cuSOLVER: which routine, with which sizes, by measurement."""
+"""cuBLAS and cuSOLVER: their routines, the arguments of each, and the measured choice between them and generated kernels."""

@@ -1,7 +1,7 @@
-"""Launches that a library does in a kernel's place: with their sizes, ready to be called, and which of both it is to be.
+"""Library calls that replace launches, with their sizes filled in, and the choice between the two.
 
-A routine of a kernel is done by the kernel of ours, by a library, or, where there is neither, by the CPU. Between the first two a
-choice is measured where both can do it (``choices``).
+The routine of a kernel is run by the generated kernel, by a library, or, if there is neither, by the CPU. The choice between
+the first two is measured if both can run it (``choices``).
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from pullback.runtime.choices.choices import Choice, Key, choices
 from pullback.runtime.cuda.driver.driver import cuda
 from pullback.runtime.cuda.driver.errors import DeviceError
 from pullback.runtime.cuda.libraries.libraries import Handle, libraries_of
-from pullback.runtime.cuda.libraries.routines import NUMBERS, RECORDS, Record, Step
+from pullback.runtime.cuda.libraries.routines import RECORDS, TYPE_CODES, Record, Step
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda.device.device import Device
 
-MOST = 2**31 - 1
-LARGEST = 256
-"""The largest order of a matrix that one block is given."""
-LARGEST_OF = {"syevd": 64}
-"""That of routines with more steps."""
-FEW = 32
-"""Without a measurement a block does matrices up to this order, and batches."""
-WORTH = 1 << 18
-"""Without a measurement a library does products of more multiplications."""
+MAX_INT = 2**31 - 1
+MAX_ORDER = 256
+"""The largest order of a matrix that one thread block processes."""
+MAX_ORDERS = {"syevd": 64}
+"""The same limit for routines with more steps."""
+SMALL_ORDER = 32
+"""The largest order for which one thread block is chosen without a measurement; batches are given to blocks too."""
+MIN_LIBRARY_SIZE = 1 << 18
+"""The number of multiplications from which a library is chosen for products without a measurement."""
 OURS, LIBRARY = "ours", "library"
 LETTERS = {("f32", False): "S", ("f64", False): "D", ("f32", True): "C", ("f64", True): "Z"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Called:
-    """A routine that a library does. ``operands``: the kernel's arguments whose addresses it takes; then come those of the
-    buffers ``scratch``, by number. ``captures``: it may be captured in a graph. ``call(addresses, stream)`` does it."""
+class LibraryCall:
+    """A routine run by a library. ``operands``: the kernel's arguments whose addresses it takes; then come the addresses of
+    the buffers ``scratch``, by index. ``captures``: it may be captured in a graph. ``call(addresses, stream)`` runs it."""
 
     name: str
     operands: tuple[int, ...]
@@ -53,8 +53,8 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sized:
-    """A routine with its sizes: the shapes of its operands, without batch, and how many there are in a batch."""
+class SizedRoutine:
+    """A routine with its sizes: the shapes of its operands, without the batch axes, and the number of matrices in the batch."""
 
     routine: Routine
     op: Library
@@ -63,7 +63,7 @@ class Sized:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a matrix has no elements, or the batch none."""
+        """Whether the batch or a matrix has no elements."""
         refs = [k for k in range(len(self.shapes)) if k not in self.op.work]
         return not self.batch or any(not math.prod(self.shapes[k]) for k in refs)
 
@@ -75,7 +75,7 @@ class Sized:
     @property
     def params(self) -> dict[str, Any]:
         kind = (self.routine.dtype, self.routine.is_complex)
-        return {**dict(self.routine.params), "complex": self.routine.is_complex, "numbers": NUMBERS[kind]}
+        return {**dict(self.routine.params), "complex": self.routine.is_complex, "numbers": TYPE_CODES[kind]}
 
     @property
     def letter(self) -> str:
@@ -83,66 +83,67 @@ class Sized:
 
     @property
     def bytes(self) -> int:
-        """Of one number."""
+        """The bytes of one scalar."""
         return DTYPES[self.routine.dtype].bytes * (2 if self.routine.is_complex else 1)
 
     def element(self, position: int) -> int:
-        """The bytes of an element of an operand."""
+        """Return the bytes of an element of an operand."""
         if position in self.op.integers:
             return 4
         return DTYPES[self.routine.dtype].bytes if position in self.op.real else self.bytes
 
     def step(self, position: int) -> int:
-        """The bytes from an operand's matrix to that of the next element of the batch."""
+        """Return the bytes from an operand's matrix to that of the next element of the batch; 0 if it is not batched."""
         is_batched = self.routine.operands[position].is_batched
         return math.prod(self.shapes[position]) * self.element(position) if is_batched else 0
 
 
-def sized(routine: Routine, sizes: Mapping[str, int]) -> Sized:
+def sized_routine(routine: Routine, sizes: Mapping[str, int]) -> SizedRoutine:
     op = OPS[routine.name]
     assert isinstance(op, Library)
     shapes = tuple(tuple(value_of(e, sizes) for e in each.shape) for each in routine.operands)
-    return Sized(routine, op, shapes, math.prod(value_of(e, sizes) for e in routine.batch))
+    return SizedRoutine(routine, op, shapes, math.prod(value_of(e, sizes) for e in routine.batch))
 
 
-def is_known(routine: Routine) -> bool:
-    """Whether there is a record of what a library would do."""
+def has_record(routine: Routine) -> bool:
+    """Return whether there is a record of how a library runs a routine."""
     return routine.name in RECORDS
 
 
-def block_does(launch: Launch, call: Sized) -> bool:
-    """Whether a launch is of use for these sizes; one block cannot do much."""
-    if not launch.name or not call.routine.is_small:
+def block_can_run(launch: Launch, call: SizedRoutine) -> bool:
+    """Return whether a launch can run these sizes; one thread block only processes small matrices."""
+    if not launch.name or not call.routine.is_for_small_matrices:
         return bool(launch.name)
-    counts = (math.prod(shape) for k, shape in enumerate(call.shapes) if k not in call.op.work)
-    return call.is_empty or (call.order <= min(LARGEST, LARGEST_OF.get(call.routine.name, LARGEST)) and max(counts) <= MOST)
+    sizes = (math.prod(shape) for k, shape in enumerate(call.shapes) if k not in call.op.work)
+    return call.is_empty or (call.order <= min(MAX_ORDER, MAX_ORDERS.get(call.routine.name, MAX_ORDER)) and max(sizes) <= MAX_INT)
 
 
-def planned(device: Device, call: Sized, buffers: list[tuple[str, int]]) -> Called | None:
-    """The routine as a library does it, its own buffers appended to the kernel's; None where none can. Raises DeviceError."""
+def library_call(device: Device, call: SizedRoutine, buffers: list[tuple[str, int]]) -> LibraryCall | None:
+    """Return the library call of a routine, with its scratch buffers appended to the kernel's; None if no library can run it.
+    Raises DeviceError."""
     record = RECORDS.get(call.routine.name)
-    if record is None or any(e > MOST for shape in call.shapes for e in (*shape, call.batch)):
+    if record is None or any(e > MAX_INT for shape in call.shapes for e in (*shape, call.batch)):
         return None
     if call.is_empty:
         return _cleared(call)
     handles = {step.library: libraries_of(device).handle(step.library) for step in record.all_steps}
     if any(h is None or not h.has(s.name(call.letter)) for s in record.all_steps for h in [handles[s.library]]):
         return None
-    here = {name: handle for name, handle in handles.items() if handle is not None}
-    work = _asked(record, call, here)
+    available = {name: handle for name, handle in handles.items() if handle is not None}
+    work = _workspace_size(record, call, available)
     sizes = [*(n * call.bytes for n in record.own(call.shapes)), *([max(work, 1) * call.bytes] if record.query else [])]
     first = len(buffers)
     buffers += [(f"{call.routine.name} of a library", max(size, 1)) for size in sizes]
     operands = tuple(k for k in range(len(call.shapes)) if k not in call.op.work)
-    title = "/".join(dict.fromkeys(here[step.library].wanted.title for step in record.steps))
-    return Called(
+    title = "/".join(dict.fromkeys(available[step.library].wanted.title for step in record.steps))
+    return LibraryCall(
         f"{title}'s {call.routine.name}", tuple(call.routine.operands[k].position for k in operands),
-        tuple(range(first, len(buffers))), record.captures, _Work(record, call, here, operands, work),
+        tuple(range(first, len(buffers))), record.captures, _LibraryWork(record, call, available, operands, work),
     )  # fmt: skip
 
 
-def _cleared(call: Sized) -> Called:
-    """What is left to do of matrices without elements: to say that nothing went wrong."""
+def _cleared(call: SizedRoutine) -> LibraryCall:
+    """Return the work that is left for matrices without elements: setting the infos to 0, success."""
     infos = tuple(k for k in call.op.writes if k in call.op.integers and not call.shapes[k] and k not in call.op.work)
 
     def work(addresses: Sequence[int], stream: Any) -> None:
@@ -151,75 +152,79 @@ def _cleared(call: Sized) -> Called:
             if count:
                 cuda.memset_d32_async(address, 0, count, stream)
 
-    return Called(call.routine.name, tuple(call.routine.operands[k].position for k in infos), (), True, work)
+    return LibraryCall(call.routine.name, tuple(call.routine.operands[k].position for k in infos), (), True, work)
 
 
-def _asked(record: Record, call: Sized, handles: Mapping[str, Handle]) -> int:
-    """How many elements of memory the library wants to work in."""
+def _workspace_size(record: Record, call: SizedRoutine, handles: Mapping[str, Handle]) -> int:
+    """Return the number of elements of workspace that the library needs."""
     if record.query is None:
         return 0
-    handle, found = handles[record.query.library], ctypes.c_int()
+    handle, size = handles[record.query.library], ctypes.c_int()
     arguments = record.query.arguments(call.params)
-    given = [ctypes.c_void_p(handle.anchor) if a[0] in PLACES else _value(a, call, handle, 0) for a in arguments]
-    at = len(given) - sum(a[0] == "made" for a in arguments)
+    values = [ctypes.c_void_p(handle.anchor) if a[0] in ADDRESSES else _value(a, call, handle, 0) for a in arguments]
+    at = len(values) - sum(a[0] == "made" for a in arguments)
     with handle.lock:
-        handle.call(record.query.name(call.letter), *given[:at], ctypes.byref(found), *given[at:])
-    return found.value
+        handle.call(record.query.name(call.letter), *values[:at], ctypes.byref(size), *values[at:])
+    return size.value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """A step with all its arguments but the addresses ``places``, each with its number among the arguments."""
+    """A step with all its arguments except the ``addresses``, each with its index among the arguments."""
 
     handle: Handle
     name: str
     arguments: Sequence[Any]
-    places: Sequence[tuple[int, Argument]]
+    addresses: Sequence[tuple[int, Argument]]
 
 
-class _Work:
+class _LibraryWork:
     """The calls of a routine, for each element of the batch."""
 
-    def __init__(self, record: Record, call: Sized, handles: Mapping[str, Handle], operands: Sequence[int], work: int) -> None:
+    def __init__(
+        self, record: Record, call: SizedRoutine, handles: Mapping[str, Handle], operands: Sequence[int], work: int
+    ) -> None:
         self.call, self.operands = call, operands
         self.own = len(record.own(call.shapes))
         self.handles = list(dict.fromkeys(handles[step.library] for step in record.steps))
         self.steps = [self._prepared(handles[step.library], step, work) for step in record.steps]
-        self.turns = 1 if record.at_once else call.batch
+        self.iterations = 1 if record.is_batched else call.batch
 
     def _prepared(self, handle: Handle, step: Step, work: int) -> _Prepared:
-        given = step.arguments(self.call.params)
-        arguments = [None if a[0] in PLACES else _value(a, self.call, handle, work) for a in given]
-        return _Prepared(handle, step.name(self.call.letter), arguments, [(k, a) for k, a in enumerate(given) if a[0] in PLACES])
+        args = step.arguments(self.call.params)
+        arguments = [None if a[0] in ADDRESSES else _value(a, self.call, handle, work) for a in args]
+        return _Prepared(
+            handle, step.name(self.call.letter), arguments, [(k, a) for k, a in enumerate(args) if a[0] in ADDRESSES]
+        )
 
     def __call__(self, addresses: Sequence[int], stream: Any) -> None:
-        places = dict(zip(self.operands, addresses, strict=False))
+        by_operand = dict(zip(self.operands, addresses, strict=False))
         buffers = addresses[len(self.operands) :]
         with ExitStack() as held:
             for handle in self.handles:
                 held.enter_context(handle.lock)
-                handle.on(stream)
-            for turn in range(self.turns):
+                handle.use_stream(stream)
+            for iteration in range(self.iterations):
                 for step in self.steps:
-                    given = [*step.arguments]
-                    for k, a in step.places:
+                    values = [*step.arguments]
+                    for k, a in step.addresses:
                         if a[0] == "ref":
-                            at = places[a[1]] + turn * self.call.step(a[1])
+                            at = by_operand[a[1]] + iteration * self.call.step(a[1])
                         else:
                             at = buffers[a[1] if a[0] == "own" else self.own]
-                        given[k] = ctypes.c_void_p(at)
-                    step.handle.call(step.name, *given)
+                        values[k] = ctypes.c_void_p(at)
+                    step.handle.call(step.name, *values)
 
 
-PLACES = ("ref", "own", "work")
-"""Arguments that are addresses."""
+ADDRESSES = ("ref", "own", "work")
+"""The kinds of arguments that are addresses."""
 
 
-def _value(a: Argument, call: Sized, handle: Handle, work: int) -> Any:
-    """An argument as a C value, if it is no address."""
+def _value(a: Argument, call: SizedRoutine, handle: Handle, work: int) -> Any:
+    """Return an argument that is no address as a C value."""
     match a:
-        case ("code" | "integer", int(number)):
-            return ctypes.c_int(number)
+        case ("code" | "integer", int(constant)):
+            return ctypes.c_int(constant)
         case ("extent", int(position), int(axis)):
             return ctypes.c_int(call.shapes[position][axis])
         case ("lead", int(position)):
@@ -234,62 +239,62 @@ def _value(a: Argument, call: Sized, handle: Handle, work: int) -> Any:
             of = ctypes.c_float if call.routine.dtype == "f32" else ctypes.c_double
             return ctypes.byref((of * 2)(float(a[0] == "one"), 0.0))
         case ("made", str(function)):
-            return handle.made(function)
+            return handle.created_by(function)
     raise AssertionError(a)
 
 
-# which of both
+# the choice between generated kernel and library
 
 
-Seconds = Callable[[Launch, Sized, "Called | None", Sequence[int]], float]
-"""What measures a candidate: the launch itself, or what is called in its place with buffers of these bytes."""
+Seconds = Callable[[Launch, SizedRoutine, "LibraryCall | None", Sequence[int]], float]
+"""Measures a candidate: the launch itself, or a library call with buffers of these bytes."""
 
 
-def chosen(
+def choose_routine(
     device: Device, launch: Launch, sizes: Mapping[str, int], buffers: list[tuple[str, int]], seconds: Seconds
-) -> tuple[Choice, Called | None] | None:
-    """What does a launch's routine: the launch itself, or what is called in its place, whose buffers are appended to the
-    kernel's. None where the CPU has to."""
+) -> tuple[Choice, LibraryCall | None] | None:
+    """Return the choice for a launch's routine, and the library call that replaces the launch, or None if the launch runs
+    itself; the call's buffers are appended to the kernel's. Returns None if the CPU has to run it."""
     assert launch.routine is not None
-    call = sized(launch.routine, sizes)
-    ours = block_does(launch, call)
+    call = sized_routine(launch.routine, sizes)
+    has_kernel = block_can_run(launch, call)
     key = key_of(device, call)
-    if ours and call.is_empty:
+    if has_kernel and call.is_empty:
         return Choice(key=key, chosen=OURS, how="only"), None
     extra: list[tuple[str, int]] = []
     try:
-        library = planned(device, call, extra)
+        library = library_call(device, call, extra)
     except DeviceError:
         library = None
-    if library is None and not ours:
+    if library is None and not has_kernel:
         return None
     candidates: dict[str, Callable[[], float]] = {}
-    if ours:
+    if has_kernel:
         candidates[OURS] = lambda: seconds(launch, call, None, ())
     if library is not None:
         candidates[LIBRARY] = lambda: seconds(launch, call, library, [size for _, size in extra])
-    found = choices.choose(key, candidates, LIBRARY if OURS not in candidates or _is_large(call, candidates) else OURS)
-    if found.chosen == OURS:
-        return found, None
+    choice = choices.choose(key, candidates, LIBRARY if OURS not in candidates or _is_large(call, candidates) else OURS)
+    if choice.chosen == OURS:
+        return choice, None
     assert library is not None
     first = len(buffers)
     buffers += extra
     numbers = tuple(range(first, first + len(extra)))
-    return found, Called(library.name, library.operands, numbers, library.captures, library.call)
+    return choice, LibraryCall(library.name, library.operands, numbers, library.captures, library.call)
 
 
-def _is_large(call: Sized, candidates: Mapping[str, Any]) -> bool:
-    """Whether a library would be taken without a measurement."""
+def _is_large(call: SizedRoutine, candidates: Mapping[str, Any]) -> bool:
+    """Return whether a library is chosen without a measurement."""
     if LIBRARY not in candidates:
         return False
-    if not call.routine.is_small:
+    if not call.routine.is_for_small_matrices:
         depth = call.shapes[0][0 if dict(call.routine.params)["transpose_a"] else 1]
-        return math.prod(call.shapes[2]) * depth * call.batch >= WORTH
-    return call.order > FEW and call.batch * FEW <= call.order
+        return math.prod(call.shapes[2]) * depth * call.batch >= MIN_LIBRARY_SIZE
+    return call.order > SMALL_ORDER and call.batch * SMALL_ORDER <= call.order
 
 
-def key_of(device: Device, call: Sized) -> Key:
-    """What a choice depends on: extents count by their power of two from 32 on, and batches from one on."""
+def key_of(device: Device, call: SizedRoutine) -> Key:
+    """Return the key of a choice: extents from 32 on, and batches, are rounded up to powers of two."""
     extents = " ".join(
         "x".join(str(_class(e)) for e in shape) or "1" for k, shape in enumerate(call.shapes) if k not in call.op.work
     )
@@ -304,4 +309,4 @@ def key_of(device: Device, call: Sized) -> Key:
 
 
 def _class(extent: int) -> int:
-    return extent if extent <= FEW else 1 << (extent - 1).bit_length()
+    return extent if extent <= SMALL_ORDER else 1 << (extent - 1).bit_length()

@@ -1,7 +1,7 @@
-"""NVIDIA's libraries of linear algebra, through ``ctypes``: which are here, and a handle of each on a device.
+"""NVIDIA's libraries of linear algebra, through ``ctypes``: which are installed, and a handle of each on a device.
 
-The first file that has the version which is wanted is taken; the places are those of ``toolkit``. Nothing is loaded before it is
-asked for, and loading needs no device.
+The first file with a supported version is loaded, from the folders of ``toolkit``. Nothing is loaded before it is requested,
+and loading needs no device.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from pullback.runtime.cuda.device.device import Device
 
 WORKSPACE = 32 << 20
+"""The bytes of the workspace passed to cuBLAS."""
 ANCHOR = 512
+"""The bytes of the device buffer whose address is passed to size queries."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A library: its ``title``, the first numbers of versions whose functions are those that are called, what happens without it;
-    the functions that make a handle and give it a stream; and what its statuses mean."""
+class LibrarySpec:
+    """A library: its ``title``, the supported major versions, what happens without it, the functions that create a handle and
+    set its stream, and the meanings of its statuses."""
 
     name: str
     title: str
@@ -39,8 +41,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
-    """A library that was loaded."""
+class LoadedLibrary:
+    """A loaded library."""
 
     path: str
     version: str
@@ -48,7 +50,7 @@ class Found:
 
 
 WANTED = {
-    "cublas": Wanted(
+    "cublas": LibrarySpec(
         name="cublas", title="cuBLAS", majors=(12, 13), without="matrix products run on kernels of our own",
         create="cublasCreate_v2", set_stream="cublasSetStream_v2",
         statuses={
@@ -56,7 +58,7 @@ WANTED = {
             11: "a failed mapping", 13: "a failed execution", 14: "an internal error", 15: "not supported",
         },
     ),
-    "cusolver": Wanted(
+    "cusolver": LibrarySpec(
         name="cusolver", title="cuSOLVER", majors=(11, 12), without="large matrices are factored by the CPU, on copies",
         create="cusolverDnCreate", set_stream="cusolverDnSetStream",
         statuses={
@@ -66,12 +68,13 @@ WANTED = {
         },
     ),
 }  # fmt: skip
-"""The statuses are those of ``cublasStatus_t`` and ``cusolverStatus_t`` (docs.nvidia.com/cuda/cublas and /cuda/cusolver)."""
+"""The libraries by name. The statuses are those of ``cublasStatus_t`` and ``cusolverStatus_t`` (docs.nvidia.com/cuda/cublas
+and /cuda/cusolver)."""
 
 
 @lru_cache
-def find(name: str) -> Found | str:
-    """A library, or why there is none and what to do."""
+def find(name: str) -> LoadedLibrary | str:
+    """Return a loaded library, or why there is none and what to do."""
     wanted, others = WANTED[name], []
     for path in toolkit.libraries(name):
         try:
@@ -80,14 +83,14 @@ def find(name: str) -> Found | str:
         except (OSError, AttributeError):
             continue
         if version[0] in wanted.majors:
-            return Found(path=path, version=".".join(map(str, version)), library=library)
+            return LoadedLibrary(path=path, version=".".join(map(str, version)), library=library)
         others.append(f"{path} is version {'.'.join(map(str, version))}")
-    said = f"{'; '.join(others)}, and {' or '.join(map(str, wanted.majors))} is needed" if others else "none"
-    return f"{said}: {wanted.without} (pip install nvidia-{name}, or NVIDIA's CUDA toolkit)"
+    problem = f"{'; '.join(others)}, and {' or '.join(map(str, wanted.majors))} is needed" if others else "none"
+    return f"{problem}: {wanted.without} (pip install nvidia-{name}, or NVIDIA's CUDA toolkit)"
 
 
 def _version(library: Any, name: str) -> list[int]:
-    """Raises AttributeError for what is no such library, OSError where it does not say."""
+    """Return the three version numbers. Raises AttributeError if the file is no such library, OSError if the query fails."""
     numbers = []
     for which in range(3):
         value = ctypes.c_int()
@@ -97,31 +100,31 @@ def _version(library: Any, name: str) -> list[int]:
     return numbers
 
 
-finders: list[Callable[[str], Found | str]] = [find]
-"""What looks for a library: the first is asked. Tests put another one there."""
+finders: list[Callable[[str], LoadedLibrary | str]] = [find]
+"""The functions that find a library; the first is used. Tests insert another one."""
 
 
-def multiplies() -> bool:
-    """Whether matrix products may be a library's: what ``PULLBACK_CHOICES`` says of ``gemm``, else whether cuBLAS is found."""
+def may_use_cublas() -> bool:
+    """Return whether matrix products may use cuBLAS: as ``PULLBACK_CHOICES`` pins ``gemm``, else whether it is installed."""
     pin = pinned("gemm")
-    return pin == "library" if pin in ("ours", "library") else isinstance(finders[0]("cublas"), Found)
+    return pin == "library" if pin in ("ours", "library") else isinstance(finders[0]("cublas"), LoadedLibrary)
 
 
 class Handle:
-    """A library on one device, for any thread. Raises DeviceError where it does not start."""
+    """A library's handle on one device, for any thread. The constructor raises DeviceError if it cannot be created."""
 
-    def __init__(self, device: Device, wanted: Wanted, found: Found) -> None:
+    def __init__(self, device: Device, wanted: LibrarySpec, loaded: LoadedLibrary) -> None:
         self.wanted = wanted
-        self.version = found.version
+        self.version = loaded.version
         self.lock = threading.RLock()
-        self._library = found.library
+        self._library = loaded.library
         self._handle = ctypes.c_void_p()
         self._stream = 0
         with device:
             self._check(self._function(wanted.create)(ctypes.byref(self._handle)), "start")
             self._anchor = device.take(ANCHOR, f"an address for {wanted.title}")
             self._workspace = device.take(WORKSPACE, "the workspace of cuBLAS") if wanted.name == "cublas" else None
-        self.known: dict[str, Any] = {}
+        self.created: dict[str, Any] = {}
 
     def _function(self, name: str) -> Any:
         try:
@@ -130,7 +133,7 @@ class Handle:
             raise DeviceError(f"{self.wanted.title} {self.version} has no {name}") from None
 
     def has(self, name: str) -> bool:
-        """Whether there is a function of that name."""
+        """Return whether there is a function of that name."""
         try:
             self._function(name)
         except DeviceError:
@@ -139,40 +142,40 @@ class Handle:
 
     @property
     def anchor(self) -> int:
-        """An address on the device for what only asks for sizes."""
+        """A valid device address for calls that only query sizes."""
         return self._anchor.address
 
-    def on(self, stream: Any) -> None:
-        """What is called from now on goes to a stream; the caller holds the lock."""
+    def use_stream(self, stream: Any) -> None:
+        """Direct later calls to a stream; the caller holds the lock."""
         if stream.handle == self._stream:
             return
         self._check(self._function(self.wanted.set_stream)(self._handle, ctypes.c_void_p(stream.handle)), "take a stream")
         if self._workspace is not None:
-            place, size = ctypes.c_void_p(self._workspace.address), ctypes.c_size_t(WORKSPACE)
-            self._check(self._function("cublasSetWorkspace_v2")(self._handle, place, size), "take memory")
+            workspace, size = ctypes.c_void_p(self._workspace.address), ctypes.c_size_t(WORKSPACE)
+            self._check(self._function("cublasSetWorkspace_v2")(self._handle, workspace, size), "take memory")
         self._stream = stream.handle
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of the library with its handle. Raises DeviceError."""
         self._check(self._function(name)(self._handle, *arguments), f"do {name}")
 
-    def made(self, name: str) -> Any:
-        """What the function ``name`` makes besides handles, once."""
+    def created_by(self, name: str) -> Any:
+        """Return the object that the function ``name`` creates, created once."""
         with self.lock:
-            if name not in self.known:
-                found = ctypes.c_void_p()
-                self._check(self._function(name)(ctypes.byref(found)), f"do {name}")
-                self.known[name] = found
-            return self.known[name]
+            if name not in self.created:
+                created = ctypes.c_void_p()
+                self._check(self._function(name)(ctypes.byref(created)), f"do {name}")
+                self.created[name] = created
+            return self.created[name]
 
-    def _check(self, status: int, what: str) -> None:
+    def _check(self, status: int, action: str) -> None:
         if status:
-            said = self.wanted.statuses.get(status, "unknown")
-            raise DeviceError(f"{self.wanted.title} could not {what} (its error {status}: {said})")
+            meaning = self.wanted.statuses.get(status, "unknown")
+            raise DeviceError(f"{self.wanted.title} could not {action} (its error {status}: {meaning})")
 
 
 class Libraries:
-    """The handles of one device, made at their first use."""
+    """The handles of one device, created at their first use."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -180,27 +183,27 @@ class Libraries:
         self._handles: dict[str, Handle | None] = {}
 
     def handle(self, name: str) -> Handle | None:
-        """A library; None where it is not to be had."""
+        """Return the handle of a library; None if it is not available."""
         with self._lock:
             if name not in self._handles:
                 self._handles[name] = self._opened(name)
             return self._handles[name]
 
     def _opened(self, name: str) -> Handle | None:
-        found = finders[0](name)
-        if isinstance(found, str):
+        loaded = finders[0](name)
+        if isinstance(loaded, str):
             return None
         try:
-            return Handle(self._device, WANTED[name], found)
+            return Handle(self._device, WANTED[name], loaded)
         except DeviceError:
             return None
 
     def forget(self) -> None:
-        """Look for all of them again."""
+        """Drop all handles, so that the libraries are searched again."""
         with self._lock:
             self._handles.clear()
 
 
 def libraries_of(device: Device) -> Libraries:
-    """Returns the handles of a device."""
+    """Return the handles of a device."""
     return device.attached(Libraries)

@@ -1,1 +1,1 @@
-"""Programs on a device: execution plans, their planner, calls."""
+"""Programs on a CUDA device: execution plans, their planner, calls."""

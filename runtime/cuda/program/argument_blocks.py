@@ -1,4 +1,4 @@
-"""Launches of kernels with their sizes filled in: the argument block of each, and what a call still puts into it."""
+"""Kernel launches with their sizes filled in: the argument block of each, and the values that a call still adds to it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pullback.ir.core.types import DTYPES
 from pullback.ir.shapes.extents import value_of
 from pullback.runtime.choices.choices import Choice
 from pullback.runtime.cuda.libraries import calls as cuda_calls
-from pullback.runtime.cuda.libraries.calls import Called
+from pullback.runtime.cuda.libraries.calls import LibraryCall
 
 if TYPE_CHECKING:
     from pullback.codegen.cuda.source.launch import Launch, Launches, Scratch
 
 LETTERS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u64": "Q", "u32": "I", "u16": "H", "u8": "B"}
-"""What packs a scalar; of other dtypes the bits, as an unsigned integer."""
+"""The ``struct`` letter of each scalar dtype; other dtypes are packed as unsigned integers of the same bits."""
 BITS = {1: ("B", np.uint8), 2: ("H", np.uint16)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Started:
-    """One launch, ``shared`` bytes of shared memory a block. ``values``: its arguments, in which a call fills in at ``pointers``
-    the addresses of operands, at ``strides`` theirs, at ``scalars`` theirs, at ``scratch`` those of the kernel's own memory and
-    at ``status`` that of its status."""
+class SizedLaunch:
+    """One launch, with ``shared`` bytes of shared memory per block. ``values``: its arguments; a call fills in the operands'
+    addresses at ``pointers``, their strides at ``strides``, scalars at ``scalars``, the addresses of the kernel's scratch
+    buffers at ``scratch``, and the address of its status at ``status``."""
 
     name: str
     grid: tuple[int, int, int]
@@ -44,78 +44,79 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bound:
-    """The launches of a kernel, one after the other, and what libraries do in place of some. ``scratch``: the name and the bytes
-    of each of its own buffers. ``is_on_host``: the CPU has to do it all, with these sizes. ``choices``: what was chosen."""
+class SizedKernel:
+    """The launches of a kernel, in order, and the library calls that replace some. ``scratch``: the name and the bytes of each
+    of its scratch buffers. ``is_on_host``: with these sizes the CPU has to run the kernel. ``choices``: the choices made."""
 
-    starts: tuple[Started | Called, ...]
+    starts: tuple[SizedLaunch | LibraryCall, ...]
     scratch: tuple[tuple[str, int], ...]
     has_status: bool
     is_on_host: bool = False
     choices: tuple[Choice, ...] = ()
 
 
-ON_HOST = Bound((), (), False, True)
-Choose = Callable[["Launch", list[tuple[str, int]]], "tuple[Choice, Called | None] | None"]
-"""Says of a launch that a library may do what is to, and appends what memory that takes; None where the CPU has to."""
+ON_HOST = SizedKernel((), (), False, True)
+Choose = Callable[["Launch", list[tuple[str, int]]], "tuple[Choice, LibraryCall | None] | None"]
+"""Returns the choice for a launch that a library may replace, and appends the buffers that the library needs; None if the CPU
+has to run it."""
 
 
-def bound(kernel: Launches, sizes: Mapping[str, int], choose: Choose, room: int) -> Bound:
-    """A kernel with its sizes s0, s1, ..., on a device that gives a block ``room`` bytes of shared memory."""
+def sized_kernel(kernel: Launches, sizes: Mapping[str, int], choose: Choose, max_shared_bytes: int) -> SizedKernel:
+    """Return a kernel with its sizes s0, s1, ..., on a device whose blocks have at most ``max_shared_bytes`` of shared memory."""
     blocks = [each.blocks(sizes) for each in kernel.launches]
-    scratch = [(s.name, _bytes(s, kernel.launches[s.launch], blocks[s.launch], sizes, room)) for s in kernel.scratch]
-    starts: list[Started | Called] = []
+    scratch = [(s.name, _bytes(s, kernel.launches[s.launch], blocks[s.launch], sizes, max_shared_bytes)) for s in kernel.scratch]
+    starts: list[SizedLaunch | LibraryCall] = []
     choices: list[Choice] = []
     for each, count in zip(kernel.launches, blocks, strict=True):
-        if any(value_of(e, sizes) > cuda_calls.LARGEST for e in each.orders):
+        if any(value_of(e, sizes) > cuda_calls.MAX_ORDER for e in each.orders):
             return ON_HOST
         is_routine = each.routine is not None and (each.tiles is None or count > 0)
-        found = choose(each, scratch) if is_routine else None
-        if is_routine and found is None:
+        choice = choose(each, scratch) if is_routine else None
+        if is_routine and choice is None:
             return ON_HOST
-        if found is not None:
-            choices.append(found[0])
-        if found is not None and found[1] is not None:
-            starts.append(found[1])
+        if choice is not None:
+            choices.append(choice[0])
+        if choice is not None and choice[1] is not None:
+            starts.append(choice[1])
         elif count:
-            starts.append(started(each, blocks, count, sizes, room))
-    has_status = any(isinstance(start, Started) and start.status for start in starts)
-    return Bound(tuple(starts), tuple(scratch), has_status, False, tuple(choices))
+            starts.append(sized_launch(each, blocks, count, sizes, max_shared_bytes))
+    has_status = any(isinstance(start, SizedLaunch) and start.status for start in starts)
+    return SizedKernel(tuple(starts), tuple(scratch), has_status, False, tuple(choices))
 
 
-def _bytes(own: Scratch, launch: Launch, blocks: int, sizes: Mapping[str, int], room: int) -> int:
-    """What a kernel's own memory takes, which is there even if it is of no use."""
-    if own.is_private and launch.shared(sizes, room):
+def _bytes(own: Scratch, launch: Launch, blocks: int, sizes: Mapping[str, int], max_shared_bytes: int) -> int:
+    """Return the bytes of a scratch buffer; it is one element if shared memory replaces it."""
+    if own.is_private and launch.shared(sizes, max_shared_bytes):
         return own.dtype.bytes
     return blocks * math.prod(value_of(e, sizes) for e in own.shape) * own.dtype.bytes
 
 
-def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int], room: int) -> Started:
+def sized_launch(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str, int], max_shared_bytes: int) -> SizedLaunch:
     letters: list[str] = []
     values: list[Any] = []
-    found: dict[str, list[Any]] = {kind: [] for kind in ("pointers", "strides", "scalars", "scratch", "status")}
+    slots: dict[str, list[Any]] = {kind: [] for kind in ("pointers", "strides", "scalars", "scratch", "status")}
     for at, slot in enumerate(each.slots):
         letter, value = "q", 0
         match slot:
             case ("pointer", int(position)):
                 letter = "Q"
-                found["pointers"].append((at, position))
+                slots["pointers"].append((at, position))
             case ("stride", int(position), int(axis)):
-                found["strides"].append((at, position, axis))
+                slots["strides"].append((at, position, axis))
             case ("scalar", int(position), str(dtype)):
                 letter = LETTERS.get(dtype) or BITS[DTYPES[dtype].bytes][0]
-                found["scalars"].append((at, position, dtype))
+                slots["scalars"].append((at, position, dtype))
             case ("size", int(size)):
                 value = sizes[f"s{size}"]
             case ("scratch", int(which)):
                 letter = "Q"
-                found["scratch"].append((at, which))
+                slots["scratch"].append((at, which))
             case ("blocks", int(which)):
                 value = blocks[which]
-            case ("number", int(number)):
-                letter, value = "i", number
+            case ("number", int(constant)):
+                letter, value = "i", constant
             case ("shared",):
-                letter, value = "i", each.shared(sizes, room)
+                letter, value = "i", each.shared(sizes, max_shared_bytes)
             case ("width",):
                 letter, value = "i", each.width_for(sizes)
             case ("chunks",):
@@ -124,25 +125,25 @@ def started(each: Launch, blocks: Sequence[int], count: int, sizes: Mapping[str,
                 letter, value = "i", each.parts(sizes)
             case ("status",):
                 letter = "Q"
-                found["status"].append(at)
+                slots["status"].append(at)
             case _:
                 raise AssertionError(slot)
         letters.append(letter)
         values.append(value)
     packing = struct.Struct("@" + "".join(letters))
-    parts = {kind: tuple(those) for kind, those in found.items()}
-    block, shared = (each.threads_for(sizes), 1, 1), each.shared(sizes, room)
-    return Started(each.name, (count, 1, 1), block, shared, packing, values, **parts)
+    parts = {kind: tuple(entries) for kind, entries in slots.items()}
+    block, shared = (each.threads_for(sizes), 1, 1), each.shared(sizes, max_shared_bytes)
+    return SizedLaunch(each.name, (count, 1, 1), block, shared, packing, values, **parts)
 
 
 def scalar_bits(value: Any, dtype: str) -> Any:
-    """A scalar as what its letter packs."""
+    """Return a scalar as the value that its ``struct`` letter packs."""
     if dtype in LETTERS:
         return DTYPES[dtype].numpy.type(value).item()
     return int(np.asarray(value, DTYPES[dtype].numpy).view(BITS[DTYPES[dtype].bytes][1]))
 
 
 def scalar_key(value: Any, dtype: str) -> bytes:
-    """What tells scalars apart in a launch: 0.0 and -0.0 are two."""
+    """Return bytes that distinguish scalars of a launch: 0.0 and -0.0 differ."""
     letter = LETTERS.get(dtype) or BITS[DTYPES[dtype].bytes][0]
     return struct.pack(letter, scalar_bits(value, dtype))

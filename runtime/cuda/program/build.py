@@ -1,4 +1,4 @@
-"""Programs for CUDA from the passes, or from the cache: emitted, compiled for the device, loaded and kept."""
+"""Build programs for CUDA from the IR, or read them from the cache: emitted, compiled for the device, loaded and stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pullback.ir.core.structure import Function, Module
 from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.device.device import device
 from pullback.runtime.cuda.driver.errors import DeviceError, NoArchitecture
-from pullback.runtime.cuda.libraries.calls import is_known
+from pullback.runtime.cuda.libraries.calls import has_record
 from pullback.runtime.cuda.program import serialize as cuda_stored
 from pullback.runtime.cuda.program.executable import CudaExecutable
 from pullback.runtime.cuda.program.serialize import Parts
@@ -28,8 +28,9 @@ Schedule = Callable[[Function, str], Function]
 
 
 def compiled(module: Module, name: str, title: str, schedule: Schedule) -> CudaExecutable:
-    """The program ``title`` for the device ``name``. ``module``: the program, then its kernels as ``lower`` made them;
-    ``schedule(kernel, device)`` gives what a device runs. Raises DeviceError, NoCompiler, CompileError."""
+    """Return the program ``title`` for the device ``name``. ``module``: the program, then its kernels as ``lower`` returned
+    them; ``schedule(kernel, device)`` returns a kernel scheduled for a device. Raises DeviceError, NoCompiler,
+    CompileError."""
     parts, text = parts_of(module, schedule)
     names = dict.fromkeys(each.name for kernel in parts.kernels.values() for each in kernel.launches if each.name)
 
@@ -38,46 +39,49 @@ def compiled(module: Module, name: str, title: str, schedule: Schedule) -> CudaE
 
     if not names:
         return loaded(b"")
-    place = device(name)
+    gpu = device(name)
     try:
-        return cuda_compile.load(text, place.arch, list(names), loaded)
+        return cuda_compile.load(text, gpu.arch, list(names), loaded)
     except NoArchitecture as error:
         raise DeviceError(
-            f"{name}, {place.title}, is of architecture {place.arch}, and {error.reason}; install an NVRTC (or nvcc) of a CUDA "
+            f"{name}, {gpu.title}, is of architecture {gpu.arch}, and {error.reason}; install an NVRTC (or nvcc) of a CUDA "
             'that knows it, see `pullback doctor`, or use device="cpu"'
         ) from error
 
 
 def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
-    """What a program is made of, but for its code, and the CUDA C of its kernels."""
+    """Return the parts of a program without its code, and the CUDA C of its kernels."""
     program, *kernels = module.functions
-    made: list[Emitted] = []
-    plain: dict[str, tuple[Function, str]] = {}
+    emitted_kernels: list[Emitted] = []
+    host_kernels: dict[str, tuple[Function, str]] = {}
     for kernel in kernels:
         try:
             emitted = cuda.emit(schedule(kernel, "cuda"), kernel.name)
         except NotImplementedError as error:
-            plain[kernel.name] = kernel, str(error)
+            host_kernels[kernel.name] = kernel, str(error)
             continue
-        small = [each.routine.name for each in emitted.launches if each.routine is not None and each.routine.is_small]
+        small = [
+            each.routine.name for each in emitted.launches if each.routine is not None and each.routine.is_for_small_matrices
+        ]
         if small or any(each.orders for each in emitted.launches):
-            what = f"{small[0]} of matrices" if small else "linear algebra of matrices"
-            plain[kernel.name] = kernel, f"{what} that are too large for one block, without a library"
+            reason = f"{small[0]} of matrices" if small else "linear algebra of matrices"
+            host_kernels[kernel.name] = kernel, f"{reason} that are too large for one block, without a library"
         lacking = [
-            each.routine.name for each in emitted.launches if each.routine and not each.name and not is_known(each.routine)
+            each.routine.name for each in emitted.launches if each.routine and not each.name and not has_record(each.routine)
         ]
         if lacking:
-            plain[kernel.name] = kernel, f"{lacking[0]} has no CUDA spelling"
+            host_kernels[kernel.name] = kernel, f"{lacking[0]} has no CUDA spelling"
         else:
-            made.append(emitted)
+            emitted_kernels.append(emitted)
     written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
-    launches = {each.name: Launches(name=each.name, launches=each.launches, scratch=each.scratch) for each in made}
-    parts = Parts(program=program, kernels=launches, written=written, plain=plain, code=b"")
-    return parts, cuda.joined(made)
+    launches = {each.name: Launches(name=each.name, launches=each.launches, scratch=each.scratch) for each in emitted_kernels}
+    parts = Parts(program=program, kernels=launches, written=written, plain=host_kernels, code=b"")
+    return parts, cuda.join_kernels(emitted_kernels)
 
 
 def key_of(template: bytes, name: str) -> str | None:
-    """The cache key of the program of a template key; None where programs are not kept, or nothing can be compiled or run."""
+    """Return the cache key of a program from its template key; None if programs are not stored, or nothing can be compiled or
+    run."""
     try:
         return cuda_stored.key_of(template, device(name).arch)
     except (DeviceError, cuda_compile.NoCompiler):
@@ -85,7 +89,7 @@ def key_of(template: bytes, name: str) -> str | None:
 
 
 def find(key: str, name: str, title: str, schedule: Schedule) -> CudaExecutable | None:
-    """The program for a device that was kept under a key, if the driver takes its code."""
+    """Return the program stored under a key, if the driver accepts its code; else None."""
     parts = cuda_stored.find(key)
     if parts is None:
         return None
@@ -97,5 +101,5 @@ def find(key: str, name: str, title: str, schedule: Schedule) -> CudaExecutable 
 
 
 def keep(key: str, executable: CudaExecutable, seconds: float) -> None:
-    """Keep a program, if it can be. ``seconds`` that its making took."""
+    """Store a program, if it can be serialised. ``seconds``: how long it took to build."""
     cuda_stored.keep(key, executable.parts, executable.device.arch, seconds)

@@ -1,4 +1,4 @@
-"""One call of a program on a CUDA device, walked through: an instruction after the other, over buffers of the device."""
+"""Interpret one call of a program on a CUDA device: one instruction after the other, over device buffers."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from pullback.ir.ops.program import (
     View,
 )
 from pullback.ir.shapes.extents import value_of
-from pullback.runtime.cuda.arrays.device_array import DeviceArray, dense_strides, settle, spread, wait_for
+from pullback.runtime.cuda.arrays.device_array import DeviceArray, dense_strides, signal_owner, strided_buffer, wait_for
 from pullback.runtime.cuda.device.memory import Block as Memory
 from pullback.runtime.cuda.driver.driver import cuda
-from pullback.runtime.cuda.libraries.calls import Called
-from pullback.runtime.cuda.program.argument_blocks import Bound, scalar_bits
+from pullback.runtime.cuda.libraries.calls import LibraryCall
+from pullback.runtime.cuda.program.argument_blocks import SizedKernel, scalar_bits
 from pullback.runtime.cuda.program.loaded_program import LoadedProgram, SizedProgram
 
 WORD = 4
-"""Bytes of a status."""
+"""The bytes of a status."""
 
 
 class Ref:
-    """A buffer during a call. ``strides`` in bytes, None where it is dense; ``known``: the number that the host has put into it
-    last, if nothing else has written it since; ``given``: the argument that it is."""
+    """A buffer during a call. ``strides`` in bytes, None if it is dense; ``known``: the integer that the host has written into
+    it, if nothing else has written it since; ``argument``: the argument that it is."""
 
-    __slots__ = ("address", "dtype", "given", "known", "owner", "shape", "strides")
+    __slots__ = ("address", "argument", "dtype", "known", "owner", "shape", "strides")
 
     def __init__(
         self, address: int, dtype: DType, shape: tuple[int, ...], owner: Any, strides: tuple[int, ...] | None = None,
-        given: DeviceArray | None = None,
+        argument: DeviceArray | None = None,
     ) -> None:  # fmt: skip
         self.address = address
         self.dtype = dtype
@@ -54,7 +54,7 @@ class Ref:
         self.owner = owner
         self.strides = strides
         self.known: int | None = None
-        self.given = given
+        self.argument = argument
 
     @property
     def nbytes(self) -> int:
@@ -62,7 +62,7 @@ class Ref:
 
 
 class Run:
-    """A call under way; the device's context is current."""
+    """A call in progress; the device's context must be current."""
 
     def __init__(self, executable: LoadedProgram, instance: SizedProgram) -> None:
         self.executable = executable
@@ -72,25 +72,25 @@ class Run:
         self.stream = executable.device.stream
         self.env: dict[Value, Any] = {}
         self.depth = 0
-        self.waiting: list[tuple[Instruction, Any]] = []
+        self.unchecked: list[tuple[Instruction, Any]] = []
 
     # a call
 
     def results(self, arguments: Sequence[Any], keeps: bool) -> list[Any]:
-        """The results of the program: arrays on the device if it ``keeps`` them, else NumPy's."""
+        """Return the results of the program: arrays on the device if ``keeps``, else NumPy arrays."""
         program = self.executable.program
-        given = [a for a in arguments if isinstance(a, DeviceArray)]
-        for buffer in given:
+        on_device = [a for a in arguments if isinstance(a, DeviceArray)]
+        for buffer in on_device:
             wait_for(buffer)
         for parameter, argument in zip(program.parameters, arguments, strict=True):
             self.env[parameter] = self.argument(parameter, argument)
         self.block(program.body)
-        found = [self.env[v] for v in program.results]
-        made = self.kept(found) if keeps else self.copied(found)
+        values = [self.env[v] for v in program.results]
+        outputs = self.device_results(values) if keeps else self.host_results(values)
         self.check()
-        for buffer in given:
-            settle(buffer)
-        return made
+        for buffer in on_device:
+            signal_owner(buffer)
+        return outputs
 
     def argument(self, parameter: Value, argument: Any) -> Any:
         if not isinstance(parameter.type, RefType):
@@ -99,42 +99,42 @@ class Run:
         if isinstance(argument, DeviceArray):
             return Ref(argument.address, t.dtype, argument.shape, argument.owner, argument.strides, argument)
         array = np.ascontiguousarray(argument, t.dtype.numpy).reshape(np.shape(argument))
-        made = self.fresh(t.dtype, array.shape, f"argument {parameter.name}")
-        self.device.staging.upload(array, made.address)
-        return made
+        buffer = self.fresh(t.dtype, array.shape, f"argument {parameter.name}")
+        self.device.staging.upload(array, buffer.address)
+        return buffer
 
-    def kept(self, found: Sequence[Any]) -> list[Any]:
-        """Results as arrays on the device; an argument that is one as it is, else no memory of other libraries."""
-        made: list[Any] = []
-        for value, ref in zip(self.executable.program.results, found, strict=True):
+    def device_results(self, values: Sequence[Any]) -> list[Any]:
+        """Return results as arrays on the device: an argument as itself, but never memory of other libraries."""
+        results: list[Any] = []
+        for value, ref in zip(self.executable.program.results, values, strict=True):
             if not isinstance(ref, Ref):
-                made.append(ref)
+                results.append(ref)
                 continue
             dtype, shape = value.type.dtype.numpy, self.executable.shape(value, self.sizes)
-            if ref.given is not None:
-                made.append(ref.given.result(dtype, shape))
+            if ref.argument is not None:
+                results.append(ref.argument.result(dtype, shape))
             else:
-                made.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner))
-        return made
+                results.append(DeviceArray(self.device, ref.address, dtype, shape, ref.owner))
+        return results
 
-    def copied(self, found: Sequence[Any]) -> list[Any]:
-        """Results as NumPy arrays."""
-        made: list[Any] = []
+    def host_results(self, values: Sequence[Any]) -> list[Any]:
+        """Return results as NumPy arrays."""
+        results: list[Any] = []
         pairs = []
-        for value, ref in zip(self.executable.program.results, found, strict=True):
+        for value, ref in zip(self.executable.program.results, values, strict=True):
             if not isinstance(ref, Ref):
-                made.append(ref)
+                results.append(ref)
                 continue
             dtype, shape = value.type.dtype.numpy, self.executable.shape(value, self.sizes)
-            if ref.strides is not None and ref.given is not None:
-                made.append(ref.given.seen_as(dtype, shape).copy_to_host())
+            if ref.strides is not None and ref.argument is not None:
+                results.append(ref.argument.seen_as(dtype, shape).copy_to_host())
                 continue
-            made.append(np.empty(shape, dtype))
-            pairs.append((ref.address, made[-1]))
+            results.append(np.empty(shape, dtype))
+            pairs.append((ref.address, results[-1]))
         self.check()
         self.device.staging.download(pairs)
         self.device.launched.clear()
-        return made
+        return results
 
     # buffers
 
@@ -144,32 +144,32 @@ class Run:
         block = self.device.take(size, text)
         return Ref(block.address, dtype, shape, block)
 
-    def made(self, value: Value, dtype: DType, extents: Sequence[Any]) -> Ref:
+    def allocated(self, value: Value, dtype: DType, extents: Sequence[Any]) -> Ref:
         return self.fresh(dtype, tuple(value_of(e, self.sizes) for e in extents), f"buffer {value.name or 'without name'}")
 
     def free(self, buffer: Any) -> None:
-        """A buffer or a stack is not used any more, nor what was seen of it."""
+        """Release a buffer or a stack, and the views of it."""
         for ref in buffer if isinstance(buffer, list) else [buffer]:
             if isinstance(ref, Ref) and isinstance(ref.owner, Memory):
                 ref.owner.release()
 
-    def set_number(self, ref: Ref, number: int) -> None:
-        """Put an integer into a buffer of an i64."""
-        low, high = number & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF
+    def set_scalar(self, ref: Ref, constant: int) -> None:
+        """Write an integer into an i64 buffer."""
+        low, high = constant & 0xFFFFFFFF, (constant >> 32) & 0xFFFFFFFF
         cuda.memset_d32_async(ref.address, low, 1, self.stream)
         if ref.known is None or (ref.known >> 32) & 0xFFFFFFFF != high:
             cuda.memset_d32_async(ref.address + 4, high, 1, self.stream)
-        ref.known = number
+        ref.known = constant
 
-    def number(self, value: Any) -> int:
-        """What an integer or bool in a buffer is; asks the device where the host has not put it there."""
+    def scalar(self, value: Any) -> int:
+        """Return the integer or bool in a buffer, from the device unless the host has written it."""
         if not isinstance(value, Ref):
             return int(value)
         if value.known is None:
-            found = np.empty((), value.dtype.numpy)
+            scalar = np.empty((), value.dtype.numpy)
             self.check()
-            self.device.staging.download([(value.address, found)])
-            return int(found)
+            self.device.staging.download([(value.address, scalar)])
+            return int(scalar)
         return value.known
 
     def copy(self, source: Any, target: Ref) -> None:
@@ -182,14 +182,14 @@ class Run:
             self.device.staging.upload(np.asarray(source, target.dtype.numpy), target.address)
 
     def view(self, ref: Ref, dtype: DType, shape: tuple[int, ...]) -> Ref:
-        # Of another layout are only complex numbers seen as their parts.
+        # Only complex arrays viewed as their parts have another layout.
         strides = None if ref.strides is None else (*ref.strides, dtype.bytes)
-        return Ref(ref.address, dtype, shape, ref.owner, strides, ref.given)
+        return Ref(ref.address, dtype, shape, ref.owner, strides, ref.argument)
 
     def row(self, sequence: Any, index: int) -> Ref:
         if isinstance(sequence, list):
-            found: Ref = sequence[index]
-            return found
+            element: Ref = sequence[index]
+            return element
         shape = sequence.shape[1:]
         return Ref(sequence.address + index * math.prod(shape) * sequence.dtype.bytes, sequence.dtype, shape, sequence.owner)
 
@@ -205,7 +205,7 @@ class Run:
             case Launch():
                 self.launch(i)
             case Alloc():
-                env[i.result] = self.made(i.result, params["dtype"], params["shape"])
+                env[i.result] = self.allocated(i.result, params["dtype"], params["shape"])
             case View():
                 shape = tuple(value_of(e, self.sizes) for e in params["shape"])
                 env[i.result] = self.view(env[i.operands[0]], params["dtype"], shape)
@@ -214,23 +214,23 @@ class Run:
             case Copy():
                 self.copy(env[i.operands[0]], env[i.operands[1]])
             case Row():
-                env[i.result] = self.row(env[i.operands[0]], self.number(env[i.operands[1]]))
+                env[i.result] = self.row(env[i.operands[0]], self.scalar(env[i.operands[1]]))
             case Stack():
-                count = self.number(env[i.operands[0]]) if i.operands else 0
-                env[i.result] = [self.made(i.result, params["dtype"], params["shape"]) for _ in range(count)]
+                count = self.scalar(env[i.operands[0]]) if i.operands else 0
+                env[i.result] = [self.allocated(i.result, params["dtype"], params["shape"]) for _ in range(count)]
             case Push():
                 t = i.operands[0].type
-                env[i.operands[0]].append(self.made(i.operands[0], t.dtype, t.shape))
+                env[i.operands[0]].append(self.allocated(i.operands[0], t.dtype, t.shape))
                 env[i.result] = env[i.operands[0]][-1]
             case StoreStackLength():
-                self.set_number(env[i.operands[1]], len(env[i.operands[0]]))
+                self.set_scalar(env[i.operands[1]], len(env[i.operands[0]]))
             case Repeat():
                 self.repeat(i)
             case RepeatWhile():
                 self.repeat_while(i)
             case Branch():
                 self.depth += 1
-                self.block(i.regions[self.number(env[i.operands[0]])])
+                self.block(i.regions[self.scalar(env[i.operands[0]])])
                 self.depth -= 1
             case Host():
                 self.in_python(i)
@@ -242,10 +242,10 @@ class Run:
     def repeat(self, i: Instruction) -> None:
         length = i.params["length"]
         index, *carried = (self.env[v] for v in i.operands)
-        count = value_of(length[0], self.sizes) if length else self.number(carried.pop(0))
+        count = value_of(length[0], self.sizes) if length else self.scalar(carried.pop(0))
         self.depth += 1
         for k in reversed(range(count)) if i.params["reverse"] else range(count):
-            self.set_number(index, k)
+            self.set_scalar(index, k)
             carried = self.region(i.regions[0], carried)
         self.depth -= 1
         self.env.update(zip(i.results, carried, strict=True))
@@ -254,12 +254,12 @@ class Run:
         condition, body = i.regions
         index, *carried = (self.env[v] for v in i.operands)
         self.depth += 1
-        self.set_number(index, 0)
-        turns = 0
-        while self.number(self.region(condition, carried)[0]):
+        self.set_scalar(index, 0)
+        iterations = 0
+        while self.scalar(self.region(condition, carried)[0]):
             carried = self.region(body, carried)
-            turns += 1
-            self.set_number(index, turns)
+            iterations += 1
+            self.set_scalar(index, iterations)
         self.depth -= 1
         self.env.update(zip(i.results, carried, strict=True))
 
@@ -289,11 +289,11 @@ class Run:
         if status is not None and self.depth:
             self.check()
 
-    def start(self, launch: Bound, operands: Sequence[Any], scratch: Sequence[int], status: int | None) -> None:
+    def start(self, launch: SizedKernel, operands: Sequence[Any], scratch: Sequence[int], status: int | None) -> None:
         loaded = self.executable.loaded
         assert loaded is not None
         for each in launch.starts:
-            if isinstance(each, Called):
+            if isinstance(each, LibraryCall):
                 taken = [*(operands[k].address for k in each.operands), *(scratch[k] for k in each.scratch)]
                 self.device.launched.append((self.executable.title, each.name))
                 each.call(taken, self.stream)
@@ -320,59 +320,60 @@ class Run:
     # checks
 
     def status(self, i: Instruction) -> int:
-        """Memory for the status of a launch."""
+        """Return memory for the status of a launch."""
         block = self.device.take(WORD, f"a status of {self.executable.title}")
         cuda.memset_d32_async(block.address, 0, 1, self.stream)
-        self.waiting.append((i, block))
+        self.unchecked.append((i, block))
         return block.address
 
     def check(self) -> None:
-        """Wait for the launches that can fail and have not been asked yet. Raises what the first one says that failed."""
-        if not self.waiting:
+        """Wait for the launches that can fail and are unchecked. Raises the error of the first that failed."""
+        if not self.unchecked:
             return
-        waiting, self.waiting = self.waiting, []
-        found = np.zeros(len(waiting), np.int32)
-        self.device.staging.download([(block.address, found[k : k + 1]) for k, (_, block) in enumerate(waiting)])
-        for (i, _), status in zip(waiting, found.tolist(), strict=True):
+        waiting, self.unchecked = self.unchecked, []
+        statuses = np.zeros(len(waiting), np.int32)
+        self.device.staging.download([(block.address, statuses[k : k + 1]) for k, (_, block) in enumerate(waiting)])
+        for (i, _), status in zip(waiting, statuses.tolist(), strict=True):
             if status:
                 raise self.executable.failed(i, status)
 
     # on the host
 
     def in_python(self, i: Instruction) -> None:
-        """A step in Python, on copies of what it reads."""
+        """Run a host call on copies of its operands."""
         assert isinstance(i.op, Host)
         self.check()
         refs = [self.env[v] for v in i.operands]
-        values = self.brought(refs)
+        values = self.host_copies(refs)
         i.op.run(values, i.params)
         first = len(refs) - i.op.outputs(i.params)
         for ref, value in zip(refs[first:], values[first:], strict=True):
             ref.known = None
             self.device.staging.upload(np.ascontiguousarray(value).reshape(ref.shape), ref.address)
 
-    def brought(self, refs: Sequence[Any]) -> list[Any]:
-        """Copies of buffers in NumPy arrays; scalars as they are. Of one with strides what lies in between comes too."""
-        found: list[Any] = []
+    def host_copies(self, refs: Sequence[Any]) -> list[Any]:
+        """Copy buffers to NumPy arrays, and return them with the scalars unchanged. Of a strided buffer, the bytes between are
+        copied too."""
+        arrays: list[Any] = []
         pairs = []
         for ref in refs:
             if not isinstance(ref, Ref):
-                found.append(ref)
+                arrays.append(ref)
             elif ref.strides is None:
-                found.append(np.empty(ref.shape, ref.dtype.numpy))
-                pairs.append((ref.address, found[-1]))
+                arrays.append(np.empty(ref.shape, ref.dtype.numpy))
+                pairs.append((ref.address, arrays[-1]))
             else:
-                first, whole, view = spread(ref.shape, ref.dtype.numpy, ref.strides)
-                found.append(view)
-                pairs.append((ref.address + first, whole))
+                first, buffer, view = strided_buffer(ref.shape, ref.dtype.numpy, ref.strides)
+                arrays.append(view)
+                pairs.append((ref.address + first, buffer))
         self.device.staging.download(pairs)
-        return found
+        return arrays
 
     def on_host(self, i: Instruction, operands: Sequence[Any]) -> None:
-        """A launch by the CPU, on copies; what it writes goes back."""
+        """Run a launch on the CPU, on copies, and copy back the buffers that it writes."""
         self.check()
         executable = self.executable.on_host(i)
-        values = self.brought(operands)
+        values = self.host_copies(operands)
         results = iter(executable.run(list(values), self.sizes))
         numbers = {k: next(results) for k, ref in enumerate(operands) if isinstance(ref, Ref) and not ref.shape}
         for position in self.executable.written[i.params["kernel"]]:

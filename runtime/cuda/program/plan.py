@@ -1,8 +1,9 @@
-"""The parts of a program on a CUDA device: pieces, each one graph, and between them what the host decides.
+"""The parts of a planned program on a CUDA device: segments, each one graph, and between them the decisions of the host.
 
-A loop of few steps is written out in a piece. One of many is turned by the host: its turns are pieces that find their rows by a
-position on the device, so that those of every turn are the same. Buffers that take turns make bodies take turns: the state of a
-loop says which buffers its references are, and there is a body for each state.
+A loop of few steps is unrolled into a segment. A longer one is iterated by the host: its iterations are segments that compute
+their row offsets from a position on the device, so that every iteration runs the same segments. If buffers are exchanged
+between iterations, so are the bodies: the state of a loop says which buffers its references stand for, and there is one body
+per state.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pullback.ir.core.structure import Instruction
-from pullback.runtime.cuda.program.steps import Piece, Place
+from pullback.runtime.cuda.program.steps import Location, Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """A number or bool that decides: in a buffer, or, without a place, the argument at ``position``."""
+class HostScalar:
+    """A scalar that the host reads to decide: in a buffer, or, if ``location`` is None, the argument at ``position``."""
 
-    place: Place | None
+    location: Location | None
     dtype: np.dtype[np.generic]
     position: int = -1
 
 
 @dataclass(slots=True, eq=False)
-class States:
-    """The bodies of a loop by state, the state that each leaves, and what brings buffers to where the first state has them."""
+class LoopStates:
+    """The bodies of a loop by state, the state that follows each, and the parts that copy the buffers to their locations in
+    the first state."""
 
     bodies: list[list[Part]] = field(default_factory=list)
     following: list[int] = field(default_factory=list)
@@ -35,62 +37,64 @@ class States:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turns:
-    """A loop of ``count`` turns. ``several``: the parts of so many turns at once, from the first state to the first state."""
+class CountedLoop:
+    """A loop of ``count`` iterations. ``unrolled``: the number and the parts of iterations that lead from the first state back
+    to it."""
 
-    count: int | Held
-    position: Place
+    count: int | HostScalar
+    position: Location
     is_reverse: bool
-    states: States
-    several: tuple[int, list[Part]] | None
+    states: LoopStates
+    unrolled: tuple[int, list[Part]] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Until:
-    """A loop as long as what a turn leaves in ``goes_on``, by state, is true. The parts of a turn end with the next condition."""
+class WhileLoop:
+    """A loop that continues while ``conditions``, by state, is true after an iteration. The parts of an iteration end with the
+    next condition."""
 
-    position: Place
+    position: Location
     first: list[Part]
-    goes_on: list[Held]
-    states: States
+    conditions: list[HostScalar]
+    states: LoopStates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """The parts of one region or another, by a number."""
+class Conditional:
+    """The parts of alternative regions, selected by ``index``."""
 
-    index: Held
+    index: HostScalar
     regions: list[list[Part]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OnHost:
-    """What the host does on copies: a call of Python, or a launch without CUDA C, by the CPU. ``places``: of its operands, None
+class HostStep:
+    """A step that the host runs on copies: a host call, or a launch without CUDA C. ``locations``: those of its operands, None
     for scalars, which are the arguments at ``positions``."""
 
     instruction: Instruction
-    places: tuple[Place | None, ...]
+    locations: tuple[Location | None, ...]
     positions: tuple[int, ...]
 
 
-Part = Piece | Turns | Until | Choice | OnHost
+Part = Segment | CountedLoop | WhileLoop | Conditional | HostStep
 
 
-def pieces_of(parts: Sequence[Part]) -> list[Piece]:
-    """All pieces, those of loops and branches too."""
-    found: list[Piece] = []
+def segments_of(parts: Sequence[Part]) -> list[Segment]:
+    """Return all segments, those of loops and branches included."""
+    result: list[Segment] = []
     for part in parts:
         match part:
-            case Piece():
-                found.append(part)
-            case Turns():
-                inner = [*part.states.bodies, *part.states.endings, *([part.several[1]] if part.several else [])]
-                found += [piece for each in inner for piece in pieces_of(each)]
-            case Until():
-                found += [p for each in (part.first, *part.states.bodies, *part.states.endings) for p in pieces_of(each)]
-            case Choice():
-                found += [piece for region in part.regions for piece in pieces_of(region)]
-    return found
+            case Segment():
+                result.append(part)
+            case CountedLoop():
+                inner = [*part.states.bodies, *part.states.endings, *([part.unrolled[1]] if part.unrolled else [])]
+                result += [piece for each in inner for piece in segments_of(each)]
+            case WhileLoop():
+                result += [p for each in (part.first, *part.states.bodies, *part.states.endings) for p in segments_of(each)]
+            case Conditional():
+                result += [piece for region in part.regions for piece in segments_of(region)]
+    return result
 
 
-__all__ = ["Choice", "Held", "OnHost", "Part", "Piece", "States", "Turns", "Until", "pieces_of"]
+__all__ = ["Conditional", "HostScalar", "HostStep", "Part", "Segment", "LoopStates", "CountedLoop", "WhileLoop", "segments_of"]

@@ -1,7 +1,7 @@
-"""Programs on a CUDA device, written out, and called.
+"""Planned programs on a CUDA device, and their calls.
 
-A call takes a block for all temporaries and one for each result, fills in addresses, and launches. Calls that come again with the
-same addresses and scalars, as in a loop that trains, launch CUDA graphs, one for each piece: a film.
+A call takes a block for all temporaries and one for each result, fills in addresses, and launches. Repeated calls with the
+same addresses and scalars, as in a training loop, launch CUDA graphs, one for each segment: a graph set.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ import numpy as np
 
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
-from pullback.runtime.cuda.arrays.device_array import DeviceArray, settle, wait_for
+from pullback.runtime.cuda.arrays.device_array import DeviceArray, signal_owner, wait_for
 from pullback.runtime.cuda.device.memory import Block
 from pullback.runtime.cuda.program.argument_blocks import scalar_key
-from pullback.runtime.cuda.program.call import Call, Film
-from pullback.runtime.cuda.program.layout import APART, Layout
+from pullback.runtime.cuda.program.call import Call, GraphSet
+from pullback.runtime.cuda.program.layout import CONCURRENT_COPY_BYTES, Layout
 from pullback.runtime.cuda.program.loaded_program import LoadedProgram, SizedProgram
 
-KEPT_FILMS = 8
+MAX_GRAPH_SETS = 8
+"""The largest number of graph sets of a program that are kept."""
 
 
-class Tape(Layout):
-    """A program with its sizes. ``films``: those of the addresses and scalars that were met last, None for what was met once.
-    Raises Unfit."""
+class PlannedProgram(Layout):
+    """A planned program with its sizes. ``graph_sets``: those of the latest addresses and scalars, None for a combination met
+    once. The constructor raises NotPlannable."""
 
     def __init__(self, executable: LoadedProgram, instance: SizedProgram) -> None:
         super().__init__(executable, instance)
-        self.films: OrderedDict[tuple[Any, ...], Film | None] = OrderedDict()
+        self.graph_sets: OrderedDict[tuple[Any, ...], GraphSet | None] = OrderedDict()
         self.arena: Block | None = None
         self.lock = threading.Lock()
-        # Held by a call that reads what it left in the arena.
+        # Held by a call that reads from the arena what its graphs wrote.
         self.busy = threading.Lock()
-        self.device.tapes.add(self)
+        self.device.planned_programs.add(self)
 
-    def again(self, arguments: Sequence[Any]) -> list[Any] | None:
-        """The results of a call of arrays of ours on the device, which is one launch where there is a graph for it; None for
-        other calls."""
+    def replay(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """Return the results of a call whose arrays are all ours and on the device, by one launch if there is a graph for it;
+        None for other calls."""
         device, rows = self.device, []
         for k in self.arrays:
             argument = arguments[k]
-            if type(argument) is not DeviceArray or type(argument.owner) is not Block or argument.place is not device:
+            if type(argument) is not DeviceArray or type(argument.owner) is not Block or argument.gpu is not device:
                 return None
             rows.append(argument.address)
         with device:
@@ -53,24 +54,24 @@ class Tape(Layout):
             for block in blocks:
                 rows.append(block.address)
             key = (*rows, self._packed(arguments)) if self.scalars else tuple(rows)
-            film = self.films.get(key)
-            if film is None or film.only is None:
+            graph_set = self.graph_sets.get(key)
+            if graph_set is None or graph_set.single_graph is None:
                 return self.run(arguments, True, blocks)
-            film.is_met = True
+            graph_set.was_launched = True
             device.launched.append(self.named)
-            film.only.launch(device.handle)
+            graph_set.single_graph.launch(device.handle)
         return [
             DeviceArray(device, blocks[which].address, dtype, shape, blocks[which], None, (), key)
             for which, dtype, shape, key in self.fresh
         ]
 
-    def run(self, arguments: Sequence[Any], keeps: bool, blocks: Sequence[Block] | None = None) -> list[Any]:
-        """The results: arrays on the device if it ``keeps`` them, else NumPy's. ``blocks``: memory for them that was taken."""
+    def run(self, arguments: Sequence[Any], on_device: bool, blocks: Sequence[Block] | None = None) -> list[Any]:
+        """Return the results: arrays on the device if ``on_device``, else NumPy arrays. ``blocks``: memory taken for them."""
         device = self.device
         owners: list[Any] = []
         rows: list[int] = []
         foreign = []
-        waiting: dict[int, Any] = {}
+        pending: dict[int, Any] = {}
         for parameter, argument in zip(self.executable.program.parameters, arguments, strict=True):
             if type(argument) is DeviceArray:
                 if type(argument.owner) is not Block:
@@ -78,7 +79,7 @@ class Tape(Layout):
                     foreign.append(argument)
                 owner: Any = argument
             elif isinstance(parameter.type, RefType):
-                owner, waiting[len(rows)] = self._room_for(parameter, argument)
+                owner, pending[len(rows)] = self._argument_block(parameter, argument)
             else:
                 owner = None
             owners.append(owner)
@@ -86,62 +87,62 @@ class Tape(Layout):
         blocks = device.pool.take_all(self.results) if blocks is None else blocks
         owners += blocks
         rows += [block.address for block in blocks]
-        if waiting and any(array.nbytes >= APART for array in waiting.values()):
+        if pending and any(array.nbytes >= CONCURRENT_COPY_BYTES for array in pending.values()):
             device.staging.begin()
-        is_apart = self.is_one and sum(array.nbytes for array in waiting.values()) >= APART
-        film = self._film(rows, arguments) if self.is_repeatable and not is_apart else None
+        is_concurrent = self.is_graph and sum(array.nbytes for array in pending.values()) >= CONCURRENT_COPY_BYTES
+        graph_set = self._graph_set(rows, arguments) if self.is_repeatable and not is_concurrent else None
         try:
-            call = self._run(rows, arguments, film, waiting)
-            made = self._kept(call, owners) if keeps else self._copied(call, owners)
+            call = self._run(rows, arguments, graph_set, pending)
+            results = self._device_results(call, owners) if on_device else self._host_results(call, owners)
             if self.failing:
                 call.check()
         except BaseException:
-            # What a kept traceback holds is not in use.
+            # A kept traceback must not keep the memory.
             owners.clear()
-            blocks = made = []
+            blocks = results = []
             raise
         finally:
-            if film is not None and self.is_exclusive:
+            if graph_set is not None and self.is_exclusive:
                 self.busy.release()
         for array in foreign:
-            settle(array)
-        return made
+            signal_owner(array)
+        return results
 
-    def rooms(self, chosen: Sequence[DeviceArray | None]) -> list[Block]:
-        """Memory for the results: of the arrays that were chosen for them where these begin with it, else taken. The context is
-        current."""
+    def result_blocks(self, chosen: Sequence[DeviceArray | None]) -> list[Block]:
+        """Return memory for the results: the block of the array chosen for a result if the array begins with it, else a new
+        block. The context must be current."""
         pairs = zip(self.plan.shown, self.results, strict=True)
-        return [self._room_of(value, chosen) or self.device.pool.take_all([each])[0] for value, each in pairs]
+        return [self._block_of(value, chosen) or self.device.pool.take_all([each])[0] for value, each in pairs]
 
-    def _room_of(self, value: Value, chosen: Sequence[DeviceArray | None]) -> Block | None:
-        given = chosen[self.executable.program.results.index(value)]
-        whole = None if given is None else given.owner
-        return whole if given is not None and isinstance(whole, Block) and whole.address == given.address else None
+    def _block_of(self, value: Value, chosen: Sequence[DeviceArray | None]) -> Block | None:
+        array = chosen[self.executable.program.results.index(value)]
+        block = None if array is None else array.owner
+        return block if array is not None and isinstance(block, Block) and block.address == array.address else None
 
-    def _room_for(self, parameter: Value, argument: Any) -> tuple[Block, Any]:
+    def _argument_block(self, parameter: Value, argument: Any) -> tuple[Block, Any]:
         t = parameter.type
         assert isinstance(t, RefType)
         array = np.ascontiguousarray(argument, t.dtype.numpy)
         shape = ",".join(map(str, array.shape))
-        what = f"argument {parameter.name} of {self.executable.title} ({t.dtype}[{shape}])"
-        return self.device.take(array.nbytes, what), array
+        description = f"argument {parameter.name} of {self.executable.title} ({t.dtype}[{shape}])"
+        return self.device.take(array.nbytes, description), array
 
-    def _run(self, rows: list[int], arguments: Sequence[Any], film: Film | None, waiting: dict[int, Any]) -> Call:
-        arena = self.take_arena() if film is None else film.arena
+    def _run(self, rows: list[int], arguments: Sequence[Any], graph_set: GraphSet | None, pending: dict[int, Any]) -> Call:
+        arena = self.take_arena() if graph_set is None else graph_set.arena
         address = 0 if arena is None else arena.address
-        call = Call(self, [*rows, address, address + self.state_at], arguments, film, waiting)
+        call = Call(self, [*rows, address, address + self.state_at], arguments, graph_set, pending)
         call.arena = arena
         call.run(self.parts)
         return call
 
     def let_go(self) -> None:
-        """Drop what holds memory for calls to come."""
-        self.films.clear()
+        """Drop the graphs and the memory kept for later calls."""
+        self.graph_sets.clear()
         self.arena = None
 
-    def _film(self, rows: Sequence[int], arguments: Sequence[Any]) -> Film | None:
-        """The film for these addresses and scalars; there is one from the second call with them on. None where another call has
-        its arena."""
+    def _graph_set(self, rows: Sequence[int], arguments: Sequence[Any]) -> GraphSet | None:
+        """Return the graph set for these addresses and scalars, from the second call with them on; None if another call is
+        using its arena."""
         first = len(self.executable.program.parameters)
         key: tuple[Any, ...] = (*[rows[k] for k in self.arrays], *rows[first:])
         if self.scalars:
@@ -149,48 +150,48 @@ class Tape(Layout):
         if self.strided:
             key = *key, *[getattr(arguments[position], "strides", None) for position in self.strided]
         with self.lock:
-            is_known = key in self.films
-            film = self.films.pop(key, None)
-            if is_known and film is None:
+            is_known = key in self.graph_sets
+            graph_set = self.graph_sets.pop(key, None)
+            if is_known and graph_set is None:
                 if self.arena is None:
                     self.arena = self.take_arena()
-                film = Film(self.arena)
-            while len(self.films) >= KEPT_FILMS:
-                old, other = self.films.popitem(last=False)
-                if other is not None and other.is_met:
-                    other.is_met = False
-                    self.films[old] = other
-            self.films[key] = film
-        if film is None or (self.is_exclusive and not self.busy.acquire(blocking=False)):
+                graph_set = GraphSet(self.arena)
+            while len(self.graph_sets) >= MAX_GRAPH_SETS:
+                old, other = self.graph_sets.popitem(last=False)
+                if other is not None and other.was_launched:
+                    other.was_launched = False
+                    self.graph_sets[old] = other
+            self.graph_sets[key] = graph_set
+        if graph_set is None or (self.is_exclusive and not self.busy.acquire(blocking=False)):
             return None
-        return film
+        return graph_set
 
     def _packed(self, arguments: Sequence[Any]) -> Any:
-        """What tells the scalars of calls apart: 0.0 and -0.0 are two."""
+        """Return a key of the scalars of a call: 0.0 and -0.0 differ."""
         try:
             return self.packer.pack(*[arguments[position] for position, _ in self.scalars])
         except struct.error:
             return tuple(scalar_key(arguments[position], dtype) for position, dtype in self.scalars)
 
-    def _kept(self, call: Call, owners: Sequence[Any]) -> list[Any]:
-        made = []
-        for shown in self.shown:
-            owner, address = owners[shown.row], call.needs((shown.row, 0))
+    def _device_results(self, call: Call, owners: Sequence[Any]) -> list[Any]:
+        results = []
+        for shown in self.result_rows:
+            owner, address = owners[shown.row], call.address_of((shown.row, 0))
             if isinstance(owner, DeviceArray):
-                made.append(owner.result(shown.dtype, shown.shape))
+                results.append(owner.result(shown.dtype, shown.shape))
             else:
-                made.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
-        return made
+                results.append(DeviceArray(self.device, address, shown.dtype, shown.shape, owner))
+        return results
 
-    def _copied(self, call: Call, owners: Sequence[Any]) -> list[Any]:
-        made, pairs = [], []
-        for shown in self.shown:
+    def _host_results(self, call: Call, owners: Sequence[Any]) -> list[Any]:
+        results, pairs = [], []
+        for shown in self.result_rows:
             owner = owners[shown.row]
             if isinstance(owner, DeviceArray) and owner.strides is not None:
-                made.append(owner.seen_as(shown.dtype, shown.shape).copy_to_host())
+                results.append(owner.seen_as(shown.dtype, shown.shape).copy_to_host())
                 continue
-            made.append(np.empty(shown.shape, shown.dtype))
-            pairs.append((shown.row, made[-1]))
-        call.bring_down(pairs)
+            results.append(np.empty(shown.shape, shown.dtype))
+            pairs.append((shown.row, results[-1]))
+        call.download_results(pairs)
         self.device.launched.clear()
-        return made
+        return results

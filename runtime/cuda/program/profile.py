@@ -1,8 +1,8 @@
-"""Programs on a CUDA device with events between their steps: what a profile runs in place of the ordinary ones.
+"""Programs on a CUDA device with events between their steps, which a profile runs in place of the ordinary ones.
 
-The kernels are those of the ordinary program, launched one after the other, each buffer in memory of its own; the device's clock
-is read by an event wherever a step begins or ends. The device is kept busy first, while the host gives it the steps of a program
-without loops, so that these follow each other without waiting for the host.
+The kernels are those of the ordinary program, launched one after the other, each buffer in its own block; an event records the
+device's clock wherever a step begins or ends. While the host enqueues the steps of a program without loops, the device is kept
+busy, so that the steps follow each other without waiting for the host.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pullback.runtime.cuda.program.loaded_program import Fallback
 from pullback.runtime.program.profile import Times
 
 STEP_S = 2e-5
-"""What the host takes for a step, at most."""
+"""The largest time in seconds that the host needs to enqueue a step."""
 FILLED = 64 << 20
-"""Bytes of the memory that is filled again and again meanwhile."""
+"""The bytes of the memory that is filled repeatedly meanwhile."""
 
 
 class TimedProgram:
-    """A program for the device ``name`` that is timed by events. To be called by one thread at a time.
+    """A program for the device ``name`` that is timed by events. It must be called by one thread at a time.
 
-    Raises what ``cuda_make.compiled`` does.
+    Raises what ``cuda_make.compiled`` raises.
     """
 
     busy_bytes = 4e12
-    """Bytes a second that no device fills."""
+    """A fill rate in bytes per second that no device reaches."""
 
     def __init__(self, module: Module, name: str, title: str, schedule: Schedule) -> None:
         self.executable: CudaExecutable = cuda_make.compiled(module, name, title, schedule)
@@ -48,38 +48,38 @@ class TimedProgram:
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """What the CPU does of it."""
+        """The kernels that the CPU runs."""
         return self.executable.fallbacks
 
     def instance(self, sizes: Any) -> CudaInstance:
-        """The program with these sizes."""
+        """Return the program with these sizes."""
         return self.executable.instance(sizes)
 
     def timed(self, instance: CudaInstance, arguments: list[Any]) -> Times:
-        """One call, whose results are dropped, in seconds. Raises what a call raises."""
-        place = self.executable.device
+        """Run one call, drop its results, and return its times in seconds. Raises what a call raises."""
+        gpu = self.executable.device
         self.executable.check(arguments)
-        with place:
+        with gpu:
             run = _TimedRun(self, instance)
             if not self.has_regions:
                 self.keep_busy(len(self.numbers))
             run.mark()
             results = run.results(arguments, any(isinstance(a, DeviceArray) for a in arguments))
             run.mark()
-            place.stream.synchronize()
-            place.launched.clear()
+            gpu.stream.synchronize()
+            gpu.launched.clear()
             del results
             return run.times(len(self.numbers))
 
     def keep_busy(self, steps: int) -> None:
-        """Give the device something to do for as long as the host takes to give it some steps."""
+        """Keep the device busy for as long as the host needs to enqueue ``steps`` steps."""
         size = min(FILLED, cuda.mem_get_info()[0] // 8)
         count = math.ceil(steps * STEP_S * self.busy_bytes / max(size, 1))
         if count and size:
-            place = self.executable.device
-            block = place.take(size, "what keeps the device busy before a profile")
+            gpu = self.executable.device
+            block = gpu.take(size, "what keeps the device busy before a profile")
             for _ in range(count):
-                cuda.memset_d32_async(block.address, 0, size // 4, place.stream)
+                cuda.memset_d32_async(block.address, 0, size // 4, gpu.stream)
 
 
 class _TimedRun(Run):
@@ -110,14 +110,14 @@ class _TimedRun(Run):
         self.spans.append((self.numbers[id(i)], len(self.marks) - 1))
 
     def times(self, count: int) -> Times:
-        """What the events say, once the device is done."""
+        """Return the times of the events, once the device is done."""
         first = self.marks[0]
         at = np.array([first.time_till(each) * 1e-3 for each in self.marks])
         laps, runs = np.zeros(count), np.zeros(count, np.int64)
         starts = np.full(count, np.nan)
-        for number, end in self.spans:
-            laps[number] += at[end] - at[end - 1]
-            runs[number] += 1
-            starts[number] = at[end - 1]
+        for step, end in self.spans:
+            laps[step] += at[end] - at[end - 1]
+            runs[step] += 1
+            starts[step] = at[end - 1]
         inside = [at[1], at[-2]] if len(at) > 2 else [at[0], at[-1]]
         return Times(np.array([at[0], *inside, at[-1]]), laps, runs, starts, 1.0)

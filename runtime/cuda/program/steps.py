@@ -1,7 +1,8 @@
-"""What a program gives a stream, with all that does not change from call to call; and which of it must come after which.
+"""The steps that a program enqueues on a stream, with everything that is the same in every call, and the dependencies between
+them.
 
-A step's addresses are rows of a table that a call fills in, with offsets. Two steps depend on each other if one writes bytes that
-the other reads or writes: so it holds for buffers that lie in the same memory one after another, too.
+The addresses of a step are rows of a table that a call fills in, with offsets. Two steps depend on each other if one writes
+bytes that the other reads or writes; this also covers buffers that use the same memory one after another.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pullback.runtime.cuda.libraries.calls import Called
-from pullback.runtime.cuda.program.argument_blocks import Started
+from pullback.runtime.cuda.libraries.calls import LibraryCall
+from pullback.runtime.cuda.program.argument_blocks import SizedLaunch
 
 WORKSPACE = -1
-"""The row that stands for what the routines of libraries share."""
+"""The row that stands for the workspace shared by library routines."""
 END = 1 << 62
+"""The last byte of an access whose extent is unknown."""
 
-Place = tuple[int, int]
-"""The row of the table of addresses, and the offset there."""
+Location = tuple[int, int]
+"""A row of the table of addresses, and an offset from that address."""
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
-    """Bytes of a row, from ``first`` up to and without ``last``, that a step reads, or ``writes``."""
+class Access:
+    """The bytes of a row from ``first`` up to, but not including, ``last`` that a step reads, or ``writes``."""
 
     row: int
     first: int
@@ -33,91 +35,93 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Patched:
-    """A launch, and where its arguments come from: for each pointer its place, the row of the table of addresses, and what is
-    added. ``strides`` and ``scalars`` are of arguments of the call. ``is_helper``: a kernel of
+class LaunchStep:
+    """A launch, and the sources of its arguments: for each pointer its index among the arguments, the row of the table of
+    addresses, and the offset. ``strides`` and ``scalars`` come from arguments of the call. ``is_helper``: a kernel of
     ``codegen.cuda.source.graph_loops``."""
 
-    start: Started
+    start: SizedLaunch
     pointers: tuple[tuple[int, int, int], ...]
     strides: tuple[tuple[int, int, int], ...]
     scalars: tuple[tuple[int, int, str], ...]
-    touches: tuple[Touch, ...]
+    accesses: tuple[Access, ...]
     is_helper: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Copied:
-    """A copy on the device: rows of the table of addresses, what is added to them, and the bytes."""
+class CopyStep:
+    """A copy on the device of ``size`` bytes."""
 
-    source: Place
-    target: Place
+    source: Location
+    target: Location
     size: int
-    touches: tuple[Touch, ...]
+    accesses: tuple[Access, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filled:
-    """One number is written: ``value``, of so many bytes, or the argument at ``scalar``, of a dtype. ``count`` times."""
+class FillStep:
+    """A fill with ``count`` copies of a scalar of ``unit`` bytes: ``value``, or the argument ``scalar``, (position, dtype)."""
 
-    target: Place
+    target: Location
     unit: int
     value: int
     count: int
     scalar: tuple[int, str] | None
-    touches: tuple[Touch, ...]
+    accesses: tuple[Access, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Elsewhere:
-    """A routine of a library: rows of the table of addresses, of what it takes, and what is added to them."""
+class LibraryStep:
+    """A library call, and the locations of its operands and scratch buffers."""
 
-    called: Called
-    pointers: tuple[Place, ...]
-    touches: tuple[Touch, ...]
-
-
-Step = Patched | Copied | Filled | Elsewhere
+    called: LibraryCall
+    pointers: tuple[Location, ...]
+    accesses: tuple[Access, ...]
 
 
-def helper(name: str, blocks: int, threads: int, arguments: Sequence[tuple[str, object]], touches: Sequence[Touch]) -> Patched:
-    """A launch of a helper. ``arguments``: letters of ``struct`` with numbers, or ("P", place)."""
+Step = LaunchStep | CopyStep | FillStep | LibraryStep
+
+
+def helper(
+    name: str, blocks: int, threads: int, arguments: Sequence[tuple[str, object]], accesses: Sequence[Access]
+) -> LaunchStep:
+    """Return the launch of a helper kernel. ``arguments``: ``struct`` letters with values, or ("P", location)."""
     values = [0 if letter == "P" else value for letter, value in arguments]
-    pointers = tuple((k, *place) for k, (letter, place) in enumerate(arguments) if letter == "P" and isinstance(place, tuple))
+    pointers = tuple((k, *at) for k, (letter, at) in enumerate(arguments) if letter == "P" and isinstance(at, tuple))
     packing = struct.Struct("@" + "".join("Q" if letter == "P" else letter for letter, _ in arguments))
-    start = Started(name, (blocks, 1, 1), (threads, 1, 1), 0, packing, values, (), (), (), (), ())
-    return Patched(start, pointers, (), (), tuple(touches), is_helper=True)
+    start = SizedLaunch(name, (blocks, 1, 1), (threads, 1, 1), 0, packing, values, (), (), (), (), ())
+    return LaunchStep(start, pointers, (), (), tuple(accesses), is_helper=True)
 
 
-class Piece:
-    """Steps between which the host decides nothing. ``arguments``: the rows up to ``count`` that they touch. ``is_captured``:
-    a graph has them when they come again."""
+class Segment:
+    """Consecutive steps without a host decision between them. ``arguments``: the rows below ``count`` that they access.
+    ``is_captured``: a repeated call launches them as a graph."""
 
-    __slots__ = ("_after", "arguments", "is_captured", "steps")
+    __slots__ = ("_dependencies", "arguments", "is_captured", "steps")
 
     def __init__(self, steps: Sequence[Step], count: int) -> None:
         self.steps = tuple(steps)
-        self.arguments = frozenset(t.row for step in steps for t in step.touches if 0 <= t.row < count)
-        self.is_captured = all(step.called.captures for step in steps if isinstance(step, Elsewhere))
-        self._after: list[tuple[int, ...]] | None = None
+        self.arguments = frozenset(t.row for step in steps for t in step.accesses if 0 <= t.row < count)
+        self.is_captured = all(step.called.captures for step in steps if isinstance(step, LibraryStep))
+        self._dependencies: list[tuple[int, ...]] | None = None
 
     @property
-    def after(self) -> list[tuple[int, ...]]:
-        """For each step the earlier ones that it must come after; without those that one of these comes after."""
-        if self._after is None:
-            self._after = after([step.touches for step in self.steps])
-        return self._after
+    def dependencies(self) -> list[tuple[int, ...]]:
+        """For each step, the earlier steps that it depends on directly, without those implied by others."""
+        if self._dependencies is None:
+            self._dependencies = direct_dependencies([step.accesses for step in self.steps])
+        return self._dependencies
 
 
 class _Spans:
-    """Who touched which bytes of a row last: spans that meet nowhere, each with its writer and its readers since."""
+    """The last writer and its later readers of each byte of a row, as disjoint spans."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.spans: list[tuple[int, int | None, list[int]]] = []
 
     def cut(self, at: int) -> None:
-        """No span goes across a place."""
+        """Split the span that contains an offset."""
         k = bisect_right(self.starts, at) - 1
         if k >= 0 and self.starts[k] < at < self.spans[k][0]:
             end, writer, readers = self.spans[k]
@@ -125,13 +129,13 @@ class _Spans:
             self.starts.insert(k + 1, at)
             self.spans.insert(k + 1, (end, writer, readers.copy()))
 
-    def touched(self, step: int, touch: Touch) -> Iterator[int]:
-        """The steps that one must come after, which touches these bytes from now on."""
+    def add_access(self, step: int, touch: Access) -> Iterator[int]:
+        """Record an access of a step, and yield the steps that it must follow."""
         self.cut(touch.first)
         self.cut(touch.last)
         k, end = bisect_left(self.starts, touch.first), bisect_left(self.starts, touch.last)
-        found = list(zip(self.starts[k:end], self.spans[k:end], strict=True))
-        for _, (_, writer, readers) in found:
+        spans_met = list(zip(self.starts[k:end], self.spans[k:end], strict=True))
+        for _, (_, writer, readers) in spans_met:
             if writer is not None:
                 yield writer
             if touch.writes:
@@ -143,8 +147,8 @@ class _Spans:
             spans.append((touch.last, step, []))
         else:
             at = touch.first
-            found.append((touch.last, (touch.last, None, [])))
-            for start, (last, writer, readers) in found:
+            spans_met.append((touch.last, (touch.last, None, [])))
+            for start, (last, writer, readers) in spans_met:
                 if at < start:
                     starts.append(at)
                     spans.append((start, None, [step]))
@@ -156,23 +160,23 @@ class _Spans:
         self.starts[k:end], self.spans[k:end] = starts, spans
 
 
-def after(steps: Sequence[Sequence[Touch]]) -> list[tuple[int, ...]]:
-    """For each step, by what it touches, the earlier ones that it comes after; without those that one of these comes after."""
+def direct_dependencies(steps: Sequence[Sequence[Access]]) -> list[tuple[int, ...]]:
+    """Return for each step, from its accesses, the earlier steps that it depends on directly, without those implied by others."""
     rows: dict[int, _Spans] = {}
-    found: list[tuple[int, ...]] = []
-    needed: list[int] = []
-    for number, touches in enumerate(steps):
+    result: list[tuple[int, ...]] = []
+    ancestors: list[int] = []
+    for index, touches in enumerate(steps):
         direct: set[int] = set()
         for touch in touches:
             if touch.first < touch.last:
-                direct.update(rows.setdefault(touch.row, _Spans()).touched(number, touch))
-        direct.discard(number)
-        behind = 0
+                direct.update(rows.setdefault(touch.row, _Spans()).add_access(index, touch))
+        direct.discard(index)
+        reachable = 0
         kept: list[int] = []
         for k in sorted(direct, reverse=True):
-            if not behind >> k & 1:
+            if not reachable >> k & 1:
                 kept.append(k)
-                behind |= needed[k] | 1 << k
-        found.append(tuple(reversed(kept)))
-        needed.append(behind)
-    return found
+                reachable |= ancestors[k] | 1 << k
+        result.append(tuple(reversed(kept)))
+        ancestors.append(reachable)
+    return result

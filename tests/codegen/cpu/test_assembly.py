@@ -36,9 +36,9 @@ def hot_loops(name: str) -> list[Loop]:
 @WIDE
 @pytest.mark.parametrize("name", ["layer_norm", "layer_norm gradient"])
 def test_loops_of_layer_norm_are_of_full_vectors_without_calls_or_spills(name: str) -> None:
-    found = hot_loops(name)
-    assert len(found) >= 5
-    for loop in found:
+    result = hot_loops(name)
+    assert len(result) >= 5
+    for loop in result:
         assert (loop.calls, loop.spills, loop.vectors("y")) == (0, 0, 0), loop
         assert loop.vectors("z") > 1, loop
 
@@ -47,9 +47,9 @@ def test_loops_of_layer_norm_are_of_full_vectors_without_calls_or_spills(name: s
 @pytest.mark.parametrize("name", ["black_scholes", "black_scholes gradient"])
 def test_loops_of_black_scholes_are_of_full_vectors_without_calls(name: str) -> None:
     """They run in phases, which leave what later ones read in strips on the stack."""
-    found = hot_loops(name)
-    assert len(found) >= 5
-    for loop in found:
+    result = hot_loops(name)
+    assert len(result) >= 5
+    for loop in result:
         assert (loop.calls, loop.vectors("y")) == (0, 0), loop
         assert loop.vectors("z") > 0.5 * len(loop.lines) or len(loop.lines) < 10, loop
 

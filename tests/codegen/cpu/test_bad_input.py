@@ -54,7 +54,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs are compiled anew in each test, in chunks however short their loops are."""
     before = pb.get_num_threads()
     monkeypatch.setattr(pipeline, "templates", pipeline.Templates())
-    monkeypatch.setattr(chunk, "LEAST", 1)
+    monkeypatch.setattr(chunk, "LEAST_COST", 1)
     yield
     pb.set_num_threads(before)
 
@@ -70,25 +70,25 @@ class Sweep:
         self.ulps = 0 if function.__name__ in EXACT and not differentiated else 2.0**9
 
     def check(self, arguments: Sequence[Array], note: object) -> None:
-        given = tuple(arguments)
+        inputs = tuple(arguments)
         with np.errstate(all="ignore"):
-            traced = trace(lambda *given: self.plain(*given), given, {})
-            leaves = traced.arguments(flatten((given, {}))[0])
+            traced = trace(lambda *inputs: self.plain(*inputs), inputs, {})
+            leaves = traced.arguments(flatten((inputs, {}))[0])
             assert leaves is not None
             function = run(traced.function, [cse, norms]) if self.differentiated else traced.function
             expected = interpret(grad(function), *leaves)
-        found = []
+        result = []
         for threads in (1, 2):
             pb.set_num_threads(threads)
-            found.append([np.asarray(leaf) for leaf in flatten(self.compiled(*given))[0]])
-        for first, second in zip(*found, strict=True):
+            result.append([np.asarray(leaf) for leaf in flatten(self.compiled(*inputs))[0]])
+        for first, second in zip(*result, strict=True):
             assert first.tobytes() == second.tobytes(), f"another result on two threads: {note}"
-        for k, (a, e) in enumerate(zip(found[0], expected, strict=True)):
+        for k, (a, e) in enumerate(zip(result[0], expected, strict=True)):
             floor = _greatest(e) if self.ulps and e.dtype.kind == "f" else 0.0
             if self.differentiated and k == 0:
                 # A sum whose terms cancel is as exact as its terms are, which are about arguments times gradients.
                 with np.errstate(all="ignore"):
-                    terms = (x * g for x, g in zip(given, expected[1:], strict=True) if x.dtype.kind == "f")
+                    terms = (x * g for x, g in zip(inputs, expected[1:], strict=True) if x.dtype.kind == "f")
                     floor = max(floor, *map(_greatest, terms))
             assert_close(a, e, self.ulps if e.dtype.kind == "f" else 0, floor, f"result {k}: {note}")
 
@@ -102,23 +102,23 @@ def sweep(function: Call, differentiated: bool, dtype: Any, seed: int, rounds: i
     """Each kind of values and each layout several times, in combinations of chance."""
     rng = np.random.default_rng(seed)
     under_test = Sweep(function, differentiated)
-    for number in range(rounds):
-        kind, n, m = KINDS[number % len(KINDS)], *rng.choice(SIZES, 2)
-        layout = LAYOUTS[rng.integers(1, len(LAYOUTS))] if number % 2 else "dense"
+    for count in range(rounds):
+        kind, n, m = KINDS[count % len(KINDS)], *rng.choice(SIZES, 2)
+        layout = LAYOUTS[rng.integers(1, len(LAYOUTS))] if count % 2 else "dense"
         if function in NOT_EMPTY:
             n, m = max(n, 1), max(m, 1)
         if kind == "huge" and differentiated:
             kind = "large"
         kinds = [kind, kind, *[kind if kind not in ("huge", "large") else "plain"] * 2]
-        given = [laid_out(values(*drawn, dtype, rng), layout) for drawn in zip(kinds, shapes(function, n, m))]
-        under_test.check(given, (kind, layout, n, m))
-        if number % 10 == 9:
-            under_test.check(overlapping(given, rng), ("overlapping", n, m))
+        arguments = [laid_out(values(*drawn, dtype, rng), layout) for drawn in zip(kinds, shapes(function, n, m))]
+        under_test.check(arguments, (kind, layout, n, m))
+        if count % 10 == 9:
+            under_test.check(overlapping(arguments, rng), ("overlapping", n, m))
 
 
-def overlapping(given: Sequence[Array], rng: np.random.Generator) -> list[Array]:
+def overlapping(arguments: Sequence[Array], rng: np.random.Generator) -> list[Array]:
     """Arguments of the same shapes that share memory: the first two are one array, or an element apart."""
-    x, _, *others = given
+    x, _, *others = arguments
     whole = values("mixed", (x.size + 1,), x.dtype.newbyteorder("="), rng)
     last = whole[int(rng.integers(2)) :][: x.size].reshape(x.shape)
     return [whole[: x.size].reshape(x.shape), last, *others]
@@ -167,8 +167,8 @@ def test_other_dtypes(function: Call, dtype: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(schedules, "pick", at_random(len(dtype)))
     rng = np.random.default_rng(3)
     under_test = Sweep(function, False)
-    for number in range(10):
+    for count in range(10):
         n, m = (max(int(e), int(function is not elements)) for e in rng.choice(SIZES, 2))
-        layout = LAYOUTS[number % len(LAYOUTS)]
-        drawn = [values(KINDS[number % len(KINDS)], shape, np.dtype(dtype), rng) for shape in shapes(function, n, m)]
+        layout = LAYOUTS[count % len(LAYOUTS)]
+        drawn = [values(KINDS[count % len(KINDS)], shape, np.dtype(dtype), rng) for shape in shapes(function, n, m)]
         under_test.check([laid_out(x, layout) for x in drawn], (layout, n, m))

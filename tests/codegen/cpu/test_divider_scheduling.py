@@ -66,8 +66,8 @@ def test_loads_stay_before_stores() -> None:
     """Two arrays that change places, beside a long computation."""
     lines = [line for line in chain() if not line.startswith("%z")]
     swapped = kernel([*lines, "%z: f64[] = add %s, %q3"], stores="    store %b, %x, %i\n    store %a, %y, %i\n")
-    made = paced(body(swapped), weigh, 2)
-    kinds = [i.op.name for i in made.instructions if i.op.name in ("load", "store")]
+    built = paced(body(swapped), weigh, 2)
+    kinds = [i.op.name for i in built.instructions if i.op.name in ("load", "store")]
     assert kinds == sorted(kinds)
 
 

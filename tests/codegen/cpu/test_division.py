@@ -87,14 +87,14 @@ def run(what: str, x: Array, y: Array) -> Array:
 def check(what: str, x: Array, y: Array) -> None:
     """All are NumPy's, signs of zeros included; one NaN is as good as another."""
     x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
-    found = run(what, x, y)
+    result = run(what, x, y)
     with np.errstate(all="ignore"):
         one = y.dtype.type(1)
         divisor = 3 * one if what == "third" else np.sqrt(y) if what in OF_ROOTS else y
         expected = divisor if what == "root" else (one if what.startswith("inverse") else x) / divisor
-    same = (found.view(UNSIGNED[y.dtype]) == expected.view(UNSIGNED[y.dtype])) | (np.isnan(found) & np.isnan(expected))
+    same = (result.view(UNSIGNED[y.dtype]) == expected.view(UNSIGNED[y.dtype])) | (np.isnan(result) & np.isnan(expected))
     bad = np.flatnonzero(~same)[:3]
-    assert same.all(), (what, x[bad], y[bad], found[bad], expected[bad])
+    assert same.all(), (what, x[bad], y[bad], result[bad], expected[bad])
 
 
 def scaled(significands: Sequence[int] | Array, exponents: Array | int, dtype: Any) -> Array:
@@ -124,8 +124,8 @@ def midway(rng: np.random.Generator, bits: int, count: int) -> tuple[list[int], 
     numerators, divisors = [], []
     top, unit = 1 << (bits - 1), 1 << (bits + 1)
     near = [2 * top - 1 - 2 * t for t in range(200)] + [top + 1 + 2 * t for t in range(200)]
-    for number in range(count):
-        b = near[number % len(near)] if number % 2 else int(rng.integers(top, 2 * top)) | 1
+    for index in range(count):
+        b = near[index % len(near)] if index % 2 else int(rng.integers(top, 2 * top)) | 1
         k = int(rng.integers(1, 8)) * (1 - 2 * int(rng.integers(2)))
         for modulus in (unit, unit // 2):
             middle = -k * pow(b, -1, modulus) % modulus
@@ -153,15 +153,15 @@ def test_quotients_near_the_middle(dtype: np.dtype[Any]) -> None:
 def test_roots_near_the_middle(dtype: np.dtype[Any]) -> None:
     """Numbers beside the squares of middles, and all beside powers of four."""
     rng, bits = np.random.default_rng(1), BITS[dtype]
-    unit, found = 1 << bits, []
+    unit, result = 1 << bits, []
     for middle in (2 * rng.integers(unit, 2 * unit, 40_000) + 1).tolist():
         square = middle * middle
         shift = square.bit_length() - (bits + 1)
         shift += shift % 2
-        found += [(square >> shift), (square >> shift) + 1]
+        result += [(square >> shift), (square >> shift) + 1]
     beside = [*range(unit, unit + 2000), *range(2 * unit - 2000, 2 * unit)]
     for exponent in (-60, -2, -1, 0, 1, 2, 60):
-        y = scaled([*found, *beside], exponent - bits, dtype)
+        y = scaled([*result, *beside], exponent - bits, dtype)
         for what in OF_ROOTS:
             check(what, y[::-1], y)
 
@@ -246,11 +246,11 @@ def test_shares_of_the_divider() -> None:
     for vector_bytes, cpu in ((64, "znver5"), (64, ""), (32, CPU)):
         assert "14.pd" not in emit(function, "k", Target(vector_bytes, cpu=cpu)).text
     x, y = np.random.default_rng(4).uniform(0.5, 2, (2, 1003))
-    found = np.zeros((3, 1003))
-    slots = np.array([x.ctypes.data, y.ctypes.data, *(row.ctypes.data for row in found), x.size], np.int64)
+    result = np.zeros((3, 1003))
+    slots = np.array([x.ctypes.data, y.ctypes.data, *(row.ctypes.data for row in result), x.size], np.int64)
     address = engine().load(text, symbols=["k"])["k"]
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
-    assert np.array_equal(found, [x / np.sqrt(y), 1 / np.sqrt(y), y / x])
+    assert np.array_equal(result, [x / np.sqrt(y), 1 / np.sqrt(y), y / x])
 
 
 def test_ratios_of_recipes() -> None:
@@ -263,11 +263,11 @@ def test_ratios_of_recipes() -> None:
         text = KERNEL.format(t=name, what="div_in_range %a, %b", root="")
         emitted = emit(parse_module(text).functions[0], "k", Target(64, cpu=CPU)).text
         assert "rcp14" in emitted and "fpclass" not in emitted and "fdiv" not in emitted
-        found = np.zeros_like(x)
-        slots = np.array([x.ctypes.data, y.ctypes.data, found.ctypes.data, x.size], np.int64)
+        result = np.zeros_like(x)
+        slots = np.array([x.ctypes.data, y.ctypes.data, result.ctypes.data, x.size], np.int64)
         address = engine().load(emitted, symbols=["k"])["k"]
         assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
-        assert np.array_equal(found, x / y, equal_nan=True)
+        assert np.array_equal(result, x / y, equal_nan=True)
 
 
 def test_processors_are_known_by_their_features() -> None:
@@ -292,11 +292,11 @@ def test_divisions_count_in_phases_of_slow_dividers() -> None:
     cut = {cpu: [i.op.name for i in walk(schedule(function, cpu).body)].count("for") for cpu in ("", "znver5", CPU)}
     assert 1 < cut[""] == cut["znver5"] < cut[CPU]
     x, y = np.random.default_rng(5).uniform(1, 2, (2, 1001))
-    found = []
+    result = []
     for cpu in ("znver5", CPU):
         out = np.empty_like(x)
         address = engine().load(emit(schedule(function, cpu), "k", Target(64, cpu=cpu)).text, symbols=["k"])["k"]
         slots = np.array([x.ctypes.data, y.ctypes.data, out.ctypes.data, x.size], np.int64)
         assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)(slots.ctypes.data) == 0
-        found.append(out)
-    assert np.array_equal(*found) and math.isfinite(found[0].sum())
+        result.append(out)
+    assert np.array_equal(*result) and math.isfinite(result[0].sum())

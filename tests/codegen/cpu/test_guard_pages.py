@@ -36,12 +36,12 @@ print("there", flush=True)
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    made = tmp_path_factory.mktemp("guard") / "guard.so"
-    subprocess.run([str(CC), "-O2", "-shared", "-fPIC", "-o", str(made), str(TESTS / "support" / "guard.c"), "-ldl"], check=True)
-    found = {**os.environ, "LD_PRELOAD": str(made), "PULLBACK_POOL_BYTES": "0"}
-    if subprocess.run([sys.executable, "-c", USE], env=found, capture_output=True, check=False).returncode:
+    built = tmp_path_factory.mktemp("guard") / "guard.so"
+    subprocess.run([str(CC), "-O2", "-shared", "-fPIC", "-o", str(built), str(TESTS / "support" / "guard.c"), "-ldl"], check=True)
+    result = {**os.environ, "LD_PRELOAD": str(built), "PULLBACK_POOL_BYTES": "0"}
+    if subprocess.run([sys.executable, "-c", USE], env=result, capture_output=True, check=False).returncode:
         pytest.skip("this system does not let the allocator reserve its addresses")
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", WRONG)

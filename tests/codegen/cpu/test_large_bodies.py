@@ -17,7 +17,7 @@ Array = Any
 
 
 def large(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """More than ``MOST_TWICE`` operations that no rule makes fewer."""
+    """More than ``MOST_WEIGHT_TWICE`` operations that no rule makes fewer."""
     a = x
     for k in range(120):
         a = (a * (0.5 + k / 1000) + y) / (1.25 + abs(a))
@@ -59,8 +59,8 @@ def test_a_large_body_is_written_once_for_masked_instructions(function: Any, lea
 
 
 def test_a_small_body_is_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
-    monkeypatch.setattr(llvm_loops, "MOST_CHEAP", 1 << 20)
+    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_TWICE", 1 << 20)
+    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
     assert divisions(words) == 240
 
 
@@ -69,9 +69,9 @@ def run_anew(x: Array, y: Array) -> tuple[Array, ...]:
     gc.collect()
     templates.forget()
     before = pb.cache_info().templates_built
-    found: tuple[Array, ...] = pb.jit(lambda x, y: words(x, y))(x, y)
+    result: tuple[Array, ...] = pb.jit(lambda x, y: words(x, y))(x, y)
     assert pb.cache_info().templates_built == before + 1
-    return found
+    return result
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
@@ -79,14 +79,14 @@ def run_anew(x: Array, y: Array) -> tuple[Array, ...]:
 def test_both_ways_give_the_same_bits(n: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, n)).astype(dtype)
     once = run_anew(x, y)
-    monkeypatch.setattr(llvm_loops, "MOST_TWICE", 1 << 20)
-    monkeypatch.setattr(llvm_loops, "MOST_CHEAP", 1 << 20)
+    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_TWICE", 1 << 20)
+    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
     for a, b in zip(once, run_anew(x, y), strict=True):
         assert a.tobytes() == b.tobytes()
 
 
 def heavy(x: Array, y: Array) -> tuple[Array, Array]:
-    """Heavier than ``MOST_CHEAP`` and not long enough to be cut into phases."""
+    """Heavier than ``MOST_WEIGHT_UNMASKED`` and not long enough to be cut into phases."""
     a = x
     for k in range(15):
         a = (a * (0.5 + k / 1000) + y) / (1.25 + abs(a))
@@ -105,9 +105,9 @@ def test_a_heavy_body_and_its_rest(n: int, dtype: str, monkeypatch: pytest.Monke
     got, total = once(x[:n], y[:n])
     np.testing.assert_allclose(got, heavy(x[:n], y[:n])[0], rtol=1e-4 if dtype == "f4" else 1e-12)
     np.testing.assert_array_equal(got, once(x, y)[0][:n])
-    monkeypatch.setattr(llvm_loops, "MOST_CHEAP", 1 << 20)
-    other, found = twice(x[:n], y[:n])
-    assert (total.tobytes(), got.tobytes()) == (other.tobytes(), found.tobytes())
+    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
+    other, result = twice(x[:n], y[:n])
+    assert (total.tobytes(), got.tobytes()) == (other.tobytes(), result.tobytes())
 
 
 def test_a_heavy_body_is_written_once_where_masks_are_registers() -> None:

@@ -23,7 +23,7 @@ SIZES = (0, 1, 63, 64, 65, 700)
 
 def cut_often(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """Bodies of six instructions are long, and cuts cost nothing."""
-    for name, value in (("LONG", 6), ("WINDOW", window), ("NEAR", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
+    for name, value in (("LONG", 6), ("WINDOW", window), ("L1_BYTES", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
         monkeypatch.setattr(phases, name, value)
 
 
@@ -51,13 +51,13 @@ def arguments(n: int, dtype: str) -> list[Any]:
 @pytest.mark.parametrize("window", [1, 5, 30])
 def test_phases_change_no_bit(dtype: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in SIZES:
-        function, given = price(n, dtype, False), arguments(n, f"float{dtype[1:]}")
-        whole = compiled(function).run(given)
+        function, inputs = price(n, dtype, False), arguments(n, f"float{dtype[1:]}")
+        whole = compiled(function).run(inputs)
         with monkeypatch.context() as inner:
             cut_often(inner, window)
             parts = compiled(function)
             assert n == 0 or "local" in print_module(parts.scheduled)
-            for a, e in zip(parts.run(given), whole, strict=True):
+            for a, e in zip(parts.run(inputs), whole, strict=True):
                 assert np.array_equal(a, e, equal_nan=True)
 
 
@@ -117,7 +117,7 @@ def test_a_body_that_reads_what_it_wrote_stays_whole(monkeypatch: pytest.MonkeyP
 def test_a_body_with_nothing_in_memory_has_strips_too() -> None:
     """By the memory that an element takes, the length of a strip is chosen; random schedules met bodies that take none."""
     body: Any = SimpleNamespace(region=SimpleNamespace(instructions=()), read={}, written={})
-    assert phases._length(body, 0) == phases.MOST_STRIP
+    assert phases._strip_length(body, 0) == phases.MOST_STRIP
 
 
 RARE = """pullback-ir 2
@@ -181,13 +181,13 @@ def test_rare_code_in_phases_changes_no_bit(dtype: str, window: int, monkeypatch
         mixed[::50], mixed[1::50], mixed[2::50] = np.nan, np.inf, -0.0
         cases = [[v.astype(kind), (v * 1e9).astype(kind)] for v in (near, mixed, far + near)]
         function = rare_everywhere(n, dtype)
-        whole = [compiled(function).run(given) for given in cases]
+        whole = [compiled(function).run(arguments) for arguments in cases]
         with monkeypatch.context() as inner:
             cut_often(inner, window)
             parts = compiled(function)
             assert n == 0 or (" = cold_call " in print_module(parts.scheduled) and "local" in print_module(parts.scheduled))
-            for given, wanted in zip(cases, whole, strict=True):
-                for a, e in zip(parts.run(given), wanted, strict=True):
+            for arguments, wanted in zip(cases, whole, strict=True):
+                for a, e in zip(parts.run(arguments), wanted, strict=True):
                     assert np.array_equal(a, e, equal_nan=True)
                     assert np.array_equal(np.signbit(a) & ~np.isnan(a), np.signbit(e) & ~np.isnan(e))
 

@@ -46,9 +46,9 @@ kernel k(%x: &f64[32768], %y: &f64[32768]) -> () {
 def test_a_kernel_inside_and_outside_becomes_two() -> None:
     lowered = compiled(parse_function(TEXT)).lowered
     assert len(lowered.functions) == 3
-    found = repeated(lowered)
-    verify_module(found)
-    program, *kernels = found.functions
+    result = repeated(lowered)
+    verify_module(result)
+    program, *kernels = result.functions
     assert [k.name for k in kernels] == ["k0_again", "k0", "k1"]
     assert kernels_in_loops(program) == {"k0_again"}
     assert [i.params["kernel"] for i in program.instructions if i.op is launch] == ["k0"]
@@ -63,12 +63,12 @@ def test_a_program_without_loops_stays() -> None:
     assert repeated(lowered) is lowered
 
 
-@pytest.mark.parametrize(("params", "number"), [("{}", 0), ("{hot=true}", 1)])
-def test_a_loop_that_runs_often_is_shared_out_sooner(params: str, number: int) -> None:
-    made = schedule(parse_function(KERNEL.replace("{PARAMS}", params if params != "{}" else "")))
-    loops = [i for i in walk(made.body) if isinstance(i.op, For)]
-    assert sum(i.params.get("map") == "core" for i in loops) == number
-    assert not any("hot" in i.params for i in loops[number:])
+@pytest.mark.parametrize(("params", "count"), [("{}", 0), ("{hot=true}", 1)])
+def test_a_loop_that_runs_often_is_shared_out_sooner(params: str, count: int) -> None:
+    built = schedule(parse_function(KERNEL.replace("{PARAMS}", params if params != "{}" else "")))
+    loops = [i for i in walk(built.body) if isinstance(i.op, For)]
+    assert sum(i.params.get("map") == "core" for i in loops) == count
+    assert not any("hot" in i.params for i in loops[count:])
 
 
 def test_the_same_bits_for_any_number_of_threads() -> None:
@@ -83,11 +83,11 @@ def test_the_same_bits_for_any_number_of_threads() -> None:
 
     compiled_f, before = pb.jit(f), pb.get_num_threads()
     try:
-        found = []
+        result = []
         for threads in (1, 2):
             pb.set_num_threads(threads)
-            found.append(compiled_f(x))
+            result.append(compiled_f(x))
     finally:
         pb.set_num_threads(before)
-    for one, two in zip(*found, strict=True):
+    for one, two in zip(*result, strict=True):
         np.testing.assert_array_equal(one, two)

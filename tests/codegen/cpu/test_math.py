@@ -29,25 +29,25 @@ def test_accuracy(name: str, dtype: str) -> None:
     assert arguments[0].size > 900
     result = run(MATH[name], *arguments)
     assert result.dtype == DTYPES[dtype]
-    found = errors(name, result, *arguments)
-    worst = int(np.argmax(found))
+    actual = errors(name, result, *arguments)
+    worst = int(np.argmax(actual))
     bound = BOUNDS[name][0 if dtype == "f64" else 1]
-    assert found[worst] <= bound, ([a[worst] for a in arguments], result[worst], found[worst])
+    assert actual[worst] <= bound, ([a[worst] for a in arguments], result[worst], actual[worst])
 
 
 SMALL_AND_LARGE = (0.0, 1e-310, 5e-324, 1e-300, 1e-40, 1e300, np.inf)
 MIDDLE = (0.5, 1.0, 1.5, 2.0, 3.0, 90.0, 105.0, 160.0, 720.0, 747.0, 2000.0)
 
 
-def assert_same(name: str, found: Array, expected: Array, *arguments: Array) -> None:
+def assert_same(name: str, result: Array, expected: Array, *arguments: Array) -> None:
     """Equal infinities, NaNs, zeros and their signs, and other values to a few units in the last place."""
-    tiny = np.finfo(found.dtype).smallest_subnormal
+    tiny = np.finfo(result.dtype).smallest_subnormal
     with np.errstate(all="ignore"):
-        near = np.abs(found - expected) <= 8 * np.finfo(found.dtype).eps * np.abs(expected) + tiny
-    same = (found == expected) | (near & (expected != 0) & np.isfinite(expected))
-    same &= np.signbit(found) == np.signbit(expected)
-    same |= np.isnan(found) & np.isnan(expected)
-    wrong = [(name, *(a[i] for a in arguments), found[i], expected[i]) for i in np.flatnonzero(~same)]
+        near = np.abs(result - expected) <= 8 * np.finfo(result.dtype).eps * np.abs(expected) + tiny
+    same = (result == expected) | (near & (expected != 0) & np.isfinite(expected))
+    same &= np.signbit(result) == np.signbit(expected)
+    same |= np.isnan(result) & np.isnan(expected)
+    wrong = [(name, *(a[i] for a in arguments), result[i], expected[i]) for i in np.flatnonzero(~same)]
     assert not wrong, wrong[:10]
 
 
@@ -163,8 +163,8 @@ def test_same_bits_everywhere(name: str, dtype: str) -> None:
     for width in (w for w in WIDTHS if w * size <= max(find_host().vector_bytes, 16)):
         for start in (0, 1, 3):
             part = tuple(np.ascontiguousarray(a[start:]) for a in arguments)
-            found = compiled(name, *part, vector_bytes=width * size)
-            assert np.array_equal(bits(found), expected[start:]), (width, start)
+            result = compiled(name, *part, vector_bytes=width * size)
+            assert np.array_equal(bits(result), expected[start:]), (width, start)
 
 
 TABLES = Path(np.__file__).parent / "_core" / "tests" / "data"
@@ -181,15 +181,15 @@ def test_tables_of_numpy(name: str, dtype: str) -> None:
     rows = [line for line in lines if line[0] == f"np.{np.dtype(kind).name}"]
     assert len(rows) > 100
     x, expected = (np.array([int(row[k], 16) for row in rows], unsigned).view(kind) for k in (1, 2))
-    found = compiled(name, x)
-    assert np.array_equal(np.isnan(found), np.isnan(expected))
-    assert np.array_equal(np.signbit(found)[~np.isnan(found)], np.signbit(expected)[~np.isnan(found)])
+    result = compiled(name, x)
+    assert np.array_equal(np.isnan(result), np.isnan(expected))
+    assert np.array_equal(np.signbit(result)[~np.isnan(result)], np.signbit(expected)[~np.isnan(result)])
     usual = np.isfinite(expected)
-    assert np.array_equal(found[~usual & ~np.isnan(found)], expected[~usual & ~np.isnan(found)])
+    assert np.array_equal(result[~usual & ~np.isnan(result)], expected[~usual & ~np.isnan(result)])
     allowed = 1 if name in ("exp", "log", "sin", "cos") else 2
-    distance = np.abs(found.view(unsigned).astype(object) - expected.view(unsigned).astype(object))
+    distance = np.abs(result.view(unsigned).astype(object) - expected.view(unsigned).astype(object))
     wrong = usual & (distance > allowed)
-    assert not wrong.any(), (x[wrong][:5], found[wrong][:5], expected[wrong][:5])
+    assert not wrong.any(), (x[wrong][:5], result[wrong][:5], expected[wrong][:5])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -206,6 +206,6 @@ def test_nothing_is_scaled_to_zero(name: str, dtype: str) -> None:
         run_block(block, values)
     scaled = [(values[i.results[0]], [values[v] for v in i.operands]) for i in block.instructions if i.op.name == "scalb"]
     assert scaled
-    for found, (x, k) in scaled:
-        is_lost = (found == 0) & (x != 0)
-        assert not is_lost.any(), (far, found, x, k)
+    for result, (x, k) in scaled:
+        is_lost = (result == 0) & (x != 0)
+        assert not is_lost.any(), (far, result, x, k)

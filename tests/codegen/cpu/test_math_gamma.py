@@ -47,12 +47,12 @@ def scale(name: str, x: float, value: Any) -> Any:
 @pytest.mark.parametrize("name", EXACT)
 def test_negative_arguments(name: str, dtype: str) -> None:
     x = negative(dtype)
-    found = run(getattr(math_gamma, name), x)
-    eps = float(np.finfo(found.dtype).eps)
+    result = run(getattr(math_gamma, name), x)
+    eps = float(np.finfo(result.dtype).eps)
     with mpmath.workdps(40):
-        for a, y in zip(x.tolist(), found.tolist(), strict=True):
+        for a, y in zip(x.tolist(), result.tolist(), strict=True):
             value = EXACT[name](mpmath.mpf(a))
-            if abs(value) < float(np.finfo(found.dtype).max):
+            if abs(value) < float(np.finfo(result.dtype).max):
                 assert abs(mpmath.mpf(y) - value) <= BOUNDS[name] * eps * scale(name, a, value), (a, y, float(value))
 
 
@@ -72,9 +72,9 @@ def test_poles_and_ends(dtype: str) -> None:
     with np.errstate(all="ignore"):
         for name, reference in (("digamma", scipy.special.digamma), ("trigamma", lambda v: scipy.special.polygamma(1, v))):
             assert np.array_equal(run(getattr(math_gamma, name), x), reference(x).astype(x.dtype), equal_nan=True), name
-        found = run(math_gamma.gammaln, x)
-    assert np.array_equal(found[:8], scipy.special.gammaln(x[:8]), equal_nan=True)
-    assert np.allclose(found[8:], -np.log(float(least)), rtol=2e-7 if dtype == "f32" else 1e-15)
+        result = run(math_gamma.gammaln, x)
+    assert np.array_equal(result[:8], scipy.special.gammaln(x[:8]), equal_nan=True)
+    assert np.allclose(result[8:], -np.log(float(least)), rtol=2e-7 if dtype == "f32" else 1e-15)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -12,7 +12,7 @@ import pullback as pb
 from pullback.codegen.cpu.llvm.kernel import emit
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.targets import Target
-from pullback.ir.passes.size_classes import MOST_NEAR, templated
+from pullback.ir.passes.size_classes import MOST_NEIGHBOURS, templated
 from pullback.ir.shapes.extents import extents_of
 from pullback.tracer import flatten, trace
 from tests.support.targets import assert_close, compiled, run_targets
@@ -52,8 +52,8 @@ def agree(function: Callable[..., Any], argument: Array, ulps: float, note: obje
     assert values is not None
     results = run_targets(traced.function, values)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             assert_close(a, e, ulps, floor=1.0 if ulps else 0.0, note=f"{note} on {target}")
 
 
@@ -111,8 +111,8 @@ def test_a_row_is_loaded_once_where_a_vector_is_a_line() -> None:
 
 
 def names(function: Callable[..., Any], argument: Array) -> list[str]:
-    found = templated(trace(function, (argument,), {}).function)
-    return [name for name in extents_of(found.function) if found.sizes[name] <= MOST_NEAR]
+    result = templated(trace(function, (argument,), {}).function)
+    return [name for name in extents_of(result.function) if result.sizes[name] <= MOST_NEIGHBOURS]
 
 
 def test_starts_of_neighbours_are_numbers() -> None:

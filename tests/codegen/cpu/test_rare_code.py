@@ -31,12 +31,12 @@ kernel f(%x: &f64[s0], %out: &f64[s0]) -> () {
 
 
 def test_two_kernels_share_one_text() -> None:
-    made = [emit_kernel(schedule(parse_function(KERNEL.replace("FUNCTION", name)))) for name in ("sin", "cos", "exp")]
-    sin, cos, exp = (shared_with(emitted) for emitted in made)
+    built = [emit_kernel(schedule(parse_function(KERNEL.replace("FUNCTION", name)))) for name in ("sin", "cos", "exp")]
+    sin, cos, exp = (shared_with(emitted) for emitted in built)
     assert len(sin) == 1
     assert sin == cos
     assert not exp
-    assert "define" not in made[0].text.partition("reduce_large")[2]
+    assert "define" not in built[0].text.partition("reduce_large")[2]
 
 
 def test_each_width_has_its_own() -> None:
@@ -47,7 +47,7 @@ def test_each_width_has_its_own() -> None:
 
 def test_large_arguments_in_some_lanes() -> None:
     x = np.linspace(-3.0, 3.0, 1003)
-    x[[0, 7, 500, 1002]] = 1e22, -2.0**60, 1e300, np.inf
+    x[[0, 7, 500, 1002]] = 1e22, -(2.0**60), 1e300, np.inf
     with np.errstate(invalid="ignore"):
         for f in (np.sin, np.cos):
             np.testing.assert_allclose(pb.jit(lambda x, f=f: f(x) + 0.0 * x)(x), f(x) + 0.0 * x, rtol=1e-14)

@@ -51,8 +51,8 @@ kernel k(%x: &f64[s0,s1], %out: &f64[s0,s1]) -> () {
 
 
 def paths(kernel: Function, *names: str) -> tuple[Value, ...]:
-    made = {v.name: v for i in walk(kernel.body) for v in i.results}
-    return tuple(made[name] for name in names)
+    built = {v.name: v for i in walk(kernel.body) for v in i.results}
+    return tuple(built[name] for name in names)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def paths(kernel: Function, *names: str) -> tuple[Value, ...]:
         (["threads", "few"], True, False),
         (["either"], True, True),
     ],
-    ids=lambda given: " and ".join(given) if isinstance(given, list) else None,
+    ids=lambda arguments: " and ".join(arguments) if isinstance(arguments, list) else None,
 )
 def test_what_sizes_say(path: list[str], few: bool, many: bool) -> None:
     kernel = parse_function(CHOICE)
@@ -87,12 +87,17 @@ def test_a_number_too_large_for_words_is_none() -> None:
 
 
 def test_what_a_loop_counts_is_not_known() -> None:
-    kernel = parse_function(CHOICE.replace("  return\n", """  for %rows {map=serial, ordered=true} (%i: i64[]) {
+    kernel = parse_function(
+        CHOICE.replace(
+            "  return\n",
+            """  for %rows {map=serial, ordered=true} (%i: i64[]) {
     %inside: bool[] = gt %i, %zero
     yield
   }
   return
-"""))
+""",
+        )
+    )
     assert is_reached(Reach(kernel.body).steps([paths(kernel, "inside")]), {"s0": 0, "s1": 0})
 
 
@@ -135,8 +140,8 @@ def test_all_sizes_after_any(first: int, name: str, dtype: str) -> None:
     function = FUNCTIONS[name]
     compiled = pb.jit(lambda x, w, b: function(x, w, b))
     for shape in (SHAPES[first], *SHAPES, *SHAPES):
-        given = arguments(shape, dtype)
-        np.testing.assert_allclose(compiled(*given), function(*given), rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-4)
+        inputs = arguments(shape, dtype)
+        np.testing.assert_allclose(compiled(*inputs), function(*inputs), rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-4)
     before = counters.snapshot()
     for z, m, k, n in SHAPES:
         compiled(*arguments((z, m, k, n), dtype))
@@ -145,13 +150,13 @@ def test_all_sizes_after_any(first: int, name: str, dtype: str) -> None:
 
 def test_a_form_is_compiled_when_a_call_needs_it() -> None:
     compiled = pb.jit(lambda x, w, b: np.maximum(np.abs(x @ w - b) - b, b))  # no other test has this kernel
-    made = []
+    created = []
     for shape in ((6, 40, 30, 100), (6, 50, 40, 110), (50, 9, 5, 7), (60, 10, 6, 8)):
         before = counters.snapshot()
         compiled(*arguments(shape, "f8"))
         taken = counters.snapshot() - before
-        made.append((taken.templates_built, taken.compiles))
-    (built, wide), (_, wider), (new, small), (_, smaller) = made
+        created.append((taken.templates_built, taken.compiles))
+    (built, wide), (_, wider), (new, small), (_, smaller) = created
     assert built == 1 and wide > 1 and new == 0
     assert 1 <= small < wide and wider == smaller == 0
 
@@ -195,24 +200,25 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
 
 # What steps say, and what the kernel computes.
 
+
 def values(kernel: Function, sizes: Mapping[str, int], threads: int) -> dict[Value, Any]:
     """What a kernel computes from its sizes outside loops, by the meaning of ops."""
-    found: dict[Value, Any] = {}
+    result: dict[Value, Any] = {}
     for i in kernel.instructions:
         if isinstance(i.op, Extent):
-            found[i.result] = np.int64(value_of(i.params["size"], sizes))
+            result[i.result] = np.int64(value_of(i.params["size"], sizes))
         elif isinstance(i.op, Constant):
-            found[i.result] = np.asarray(i.params["value"], i.result.type.dtype.numpy)[()]
+            result[i.result] = np.asarray(i.params["value"], i.result.type.dtype.numpy)[()]
         elif isinstance(i.op, Threads):
-            found[i.result] = np.int64(threads)
-        elif _is_computed(i, found):
+            result[i.result] = np.int64(threads)
+        elif _is_computed(i, result):
             with np.errstate(all="ignore"):
-                found[i.result] = i.op.function(*(found[v] for v in i.operands))
-    return found
+                result[i.result] = i.op.function(*(result[v] for v in i.operands))
+    return result
 
 
-def _is_computed(i: Instruction, found: Mapping[Value, Any]) -> bool:
-    return not i.regions and bool(i.operands) and len(i.results) == 1 and all(v in found for v in i.operands)
+def _is_computed(i: Instruction, result: Mapping[Value, Any]) -> bool:
+    return not i.regions and bool(i.operands) and len(i.results) == 1 and all(v in result for v in i.operands)
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])
@@ -227,9 +233,9 @@ def test_steps_never_contradict_the_kernel(name: str, width: int) -> None:
         drawn = rng.integers(0, 300, (200, len(names)))
         for extents in (*itertools.product((0, 1, 9, 40), repeat=len(names)), *drawn):
             sizes = dict(zip(names, map(int, extents), strict=True))
-            found = values(kernel, sizes, int(rng.integers(1, 9)))
+            result = values(kernel, sizes, int(rng.integers(1, 9)))
             for value, steps in asked.items():
                 is_met = not steps or is_reached(steps, sizes)
-                assert is_met or found[value] == 0, (value.name, sizes)
+                assert is_met or result[value] == 0, (value.name, sizes)
                 met.add((value, is_met))
     assert any(not is_met for _, is_met in met)

@@ -9,11 +9,11 @@ import pytest
 import scipy.special
 
 import pullback as pb
-from pullback.codegen.cpu.llvm.kernel import ahead, emit
+from pullback.codegen.cpu.llvm.kernel import early_emitter, emit
 from pullback.codegen.cpu.llvm.text import is_brief
 from pullback.codegen.cpu.loops.reachability import is_reached
 from pullback.codegen.cpu.matmul.shape_classes import has_choice
-from pullback.codegen.cpu.matmul.stored_epilogue import StoredBlocks
+from pullback.codegen.cpu.matmul.stored_epilogue import StoredEpilogueMatmul
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.targets import Target
 from pullback.ir import Module
@@ -95,8 +95,8 @@ IF_WANTED = BY_ADDRESS.replace("function_address {function=clear}", "function_ad
 """The same by a function that is nowhere, which another one stands in for."""
 
 
-@pytest.mark.parametrize("text, number", [(TWICE, 1), (BY_ADDRESS, 2), (IF_WANTED, 2)])
-def test_interpreted_and_compiled(text: str, number: int) -> None:
+@pytest.mark.parametrize("text, count", [(TWICE, 1), (BY_ADDRESS, 2), (IF_WANTED, 2)])
+def test_interpreted_and_compiled(text: str, count: int) -> None:
     module = verify_module(parse_module(text))
     assert print_module(parse_module(print_module(module))) == print_module(module)
     (kernel,) = module.functions
@@ -105,10 +105,10 @@ def test_interpreted_and_compiled(text: str, number: int) -> None:
     assert interpret(kernel, x, out, sizes={"s0": 3, "s1": 4}) == 0
     np.testing.assert_array_equal(out, expected(x))
     emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
-    made = Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel)
-    assert len(shared_with(emitted)) == number and "sum_rows" not in emitted.text
+    built = Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel)
+    assert len(shared_with(emitted)) == count and "sum_rows" not in emitted.text
     out[...] = 0
-    assert made([x, out], [3, 4]) == 0
+    assert built([x, out], [3, 4]) == 0
     np.testing.assert_array_equal(out, expected(x))
 
 
@@ -137,8 +137,8 @@ def functions_of(text: str, target: Target = WIDE) -> set[str]:
     """The functions that the kernel of a product shares, by name."""
     (kernel,) = parse_module(text).functions
     emitted = emit(schedule(kernel, "", target), "k", target)
-    found = [str(slot[1]).partition("_f32") for slot in emitted.slots if slot[0] == "shared"]
-    return {name if name in ("tile", "narrow", *OF_ANY_ORDER) else f"{name} {order[1:]}".strip() for name, _, order in found}
+    result = [str(slot[1]).partition("_f32") for slot in emitted.slots if slot[0] == "shared"]
+    return {name if name in ("tile", "narrow", *OF_ANY_ORDER) else f"{name} {order[1:]}".strip() for name, _, order in result}
 
 
 FOR_TALL = {"add_parts", "narrow"}
@@ -210,25 +210,25 @@ def test_kernels_that_call_others_are_brief() -> None:
 
 def test_long_loops_of_several_are_modules_of_their_own() -> None:
     x = np.linspace(-3, 3, 700).reshape(70, 10)
-    for number in (1, 2):
-        text = SUMS.replace("LOOPS", "\n".join([LOOP] * number))
+    for count in (1, 2):
+        text = SUMS.replace("LOOPS", "\n".join([LOOP] * count))
         (kernel,) = verify_module(parse_module(text)).functions
         told: list[Any] = []
         emitted = emit(schedule(kernel, "", WIDE), "k", WIDE, told.append)
         assert list(dict.fromkeys(str(slot[2]) for slot in told)) == shared_with(emitted)
         own = [slot[1] for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("k_")]
-        assert own == ([] if number == 1 else ["k_0", "k_1"]) and is_brief(emitted.text) == (number > 1)
-        made, out = compiled_product(text, "AVX2"), np.zeros_like(x)
-        assert made([x, out], [70, 10]) == 0
+        assert own == ([] if count == 1 else ["k_0", "k_1"]) and is_brief(emitted.text) == (count > 1)
+        built, out = compiled_product(text, "AVX2"), np.zeros_like(x)
+        assert built([x, out], [70, 10]) == 0
         np.testing.assert_allclose(out, np.sinh(np.cosh(np.tanh(np.sin(np.exp(x))))), rtol=1e-13)
 
 
 def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
     """Those of several, as the two ways to read the rows of a matrix that may lie in any order."""
     x = np.linspace(-3, 3, 7000).reshape(70, 100)
-    for number, own in ((5, []), (205, ["k_0_0", "k_0_1"])):
-        sums = "".join(f"      %v{k}: f64[] = add %v{k - 1}, %v0\n" for k in range(1, number))
-        body = f"      %v0: f64[] = load %x, %i, %j\n{sums}      store %v{number - 1}, %out, %i, %j\n"
+    for count, own in ((5, []), (205, ["k_0_0", "k_0_1"])):
+        sums = "".join(f"      %v{k}: f64[] = add %v{k - 1}, %v0\n" for k in range(1, count))
+        body = f"      %v0: f64[] = load %x, %i, %j\n{sums}      store %v{count - 1}, %out, %i, %j\n"
         way = f"    if CONDITION () {{\n    for %m (%j: i64[]) {{\n{body}      yield\n    }}\n    yield\n    }}\n"
         ways = "".join(way.replace("CONDITION", condition) for condition in ("%w1", "%w2"))
         conditions = "    %w1: bool[] = lt %i, %half\n    %w2: bool[] = ge %i, %half\n"
@@ -238,9 +238,9 @@ def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
         (kernel,) = verify_module(parse_module(text)).functions
         emitted = emit(schedule(kernel, "", WIDE), "k", WIDE)
         assert [slot[1] for slot in emitted.slots if slot[0] == "shared"] == own
-        made, out = compiled_product(text, "AVX-512"), np.zeros_like(x)
-        assert made([x, out], [70, 100]) == 0
-        np.testing.assert_allclose(out, number * x, rtol=1e-12)
+        built, out = compiled_product(text, "AVX-512"), np.zeros_like(x)
+        assert built([x, out], [70, 100]) == 0
+        np.testing.assert_allclose(out, count * x, rtol=1e-12)
 
 
 def test_tiles_of_high_panels_have_a_lower_one() -> None:
@@ -249,8 +249,8 @@ def test_tiles_of_high_panels_have_a_lower_one() -> None:
     for vector_bytes, tiles in ((64, ["12x16", "12x16_low8"]), (32, ["12x8", "12x8_low4", "12x8_low8"])):
         machine = Target(vector_bytes, True)
         slots = emit(schedule(kernel, "", machine), "k", machine).slots
-        found = sorted(slot[1] for slot in slots if slot[0] == "shared" and slot[1].startswith("tile"))
-        assert found == [f"tile_f64_{tile}" for tile in tiles]
+        result = sorted(slot[1] for slot in slots if slot[0] == "shared" and slot[1].startswith("tile"))
+        assert result == [f"tile_f64_{tile}" for tile in tiles]
 
 
 @pytest.mark.parametrize("vector_bytes", [64, 32])
@@ -261,8 +261,8 @@ def test_a_lower_tile_is_compiled_where_it_saves_much(vector_bytes: int) -> None
     reached = {}
     for rows in (400, 401, 800, 801):
         sizes = {"s0": rows, "s1": 500, "s2": 500}
-        found = (slot for slot in slots if slot[0] == "shared" and "_low" in slot[1])
-        reached[rows] = sorted(slot[1].partition("_low")[2] for slot in found if is_reached(slot[3], sizes))
+        result = (slot for slot in slots if slot[0] == "shared" and "_low" in slot[1])
+        reached[rows] = sorted(slot[1].partition("_low")[2] for slot in result if is_reached(slot[3], sizes))
     lower = ["4"] if vector_bytes == 32 else []
     assert reached == {400: [*lower, "8"], 401: lower, 800: lower, 801: []}
 
@@ -272,10 +272,10 @@ def test_high_panels_of_few_rows(machine: str) -> None:
     """Tiles of the whole height stand in for lower ones, also where sums leave them from registers."""
     rng = np.random.default_rng(3)
     y = rng.standard_normal((150, 70))
-    made = compiled_product(product_text("f64"), machine)
+    built = compiled_product(product_text("f64"), machine)
     for rows in (401, 404, 408, 409, 804, 808):
         x, out = rng.standard_normal((rows, 150)), np.zeros((rows, 70))
-        assert made([x, y, out], [rows, 150, 70]) == 0
+        assert built([x, y, out], [rows, 150, 70]) == 0
         np.testing.assert_allclose(out, x @ y, rtol=1e-12, atol=1e-12)
 
 
@@ -294,12 +294,12 @@ def test_kernels_of_one_text_differ_by_their_slots() -> None:
         return np.fmod(z, y), scipy.special.iv(w, v), i.astype(np.uint8), u.astype(np.int8)
 
     z, w = np.linspace(-3, 3, 11, dtype="f4"), np.linspace(0, 1, 13, dtype="f4")
-    given = z, z + np.float32(0.3), w, w + np.float32(0.5), np.arange(-5, 5, dtype="i1"), np.arange(250, 256, dtype="u1")
+    arguments = z, z + np.float32(0.3), w, w + np.float32(0.5), np.arange(-5, 5, dtype="i1"), np.arange(250, 256, dtype="u1")
     function = pb.jit(twins)
     for _ in range(3):
-        for found, right in zip(function(*given), twins(*given), strict=True):
-            assert found.dtype == right.dtype
-            np.testing.assert_allclose(found, right, rtol=1e-6)
+        for result, right in zip(function(*arguments), twins(*arguments), strict=True):
+            assert result.dtype == right.dtype
+            np.testing.assert_allclose(result, right, rtol=1e-6)
 
 
 def test_a_second_kernel_compiles_no_tile() -> None:
@@ -317,9 +317,9 @@ def test_what_is_stored_may_be_something_else() -> None:
     text = product_text("f64").replace("  product ", "  %c: f64[] = const {value=3.5}\n  product ", 1)
     text = text.replace("store %sum,", "store %c,")
     machine = "AVX-512" if default_engine().host().target.vector_bytes == 64 else "SSE"
-    made = compiled_product(text, machine)
+    built = compiled_product(text, machine)
     x, out = np.ones((30, 30)), np.zeros((30, 30))
-    assert made([x, x, out], [30, 30, 30]) == 0
+    assert built([x, x, out], [30, 30, 30]) == 0
     assert (out == 3.5).all()
 
 
@@ -328,15 +328,15 @@ def test_loops_around_show_what_is_written() -> None:
     text = product_text("f64").replace("  product ", "  for %m {map=serial, ordered=true} (%z: i64[]) {\n  product ", 1)
     text = text.replace("  return\n", "  yield\n  }\n  return\n")
     (kernel,) = verify_module(parse_module(text)).functions
-    found = schedule(kernel, "", WIDE)
-    calls = [i for i in walk(found.body) if i.op.name in ("call", "function_address")]
+    result = schedule(kernel, "", WIDE)
+    calls = [i for i in walk(result.body) if i.op.name in ("call", "function_address")]
     assert [i.params["function"].partition("_f64")[0] for i in calls] == ["pack_left", "tile", "tile", "pack_right"]
-    calls = [i for i in walk(found.body) if isinstance(i.op, Call)]
-    out = found.parameters[2]
-    parts = {i.results[0] for i in walk(found.body) if i.op.name in ("ref_at", "subview") and i.operands[0] is out}
+    calls = [i for i in walk(result.body) if isinstance(i.op, Call)]
+    out = result.parameters[2]
+    parts = {i.results[0] for i in walk(result.body) if i.op.name in ("ref_at", "subview") and i.operands[0] is out}
     assert not any({out, *parts}.intersection(i.operands) for i in calls)
-    assert any(i.op.name == "store" and i.operands[1] is out for i in walk(found.body))
-    verify_module(Module((found,)))
+    assert any(i.op.name == "store" and i.operands[1] is out for i in walk(result.body))
+    verify_module(Module((result,)))
 
 
 def test_wide_products_of_a_batch_store_their_sums_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,10 +349,10 @@ def test_wide_products_of_a_batch_store_their_sums_first(monkeypatch: pytest.Mon
         (lambda x, w, keep: np.where(keep, x @ w, -1.5), (x, w, keep)),
     ]
     spelled: list[Any] = []
-    spell = StoredBlocks.spell
-    monkeypatch.setattr(StoredBlocks, "spell", lambda self: (spelled.append(self), spell(self))[1])
-    for form, given in forms:
-        np.testing.assert_allclose(pb.jit(form)(*given), form(*given), atol=1e-11)
+    spell = StoredEpilogueMatmul.expand
+    monkeypatch.setattr(StoredEpilogueMatmul, "expand", lambda self: (spelled.append(self), spell(self))[1])
+    for form, arguments in forms:
+        np.testing.assert_allclose(pb.jit(form)(*arguments), form(*arguments), atol=1e-11)
     assert len(spelled) == len(forms)
     over = pb.jit(forms[1][0], donate=2)
     np.testing.assert_allclose(over(x, w, r.copy()), x @ w + r, atol=1e-11)
@@ -362,6 +362,6 @@ def test_wide_products_of_a_batch_store_their_sums_first(monkeypatch: pytest.Mon
 def test_functions_are_told_of_while_products_are_spelled() -> None:
     (kernel,) = parse_module(product_text("f32")).functions
     texts: list[str] = []
-    scheduled = schedule(kernel, "", WIDE, ahead(WIDE, texts.append, lambda steps: True))
+    scheduled = schedule(kernel, "", WIDE, early_emitter(WIDE, texts.append, lambda steps: True))
     assert set(texts) == set(shared_with(emit(scheduled, "k", WIDE)))
     assert print_module(Module((scheduled,))) == print_module(Module((schedule(kernel, "", WIDE),)))

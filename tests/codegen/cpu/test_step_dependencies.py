@@ -17,7 +17,7 @@ from pullback.programs.pipeline import layouts_of, lowered, scheduled, split_out
 from pullback.runtime.program import arena as packing
 from pullback.runtime.program import executable as program
 from pullback.runtime.program import plan
-from pullback.runtime.program.arena import Life, Packing, Room, live_bytes, place_bytes
+from pullback.runtime.program.arena import Life, Packing, ReusableBuffer, aligned_bytes, live_bytes
 from pullback.runtime.program.executable import Executable
 
 KERNEL = """
@@ -120,25 +120,25 @@ def test_what_writes_over_a_parameter_runs_after_what_can_fail() -> None:
 def module_of(function: Any, args: Sequence[Any]) -> tuple[Module, dict[str, int], list[Any]]:
     """The scheduled program of a call, its sizes and its arguments."""
     call = function.examine(args, {})
-    found = templated(split_outcomes(call.trace)[0])
-    module = lowered(found, layouts_of(call.trace, call.leaves, len(found.constants)), "cpu", lambda *_: None)
+    result = templated(split_outcomes(call.trace)[0])
+    module = lowered(result, layouts_of(call.trace, call.leaves, len(result.constants)), "cpu", lambda *_: None)
     module = scheduled(module, "cpu")
     arguments = call.trace.arguments(call.leaves)
     assert arguments is not None
-    return module, dict(found.sizes), [*arguments, *typed_constants(found)]
+    return module, dict(result.sizes), [*arguments, *typed_constants(result)]
 
 
 def schedules(before: Sequence[frozenset[int]], count: int) -> list[list[int]]:
     """Random legal orders of steps."""
-    found = []
+    result = []
     for seed in range(count):
         rng = np.random.default_rng(seed)
         order: list[int] = []
         while len(order) < len(before):
             ready = [k for k, needs in enumerate(before) if k not in order and needs <= set(order)]
             order.append(ready[rng.integers(len(ready))])
-        found.append(order)
-    return found
+        result.append(order)
+    return result
 
 
 def random_program(seed: int, steps: int = 14) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -151,30 +151,30 @@ def random_program(seed: int, steps: int = 14) -> tuple[Callable[..., Any], tupl
         values = [x, y]
         for first, second, kind in picks:
             a, b = values[first], values[second]
-            made = [
+            built = [
                 lambda a, b: a @ b / n, lambda a, b: a.T - np.tanh(b), lambda a, b: np.sort(a, axis=1) * b,
                 lambda a, b: np.cumsum(a, axis=0) / n, lambda a, b: np.exp(a - a.max(axis=1, keepdims=True)) + b,
                 lambda a, b: a - b.mean(axis=0), lambda a, b: a[i] * b, lambda a, b: np.linalg.solve(b.T @ b + n * np.eye(n), a),
             ][kind]  # fmt: skip
-            values.append(made(a, b))
+            values.append(built(a, b))
         return values[-1], values[-3], values[-5].sum(), values[-6] @ values[-2]
 
     return f, (rng.normal(size=(n, n)), rng.normal(size=(n, n)), rng.integers(0, n, n))
 
 
-def apart(lives: Sequence[Life], rooms: Sequence[Room] = ()) -> Packing:
+def apart(lives: Sequence[Life], rooms: Sequence[ReusableBuffer] = ()) -> Packing:
     """Every buffer has memory of its own."""
-    starts = np.cumsum([0, *(place_bytes(life.bytes) for life in lives)])
+    starts = np.cumsum([0, *(aligned_bytes(life.bytes) for life in lives)])
     return Packing(tuple((None, int(s)) for s in starts[:-1]), int(starts[-1]), live_bytes(lives))
 
 
 def shuffled(seed: int) -> Callable[..., Packing]:
     """Buffers take their places in a random order, in results where they can."""
 
-    def packed(lives: Sequence[Life], rooms: Sequence[Room] = ()) -> Packing:
+    def packed(lives: Sequence[Life], rooms: Sequence[ReusableBuffer] = ()) -> Packing:
         rng = np.random.default_rng(seed)
         keys = {id(life): rng.random() for life in lives}
-        places, most = packing._placed(lives, rooms, lambda life: (keys[id(life)],))  # type: ignore[arg-type,return-value]
+        places, most = packing._lowest_fit(lives, rooms, lambda life: (keys[id(life)],))  # type: ignore[arg-type,return-value]
         return Packing(tuple(places), most, live_bytes(lives))
 
     return packed
@@ -194,9 +194,9 @@ def bits(executable: Executable, arguments: Sequence[Any], sizes: dict[str, int]
 
 
 def poisoned(shape: tuple[int, ...], dtype: Any) -> Any:
-    found = np.empty(shape, dtype)
-    found.reshape(-1).view(np.uint8)[...] = 255
-    return found
+    result = np.empty(shape, dtype)
+    result.reshape(-1).view(np.uint8)[...] = 255
+    return result
 
 
 def check_orders(
@@ -243,8 +243,8 @@ def test_donated_memory_gives_the_same_bits(seed: int) -> None:
     """With results in donated arguments and in arrays of the caller's, as without."""
     f, args = random_program(seed + 200, steps=9)
     plain = pb.jit(f)(*args)
-    given = [np.array(a) for a in args]
-    donated = pb.jit(f, donate=(0, 1))(*given)
+    arguments = [np.array(a) for a in args]
+    donated = pb.jit(f, donate=(0, 1))(*arguments)
     out = tuple(poisoned(np.shape(r), np.asarray(r).dtype) for r in plain)
     into = pb.jit(f).into(out, *args)
     for a, b, c in zip(plain, donated, into, strict=True):

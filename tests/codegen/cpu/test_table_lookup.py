@@ -84,7 +84,7 @@ def test_lookups_by_one_index(level: str, tables: int, count: int) -> None:
     engine = engine_of(level)
     rng = np.random.default_rng(1)
     values = rng.integers(-99, 99, (tables, count)).astype(float)
-    found = "\n".join(
+    result = "\n".join(
         f"    %f{k}: f64[] = lookup %at {{values={row.tolist()}}}\n    store %f{k}, %y{k}, %i" for k, row in enumerate(values)
     )
     kernel = parse_module(f"""pullback-ir 2
@@ -93,7 +93,7 @@ kernel k(%x: &u64[s0], {", ".join(f"%y{k}: &f64[s0]" for k in range(tables))}) -
   %n: i64[] = extent {{size=s0}}
   for %n {{map="vector"}} (%i: i64[]) {{
     %at: u64[] = load %x, %i
-{found}
+{result}
     yield
   }}
   return

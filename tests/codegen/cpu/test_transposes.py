@@ -82,9 +82,9 @@ def test_extents(name: str) -> None:
 def test_dtypes(dtype: Any) -> None:
     for height, width in ((70, 130), (3, 200), (200, 3), (64, 64)):
         x, _ = given(height, width, dtype)
-        found = pb.jit(lambda x: np.ascontiguousarray(x.T))(x)
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, x.T)
+        result = pb.jit(lambda x: np.ascontiguousarray(x.T))(x)
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, x.T)
 
 
 @pytest.mark.parametrize("perm", [(1, 0, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0), (0, 2, 1)])
@@ -107,8 +107,8 @@ def test_threads_change_no_bit(extents: tuple[int, int]) -> None:
     x, y = given(*extents)
     function, threads = pb.jit(symmetric), pb.get_num_threads()
     try:
-        for number in (1, 2, 3):
-            pb.set_num_threads(number)
+        for count in (1, 2, 3):
+            pb.set_num_threads(count)
             for one, other in zip(function(x, y), symmetric(x, y), strict=True):
                 np.testing.assert_array_equal(one, other)
     finally:
@@ -177,9 +177,9 @@ def test_strided_arguments_of_products(view: str, dtype: Any) -> None:
         for width in EXTENTS[1:]:
             x, y = given(height, width, dtype)
             expected = VIEWS[view](x) @ VIEWS[view](y)
-            found = function(VIEWS[view](x), VIEWS[view](y))
-            np.testing.assert_allclose(found, expected, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-4)
+            result = function(VIEWS[view](x), VIEWS[view](y))
+            np.testing.assert_allclose(result, expected, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-4)
 
 
-def leaves(found: Any) -> list[Any]:
-    return list(found) if isinstance(found, tuple) else [found]
+def leaves(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]

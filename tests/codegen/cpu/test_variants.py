@@ -13,8 +13,8 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.cpu.llvm.kernel import emit
-from pullback.codegen.cpu.llvm.text import Unwritten, is_tiered
-from pullback.codegen.cpu.llvm.variants import own_work
+from pullback.codegen.cpu.llvm.text import LazyText, is_tiered
+from pullback.codegen.cpu.llvm.variants import own_vector_loops
 from pullback.codegen.cpu.loops.reachability import is_reached
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.targets import Target
@@ -43,15 +43,15 @@ def scheduled(name: str, width: int) -> Function:
 def test_forms_that_no_sizes_reach_are_not_written(name: str, width: int) -> None:
     """And when they are, their texts are those that they would have been."""
     kernel, target = scheduled(name, width), Target(width, True)
-    found, waiting = [], []
+    result, waiting = [], []
     none, some = ({f"s{k}": extent for k in range(9)} for extent in (0, 30))
     for reached in (lambda steps: True, lambda steps: is_reached(steps, none), lambda steps: is_reached(steps, some)):
         emitted = emit(kernel, "", target, reached=reached)
         forms = [slot for slot in emitted.slots if slot[0] == "shared" and str(slot[1]).startswith("form")]
         waiting.append(sum(map(is_unwritten, forms)))
-        found.append(texts(forms))
+        result.append(texts(forms))
     assert waiting[0] == 0 < waiting[2] < waiting[1] == len(forms)
-    assert found[0] == found[1] == found[2]
+    assert result[0] == result[1] == result[2]
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])
@@ -71,23 +71,25 @@ def test_long_forms_leave_their_own_work_to_modules(name: str, width: int) -> No
 
 def test_forms_that_compute_beside_their_loops_are_compiled_well() -> None:
     (body, *_) = [
-        i.regions[0] for i in scheduled("squares", 64).instructions if i.params.get("map") == "core" and own_work(i.regions[0])
+        i.regions[0]
+        for i in scheduled("squares", 64).instructions
+        if i.params.get("map") == "core" and own_vector_loops(i.regions[0])
     ]
     x, y = Value(scalar("f64"), "x"), Value(scalar("f64"), "y")
-    made = Instruction(OPS["const"], (), (x,), {"value": 2.0, "dtype": F64}), Instruction(OPS["sqrt"], (x,), (y,))
-    assert not own_work(replace(body, instructions=(*body.instructions, *made)))
-    assert not own_work(replace(body, instructions=tuple(i for i in body.instructions if not i.regions)))
+    built = Instruction(OPS["const"], (), (x,), {"value": 2.0, "dtype": F64}), Instruction(OPS["sqrt"], (x,), (y,))
+    assert not own_vector_loops(replace(body, instructions=(*body.instructions, *built)))
+    assert not own_vector_loops(replace(body, instructions=tuple(i for i in body.instructions if not i.regions)))
 
 
 def test_threads_that_ask_at_once_have_a_text_written_once() -> None:
-    made = []
+    built = []
 
     def write() -> str:
-        made.append(len(made))
+        built.append(len(built))
         time.sleep(0.02)
-        return f"text {len(made)}"
+        return f"text {len(built)}"
 
-    text = Unwritten(write)
+    text = LazyText(write)
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(str, [text] * 8)) == {"text 1"}
 
@@ -96,8 +98,8 @@ def test_threads_reach_forms_at_once() -> None:
     """Calls of other sizes, that need functions of one kernel which nobody has needed."""
     function = pb.jit(lambda x, w, b: np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0])  # no other test has this kernel
     function(*arguments(SHAPES[0], "f8"))
-    given = [arguments((z + k, m, n, c), "f8") for z, m, n, c in SHAPES[1:4] for k in range(3)]
-    with ThreadPoolExecutor(len(given)) as pool:
-        found = list(pool.map(lambda each: function(*each), given))
-    for (x, w, b), result in zip(given, found, strict=True):
+    inputs = [arguments((z + k, m, n, c), "f8") for z, m, n, c in SHAPES[1:4] for k in range(3)]
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        actual = list(pool.map(lambda each: function(*each), inputs))
+    for (x, w, b), result in zip(inputs, actual, strict=True):
         np.testing.assert_allclose(result, np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0], rtol=1e-12)

@@ -48,8 +48,8 @@ def light(dtype: str, *shape: int) -> Function:
 def check(function: Function, arguments: list[Any], note: object) -> None:
     results = run_targets(function, arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             assert_close(a, e, 0, note=f"{note} on {target}")
 
 
@@ -114,8 +114,8 @@ def test_stores_to_a_line_come_one_after_the_other(vector_bytes: int, reverse: b
     function = b.function("f", [x], [scan, b.mul(scan, scan)])
     for kernel in compiled(function).scheduled.functions[1:]:
         lines = emit(kernel, "k", Target(vector_bytes)).text.splitlines()
-        together = [len(list(found)) for past, found in groupby(lines, lambda line: "!nontemporal" in line) if past]
-        assert together and all(number * vector_bytes % 64 == 0 for number in together)
+        together = [len(list(result)) for past, result in groupby(lines, lambda line: "!nontemporal" in line) if past]
+        assert together and all(count * vector_bytes % 64 == 0 for count in together)
 
 
 def test_rows_wait_once_for_what_went_past_the_caches(way: str) -> None:
@@ -135,16 +135,16 @@ def test_alignment_does_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(3)
     t = ArrayType(DTYPES["f32"], (5000,))
     values = [sample(rng, t, (-1.0, 1.0)) for _ in range(2)]
-    found = []
+    result = []
     for large in (0, 1 << 60):
         monkeypatch.setattr(llvm_streams, "LARGE_BYTES", large)
         call = compiled(light("f32", 5000), [layout_of(v) for v in values])
         for shift in (0, 1, 2, 5):
             moved = [np.zeros(5016, np.float32)[shift : shift + 5000] for _ in values]
-            for place, value in zip(moved, values, strict=True):
-                place[:] = value
-            found.append([np.asarray(r).tobytes() for r in call.run(moved)])
-    assert all(f == found[0] for f in found)
+            for position, value in zip(moved, values, strict=True):
+                position[:] = value
+            result.append([np.asarray(r).tobytes() for r in call.run(moved)])
+    assert all(f == result[0] for f in result)
 
 
 ROWS = """pullback-ir 2
@@ -171,13 +171,13 @@ def test_sums_of_loops_that_are_known_to_be_short_have_one_tier(machine: str) ->
     """Up to 64 vectors; a longer chain of additions would lose digits."""
     most = 64 * MACHINES[machine].vector_bytes // 8
     rng = np.random.default_rng(5)
-    for number, tiers in ((None, True), (most, False), (most + 1, True)):
-        text = ROWS.replace("MOST", "" if number is None else f", max_trip_count={number}")
+    for count, tiers in ((None, True), (most, False), (most + 1, True)):
+        text = ROWS.replace("MOST", "" if count is None else f", max_trip_count={count}")
         target = MACHINES[machine]
         (kernel,) = verify_module(parse_module(text)).functions
         assert ("tier" in emit(schedule(kernel, target.cpu, target), "k", target).text) == tiers
-        made = compiled_product(text, machine)
+        built = compiled_product(text, machine)
         for n in (0, 1, 7, 33, most):
             x, out = dyadic(rng, ArrayType(DTYPES["f64"], (5, n))), np.full(5, np.nan)
-            assert made([x, out], [5, n]) == 0
+            assert built([x, out], [5, n]) == 0
             np.testing.assert_array_equal(out, x.sum(axis=1))

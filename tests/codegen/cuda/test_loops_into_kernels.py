@@ -86,8 +86,8 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("name", INSIDE)
 def test_these_are_one_launch(name: str) -> None:
-    found = steps(*INSIDE[name])
-    assert "loop" not in found and found.count("launch") == 1
+    result = steps(*INSIDE[name])
+    assert "loop" not in result and result.count("launch") == 1
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -100,8 +100,8 @@ def test_these_stay_loops(name: str) -> None:
 def test_they_compute_what_the_interpreter_does(machine: Make, name: str) -> None:
     call, *args = {**INSIDE, **OUTSIDE, "in two": (in_two, some(20))}[name]
     function, values = traced(call, *args)
-    found, wanted = run_program(machine, function, values), expected(function, values)
-    assert_same(found, wanted, bitwise=False, rtol=1e-5 if name == "float32" else 1e-11)
+    result, wanted = run_program(machine, function, values), expected(function, values)
+    assert_same(result, wanted, bitwise=False, rtol=1e-5 if name == "float32" else 1e-11)
 
 
 @on_each
@@ -109,9 +109,9 @@ def test_they_compute_what_the_interpreter_does(machine: Make, name: str) -> Non
 def test_and_their_gradients(machine: Make, name: str) -> None:
     inner, *args = INSIDE[name]
 
-    def total(*given: Any) -> Any:
-        found = inner(*given)
-        leaves = [a for part in (found if isinstance(found, tuple) else (found,))
+    def total(*arguments: Any) -> Any:
+        result = inner(*arguments)
+        leaves = [a for part in (result if isinstance(result, tuple) else (result,))
                   for a in (part if isinstance(part, tuple) else (part,))]  # fmt: skip
         return sum(np.sum(leaf * (k + 1)) for k, leaf in enumerate(leaves))
 

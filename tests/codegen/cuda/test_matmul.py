@@ -29,6 +29,7 @@ from tests.support.targets import assert_close, checked
 PATHS = sorted((GOLDEN / "matmul").glob("*.ir"))
 ROLES = ("large", "small", "part", "few")
 
+
 def some(dtype: Any, *shape: int) -> Any:
     """Small whole numbers, whose sums are exact."""
     return np.random.default_rng(shape[0]).integers(-3, 4, shape).astype(dtype)
@@ -37,7 +38,7 @@ def some(dtype: Any, *shape: int) -> Any:
 def choose(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     """Have the launches of a role taken, whatever the extents."""
     monkeypatch.setattr(cuda_launch, "ENOUGH_TILES", {"large": 1, "part": 10}.get(role, 1 << 40))
-    monkeypatch.setattr(cuda_launch, "LEAST_TERMS", 5 if role == "part" else 1 << 40)
+    monkeypatch.setattr(cuda_launch, "LEAST_DEPTH", 5 if role == "part" else 1 << 40)
     monkeypatch.setattr(cuda_launch, "FEW_SUMS", 1 << 40 if role == "few" else -1)
 
 
@@ -54,10 +55,10 @@ def run_module(machine: Make, module: Module, arguments: list[Any], sizes: Mappi
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_text_is_the_expected_one(path: Path, bless: bool) -> None:
     golden = path.with_suffix(".cu")
-    found = "\n".join(emit(schedule(kernel), kernel.name).body for kernel in parse_module(path.read_text()).functions[1:])
+    result = "\n".join(emit(schedule(kernel), kernel.name).body for kernel in parse_module(path.read_text()).functions[1:])
     if bless:
-        golden.write_text(found)
-    assert found == golden.read_text()
+        golden.write_text(result)
+    assert result == golden.read_text()
 
 
 @on_each
@@ -96,8 +97,8 @@ def test_products_with_neighbours(machine: Make, path: Path, role: str, monkeypa
             rng.normal(size=[known[e] for e in v.type.shape]).astype(v.type.dtype.numpy) for v in program.parameters
         ]
         wanted = interpret(program, *arguments, sizes=known, module=module)
-        found = run_module(machine, module, arguments, known)
-        for a, b in zip(found, wanted, strict=True):
+        result = run_module(machine, module, arguments, known)
+        for a, b in zip(result, wanted, strict=True):
             terms = sizes[1] + (sizes[0] if path.stem == "column_sums" else 0)
             assert_close(a, b, 4 + terms, floor=1.0, note=(sizes, role))
 
@@ -120,16 +121,16 @@ def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monk
     choose(monkeypatch, role)
     module = checked(parse_module(product_forms.text(dtype, left, right)))
     for m, k, n in SIZES:
-        given = product_forms.arguments(dtype, left, right, m, k, n)
-        run_module(machine, module, list(given.values()), {"m": m, "k": k, "n": n})
-        product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)
+        arguments = product_forms.arguments(dtype, left, right, m, k, n)
+        run_module(machine, module, list(arguments.values()), {"m": m, "k": k, "n": n})
+        product_forms.check(dtype, left, right, arguments, 53 if dtype == "f64" else 24)
 
 
 @on_each
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_neighbours(machine: Make, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements before and after, sums down the columns, batches; the gradient of a layer."""
-    monkeypatch.setattr(carrying, "TARGETS", frozenset({"cuda"}))
+    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cuda"}))
     x, w, b, xs, ws = (some(dtype, *s) for s in ((70, 37), (37, 65), (65,), (3, 9, 8), (3, 8, 7)))
 
     def layer(x: Any, w: Any, b: Any) -> Any:
@@ -251,13 +252,13 @@ def test_a_missing_wait_is_seen(gone: str, monkeypatch: pytest.MonkeyPatch) -> N
     choose(monkeypatch, "small")
     monkeypatch.setattr(Without, "gone", gone)
     module = checked(parse_module(product_forms.text("f32", "turned", "plain")))
-    given = product_forms.arguments("f32", "turned", "plain", 20, 80, 24)
+    arguments = product_forms.arguments("f32", "turned", "plain", 20, 80, 24)
     try:
-        run_module(Without, module, list(given.values()), {"m": 20, "k": 80, "n": 24})
+        run_module(Without, module, list(arguments.values()), {"m": 20, "k": 80, "n": 24})
     except driver().Error:
         return
     with pytest.raises(AssertionError):
-        product_forms.check("f32", "turned", "plain", given, 24)
+        product_forms.check("f32", "turned", "plain", arguments, 24)
 
 
 @on_each
@@ -269,9 +270,9 @@ def test_tf32(machine: Make, form: tuple[str, str], role: str, monkeypatch: pyte
     text = product_forms.text("f32", *form, params=" {tf32=true}")
     module = checked(parse_module(text))
     for m, k, n in SIZES:
-        given = product_forms.arguments("f32", *form, m, k, n)
-        run_module(machine, module, list(given.values()), {"m": m, "k": k, "n": n})
-        product_forms.check("f32", *form, given, 11)
+        arguments = product_forms.arguments("f32", *form, m, k, n)
+        run_module(machine, module, list(arguments.values()), {"m": m, "k": k, "n": n})
+        product_forms.check("f32", *form, arguments, 11)
 
 
 def test_an_option_allows_tf32() -> None:
@@ -306,6 +307,6 @@ def test_without_tensor_cores(form: tuple[str, str, str], role: str, monkeypatch
     choose(monkeypatch, role)
     module = checked(parse_module(product_forms.text(dtype, left, right)))
     for m, k, n in SIZES:
-        given = product_forms.arguments(dtype, left, right, m, k, n)
-        run_module(Older, module, list(given.values()), {"m": m, "k": k, "n": n})
-        product_forms.check(dtype, left, right, given, 53 if dtype == "f64" else 24)
+        arguments = product_forms.arguments(dtype, left, right, m, k, n)
+        run_module(Older, module, list(arguments.values()), {"m": m, "k": k, "n": n})
+        product_forms.check(dtype, left, right, arguments, 53 if dtype == "f64" else 24)

@@ -26,9 +26,9 @@ def some(shape: tuple[int, ...], dtype: str) -> Any:
     x = np.random.default_rng(5).integers(0 if dtype[0] == "u" else -60, 60, shape)
     if dtype[0] != "f":
         return x.astype(dtype)
-    found = x.astype(dtype) / 8
-    found[..., 1:2], found[..., 2:3], found[..., 3:4], found[..., 4:5] = np.nan, np.inf, -np.inf, -0.0
-    return found
+    result = x.astype(dtype) / 8
+    result[..., 1:2], result[..., 2:3], result[..., 3:4], result[..., 4:5] = np.nan, np.inf, -np.inf, -0.0
+    return result
 
 
 @on_each
@@ -39,8 +39,8 @@ def test_sorts_and_orders(machine: Make, dtype: str) -> None:
     def call(*arrays: Any) -> Any:
         return [(np.sort(a, axis=-1), np.argsort(a, axis=-1, kind="stable")) for a in arrays]
 
-    found, wanted = run(machine, call, *(some(s, dtype) for s in shapes))
-    for a, b in zip(found, wanted, strict=True):
+    result, wanted = run(machine, call, *(some(s, dtype) for s in shapes))
+    for a, b in zip(result, wanted, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -86,8 +86,8 @@ def test_gradient_of_a_table(machine: Make) -> None:
 
 def test_turns_are_those_that_keys_ask_for() -> None:
     function, _ = traced(lambda i, v: np.bincount(i, v, minlength=50), np.zeros(5, int), np.zeros(5))
-    found = emitted(scheduled(function)[0])[-1]
+    result = emitted(scheduled(function)[0])[-1]
     sizes = {"s0": 50, "s1": 10**7}
-    assert sum(launch.blocks(sizes) > 0 for launch in found.launches) == 1 + 2 * 3 + 2
-    assert sum(launch.blocks({"s0": 10**6, "s1": 10**7}) > 0 for launch in found.launches) == 1 + 4 * 3 + 2
-    assert sum(launch.blocks({"s0": 10**6, "s1": 100}) > 0 for launch in found.launches) == 1 + 1 + 2
+    assert sum(launch.blocks(sizes) > 0 for launch in result.launches) == 1 + 2 * 3 + 2
+    assert sum(launch.blocks({"s0": 10**6, "s1": 10**7}) > 0 for launch in result.launches) == 1 + 4 * 3 + 2
+    assert sum(launch.blocks({"s0": 10**6, "s1": 100}) > 0 for launch in result.launches) == 1 + 1 + 2

@@ -47,9 +47,9 @@ def compiler() -> nvrtc.Nvrtc | nvcc.Nvcc:
     program, no_program = nvcc.find()
     if library is None and program is None:
         pytest.skip(f"needs NVRTC ({no_library}) or nvcc ({no_program}): pip install 'pullback[test]'")
-    found = library or program
-    assert found is not None
-    return found
+    result = library or program
+    assert result is not None
+    return result
 
 
 def rows(function: Function) -> list[list[str]]:
@@ -63,14 +63,14 @@ def rows(function: Function) -> list[list[str]]:
 def rows_of(kernels: Sequence[Function]) -> list[list[str]]:
     """A kernel a row: its name, then for each architecture its registers, and bytes of local memory, of spills, and shared."""
     text = emit_all(kernels)
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for arch in ARCHITECTURES:
         code, remarks = compiler().explained(text, arch, OPTIONS)
         spilled = spills(remarks)
         for name, taken in cubin.resources(code).items():
             assert taken.shared <= OF_BLOCK
-            found.setdefault(name, [name]).append(f"{taken.registers} {taken.local} {spilled[name]} {taken.shared}")
-    return sorted(found.values(), key=lambda row: [int(n) for n in re.findall(r"\d+", row[0])])
+            result.setdefault(name, [name]).append(f"{taken.registers} {taken.local} {spilled[name]} {taken.shared}")
+    return sorted(result.values(), key=lambda row: [int(n) for n in re.findall(r"\d+", row[0])])
 
 
 def spills(remarks: str) -> dict[str, int]:
@@ -79,19 +79,19 @@ def spills(remarks: str) -> dict[str, int]:
     return {part.split("'")[1]: sum(map(int, re.findall(r"(\d+) bytes spill", part))) for part in parts}
 
 
-def check(name: str, found: list[list[str]], bless: bool) -> list[list[str]]:
+def check(name: str, result: list[list[str]], bless: bool) -> list[list[str]]:
     """The rows are those of the golden file; made by another compiler, they may differ in registers and local memory."""
     path = RESOURCES / f"{name}.txt"
     head = f"# {compiler().name}; {', '.join(ARCHITECTURES)}: registers, bytes of local memory, of spills, of shared memory\n"
     if bless:
-        path.write_text(head + "".join("  ".join(f"{cell:<18}" for cell in row).rstrip() + "\n" for row in found))
+        path.write_text(head + "".join("  ".join(f"{cell:<18}" for cell in row).rstrip() + "\n" for row in result))
     first, *lines = path.read_text().splitlines(keepends=True)
     wanted = [re.split(r"  +", line.strip(), maxsplit=len(ARCHITECTURES)) for line in lines]
     if first == head:
-        assert found == wanted
+        assert result == wanted
     else:
-        assert [lasting(row) for row in found] == [lasting(row) for row in wanted]
-    return found
+        assert [lasting(row) for row in result] == [lasting(row) for row in wanted]
+    return result
 
 
 def lasting(row: list[str]) -> list[str]:
@@ -99,9 +99,9 @@ def lasting(row: list[str]) -> list[str]:
     return [row[0], *(cell.rpartition(" ")[2] for cell in row[1:])]
 
 
-def spilled(found: list[list[str]]) -> list[str]:
+def spilled(result: list[list[str]]) -> list[str]:
     """The kernels that spill."""
-    return [f"{row[0]} {cell}" for row in found for cell in row[1:] if row[0] != "-" and int(cell.split()[2])]
+    return [f"{row[0]} {cell}" for row in result for cell in row[1:] if row[0] != "-" and int(cell.split()[2])]
 
 
 def name_of(path: Path) -> str:
@@ -171,5 +171,3 @@ def test_there_is_no_other_file() -> None:
     names = {name_of(path) for path in FILES} | {f"{name.replace('/', '_')}_{d}" for name in HOT for d in ("float32", "float64")}
     names |= {f"product_{name}" for name in PRODUCTS}
     assert {path.stem for path in RESOURCES.iterdir()} == names
-
-

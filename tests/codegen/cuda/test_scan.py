@@ -66,11 +66,11 @@ def test_gradients_of_scans(machine: Make, shape: tuple[int, ...], axis: int) ->
 
 def test_chunks_are_as_many_as_the_extents_say() -> None:
     function, _ = traced(np.cumsum, np.zeros(10))
-    found = emitted(scheduled(function)[0])[0]
-    assert [launch.name for launch in found.launches] == ["k0_0", "k0_1", "k0_2"]
-    assert [launch.blocks({"s0": 10**7}) for launch in found.launches] == [1024, 1, 1024]
-    assert [launch.blocks({"s0": 3000}) for launch in found.launches] == [2, 1, 2]
-    assert [launch.blocks({"s0": 0}) for launch in found.launches] == [0, 0, 1]
+    result = emitted(scheduled(function)[0])[0]
+    assert [launch.name for launch in result.launches] == ["k0_0", "k0_1", "k0_2"]
+    assert [launch.blocks({"s0": 10**7}) for launch in result.launches] == [1024, 1, 1024]
+    assert [launch.blocks({"s0": 3000}) for launch in result.launches] == [2, 1, 2]
+    assert [launch.blocks({"s0": 0}) for launch in result.launches] == [0, 0, 1]
 
 
 def linear(factors: Any, terms: Any, axis: int = 0) -> Any:
@@ -142,9 +142,9 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_what_is_linear(machine: Make, name: str) -> None:
     factors, terms = LINES[name](np.random.default_rng(5))
-    found, wanted = run(machine, linear, factors, terms)
+    result, wanted = run(machine, linear, factors, terms)
     far = np.maximum.accumulate(np.abs(wanted[0]))
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9, atol=0 if name == "grows and is put back" else 1e-13 * np.max(
+    np.testing.assert_allclose(result[0], wanted[0], rtol=1e-9, atol=0 if name == "grows and is put back" else 1e-13 * np.max(
         far, initial=0, where=np.isfinite(far)))  # fmt: skip
 
 
@@ -165,7 +165,6 @@ def test_lines_are_cut_into_chunks() -> None:
     assert [launch.blocks({"s0": 10**7}) for launch in kernel.launches] == [16, 1, 16]
     assert [launch.blocks({"s0": 60}) for launch in kernel.launches] == [0, 0, 1]
     assert [launch.chunks_for({"s0": n}) for n in (64, 65, 128, 1000) for launch in kernel.launches[2:]] == [1, 13, 16, 46]
-
 
 
 @on_each

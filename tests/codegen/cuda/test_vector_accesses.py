@@ -12,7 +12,7 @@ import pytest
 import pullback as pb
 from pullback.codegen.cuda.source import launch as cuda_launch
 from pullback.codegen.cuda.source.launch import Launches
-from pullback.runtime.cuda.program.argument_blocks import bound
+from pullback.runtime.cuda.program.argument_blocks import sized_kernel
 from tests.support.cuda.host_programs import Machine, Make, emitted, expected, launch_all, run_program, scheduled, traced
 from tests.support.cuda.targets import on_each
 from tests.support.golden_files import assert_same
@@ -98,9 +98,9 @@ def test_sums_are_the_same_wherever_arrays_begin(machine: Make, at: int) -> None
     """Bit for bit: which thread takes an element does not depend on it."""
     module, _ = scheduled(traced(lambda x: (np.sum(x * x), x * 2, np.sum(np.sin(x))), some(999))[0])
     values = (np.random.default_rng(0).random(1003) - 0.5).astype("f4")
-    given = some(1003)
-    given[at : at + 999] = values[:999]
-    results = [_launched(machine, module, a, (), (999,), ()) for a in (values[:999].copy(), given[at : at + 999])]
+    arguments = some(1003)
+    arguments[at : at + 999] = values[:999]
+    results = [_launched(machine, module, a, (), (999,), ()) for a in (values[:999].copy(), arguments[at : at + 999])]
     assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
 
 
@@ -118,9 +118,9 @@ def test_rows_are_the_same_wherever_they_begin(machine: Make, columns: int) -> N
     values = (np.random.default_rng(0).random(size) - 0.5).astype("f4")
     results = []
     for at in range(4):
-        given = some(size + 4)
-        given[at : at + size] = values
-        results.append(_launched(machine, module, given[at : at + size].reshape(9, columns), (9, columns), (9,)))
+        arguments = some(size + 4)
+        arguments[at : at + size] = values
+        results.append(_launched(machine, module, arguments[at : at + size].reshape(9, columns), (9, columns), (9,)))
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -128,14 +128,14 @@ def test_rows_are_the_same_wherever_they_begin(machine: Make, columns: int) -> N
 def _launched(machine: Make, module: Any, array: Any, *shapes: tuple[int, ...]) -> Sequence[Any]:
     """The results of the one kernel of a program on an array as it lies."""
     (kernel,) = emitted(module)
-    made = machine([kernel])
+    built = machine([kernel])
     sizes = {f"s{k}": size for k, size in enumerate(array.shape)}
     results = [np.zeros(shape, "f4") for shape in shapes]
     program = module.functions[0]
     (launch,) = [i for i in program.body.instructions if i.op.name == "launch"]
     by_value = {**dict.fromkeys(program.parameters, array), **dict(zip(program.body.results, results, strict=True))}
-    given = [by_value[v] if v in by_value else np.zeros(array.shape, "f4") for v in launch.operands]
-    assert launch_all(made, kernel, given, sizes) == 0
+    arguments = [by_value[v] if v in by_value else np.zeros(array.shape, "f4") for v in launch.operands]
+    assert launch_all(built, kernel, arguments, sizes) == 0
     return results
 
 
@@ -170,8 +170,8 @@ def test_rows_in_shared_memory_take_no_other() -> None:
     launches = Launches(name=kernel.name, launches=kernel.launches, scratch=kernel.scratch)
 
     def bytes_of(columns: int, room: int) -> list[int]:
-        found = bound(launches, {"s0": 100, "s1": columns}, lambda *_: None, room << 10)
-        return [size for _, size in found.scratch]
+        result = sized_kernel(launches, {"s0": 100, "s1": columns}, lambda *_: None, room << 10)
+        return [size for _, size in result.scratch]
 
     assert [bytes_of(4096, 48), bytes_of(40000, 48), bytes_of(40000, 227)] == [[4], [100 * 40000 * 4], [4]]
 
@@ -199,9 +199,9 @@ def test_long_rows_are_in_shared_memory_if_it_holds_them(machine: Make, columns:
     (launch,) = kernel.launches
     assert [bool(launch.shared(sizes, room << 10)) for room in (48, 227)] == [columns < 12288, True]
     assert launch.blocks(sizes) == 2
-    found = []
+    result = []
     for room in (48, 227):
         monkeypatch.setattr(Machine, "room", room << 10)
-        found.append(run_program(machine, function, values))
-    assert_same(found[0], found[1])
-    assert_same(found[0], expected(function, values), bitwise=False, rtol=1e-5)
+        result.append(run_program(machine, function, values))
+    assert_same(result[0], result[1])
+    assert_same(result[0], expected(function, values), bitwise=False, rtol=1e-5)

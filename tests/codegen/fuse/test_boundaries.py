@@ -23,8 +23,8 @@ def notes(f: Callable[..., Any], *args: Any) -> list[str]:
     text = pb.jit(f).stages(*args)["fuse"]
     parse_module(text)
     said: dict[str, str] = {}
-    made: set[str] = set()
-    found = []
+    built: set[str] = set()
+    result = []
     for line in (line.strip() for line in text.splitlines() if re.match(r"  [%#]", line)):
         if line.startswith("#"):
             name, _, reason = line[2:].partition(": ")
@@ -32,12 +32,12 @@ def notes(f: Callable[..., Any], *args: Any) -> list[str]:
             continue
         results, _, rest = line.partition(" = ")
         op, _, operands = re.split(r" [{(]", rest)[0].partition(" ")
-        assert made & set(re.findall(r"%\w+", operands)) == set(said), line
+        assert built & set(re.findall(r"%\w+", operands)) == set(said), line
         is_kernel = not (isinstance(OPS[op], Reindex) and OPS[op].view) and not isinstance(OPS[op], Constant | Count)
-        made |= set(re.findall(r"(%\w+):", results)) if is_kernel else set()
-        found += said.values()
+        built |= set(re.findall(r"(%\w+):", results)) if is_kernel else set()
+        result += said.values()
         said = {}
-    return found
+    return result
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[str]]] = {

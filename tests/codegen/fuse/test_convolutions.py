@@ -135,8 +135,8 @@ def test_taps_that_are_not_finite(taps: int) -> None:
 def loops(function: Callable[..., Any], *args: Array) -> list[Instruction]:
     """The innermost loops of the kernels of a function, as the CPU runs them."""
     kernels = [f for f in compiled(trace(function, args, {}).function).lowered.functions if f.kind == "kernel"]
-    found = [i for k in kernels for i in walk(schedule(k).body) if isinstance(i.op, For)]
-    return [i for i in found if not any(k.regions for k in i.regions[0].instructions)]
+    result = [i for k in kernels for i in walk(schedule(k).body) if isinstance(i.op, For)]
+    return [i for i in result if not any(k.regions for k in i.regions[0].instructions)]
 
 
 def conditions(loop: Instruction) -> int:

@@ -33,8 +33,8 @@ def test_one_row_or_column_is_a_vector(name: str, dtype: Any) -> None:
     arguments = (x, w)
     if name != "batch of one":
         assert not {"gemm", "product"} & set(ops(VECTORS[name], *arguments))
-    found, expected = pb.jit(VECTORS[name])(*arguments), VECTORS[name](*arguments)
-    for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, expected)), strict=True):
+    result, expected = pb.jit(VECTORS[name])(*arguments), VECTORS[name](*arguments)
+    for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (result, expected)), strict=True):
         assert a.dtype == b.dtype
         assert a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-3 if dtype == np.float32 else 1e-11)

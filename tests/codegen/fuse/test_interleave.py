@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.fuse.rewrites.interleave import beside
+from pullback.codegen.fuse.rewrites.interleave import interleave_short_axes
 from pullback.ir.text import parse_function
 from tests.support.targets import compiled
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 8, 9])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 9])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8, np.bool_, np.complex64])
-def test_stacked_last(number: int, dtype: Any) -> None:
+def test_stacked_last(count: int, dtype: Any) -> None:
     for shape in ((), (0,), (1,), (17,), (70, 33), (3, 0)):
         x = (np.random.default_rng(1).normal(size=shape) * 4).astype(dtype)
         y = np.random.default_rng(2).normal(size=shape) > 0
 
         def stacked(x: Any, y: Any) -> Any:
-            return np.stack([np.where(y, x, k) for k in range(number)], axis=-1).astype(dtype), x[..., None]
+            return np.stack([np.where(y, x, k) for k in range(count)], axis=-1).astype(dtype), x[..., None]
 
-        for found, wanted in zip(pb.jit(stacked)(x, y), stacked(x, y), strict=True):
-            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-            np.testing.assert_array_equal(found, wanted)
+        for result, wanted in zip(pb.jit(stacked)(x, y), stacked(x, y), strict=True):
+            assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(result, wanted)
 
 
 def test_forms() -> None:
@@ -36,8 +36,8 @@ def test_forms() -> None:
         again = np.column_stack([np.sin(x), y * 2, x])
         return both, both.sum(), again, np.stack([x, x, x[::-1]], 1), np.stack([x[:5], np.ones(5)], -1)
 
-    for found, wanted in zip(pb.jit(forms)(x, y), forms(x, y), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-15, atol=1e-13)
+    for result, wanted in zip(pb.jit(forms)(x, y), forms(x, y), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-15, atol=1e-13)
 
 
 def test_gradient() -> None:
@@ -74,14 +74,15 @@ func f(%x: f64[n], %y: f64[n]) -> (f64[n,2], f64[n,2], f64[n]) {
   %7: f64[n] = sum %6 {axes=[1]}
   return %4, %6, %7
 }"""
-    function = beside(parse_function(text))
+    function = interleave_short_axes(parse_function(text))
     assert [i.op.name for i in function.instructions if i.op.name in ("concat", "interleave")] == ["interleave", "concat"]
     x, y = np.random.default_rng(6).normal(size=(2, 70))
+
     def f(x: Any, y: Any) -> Any:
         return -2 * np.stack([x, y], 1), np.exp(np.stack([y, x], 1)), np.exp(np.stack([y, x], 1)).sum(axis=1)
 
-    for found, expected in zip(pb.jit(f)(x, y), f(x, y), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-14)
+    for result, expected in zip(pb.jit(f)(x, y), f(x, y), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-14)
 
 
 def test_code_is_not_made_anew_for_each_part_where_that_is_much() -> None:
@@ -97,7 +98,7 @@ func f(%x: f64[n], %y: f64[n]) -> (f64[n,2]) {{
   return %{len(ops) + 2}
 }}"""
         function = parse_function(text)
-        assert beside(function) is function
+        assert interleave_short_axes(function) is function
 
 
 def test_along_any_axis_and_for_what_reads_it_whole() -> None:
@@ -114,12 +115,12 @@ func f(%x: f64[5,9], %w: f64[18,4]) -> (f64[5,4], f64[5,2,9]) {
   %7: f64[5,4] = contract %6, %w {spec="ik,kj->ij"}
   return %7, %5
 }"""
-    function = beside(parse_function(text))
+    function = interleave_short_axes(parse_function(text))
     assert [(i.op.name, i.params.get("axis")) for i in function.instructions if i.op.name == "interleave"] == [("interleave", 1)]
     x, w = np.random.default_rng(7).normal(size=(5, 9)), np.random.default_rng(8).normal(size=(18, 4))
-    made = compiled(parse_function(text))
+    built = compiled(parse_function(text))
     expected = 2 * np.stack([np.exp(x), np.sin(x)], 1)
-    product, whole = made.run([x, w])
+    product, whole = built.run([x, w])
     np.testing.assert_allclose(whole, expected, rtol=1e-14)
     np.testing.assert_allclose(product, expected.reshape(5, 18) @ w, rtol=1e-12)
 
@@ -133,5 +134,5 @@ def test_stacked_along_each_axis(axis: int, shape: tuple[int, int]) -> None:
         stacked = np.stack([np.sin(x), x, np.exp(x)], axis)
         return stacked, np.sum(x)
 
-    for found, wanted in zip(pb.jit(f)(x), f(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)
+    for result, wanted in zip(pb.jit(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-14, atol=1e-14)

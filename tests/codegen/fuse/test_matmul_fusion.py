@@ -28,7 +28,7 @@ ROOT_HALF = 0.7071067811865475
 
 @pytest.fixture(autouse=True)
 def carries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu", "cuda"}))
+    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cpu", "cuda"}))
 
 
 def gelu(z: Array) -> Array:
@@ -83,10 +83,10 @@ PROLOGUES: dict[str, Form] = {
 
 def made(form: Form, *args: Any) -> tuple[Function, list[Any]]:
     """The func of a call, and its arguments."""
-    found = trace(form, args, {})
-    values = found.arguments(flatten((args, {}))[0])
+    result = trace(form, args, {})
+    values = result.arguments(flatten((args, {}))[0])
     assert values is not None
-    return found.function, [np.asarray(v) for v in values]
+    return result.function, [np.asarray(v) for v in values]
 
 
 def check(form: Form, *args: Any, terms: int = 9) -> None:
@@ -94,8 +94,8 @@ def check(form: Form, *args: Any, terms: int = 9) -> None:
     function, values = made(form, *args)
     results = run_targets(function, values)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for one, wanted in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for one, wanted in zip(result, expected, strict=True):
             finite = np.abs(wanted[np.isfinite(wanted)], dtype=np.float64) if wanted.dtype.kind == "f" and np.size(wanted) else []
             assert_close(one, wanted, 8 * (4 + terms), max(1.0, np.max(finite, initial=0.0)), target)
 
@@ -123,15 +123,15 @@ def test_half_precision_adds_up_in_single() -> None:
     x[:, :2100:2] = 2.0
     wide = x.astype(np.float32) @ w.astype(np.float32)
     function, values = made(lambda x, w: x @ w + np.float16(1.0), x, w)
-    (found,) = compiled(function).run(values)
-    np.testing.assert_array_equal(found, (wide + 1.0).astype(np.float16))
+    (result,) = compiled(function).run(values)
+    np.testing.assert_array_equal(result, (wide + 1.0).astype(np.float16))
     assert ops(lambda x, w: x @ w, x, w) == ["product"]
 
 
 def every_second(x: Array) -> Array:
-    found = np.zeros([2 * e for e in x.shape], x.dtype)[tuple(slice(None, None, 2) for _ in x.shape)]
-    found[...] = x
-    return found
+    result = np.zeros([2 * e for e in x.shape], x.dtype)[tuple(slice(None, None, 2) for _ in x.shape)]
+    result[...] = x
+    return result
 
 
 @pytest.mark.parametrize("turn", [np.asfortranarray, every_second, lambda x: x[::-1]], ids=["columns", "apart", "backwards"])
@@ -258,15 +258,15 @@ def test_operands_that_others_store_are_stored_first() -> None:
         return sum(np.sum(w * np.real(x)) + np.sum(np.sin(w) * np.imag(x)) for x, w in parts)
 
     function, values = made(pb.grad(loss), a)
-    (found,) = compiled(function).run(values)
+    (result,) = compiled(function).run(values)
     (expected,) = run_alone(function, values)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
 
 
 def run_alone(function: Function, values: list[Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(carrying, "TARGETS", frozenset())
-        patch.setattr(carrying, "BATCHES", frozenset())
+        patch.setattr(carrying, "FUSING_TARGETS", frozenset())
+        patch.setattr(carrying, "BATCH_TARGETS", frozenset())
         return compiled(function).run(values)
 
 
@@ -396,7 +396,7 @@ def test_a_gradient_has_as_many_kernels_as_products() -> None:
 
 
 def test_without_it_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "TARGETS", frozenset())
+    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset())
     assert ops(EPILOGUES["gelu"], X, W, B) == ["gemm", "loops"]
     assert ops(PROLOGUES["relu"], X, W, B) == ["loops", "loops", "gemm"]
 
@@ -442,6 +442,6 @@ def test_batches_without_elements(spec: str) -> None:
     compiled_call = pb.jit(call)
     for extents in itertools.product((65, 0, 5), repeat=4):
         named = dict(zip("zmkn", extents, strict=True))
-        given = [np.full([named[k] for k in word], 0.5) for word in words]
-        for found, expected in zip(compiled_call(*given), call(*given), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
+        arguments = [np.full([named[k] for k in word], 0.5) for word in words]
+        for result, expected in zip(compiled_call(*arguments), call(*arguments), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-12, atol=0)

@@ -112,15 +112,15 @@ def test_every_shape(name: str) -> None:
     step, gates, states = STEPS[name]
     scanned, looped = (pb.value_and_grad(network(step, states, is_scan), argnums=(0, 1, 2, 3)) for is_scan in (True, False))
     for steps, batch, inputs, hidden in ((3, 3, 2, 1), (2, 1, 1, 5), (1, 4, 4, 4), (2, 33, 3, 17)):
-        given = arguments(gates, steps, batch, inputs, hidden)
-        for found, wanted in zip(flat(scanned(*given)), flat(looped(*given)), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
-    for found in flat(scanned(*arguments(gates, 0, 2, 3, 4)))[1:3]:
-        assert not found.any()
+        passed = arguments(gates, steps, batch, inputs, hidden)
+        for result, wanted in zip(flat(scanned(*passed)), flat(looped(*passed)), strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-11, atol=1e-12)
+    for result in flat(scanned(*arguments(gates, 0, 2, 3, 4)))[1:3]:
+        assert not result.any()
 
 
-def flat(found: Any) -> list[Any]:
-    value, gradients = found
+def flat(result: Any) -> list[Any]:
+    value, gradients = result
     return [value, *gradients]
 
 
@@ -131,13 +131,13 @@ def test_a_batch_of_networks(name: str) -> None:
     w, b, h, xs = arguments(gates, 3, 2, 3, 4)
     ws = np.stack([w, -w, 2 * w])
     together = pb.vmap(function, in_axes=(0, None, None, None))(ws, b, h, xs)
-    for found, each in zip(together, ws, strict=True):
-        np.testing.assert_allclose(found, function(each, b, h, xs), rtol=1e-11, atol=1e-12)
+    for result, each in zip(together, ws, strict=True):
+        np.testing.assert_allclose(result, function(each, b, h, xs), rtol=1e-11, atol=1e-12)
 
 
-def steps_of(function: Any, *given: Any) -> list[Block]:
+def steps_of(function: Any, *arguments: Any) -> list[Block]:
     """The bodies of the scans of a compiled function, forward and back."""
-    module: Module = parse_module(function.stages(*given)["fuse"])
+    module: Module = parse_module(function.stages(*arguments)["fuse"])
     return [i.regions[0] for i in module.functions[0].instructions if isinstance(i.op, Scan)]
 
 

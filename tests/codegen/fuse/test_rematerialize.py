@@ -21,12 +21,12 @@ Array = Any
 # the minimum cut
 
 
-def cost(nodes: list[Node], found: Cut) -> int:
+def cost(nodes: list[Node], result: Cut) -> int:
     needed, total = [n.is_read for n in nodes], 0
     for k in reversed(range(len(nodes))):
         if needed[k]:
-            total += nodes[k].keep if k in found.kept else nodes[k].again
-            for operand in () if k in found.kept else nodes[k].operands:
+            total += nodes[k].keep if k in result.saved else nodes[k].recompute
+            for operand in () if k in result.saved else nodes[k].operands:
                 needed[operand] = True
     return total
 
@@ -45,17 +45,17 @@ def test_no_choice_costs_less() -> None:
         nodes = random_nodes(r, r.randint(1, 8))
         subsets = itertools.product([False, True], repeat=len(nodes))
         every = (Cut(frozenset(k for k, yes in enumerate(s) if yes), frozenset(), is_exact=True) for s in subsets)
-        best = min(cost(nodes, found) for found in every)
+        best = min(cost(nodes, result) for result in every)
         assert best < NEVER
-        found = cut(nodes)
-        assert found.is_exact and cost(nodes, found) == best
+        result = cut(nodes)
+        assert result.is_exact and cost(nodes, result) == best
         nearly = cut(nodes, most_exact=1)
         assert best <= cost(nodes, nearly) < NEVER
 
 
 def test_of_equal_costs_the_fewest_are_computed_again() -> None:
     nodes = [Node(8), Node(8, 0, [0]), Node(8, 0, [1], is_read=True)]
-    assert cut(nodes).kept == {2} and not cut(nodes).again
+    assert cut(nodes).saved == {2} and not cut(nodes).recomputed
 
 
 # programs
@@ -63,9 +63,9 @@ def test_of_equal_costs_the_fewest_are_computed_again() -> None:
 
 def in_memory(function: Callable[..., Any], *args: Any, argnums: Any = 0) -> list[str]:
     """The ops whose results are kept in memory for a gradient, but operands of contractions, which always are."""
-    found = pb.value_and_grad(function, argnums=argnums).residuals(*args)
-    assert found.algorithm == "minimum cut"
-    return [r.op for r in found.residuals if r.kept == "memory" and not r.why.startswith("an operand")]
+    result = pb.value_and_grad(function, argnums=argnums).residuals(*args)
+    assert result.algorithm == "minimum cut"
+    return [r.op for r in result.residuals if r.kept == "memory" and not r.why.startswith("an operand")]
 
 
 def normalised(x: Array, gain: Array, bias: Array, w: Array) -> Array:
@@ -99,11 +99,11 @@ SQUARE = RNG.normal(size=(6, 6))
 
 def test_batch_norm_keeps_mean_and_deviation_not_the_normalised_input() -> None:
     args = X, GAIN, BIAS, W
-    found = pb.value_and_grad(normalised, argnums=(0, 1, 2, 3)).residuals(*args)
-    big = [r for r in found.residuals if r.type == "f64[40,6]"]
+    result = pb.value_and_grad(normalised, argnums=(0, 1, 2, 3)).residuals(*args)
+    big = [r for r in result.residuals if r.type == "f64[40,6]"]
     assert [r.op for r in big if r.kept == "memory"] == ["add"]
     assert {r.op for r in big if r.kept == "recomputed"} <= {"sub", "div"}
-    assert all(r.kept == "memory" for r in found.residuals if r.type == "f64[6]")
+    assert all(r.kept == "memory" for r in result.residuals if r.type == "f64[6]")
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_no_function_is_computed_again_by_many_groups() -> None:
             x = (x - np.mean(x, axis=0)) / np.std(x, axis=0)
         return np.mean(x**3)
 
-    found = pb.value_and_grad(f).residuals(X, GAIN, BIAS)
-    assert [r.kept for r in found.residuals if r.op == "tanh"] == ["memory"] * 4
+    result = pb.value_and_grad(f).residuals(X, GAIN, BIAS)
+    assert [r.kept for r in result.residuals if r.op == "tanh"] == ["memory"] * 4
 
 
 def test_layers_keep_products_and_no_more() -> None:
@@ -230,8 +230,8 @@ def test_steps_that_each_wait_for_a_sum_share_one_kernel() -> None:
         return x
 
     x, a = np.linspace(-1.0, 1.0, 9), np.float64(0.125)
-    found = pb.jit(steps)(x, a)
-    np.testing.assert_allclose(found, steps(x, a), rtol=1e-13)
+    result = pb.jit(steps)(x, a)
+    np.testing.assert_allclose(result, steps(x, a), rtol=1e-13)
     text = pb.jit(steps).stages(x, a)["schedule"]
     # But for the last steps, which compute again what a few others computed, they are all of one text.
     assert text.count("launch") == 61 and text.count("\nkernel ") < 25

@@ -37,22 +37,22 @@ def scatters(function: Function) -> int:
 @pytest.mark.parametrize("op", ["scatter_add", "scatter_set"])
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "i32", "u8"])
 @pytest.mark.parametrize(
-    ("rows", "given", "width"), [(0, 0, 3), (1, 1, 1), (7, 7, 15), (9, 9, 16), (5, 5, 33), (70, 70, 9), (9, 4, 17)]
+    ("rows", "inputs", "width"), [(0, 0, 3), (1, 1, 1), (7, 7, 15), (9, 9, 16), (5, 5, 33), (70, 70, 9), (9, 4, 17)]
 )
-def test_rows_take_them_in(op: str, dtype: str, rows: int, given: int, width: int) -> None:
+def test_rows_take_them_in(op: str, dtype: str, rows: int, inputs: int, width: int) -> None:
     """Also where fewer rows are counted than there are."""
-    function = parse_function(UPDATE.format(op=op, dtype=dtype, rows=rows, given=given, width=width))
+    function = parse_function(UPDATE.format(op=op, dtype=dtype, rows=rows, given=inputs, width=width))
     assert not scatters(function)
     real = function.parameters[0].type.dtype.numpy
-    labels = RNG.integers(-width, width, given)
+    labels = RNG.integers(-width, width, inputs)
     labels[:1], labels[1:2] = -width, width - 1
-    arguments = [RNG.integers(0, 5, (rows, width)).astype(real), labels, RNG.integers(0, 5, given).astype(real)]
+    arguments = [RNG.integers(0, 5, (rows, width)).astype(real), labels, RNG.integers(0, 5, inputs).astype(real)]
     results = run_targets(function, arguments)
     if UNAVAILABLE is None and dtype != "f16":
         results["cuda"] = run_on_host(function, arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             np.testing.assert_array_equal(a, e, err_msg=target)
 
 
@@ -64,8 +64,8 @@ def test_zeros_keep_their_sign() -> None:
       return %o
     }"""
     results = run_targets(parse_function(text), [np.zeros((6, 9)), np.arange(6), np.zeros(6)])
-    for (found,) in results.values():
-        np.testing.assert_array_equal(np.signbit(found), ~np.eye(6, 9, dtype=bool))
+    for (result,) in results.values():
+        np.testing.assert_array_equal(np.signbit(result), ~np.eye(6, 9, dtype=bool))
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_zeros_keep_their_sign() -> None:
     ],
 )
 def test_others_stay_updates(base: str, rows: str, labels: str) -> None:
-    made = "" if base == "%x" else f"%b: f64[5,7] = {base}\n"
+    built = "" if base == "%x" else f"%b: f64[5,7] = {base}\n"
     text = f"""func f(%x: f64[5,7], %y: i64[5], %v: f64[5]) -> (f64[5,7]) {{
-      {made}%r: i64[5] = {rows}
-      %o: f64[5,7] = scatter_add {"%b" if made else "%x"}, %r, {labels}, %v {{axes=[0, 1]}}
+      {built}%r: i64[5] = {rows}
+      %o: f64[5,7] = scatter_add {"%b" if built else "%x"}, %r, {labels}, %v {{axes=[0, 1]}}
       return %o
     }}"""
     function = parse_function(text)
     assert scatters(function) == 1
     results = run_targets(function, [RNG.normal(size=(5, 7)), np.array([0, 1, 1, 2, 0]), RNG.normal(size=5)])
     expected = results.pop("interpreter")
-    for found in results.values():
-        np.testing.assert_array_equal(found[0], expected[0])
+    for result in results.values():
+        np.testing.assert_array_equal(result[0], expected[0])
 
 
 def entropy(z: Any, y: Any) -> Any:
@@ -122,15 +122,15 @@ def test_cross_entropy(shape: tuple[int, int], dtype: Any) -> None:
 
 def test_threads_change_no_bit() -> None:
     z, y = RNG.normal(size=(3000, 200)), RNG.integers(0, 200, 3000)
-    before, found = pb.get_num_threads(), []
+    before, result = pb.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             pb.set_num_threads(threads)
             value, slope = pb.value_and_grad(entropy)(z, y)
-            found.append((float(value), slope.tobytes()))
+            result.append((float(value), slope.tobytes()))
     finally:
         pb.set_num_threads(before)
-    assert found[0] == found[1] == found[2]
+    assert result[0] == result[1] == result[2]
 
 
 def picked(x: Any, i: Any, j: Any) -> Any:

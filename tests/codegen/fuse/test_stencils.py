@@ -112,8 +112,8 @@ def run_all(function: Callable[..., Any], argument: Array, ulps: float, note: ob
     assert values is not None
     results = run_targets(traced.function, values)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             assert_close(a, e, ulps, floor=1.0 if ulps else 0.0, note=f"{note} on {target}")
 
 
@@ -211,8 +211,8 @@ def padded_linear(u: Array) -> Array:
 
 def test_scheduled_text_is_the_expected_one(bless: bool) -> None:
     path = GOLDEN / "lowered" / "stencil.ir"
-    found = compiled(trace(one_axis, (np.ones((8, 9)),), {}).function)
-    text = print_module(found.scheduled)
+    result = compiled(trace(one_axis, (np.ones((8, 9)),), {}).function)
+    text = print_module(result.scheduled)
     if bless:
         path.write_text(text)
     assert path.read_text() == text

@@ -46,17 +46,17 @@ def test_dtypes(dtype: str) -> None:
     x = (np.arange(96).reshape(3, 4, 8) % 13).astype(dtype)
     x = x * (1 + 1j) if dtype == "complex128" else x
     sums = lambda x: np.sum(in_blocks(x, (2, 2)), axis=(-3, -1))  # noqa: E731
-    found, expected = pb.jit(sums)(x), sums(x)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
+    result, expected = pb.jit(sums)(x), sums(x)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_nan_and_ties() -> None:
     x = np.array([[1.0, 1.0, np.nan, 2.0], [1.0, 0.0, 3.0, np.inf]])
     top = lambda x: np.max(in_blocks(x, (2, 2)), axis=(-3, -1))  # noqa: E731
     np.testing.assert_array_equal(pb.jit(top)(x), top(x))
-    found = pb.jit(pb.grad(lambda x: np.sum(top(x))))(x[:, :2])
-    np.testing.assert_allclose(found, [[1 / 3, 1 / 3], [1 / 3, 0]])
+    result = pb.jit(pb.grad(lambda x: np.sum(top(x))))(x[:, :2])
+    np.testing.assert_allclose(result, [[1 / 3, 1 / 3], [1 / 3, 0]])
 
 
 def test_a_small_block_is_spelled_out() -> None:
@@ -83,13 +83,13 @@ def test_windows_are_arranged_once() -> None:
     assert text.count("windows") == 2
     assert "f64[2,3,3,5,4,5]" in text
     got = pb.jit(pb.grad(loss, argnums=(0, 1)))(w, x)
-    for k, place in ((0, (1, 0, 2, 1)), (1, (3, 1, 2, 5))):
+    for k, position in ((0, (1, 0, 2, 1)), (1, (3, 1, 2, 5))):
         ends = []
         for step in (1e-6, -1e-6):
             moved = [w.copy(), x.copy()]
-            moved[k][place] += step
+            moved[k][position] += step
             ends.append(loss(*moved))
-        assert abs(got[k][place] - (ends[0] - ends[1]) / 2e-6) < 1e-8
+        assert abs(got[k][position] - (ends[0] - ends[1]) / 2e-6) < 1e-8
 
 
 SPECS = ["nchwij,fcij->nfhw", "nchwij,fijc->nhwf", "nchwij,jicf->fnwh", "nchwij,nfij->ncfhw", "nchwij,wfij->hfnc"]

@@ -53,15 +53,15 @@ def tolerance(op: Op) -> float:
 
 def floor(op: Op, dtype: DType) -> float:
     """Smaller results are as near to each other as results of this size: the zeros at negative arguments cancel digits."""
-    found = op.name in ("gammaln", "digamma") and dtype.bits >= 32
-    return 0.25 if found else 0.0
+    result = op.name in ("gammaln", "digamma") and dtype.bits >= 32
+    return 0.25 if result else 0.0
 
 
 def check(function: Function, arguments: list[Any], ulps: float, note: object, least: float = 0.0) -> None:
     results = run_targets(function, arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             assert_close(a, e, ulps, least, note=f"{note} on {target}")
 
 

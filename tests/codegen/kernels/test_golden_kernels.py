@@ -27,25 +27,25 @@ MODERATE = 1e6
 SEPARATOR = "# =>\n"
 
 
-def text_of(found: Compiled) -> str:
-    return print_module(Module(found.scheduled.functions[1:]))
+def text_of(result: Compiled) -> str:
+    return print_module(Module(result.scheduled.functions[1:]))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, _, expected = path.read_text().partition(SEPARATOR)
-    monkeypatch.setattr(carrying, "TARGETS", frozenset({"cpu"}))
-    forced = re.search(r"^# schedule: *(\w+)$", given, re.MULTILINE)
+    inputs, _, expected = path.read_text().partition(SEPARATOR)
+    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cpu"}))
+    forced = re.search(r"^# schedule: *(\w+)$", inputs, re.MULTILINE)
     if forced:
         monkeypatch.setattr(schedules, "pick", always(forced[1]))
-    (function,) = parse_module(given).functions
-    lie = re.search(r"^# layouts: *(.+)$", given, re.MULTILINE)
+    (function,) = parse_module(inputs).functions
+    lie = re.search(r"^# layouts: *(.+)$", inputs, re.MULTILINE)
     layouts = lie[1].split(",") if lie else ()
-    found = compiled(function, layouts=layouts)
+    result = compiled(function, layouts=layouts)
     if bless:
-        expected = text_of(found)
-        path.write_text(f"{given.rstrip()}\n{SEPARATOR}{expected}")
-    assert text_of(found) == expected
+        expected = text_of(result)
+        path.write_text(f"{inputs.rstrip()}\n{SEPARATOR}{expected}")
+    assert text_of(result) == expected
     multiplies = any(isinstance(i.op, Contract) for i in function.instructions)
     for arguments in argument_sets(function)[::3]:
         if multiplies and any(not (np.abs(a) < MODERATE).all() for a in arguments):

@@ -70,15 +70,15 @@ def points(count: int, d: int, dtype: Any = np.float64, seed: int = 0) -> Any:
 
 def numeric(f: Callable[..., Any], arguments: list[Any], k: int) -> Any:
     """The gradient of f by argument k, by central differences."""
-    found = np.zeros_like(arguments[k])
-    for place in np.ndindex(found.shape):
+    result = np.zeros_like(arguments[k])
+    for position in np.ndindex(result.shape):
         ends = []
         for step in (1e-5, -1e-5):
             moved = [a.copy() for a in arguments]
-            moved[k][place] += step
+            moved[k][position] += step
             ends.append(f(*moved))
-        found[place] = (ends[0] - ends[1]) / 2e-5
-    return found
+        result[position] = (ends[0] - ends[1]) / 2e-5
+    return result
 
 
 def forces(x: Any, m: Any, eps: Any) -> Any:
@@ -118,16 +118,16 @@ def test_kernel_means_and_gradients(n: int, m: int, d: int) -> None:
 def test_other_interactions(f: Callable[..., Any], n: int, m: int) -> None:
     arguments = [points(n, 3), points(m, 3, seed=7)]
     np.testing.assert_allclose(pb.jit(f)(*arguments), f(*arguments), rtol=1e-13)
-    for k, found in enumerate(pb.grad(f, argnums=(0, 1))(*arguments)):
-        np.testing.assert_allclose(found, numeric(f, arguments, k), rtol=1e-6, atol=1e-8)
+    for k, result in enumerate(pb.grad(f, argnums=(0, 1))(*arguments)):
+        np.testing.assert_allclose(result, numeric(f, arguments, k), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (3, 0), (1, 1), (8, 17), (33, 5)])
 def test_outer_combinations(n: int, m: int) -> None:
     a, b = points(n, 1)[:, 0], points(m, 1, seed=5)[:, 0]
     np.testing.assert_allclose(pb.jit(outer)(a, b), outer(a, b), rtol=1e-13)
-    for k, found in enumerate(pb.grad(outer, argnums=(0, 1))(a, b)):
-        np.testing.assert_allclose(found, numeric(outer, [a, b], k), rtol=1e-6, atol=1e-8)
+    for k, result in enumerate(pb.grad(outer, argnums=(0, 1))(a, b)):
+        np.testing.assert_allclose(result, numeric(outer, [a, b], k), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 20])
@@ -140,17 +140,17 @@ def test_without_the_diagonal(n: int) -> None:
 def test_second_derivatives() -> None:
     x, m = points(5, 2), np.arange(1.0, 6)
     along = points(5, 2, seed=9)
-    found = pb.grad(lambda x: np.sum(pb.grad(potential)(x, m, 0.1) * along))(x)
+    result = pb.grad(lambda x: np.sum(pb.grad(potential)(x, m, 0.1) * along))(x)
     ends = [pb.grad(potential)(x + s * along, m, 0.1) for s in (1e-5, -1e-5)]
-    np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(result, (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200, 5e-324])
 def test_special_values_meet_their_own_pairs_alone(bad: float) -> None:
     x, y = points(20, 3), points(11, 3, seed=3)
     x[4, 1] = bad
-    found, expected = pb.jit(lambda x, y: np.sum(rbf(x, y), axis=1))(x, y), np.sum(rbf(x, y), axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    result, expected = pb.jit(lambda x, y: np.sum(rbf(x, y), axis=1))(x, y), np.sum(rbf(x, y), axis=1)
+    np.testing.assert_allclose(result, expected, rtol=1e-13)
     m = np.ones(20)
     with np.errstate(all="ignore"):
         expected_forces = forces(x, m, 0.1).sum(1)
@@ -178,10 +178,10 @@ def test_columns_that_rows_repeat_are_put_side_by_side() -> None:
         return first + second + np.sum(picked * turned) + np.sum(a), a, z[:, 0][::2]
 
     x, y, at = points(11, 3), points(11, 1)[:, 0], np.array([3, 0, 10, 3, 7])
-    for found, expected in zip(pb.jit(f)(x, y, at), f(x, y, at), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-13)
-    for k, found in enumerate(pb.grad(lambda x, y: f(x, y, at)[0], argnums=(0, 1))(x, y)):
-        np.testing.assert_allclose(found, numeric(lambda x, y: f(x, y, at)[0], [x, y], k), rtol=1e-6, atol=1e-8)
+    for result, expected in zip(pb.jit(f)(x, y, at), f(x, y, at), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-13)
+    for k, result in enumerate(pb.grad(lambda x, y: f(x, y, at)[0], argnums=(0, 1))(x, y)):
+        np.testing.assert_allclose(result, numeric(lambda x, y: f(x, y, at)[0], [x, y], k), rtol=1e-6, atol=1e-8)
     text = pb.jit(lambda x: np.sum(np.exp(x[:, 0][:, None] * x[:, 1][None]))).stages(x)["fuse"]
     assert text.count("= group") == 2
 

@@ -47,8 +47,8 @@ def agree(text: str, *shapes: tuple[int, ...]) -> None:
     arguments = [RNG.uniform(0.5, 1.5, shape) for shape in shapes]
     results = run_targets(function, arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             assert_close(a, e, 256, note=f"{shapes} on {target}")
 
 
@@ -113,9 +113,9 @@ def test_dtypes(dtype: str, size: int) -> None:
     if dtype == "f2":
         x = x[:1000]
     for call in (lambda x: np.cumsum(x), lambda x: np.cumsum(x[::-1])[::-1]):
-        found, expected = pb.jit(call)(x), call(x)
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
+        result, expected = pb.jit(call)(x), call(x)
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("at", [0, 5, 30, 9000, 132000])

@@ -24,19 +24,19 @@ SCATTER = """func f(%i: i64[{given}], %v: {dtype}[{given},{width}]) -> ({dtype}[
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "i32", "u8"])
-@pytest.mark.parametrize(("given", "rows", "width"), [(0, 3, 2), (7, 1, 5), (40, 6, 17), (3, 50, 1), (200, 4, 33), (5, 3, 0)])
-def test_every_target_sums_in_the_same_order(dtype: str, given: int, rows: int, width: int) -> None:
-    function = parse_function(SCATTER.format(dtype=dtype, given=given, rows=rows, width=width))
+@pytest.mark.parametrize(("inputs", "rows", "width"), [(0, 3, 2), (7, 1, 5), (40, 6, 17), (3, 50, 1), (200, 4, 33), (5, 3, 0)])
+def test_every_target_sums_in_the_same_order(dtype: str, inputs: int, rows: int, width: int) -> None:
+    function = parse_function(SCATTER.format(dtype=dtype, given=inputs, rows=rows, width=width))
     assert any(i.op is scatter_sum for i in walk(fuse(function).body))
-    values = RNG.normal(size=(given, width)) * 3
+    values = RNG.normal(size=(inputs, width)) * 3
     values[:1] = -0.0
     values[1:2] = np.inf
     with np.errstate(invalid="ignore"):
-        arguments = [RNG.integers(-rows, rows, given), values.astype(function.parameters[1].type.dtype.numpy)]
+        arguments = [RNG.integers(-rows, rows, inputs), values.astype(function.parameters[1].type.dtype.numpy)]
     results = run_targets(function, arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        np.testing.assert_array_equal(found[0], expected[0], err_msg=target)
+    for target, result in results.items():
+        np.testing.assert_array_equal(result[0], expected[0], err_msg=target)
 
 
 def test_large_tables() -> None:
@@ -95,8 +95,8 @@ def test_look_ups_and_their_sums_are_one_kernel(dtype: str, sizes: tuple[int, ..
     if UNAVAILABLE is None:
         results["cuda"] = run_on_host(function, arguments)
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for a, e in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for a, e in zip(result, expected, strict=True):
             np.testing.assert_array_equal(a, e, err_msg=target)
 
 

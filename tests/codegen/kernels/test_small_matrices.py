@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.ir.ops.kernel.small_matrices import MOST, MOST_OF_PRODUCT
+from pullback.ir.ops.kernel.small_matrices import MAX_EXTENT, MAX_PRODUCT_EXTENT
 from pullback.tracer import flatten, trace
 from tests.support.targets import run_targets
 
 Array = Any
 BATCHES = ((0,), (1,), (15,), (16,), (17,), (3, 11))
-EXTENTS = (0, 1, 2, 5, 8, MOST_OF_PRODUCT, MOST_OF_PRODUCT + 1, MOST, MOST + 1)
+EXTENTS = (0, 1, 2, 5, 8, MAX_PRODUCT_EXTENT, MAX_PRODUCT_EXTENT + 1, MAX_EXTENT, MAX_EXTENT + 1)
 
 
 def matrices(batch: tuple[int, ...], n: int, dtype: Any, columns: int | None = None) -> Array:
@@ -25,10 +25,10 @@ def matrices(batch: tuple[int, ...], n: int, dtype: Any, columns: int | None = N
     ).astype(dtype)
 
 
-def close(found: Array, expected: Array, dtype: Any, factor: float = 1.0) -> None:
-    assert (found.shape, found.dtype) == (expected.shape, np.dtype(dtype))
+def close(result: Array, expected: Array, dtype: Any, factor: float = 1.0) -> None:
+    assert (result.shape, result.dtype) == (expected.shape, np.dtype(dtype))
     scale = np.max(np.abs(expected), initial=1e-30)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=float(np.finfo(dtype).eps * 64 * factor * scale))
+    np.testing.assert_allclose(result, expected, rtol=0, atol=float(np.finfo(dtype).eps * 64 * factor * scale))
 
 
 def condition(a: Array) -> float:
@@ -75,8 +75,8 @@ def test_every_stage_agrees() -> None:
         values = traced.arguments(flatten(((a, y), {}))[0])
         assert values is not None
         results = run_targets(traced.function, values)
-        for found in results.values():
-            np.testing.assert_allclose(found[0], results["interpreter"][0], rtol=1e-10, atol=1e-10)
+        for result in results.values():
+            np.testing.assert_allclose(result[0], results["interpreter"][0], rtol=1e-10, atol=1e-10)
 
 
 def test_each_lane_finds_its_own_pivots() -> None:
@@ -104,11 +104,11 @@ def test_what_is_not_a_number_stays_in_its_matrix() -> None:
     a = np.tile(np.eye(5) * 3 + 1, (20, 1, 1))
     a[7, 2, 3] = np.nan
     a[9, 1, 1] = np.inf
-    found = pb.jit(np.linalg.solve)(a, np.ones((20, 5, 1)))
+    result = pb.jit(np.linalg.solve)(a, np.ones((20, 5, 1)))
     alone = np.linalg.solve(a[:1], np.ones((1, 5, 1)))
     rest = [k for k in range(20) if k not in (7, 9)]
-    np.testing.assert_allclose(found[rest], np.repeat(alone, len(rest), 0), rtol=1e-14)
-    assert np.isnan(found[7]).any()
+    np.testing.assert_allclose(result[rest], np.repeat(alone, len(rest), 0), rtol=1e-14)
+    assert np.isnan(result[7]).any()
 
 
 @pytest.mark.parametrize("n", [1, 3, 6, 17])

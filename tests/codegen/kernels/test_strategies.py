@@ -50,9 +50,9 @@ GROUPS = {
 
 
 def space_of(text: str) -> Space:
-    (found,) = (i for i in parse_function(text).instructions if i.op is group)
-    assert isinstance(found, Instruction)
-    return collapse(found, ["c"] * len(found.operands))
+    (result,) = (i for i in parse_function(text).instructions if i.op is group)
+    assert isinstance(result, Instruction)
+    return collapse(result, ["c"] * len(result.operands))
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -68,7 +68,7 @@ def test_every_group_has_a_schedule_and_every_schedule_a_cost(text: str, target:
         assert reason is None or len(reason) > 10
     for schedule in choices:
         cost = schedule.cost(space)
-        assert cost.bytes > 0 and cost.near >= cost.bytes and cost.flops > 0
+        assert cost.bytes > 0 and cost.cached >= cost.bytes and cost.flops > 0
 
 
 def test_names_are_unique() -> None:

@@ -62,19 +62,17 @@ def then_rows(x: Any, m: Any) -> Any:
     return np.sqrt(1 + total * total), np.sum(total * mean), mean, total + m
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (energy, slope, pull, extremes, apart, quotients, then_rows)
-}
+FUNCTIONS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (energy, slope, pull, extremes, apart, quotients, then_rows)}
 
 
 def given(count: int, dtype: Any = np.float64, special: bool = False) -> list[Any]:
     rng = np.random.default_rng(count)
-    found = [rng.normal(size=(count, 3)).astype(dtype), rng.uniform(0.5, 1.5, count).astype(dtype)]
+    result = [rng.normal(size=(count, 3)).astype(dtype), rng.uniform(0.5, 1.5, count).astype(dtype)]
     if special:
-        for x in found:
+        for x in result:
             places = rng.random(x.shape) < 0.1
             x[places] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0, 5e-324], places.sum())
-    return found
+    return result
 
 
 @pytest.fixture(autouse=True)
@@ -99,42 +97,42 @@ def test_sizes(name: str) -> None:
     function = pb.jit(FUNCTIONS[name])
     for count in COUNTS[name in ("extremes", "quotients", "then_rows") :]:
         with np.errstate(all="ignore"):
-            found, wanted = function(*given(count)), FUNCTIONS[name](*given(count))
-        for one, other in zip(leaves(found), leaves(wanted), strict=True):
+            result, wanted = function(*given(count)), FUNCTIONS[name](*given(count))
+        for one, other in zip(leaves(result), leaves(wanted), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12 * max(1, count), err_msg=f"{name} {count}")
 
 
-def leaves(found: Any) -> list[Any]:
-    return [leaf for part in found for leaf in leaves(part)] if isinstance(found, tuple) else [found]
+def leaves(result: Any) -> list[Any]:
+    return [leaf for part in result for leaf in leaves(part)] if isinstance(result, tuple) else [result]
 
 
 @pytest.mark.parametrize("count", [310, 650, 1100])
 def test_threads_change_no_bit(count: int) -> None:
     """In one, four and sixteen chunks."""
-    function, found = pb.jit(slope), []
+    function, result = pb.jit(slope), []
     x, m = given(count)
     threads = pb.get_num_threads()
     try:
-        for number in (1, 2, 3):
-            pb.set_num_threads(number)
-            found.append(leaves(function(x, m)))
+        for index in (1, 2, 3):
+            pb.set_num_threads(index)
+            result.append(leaves(function(x, m)))
     finally:
         pb.set_num_threads(threads)
-    for other in found[1:]:
-        for one, same in zip(found[0], other, strict=True):
+    for other in result[1:]:
+        for one, same in zip(result[0], other, strict=True):
             np.testing.assert_array_equal(one, same)
     d = x[:, None, :] - x[None, :, :]
     inverse = 1 / np.sqrt(np.sum(d * d, axis=2) + 0.01)
-    np.testing.assert_allclose(found[0][1], m[:, None] * np.sum((m * inverse**3)[..., None] * d, axis=1), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(result[0][1], m[:, None] * np.sum((m * inverse**3)[..., None] * d, axis=1), rtol=1e-10, atol=1e-10)
 
 
 def test_sums_are_accurate() -> None:
     """A partial row takes in no more than 64 terms one by one."""
     x = np.full(20_000, 0.1, np.float32)
     with np.errstate(all="ignore"):
-        found = pb.jit(lambda x: np.sum(x[:, None] * x[None, :] + np.exp(x[:, None] - x[None, :]), axis=1))(x)
+        result = pb.jit(lambda x: np.sum(x[:, None] * x[None, :] + np.exp(x[:, None] - x[None, :]), axis=1))(x)
     exact = 20_000 * (float(x[0]) * float(x[0]) + 1)
-    np.testing.assert_allclose(found, exact, rtol=2e-6)
+    np.testing.assert_allclose(result, exact, rtol=2e-6)
 
 
 def test_each_pair_once() -> None:

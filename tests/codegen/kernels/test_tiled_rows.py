@@ -66,28 +66,28 @@ def grown(seed: int) -> Callable[..., Any]:
 
 def arguments(seed: int, height: int, width: int, dtype: Any = np.float64, special: bool = False) -> list[Any]:
     rng = np.random.default_rng(seed)
-    found = [rng.normal(size=shape).astype(dtype) for shape in ((height, width), (height, width), height, width)]
+    result = [rng.normal(size=shape).astype(dtype) for shape in ((height, width), (height, width), height, width)]
     if special:
-        for x in found:
+        for x in result:
             places = rng.random(x.shape) < 0.05
             x[places] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0, 5e-324], places.sum())
-    return found
+    return result
 
 
-def check(function: Callable[..., Any], given: list[Any], note: object = "") -> None:
+def check(function: Callable[..., Any], arguments: list[Any], note: object = "") -> None:
     """All targets give what the interpreter gives, to what the sums of a few thousand elements lose."""
     with np.errstate(all="ignore"):
-        traced = trace(function, tuple(given), {})
-        values = traced.arguments(flatten((tuple(given), {}))[0])
+        traced = trace(function, tuple(arguments), {})
+        values = traced.arguments(flatten((tuple(arguments), {}))[0])
         assert values is not None
         targets = run_targets(traced.function, values)
     expected = targets.pop("interpreter")
     for target, results in targets.items():
-        for position, (found, wanted) in enumerate(zip(results, expected, strict=True)):
+        for position, (result, wanted) in enumerate(zip(results, expected, strict=True)):
             finite = np.abs(wanted[np.isfinite(wanted)])
             floor = max(1.0, float(np.max(finite, initial=0)))
             ulps = 2.0**16 if wanted.dtype.itemsize == 8 else 2.0**12
-            assert_close(found, wanted, ulps, floor, f"{position} on {target} {note}")
+            assert_close(result, wanted, ulps, floor, f"{position} on {target} {note}")
 
 
 @pytest.mark.parametrize("seed", range(26))
@@ -155,8 +155,8 @@ def test_sums_of_columns_are_the_same_wherever_a_chunk_lies() -> None:
 
 def test_sums_of_columns_are_accurate() -> None:
     x = np.full((1 << 20, 3), 0.1, np.float32)
-    found = pb.jit(lambda x: np.sum(x, axis=0))(x)
-    np.testing.assert_allclose(found, np.sum(x.astype(np.float64), axis=0), rtol=5e-6)
+    result = pb.jit(lambda x: np.sum(x, axis=0))(x)
+    np.testing.assert_allclose(result, np.sum(x.astype(np.float64), axis=0), rtol=5e-6)
 
 
 @pytest.mark.parametrize("name", ["softmax", "logreg"])
@@ -167,8 +167,8 @@ def test_value_in_one_group(name: str) -> None:
         "softmax": (softmax, (rng.normal(size=(70, 33)),)),
         "logreg": (partial(pb.value_and_grad(logreg)), (rng.normal(size=5), rng.normal(size=(70, 5)), rng.normal(size=70))),
     }
-    function, given = functions[name]
-    text = pb.jit(function).stages(*given)["lower"]
+    function, arguments = functions[name]
+    text = pb.jit(function).stages(*arguments)["lower"]
     assert text.count("launch ") == 1
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pullback.ir import OPS, Builder, Function, Op, Value
-from pullback.ir.core.structure import copied
+from pullback.ir.core.structure import copy_block
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.passes.transforms.expand import grad
@@ -48,10 +48,10 @@ def test_rows_of_a_batch_are_the_results_of_each(op: Op) -> None:
         for batched in choices(case) if case.types else ():
             drawn = [case.arguments(rng) for _ in range(ROWS)]
             rows = [[drawn[i if k in batched else 0][k] for k in range(len(case.types))] for i in range(ROWS)]
-            given = [np.stack([r[k] for r in rows]) if k in batched else rows[0][k] for k in range(len(case.types))]
-            found = interpret(verify(grad(mapped(case, batched))), *given)
+            arguments = [np.stack([r[k] for r in rows]) if k in batched else rows[0][k] for k in range(len(case.types))]
+            result = interpret(verify(grad(mapped(case, batched))), *arguments)
             expected = [interpret(single, *row) for row in rows]
-            for value, *each in zip(found, *expected, strict=True):
+            for value, *each in zip(result, *expected, strict=True):
                 assert value.dtype == each[0].dtype
                 is_narrow = value.dtype.kind in "fc" and np.finfo(value.dtype).bits < 64
                 tolerance = 1e-4 if is_narrow else 1e-12
@@ -68,14 +68,14 @@ def test_random_programs(seed: int) -> None:
     b = Builder()
     parameters = [Value(t.with_shape((ROWS, *t.shape)) if k in batched else t) for k, t in enumerate(types)]
     params = {"batched": tuple(batched), "fixed": ()}
-    whole = b.function("f", parameters, b.emit(OPS["vmap"], parameters, params, [copied(function.body)]))
+    whole = b.function("f", parameters, b.emit(OPS["vmap"], parameters, params, [copy_block(function.body)]))
     drawn = [[sample(rng, t) for t in types] for _ in range(ROWS)]
     rows = [[row[k] if k in batched else drawn[0][k] for k in range(len(types))] for row in drawn]
-    given = [np.stack([r[k] for r in rows]) if k in batched else rows[0][k] for k in range(len(types))]
+    arguments = [np.stack([r[k] for r in rows]) if k in batched else rows[0][k] for k in range(len(types))]
     with np.errstate(all="ignore"):
         expected = [interpret(function, *row) for row in rows]
         for program in (grad(whole), run(grad(run(whole, BEFORE_GRAD)), OPTIMIZE)):
-            for value, *each in zip(interpret(verify(program), *given), *expected, strict=True):
+            for value, *each in zip(interpret(verify(program), *arguments), *expected, strict=True):
                 np.testing.assert_allclose(value, np.stack(each), rtol=1e-5, atol=1e-8)
 
 
@@ -87,6 +87,6 @@ def test_what_no_batched_value_reaches_stays_as_it_is() -> None:
     b = Builder()
     parameters: list[Any] = [Value(case.types[0]), Value(case.types[1].with_shape((5, *case.types[1].shape)))]
     function = b.function("f", parameters, b.emit(OPS["vmap"], parameters, {"batched": (1,), "fixed": ()}, [region]))
-    found = run(grad(run(function, BEFORE_GRAD)), OPTIMIZE)
-    assert [str(i.results[0].type) for i in found.instructions if i.op.name == "exp"] == ["f64[2,3]"]
-    assert "broadcast" not in [i.op.name for i in found.instructions]
+    result = run(grad(run(function, BEFORE_GRAD)), OPTIMIZE)
+    assert [str(i.results[0].type) for i in result.instructions if i.op.name == "exp"] == ["f64[2,3]"]
+    assert "broadcast" not in [i.op.name for i in result.instructions]

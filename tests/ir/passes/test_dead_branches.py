@@ -62,8 +62,8 @@ def test_dead_rows_of_a_product_spare_the_other_operand() -> None:
     live = np.log(data[1:])
     np.testing.assert_allclose(pb.grad(f)(w), 2 * live.T @ (live @ w), rtol=1e-14)
     missing = np.array([[np.nan, 1.0], [2.0, 3.0]])
-    found = pb.grad(lambda w: np.sum(np.where(~np.isnan(missing).any(axis=1)[:, None], missing @ w, 0.0) ** 2))(w)
-    np.testing.assert_allclose(found, 2 * missing[1:].T @ (missing[1:] @ w), rtol=1e-14)
+    result = pb.grad(lambda w: np.sum(np.where(~np.isnan(missing).any(axis=1)[:, None], missing @ w, 0.0) ** 2))(w)
+    np.testing.assert_allclose(result, 2 * missing[1:].T @ (missing[1:] @ w), rtol=1e-14)
 
 
 def test_what_cannot_be_infinite_is_not_selected() -> None:

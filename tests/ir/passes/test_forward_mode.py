@@ -61,8 +61,8 @@ def pairing(xs: Sequence[Any], ys: Sequence[Any]) -> float:
 
 
 def differentiable(op: Op) -> list[tuple[Case, list[int]]]:
-    found = [(case, [k for k in inexact(case.types) if k not in op.missing]) for case in cases(op)]
-    return [(case, wrt) for case, wrt in found if wrt and inexact(case.results())]
+    result = [(case, [k for k in inexact(case.types) if k not in op.missing]) for case in cases(op)]
+    return [(case, wrt) for case, wrt in result if wrt and inexact(case.results())]
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
@@ -121,7 +121,7 @@ def test_tangents_of_zero_are_no_instructions() -> None:
     inner = b.block(parameters, [b.add(b.transpose(b.exp(x), perm=(0,)), b.sin(y))])
     b = Builder()
     outer = [Value(t) for _ in range(3)]
-    made = b.emit(OPS["jvp"], outer, {"wrt": (1,), "tangents": (2,), "results": (0,)}, [inner])
-    function = grad(b.function("f", outer, made[1:]))
+    built = b.emit(OPS["jvp"], outer, {"wrt": (1,), "tangents": (2,), "results": (0,)}, [inner])
+    function = grad(b.function("f", outer, built[1:]))
     names = [i.op.name for i in walk(function.body) if i.loc.note.startswith("jvp")]
     assert names == ["cos", "mul"]

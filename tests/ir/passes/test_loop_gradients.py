@@ -45,8 +45,8 @@ ROWS = np.array([0.0, 0.11, -0.17])
 
 def rows(x: Any, k: int | None = None) -> Any:
     """Arguments for each row, or for one."""
-    found = [x + shift for shift in ROWS]
-    return np.stack(found) if k is None else found[k]
+    result = [x + shift for shift in ROWS]
+    return np.stack(result) if k is None else result[k]
 
 
 def batched(f: Callable[[int | None], Function]) -> Function:
@@ -77,8 +77,8 @@ BY_ROWS: dict[str, tuple[Callable[[Function], Function], Callable[[Function], Fu
 }  # fmt: skip
 
 
-def agree(found: Any, expected: Any) -> None:
-    for x, y in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+def agree(result: Any, expected: Any) -> None:
+    for x, y in zip(pb.tree.leaves(result), pb.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-11)
 
 
@@ -229,8 +229,8 @@ def test_a_checkpointed_loop_keeps_the_square_root(checkpoint: Any) -> None:
         kept = range(instruction.params.get("carried", 0), len(results))
         lengths.extend(len(results[k]) for k in kept if instruction.op.name == "scan")
 
-    found = interpret(function, x, observe=observe)
-    agree(found, pb.grad(loop)(x))
+    result = interpret(function, x, observe=observe)
+    agree(result, pb.grad(loop)(x))
     assert max(lengths) == (20 if checkpoint in ("sqrt", 100) else 400)
 
 

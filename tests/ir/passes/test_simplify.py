@@ -41,9 +41,9 @@ def test_each_rule_fires_on_its_example(name: str, monkeypatch: pytest.MonkeyPat
 
     def watched(rule: Rule) -> Rule:
         def apply(*operands: object, **params: object) -> Value | None:
-            found = rule.apply(*operands, **params)
-            fired.update([rule.name] if found is not None else [])
-            return found
+            result = rule.apply(*operands, **params)
+            fired.update([rule.name] if result is not None else [])
+            return result
 
         return Rule(name=rule.name, apply=apply)
 
@@ -103,18 +103,18 @@ def test_deep_chains_of_one_rule_are_walked_iteratively() -> None:
     value = x
     for _ in range(10_001):
         value = b.transpose(value, perm=(1, 0))
-    found = pipeline.run(b.function("f", [x], [value]), pipeline.OPTIMIZE)
-    assert [i.op.name for i in found.instructions] == ["transpose"]
+    result = pipeline.run(b.function("f", [x], [value]), pipeline.OPTIMIZE)
+    assert [i.op.name for i in result.instructions] == ["transpose"]
 
 
 def test_special_constants_are_told_apart() -> None:
     b = Builder()
     x = Value(scalar("f64"), "x")
     results = [b.add(x, b.const(c, "f64")) for c in (0.0, -0.0, float("nan"), float("nan"))]
-    found = pipeline.run(b.function("f", [x], results), pipeline.OPTIMIZE)
-    assert found.results[1] is x
-    assert found.results[2] is found.results[3]
-    assert len({*found.results}) == 3
+    result = pipeline.run(b.function("f", [x], results), pipeline.OPTIMIZE)
+    assert result.results[1] is x
+    assert result.results[2] is result.results[3]
+    assert len({*result.results}) == 3
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
@@ -145,8 +145,8 @@ def test_folded_integers_wrap_as_the_semantics_say(op: str, x: int, y: int, valu
 
 def test_library_functions_of_constants_are_not_folded() -> None:
     b = Builder()
-    found = pipeline.run(b.function("f", [], [b.exp(b.const(1.0, "f64"))]), pipeline.OPTIMIZE)
-    assert [i.op.name for i in found.instructions] == ["const", "exp"]
+    result = pipeline.run(b.function("f", [], [b.exp(b.const(1.0, "f64"))]), pipeline.OPTIMIZE)
+    assert [i.op.name for i in result.instructions] == ["const", "exp"]
 
 
 def test_locations_and_names_stay_with_what_replaces() -> None:
@@ -189,7 +189,7 @@ def test_kernels_and_programs_are_left_alone() -> None:
 def test_run_verifies_and_shows_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     function = parse_function(REGIONS)
     stages: list[str] = []
-    pipeline.run(function, pipeline.BEFORE_GRAD, lambda name, found: stages.append(name))
+    pipeline.run(function, pipeline.BEFORE_GRAD, lambda name, result: stages.append(name))
     assert stages == [step.__name__ for step in pipeline.BEFORE_GRAD]
 
     def breaks(function: Function) -> Function:
@@ -209,10 +209,10 @@ def test_a_failing_check_outlives_every_pass() -> None:
       check %never {error="IndexError", message="second"}
       return %x
     }"""
-    found = pipeline.run(parse_function(text), pipeline.OPTIMIZE)
-    assert [i.op.name for i in found.instructions] == ["const", "check", "check"]
+    result = pipeline.run(parse_function(text), pipeline.OPTIMIZE)
+    assert [i.op.name for i in result.instructions] == ["const", "check", "check"]
     with pytest.raises(CheckFailed, match="first"):
-        interpret(found, np.float64(1.0))
+        interpret(result, np.float64(1.0))
 
 
 def test_every_rule_states_its_equation() -> None:
@@ -233,5 +233,5 @@ def test_sums_of_differences_are_as_exact_as_the_differences() -> None:
     rng = np.random.default_rng(0)
     large = 1e8 + rng.normal(size=1000)
     near = large + 1e-7 * rng.normal(size=1000)
-    found = float(interpret(function, large, near)[2])
-    assert abs(found - math.fsum((large - near).tolist())) <= 1e-12 * np.sum(np.abs(large - near))
+    result = float(interpret(function, large, near)[2])
+    assert abs(result - math.fsum((large - near).tolist())) <= 1e-12 * np.sum(np.abs(large - near))

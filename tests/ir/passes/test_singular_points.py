@@ -35,18 +35,18 @@ def test_angles_of_numbers_whose_squares_are_no_floats(dtype: Any, sizes: tuple[
         x, y = dtype(3 * size), dtype(4 * size)
         with np.errstate(all="ignore"):
             expected = np.array([3 / 25, -4 / 25]) / size
-        found = pb.grad(lambda v: np.arctan2(v[1], v[0]))(np.array([x, y]))
-        np.testing.assert_allclose(found[::-1], expected, rtol=1e-6)
+        result = pb.grad(lambda v: np.arctan2(v[1], v[0]))(np.array([x, y]))
+        np.testing.assert_allclose(result[::-1], expected, rtol=1e-6)
         along = pb.jvp(np.arctan2, (y, x), (dtype(1), dtype(0)))[1]
         np.testing.assert_allclose(along, expected[0], rtol=1e-6)
-        found = pb.grad(lambda v: np.angle(v[0] + v[1] * np.complex64(1j)))(np.array([x, y]))
-        np.testing.assert_allclose(found[::-1], expected, rtol=1e-6)
-        found = pb.grad(lambda v: np.log(v[0] + v[1] * np.complex64(1j)).real)(np.array([x, y]))
-        np.testing.assert_allclose(found, np.array([3 / 25, 4 / 25]) / size, rtol=1e-6)
-        found = pb.grad(lambda v: np.abs(v[0] + v[1] * np.complex64(1j)))(np.array([x, y]))
-        np.testing.assert_allclose(found, [0.6, 0.8], rtol=1e-6)
-        found = pb.grad(lambda v: np.hypot(v[0], v[1]))(np.array([x, y]))
-        np.testing.assert_allclose(found, [0.6, 0.8], rtol=1e-6)
+        result = pb.grad(lambda v: np.angle(v[0] + v[1] * np.complex64(1j)))(np.array([x, y]))
+        np.testing.assert_allclose(result[::-1], expected, rtol=1e-6)
+        result = pb.grad(lambda v: np.log(v[0] + v[1] * np.complex64(1j)).real)(np.array([x, y]))
+        np.testing.assert_allclose(result, np.array([3 / 25, 4 / 25]) / size, rtol=1e-6)
+        result = pb.grad(lambda v: np.abs(v[0] + v[1] * np.complex64(1j)))(np.array([x, y]))
+        np.testing.assert_allclose(result, [0.6, 0.8], rtol=1e-6)
+        result = pb.grad(lambda v: np.hypot(v[0], v[1]))(np.array([x, y]))
+        np.testing.assert_allclose(result, [0.6, 0.8], rtol=1e-6)
 
 
 def test_angles_at_infinity() -> None:

@@ -102,9 +102,9 @@ def test_at_zero(name: str, dtype: Any) -> None:
 def test_rows_are_as_one_by_one(name: str) -> None:
     gradient = pb.grad(PROGRAMS[name])
     rows = np.array([[0.0, 0.0, 0.0], [0.5, 0.25, 0.125], [0.0, 0.0, 0.0]])
-    found = pb.vmap(gradient)(rows)
-    np.testing.assert_allclose(found, [gradient(row) for row in rows], rtol=1e-12)
-    np.testing.assert_array_equal(found[0], np.zeros(3))
+    result = pb.vmap(gradient)(rows)
+    np.testing.assert_allclose(result, [gradient(row) for row in rows], rtol=1e-12)
+    np.testing.assert_array_equal(result[0], np.zeros(3))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -119,10 +119,10 @@ def test_partly_zero() -> None:
     x = np.array([0.0, 2.0, 0.0])
     np.testing.assert_allclose(pb.grad(lambda x: np.sum(np.sqrt(np.maximum(x * x, 0))))(x), [0.0, 1.0, 0.0])
     rows = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 2.0]])
-    found = pb.grad(lambda x: np.sum(np.sqrt(np.maximum(np.sum(x * x, axis=1), 0))))(rows)
-    np.testing.assert_allclose(found, rows / 3)
-    found = pb.grad(lambda a: np.sqrt(np.zeros(3) @ a @ np.zeros(3)))(A)
-    np.testing.assert_array_equal(found, np.zeros((3, 3)))
+    result = pb.grad(lambda x: np.sum(np.sqrt(np.maximum(np.sum(x * x, axis=1), 0))))(rows)
+    np.testing.assert_allclose(result, rows / 3)
+    result = pb.grad(lambda a: np.sqrt(np.zeros(3) @ a @ np.zeros(3)))(A)
+    np.testing.assert_array_equal(result, np.zeros((3, 3)))
 
 
 def test_a_plain_root_stays_infinite() -> None:
@@ -142,8 +142,8 @@ def test_a_softening_that_the_call_knows_costs_nothing() -> None:
 
     x = np.arange(6.0).reshape(3, 2)
     function = templated(trace(pb.grad(energy), [x, 0.5]).function).function
-    made = run(grad(run(function, BEFORE_GRAD)), OPTIMIZE)
-    assert not any(i.op.name == "select" for i in walk(made.body))
+    built = run(grad(run(function, BEFORE_GRAD)), OPTIMIZE)
+    assert not any(i.op.name == "select" for i in walk(built.body))
     np.testing.assert_allclose(pb.grad(energy)(x, 0.5), -x / (np.sum(x * x, axis=1, keepdims=True) + 0.5) ** 1.5)
 
 
@@ -155,8 +155,8 @@ def test_a_choice_inside_a_loop_that_is_not_chosen() -> None:
         return np.where(x[2] > 50.0, h, x[0] * x[2])
 
     gradient = pb.grad(f)
-    found = pb.grad(lambda x: np.sum(np.sin(gradient(x)) * np.array([1.0, 2.0, 3.0])))(np.array([0.7, 1.2, 0.4]))
-    np.testing.assert_allclose(found, [3 * np.cos(0.7), 0.0, np.cos(0.4)])
+    result = pb.grad(lambda x: np.sum(np.sin(gradient(x)) * np.array([1.0, 2.0, 3.0])))(np.array([0.7, 1.2, 0.4]))
+    np.testing.assert_allclose(result, [3 * np.cos(0.7), 0.0, np.cos(0.4)])
 
 
 @pytest.mark.parametrize(

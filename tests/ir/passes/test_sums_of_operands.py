@@ -38,15 +38,15 @@ def test_sums(d: int, dtype: Any) -> None:
     """One kernel for all numbers of points and components, with the same bits on one thread and on two."""
     compiled = pb.jit(weighted)
     for n, k in ((0, 2), (1, 1), (7, 3), (64, 2), (65, 70), (200, 30)):
-        given = arguments(n, k, d, dtype)
-        found = compiled(*given)
+        inputs = arguments(n, k, d, dtype)
+        result = compiled(*inputs)
         eps = np.finfo(dtype).eps
-        for one, wanted, most in zip(found, weighted(*given), weighted(*map(np.abs, given)), strict=True):
+        for one, wanted, most in zip(result, weighted(*inputs), weighted(*map(np.abs, inputs)), strict=True):
             np.testing.assert_allclose(one, wanted, rtol=0, atol=8 * (n + 4) * eps * max(1.0, 8 * np.max(most, initial=0.0)))
         for threads in (1, 2):
             with_threads(threads)
-            again = compiled(*given)
-            assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
+            again = compiled(*inputs)
+            assert all(np.array_equal(a, b) for a, b in zip(result, again, strict=True))
 
 
 def with_threads(count: int) -> None:
@@ -63,13 +63,13 @@ def same_threads() -> Any:
 @pytest.mark.parametrize(("form", "d"), [(weighted, 20), (weighted, 5), (turned, 28), (turned, 6)])
 def test_stages(form: Any, d: int) -> None:
     """All stages agree with the interpreter of the func, where tiles pack the operand and where they do not."""
-    given = arguments(9, 2, d)
+    inputs = arguments(9, 2, d)
     if form is turned:
-        given.append(np.random.default_rng(d).normal(size=(2, d, 9)))
-    found = trace(form, tuple(given), {})
-    values = found.arguments(flatten((tuple(given), {}))[0])
+        inputs.append(np.random.default_rng(d).normal(size=(2, d, 9)))
+    result = trace(form, tuple(inputs), {})
+    values = result.arguments(flatten((tuple(inputs), {}))[0])
     assert values is not None
-    results = run_targets(found.function, [np.asarray(v) for v in values])
+    results = run_targets(result.function, [np.asarray(v) for v in values])
     expected = results.pop("interpreter")
     for target, got in results.items():
         for one, wanted in zip(got, expected, strict=True):

@@ -114,9 +114,9 @@ def test_what_is_guarded_is_no_error() -> None:
     for SCALE in (2.0, 3.5, 1.0, 2.0):
         for n in (2, 3, 2):
             w = np.zeros(2)
-            found = f(np.ones(n), n, w)
-            np.testing.assert_array_equal(found["a"], SCALE * np.arange(n))
-            assert (found["b"], w[0]) == (1.0, 1.0)
+            result = f(np.ones(n), n, w)
+            np.testing.assert_array_equal(result["a"], SCALE * np.arange(n))
+            assert (result["b"], w[0]) == (1.0, 1.0)
 
 
 def test_methods_gradients_and_traces_inside() -> None:

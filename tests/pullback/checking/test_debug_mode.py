@@ -146,8 +146,8 @@ ORDINARY: dict[str, tuple[Any, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_programs_pass(name: str) -> None:
     function, args = ORDINARY[name]
-    found, expected = (pb.tree.leaves(pb.jit(function, debug=debug)(*args)) for debug in (True, False))
-    for a, b in zip(found, expected, strict=True):
+    result, expected = (pb.tree.leaves(pb.jit(function, debug=debug)(*args)) for debug in (True, False))
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -110,8 +110,8 @@ def test_what_is_right_passes(at: int) -> None:
     verified = pb.jit(f, verify=2)
     expected = pb.jit(f)(*copy.deepcopy(arguments))
     for _ in range(4):
-        found = verified(*arguments)
-        for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+        result = verified(*arguments)
+        for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(expected), strict=True):
             np.testing.assert_array_equal(a, b)
     assert type(verified) is Verified
 
@@ -315,16 +315,16 @@ def test_what_cannot_be_copied() -> None:
 def test_copies_lie_and_overlap_as_the_arrays_do() -> None:
     base = np.arange(24.0).reshape(4, 6)
     arrays = [base[::-1, ::2], base[1:], np.broadcast_to(base[0, :1], (3,)), base[:0], np.asfortranarray(base), base[2:3, 2]]
-    found = copied_arrays(arrays)
+    result = copied_arrays(arrays)
     for x in arrays:
-        made = found[id(x)]
-        np.testing.assert_array_equal(made, x)
-        assert made.strides == x.strides or not x.size
-        assert made.flags.writeable == x.flags.writeable
-        assert not np.shares_memory(made, x)
-    assert np.shares_memory(found[id(arrays[0])], found[id(arrays[1])])
-    found[id(arrays[1])][1, 2] = -1.0
-    assert found[id(arrays[5])][0] == -1.0
+        built = result[id(x)]
+        np.testing.assert_array_equal(built, x)
+        assert built.strides == x.strides or not x.size
+        assert built.flags.writeable == x.flags.writeable
+        assert not np.shares_memory(built, x)
+    assert np.shares_memory(result[id(arrays[0])], result[id(arrays[1])])
+    result[id(arrays[1])][1, 2] = -1.0
+    assert result[id(arrays[5])][0] == -1.0
     assert base.min() == 0.0
 
 

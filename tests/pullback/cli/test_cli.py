@@ -125,9 +125,9 @@ def call(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str
 
 def result_of(path: Path) -> list[Any]:
     """The results of the first function of a file on its saved inputs."""
-    found = parse_module(path.read_text())
+    result = parse_module(path.read_text())
     with np.load(path.parent / "inputs.npz") as inputs:
-        return list(interpret(found.functions[0], *(inputs[p.name] for p in found.functions[0].parameters), module=found))
+        return list(interpret(result.functions[0], *(inputs[p.name] for p in result.functions[0].parameters), module=result))
 
 
 def ir_files(folder: Path) -> list[Path]:
@@ -190,7 +190,8 @@ def test_dump_to_the_screen(module: Path, capsys: pytest.CaptureFixture[str]) ->
         ("Oscillator.energy", ["f64[2]", "--grad"], "gradient %v"),
         ("Oscillator.momentum", ["f64[2]"], "gradient %v"),
         (
-            "of_tree", ["{'w': float64[4,3], 'layers': [f64[3]]}", "(f64[3], 2)", "lam=0.1", "mode='full'"],
+            "of_tree",
+            ["{'w': float64[4,3], 'layers': [f64[3]]}", "(f64[3], 2)", "lam=0.1", "mode='full'"],
             "%params_w: f64[4,3], %params_layers_0: f64[3], %pair_0: f64[3], %pair_1: i64[], %lam: f64[]",
         ),
         ("of_mode", ["f64[4]", "mode=total"], "sum %x"),
@@ -211,9 +212,9 @@ def test_random_arrays_of_a_dump_and_of_a_run_agree(module: Path, tmp_path: Path
     assert "inputs from" in err
     (tmp_path / "out" / "inputs.npz").rename(tmp_path / "moved.npz")
     _, drawn, err = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--seed", "7")
-    _, given, _ = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--inputs", tmp_path / "moved.npz")
+    _, inputs, _ = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--inputs", tmp_path / "moved.npz")
     _, other, _ = call(capsys, "run", tmp_path / "out" / "02-simplify.ir", "--seed", "8")
-    assert beside == drawn == given != other and not err
+    assert beside == drawn == inputs != other and not err
 
 
 @pytest.mark.parametrize(

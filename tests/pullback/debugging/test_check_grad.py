@@ -251,9 +251,9 @@ def test_compiled_code_is_compared_with_the_interpreter(monkeypatch: Any) -> Non
     call = examine(pb.value_and_grad(f), (np.ones(3),), {})
     assert diverging_instruction(call) is None
     monkeypatch.setitem(OPS["cosh"].__dict__, "function", np.cos)
-    found = diverging_instruction(call)
-    assert found is not None
-    assert (found.what, found.line) == ("cosh as compiled", marked_line(f))
+    result = diverging_instruction(call)
+    assert result is not None
+    assert (result.what, result.line) == ("cosh as compiled", marked_line(f))
 
 
 def test_what_cannot_be_checked() -> None:

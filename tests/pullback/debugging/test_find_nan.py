@@ -152,8 +152,8 @@ def test_methods_writes_and_failures() -> None:
             return x / self.scale
 
     for method in (Model().plain, Model().compiled):
-        found = pb.find_nan(method)(np.ones(2)).first
-        assert found is not None and found.op == "div"
+        result = pb.find_nan(method)(np.ones(2)).first
+        assert result is not None and result.op == "div"
 
     def writes(x: Any) -> None:
         x[1] = np.log(x[1])
@@ -192,7 +192,7 @@ IN_LOOPS = {
 @pytest.mark.parametrize("name", IN_LOOPS)
 def test_a_loop_is_followed_turn_by_turn(name: str) -> None:
     function, fine, x, op, there = IN_LOOPS[name]
-    found = pb.find_nan(function)(x)
-    assert found.first is not None
-    assert (found.first.op, found.first.operands[0].value) == (op, there)
+    result = pb.find_nan(function)(x)
+    assert result.first is not None
+    assert (result.first.op, result.first.operands[0].value) == (op, there)
     assert not pb.find_nan(function)(fine)

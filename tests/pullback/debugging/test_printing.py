@@ -159,8 +159,8 @@ def test_results_and_kernels_do_not_depend_on_the_text(capsys: Any) -> None:
     before = counters.snapshot().compiles
     second = g(x, "two")
     assert counters.snapshot().compiles == before
-    for found in (first, second):
-        assert all(np.array_equal(a, b) for a, b in zip(quiet, found, strict=True))
+    for result in (first, second):
+        assert all(np.array_equal(a, b) for a, b in zip(quiet, result, strict=True))
     assert capsys.readouterr().out == f"one {x}\ntwo {x}\n"
 
 

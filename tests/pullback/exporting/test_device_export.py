@@ -18,7 +18,7 @@ import pullback as pb
 from pullback.exporting.cuda import DIGEST
 from pullback.exporting.file_format import MAGIC
 from pullback.runtime.cuda.compile import compile as cuda_compile
-from pullback.runtime.program.serialize import SIZE
+from pullback.runtime.program.program_bytes import SIZE
 from tests import cuda_host
 from tests.support.cuda.driver_stand_in import device, order
 from tests.support.paths import ROOT
@@ -41,11 +41,11 @@ def data(n: int) -> tuple[Any, ...]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    made = pb.export(
+    built = pb.export(
         pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "model", device="cuda", architectures=["sm_90"]
     )
-    assert made.file == tmp_path / "model.cuda" and made.architectures == ("sm_90",)
-    assert "runs on sm_90" in str(made) and "serves n from" in str(made)
+    assert built.file == tmp_path / "model.cuda" and built.architectures == ("sm_90",)
+    assert "runs on sm_90" in str(built) and "serves n from" in str(built)
     return tmp_path / "model.cuda"
 
 
@@ -55,8 +55,8 @@ def test_a_gradient_and_back(where: str, model: Path) -> None:
     assert (f.__name__, f.__doc__) == ("value_and_grad(loss)", "The mean logistic loss.")
     for n in (5, 17, 300):
         w, x, y = data(n)
-        given = (w, x, y) if where == "NumPy's" else pb.device_put((w, x, y), f.device)
-        value, gradient = f(*given)
+        arguments = (w, x, y) if where == "NumPy's" else pb.device_put((w, x, y), f.device)
+        value, gradient = f(*arguments)
         expected = pb.value_and_grad(loss)(w, x, y)
         np.testing.assert_allclose(np.asarray(value), expected[0], rtol=1e-13)
         np.testing.assert_allclose(np.asarray(gradient), expected[1], rtol=1e-12)
@@ -75,7 +75,7 @@ def test_nothing_of_ours_compiles_where_it_runs(model: Path, tmp_path: Path) -> 
         cuda_host.activate()
         from pullback.runtime.cuda.compile import compile as cuda_compile
         def refuse(*given): raise AssertionError("something is compiled")
-        cuda_compile.found = cuda_compile.load = refuse
+        cuda_compile.installed_compiler = cuda_compile.load = refuse
         f = pb.load({str(model)!r}, trust=True)
         print(repr(f), f(np.ones(3), np.ones((4, 3)), np.ones(4))[0])
     """)
@@ -97,10 +97,10 @@ def test_containers_loops_and_what_is_returned_whole(tmp_path: Path) -> None:
     loaded = pb.load(tmp_path / "f.cuda", trust=True)
     for n in (4, 33):
         x = rng.normal(size=n)
-        for given in (x, pb.device_put(x)):
-            found, wanted = loaded({"x": given}, 2.5), pb.jit(f)({"x": x}, 2.5)
-            assert list(found) == list(wanted)
-            for a, b in zip(pb.tree.leaves(found), pb.tree.leaves(wanted), strict=True):
+        for arguments in (x, pb.device_put(x)):
+            result, wanted = loaded({"x": arguments}, 2.5), pb.jit(f)({"x": x}, 2.5)
+            assert list(result) == list(wanted)
+            for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(wanted), strict=True):
                 np.testing.assert_allclose(np.asarray(a), b, rtol=1e-12, atol=1e-12)
 
 
@@ -161,11 +161,11 @@ def test_a_file_with_ir_of_format_version_1(model: Path) -> None:
 
 
 def test_an_architecture_that_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+    built: list[str] = []
 
     class Compiler(cuda_host.Compiler):
         def cubin(self, text: str, arch: str, options: Any) -> bytes:
-            made.append(arch)
+            built.append(arch)
             return super().cubin(text, "sm_90", options)
 
     before = cuda_compile.use(Compiler())
@@ -174,7 +174,7 @@ def test_an_architecture_that_is_not_in_the_file(tmp_path: Path, monkeypatch: py
             pb.export(lambda x: x * 2, "f64[n]", path=tmp_path / name, device="cuda", architectures=archs)
     finally:
         cuda_compile.use(before)
-    assert set(made) >= {"sm_75", "sm_80", "sm_91"}
+    assert set(built) >= {"sm_75", "sm_80", "sm_91"}
     np.testing.assert_array_equal(pb.load(tmp_path / "several.cuda", trust=True)(np.ones(3)), [2, 2, 2])
     for name, archs in {"old": "sm_75, sm_80", "new": "sm_91"}.items():
         with pytest.raises(pb.DeviceError, match=rf"exported for {archs}, and cuda:0, .*, is sm_90: .*\[\.\.\., 'sm_90'\]"):
@@ -196,7 +196,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 
 
 def test_without_architectures_it_is_for_the_device(tmp_path: Path, order: None) -> None:
-    made = pb.export(lambda x: np.sum(np.sort(x)[::2]), "f32[n]", path=tmp_path / "f", device="cuda")
-    assert made.architectures == ("sm_90",)
+    built = pb.export(lambda x: np.sum(np.sort(x)[::2]), "f32[n]", path=tmp_path / "f", device="cuda")
+    assert built.architectures == ("sm_90",)
     x = rng.normal(size=100).astype("f4")
-    np.testing.assert_allclose(pb.load(made.file, trust=True)(x), np.sum(np.sort(x)[::2]), rtol=1e-5)
+    np.testing.assert_allclose(pb.load(built.file, trust=True)(x), np.sum(np.sort(x)[::2]), rtol=1e-5)

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.usefixtures("our_products")
 @pytest.mark.parametrize("name", CASES)
 def test_a_library_comes_back_as_the_function(name: str, tmp_path: Path) -> None:
     function, specs, calls = CASES[name]
-    made = pb.export(function, *specs, path=tmp_path / "model")
-    assert made.library is not None
-    loaded = pb.load(made.library, trust=True)
+    built = pb.export(function, *specs, path=tmp_path / "model")
+    assert built.library is not None
+    loaded = pb.load(built.library, trust=True)
     for call in calls:
         same(loaded(*call), pb.jit(function)(*call))
 
@@ -31,10 +31,10 @@ def test_a_library_comes_back_as_the_function(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["gradient", "saved by a while", "solve"])
 def test_an_object_needs_little_from_outside(name: str, tmp_path: Path) -> None:
     function, specs, _ = CASES[name]
-    made = pb.export(function, *specs, path=tmp_path / "model")
-    found = object_symbols(made.object.read_bytes())
-    assert found is not None
-    defined, undefined = found
+    built = pb.export(function, *specs, path=tmp_path / "model")
+    result = object_symbols(built.object.read_bytes())
+    assert result is not None
+    defined, undefined = result
     assert undefined <= {"realloc", "free"} | runtime_symbols("x86_64-unknown-linux-gnu")
     names = {"model", "model_call", "model_init", "model_error", "model_result_shape", "model_manifest", "pullback_exported"}
     assert defined == names
@@ -44,11 +44,11 @@ def test_the_sizes_that_are_served_are_found(tmp_path: Path) -> None:
     def by_size(x: Array) -> Any:
         return x.sum() if len(x) <= 1234 else x.max()
 
-    made = pb.export(by_size, "f64[n]", path=tmp_path / "model")
-    assert made.extents == {"n": (0, 1234)}
-    assert "n: an extent, from 0 to 1,234" in made.header.read_text()
-    if made.library is not None:
-        loaded = pb.load(made.library, trust=True)
+    built = pb.export(by_size, "f64[n]", path=tmp_path / "model")
+    assert built.extents == {"n": (0, 1234)}
+    assert "n: an extent, from 0 to 1,234" in built.header.read_text()
+    if built.library is not None:
+        loaded = pb.load(built.library, trust=True)
         assert loaded(np.ones(1234)) == 1234
         with pytest.raises(ValueError, match="n from 0 to 1234, found 1235"):
             loaded(np.ones(1235))
@@ -94,8 +94,8 @@ def test_extents_that_must_be_equal_have_one_name(tmp_path: Path) -> None:
 
 @needs_linker
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    made = pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "model")
-    loaded = pb.load(str(made.library), trust=True)
+    built = pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "model")
+    loaded = pb.load(str(built.library), trust=True)
     w, x, y = normal(3), normal(7, 3), normal(7)
     same(loaded(w, y=y, x=x), pb.value_and_grad(loss)(w, x, y))
     same(loaded(w, np.asfortranarray(x), y[::-1][::-1]), pb.value_and_grad(loss)(w, x, y))
@@ -117,12 +117,14 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
 
 @needs_linker
 def test_what_was_static_must_be_the_same(tmp_path: Path) -> None:
-    made = pb.export(lambda x, mode, n: np.reshape(x if mode == "a" else -x, (n, -1)), "f64[12]", "a", 3, path=tmp_path / "model")
-    loaded = pb.load(str(made.library), trust=True)
+    built = pb.export(
+        lambda x, mode, n: np.reshape(x if mode == "a" else -x, (n, -1)), "f64[12]", "a", 3, path=tmp_path / "model"
+    )
+    loaded = pb.load(str(built.library), trust=True)
     assert loaded(np.ones(12), "a", 3).shape == (3, 4)
     with pytest.raises(TypeError, match="exported for 'a'"):
         loaded(np.ones(12), "b", 3)
     with pytest.raises(ValueError, match="exported for 3"):
         loaded(np.ones(12), "a", 4)
-    made = pb.export(pb.jit(np.reshape, static_argnames="shape"), "f64[12]", (3, 4), path=tmp_path / "other")
-    assert pb.load(str(made.library), trust=True)(np.ones(12), (3, 4)).shape == (3, 4)
+    built = pb.export(pb.jit(np.reshape, static_argnames="shape"), "f64[12]", (3, 4), path=tmp_path / "other")
+    assert pb.load(str(built.library), trust=True)(np.ones(12), (3, 4)).shape == (3, 4)

@@ -98,11 +98,11 @@ def test_a_program_in_c_calls_a_gradient(tmp_path: Path) -> None:
     program = compiled(tmp_path, PROGRAM)
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = list(map(float, done.stdout.split()))
+    result = list(map(float, done.stdout.split()))
     i = np.arange(200_000)
     x = ((i[:, None] * 7 + np.arange(3)) % 11 - 5).astype(float)
     value, gradient = pb.value_and_grad(loss)(0.1 * np.arange(3), x, (i % 2).astype(float))
-    assert found == [value, *gradient]
+    assert result == [value, *gradient]
 
 
 CHECKS = r"""
@@ -126,13 +126,13 @@ def test_a_check_that_fails_is_a_status(tmp_path: Path) -> None:
     def pick(x: Array, k: Array) -> Array:
         return x[k]
 
-    made = pb.export(pick, "f64[n]", "i64[2]", path=tmp_path / "model")
+    built = pb.export(pick, "f64[n]", "i64[2]", path=tmp_path / "model")
     done = subprocess.run([compiled(tmp_path, CHECKS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "IndexError" in done.stdout and "test_export_c.py:" in done.stdout
-    assert "IndexError" in made.header.read_text()
-    assert made.library is not None
-    loaded = pb.load(made.library, trust=True)
+    assert "IndexError" in built.header.read_text()
+    assert built.library is not None
+    loaded = pb.load(built.library, trust=True)
     same(loaded(np.arange(5.0), np.array([4, -5])), np.array([4.0, 0.0]))
     with pytest.raises(IndexError) as caught:
         loaded(np.arange(5.0), np.array([1, 5]))
@@ -159,8 +159,8 @@ def test_the_text_of_a_header(tmp_path: Path, bless: bool) -> None:
         gradients = pb.grad(network)(p, x)
         return {name: p[name] - rate * gradients[name] for name in p}
 
-    made = pb.export(step, {"w": "f64[k,m]", "b": "f64[m]"}, "f64[n,k]", 0.1, path=tmp_path / "model", name="step")
-    text = made.header.read_text().replace(pb.__version__, "VERSION")
+    built = pb.export(step, {"w": "f64[k,m]", "b": "f64[m]"}, "f64[n,k]", 0.1, path=tmp_path / "model", name="step")
+    text = built.header.read_text().replace(pb.__version__, "VERSION")
     text = re.sub(r"for \S+, \S+\.$", "for TARGET.", text, count=1, flags=re.MULTILINE)
     golden = GOLDEN / "kernels" / "step.h"
     if bless:
@@ -169,8 +169,8 @@ def test_the_text_of_a_header(tmp_path: Path, bless: bool) -> None:
 
 
 def test_the_header_says_what_to_know(tmp_path: Path) -> None:
-    made = pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "m2", name="logistic")
-    text = made.header.read_text()
+    built = pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "m2", name="logistic")
+    text = built.header.read_text()
     assert " * The mean logistic loss." in text
     assert "weights of * / columns" in text
     arguments = "int64_t n, const double *w, const double *x, const double *y, double *value, double *gradient"
@@ -229,9 +229,9 @@ def test_ctypes_calls_a_library_without_pullback(tmp_path: Path) -> None:
     def in_a_loop(x: Array, w: Array) -> Array:
         return np.tanh(pb.fori_loop(0, 2, lambda _, y: y @ w, x))
 
-    made = pb.export(in_a_loop, "f64[n,k]", "f64[k,k]", path=tmp_path / "model")
-    assert made.needs == ("blas_dgemm",)
-    done = subprocess.run([sys.executable, "-c", FOREIGN, str(made.library)], capture_output=True, text=True, cwd=tmp_path)
+    built = pb.export(in_a_loop, "f64[n,k]", "f64[k,k]", path=tmp_path / "model")
+    assert built.needs == ("blas_dgemm",)
+    done = subprocess.run([sys.executable, "-c", FOREIGN, str(built.library)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "done" in done.stdout
 
@@ -244,10 +244,10 @@ def test_products_without_blas(dtype: str, turned: bool, tmp_path: Path) -> None
         return a.T @ b.T if turned else a @ b
 
     specs = (f"{dtype}[k,n]", f"{dtype}[m,k]") if turned else (f"{dtype}[n,k]", f"{dtype}[k,m]")
-    made = pb.export(product, *specs, path=tmp_path / "model")
-    model = ctypes.CDLL(str(made.library)).model
+    built = pb.export(product, *specs, path=tmp_path / "model")
+    model = ctypes.CDLL(str(built.library)).model
     model.restype = ctypes.c_int64
-    order, made_of = list(made.extents), {"f64": "f8", "f32": "f4"}[dtype]
+    order, made_of = list(built.extents), {"f64": "f8", "f32": "f4"}[dtype]
     for sizes in ({"n": 1, "k": 1, "m": 1}, {"n": 5, "k": 7, "m": 3}, {"n": 129, "k": 65, "m": 33}, {"n": 3, "k": 0, "m": 4}):
         a, b = normal(sizes["n"], sizes["k"]).astype(made_of), normal(sizes["k"], sizes["m"]).astype(made_of)
         a, b = (np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)) if turned else (a, b)
@@ -259,13 +259,13 @@ def test_products_without_blas(dtype: str, turned: bool, tmp_path: Path) -> None
 
 @needs_linker
 def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
-    made = pb.export(np.sort, "f64[n]", path=tmp_path / "model")
-    assert made.needs == ("sort_float64",)
-    library = ctypes.CDLL(str(made.library))
+    built = pb.export(np.sort, "f64[n]", path=tmp_path / "model")
+    assert built.needs == ("sort_float64",)
+    library = ctypes.CDLL(str(built.library))
     library.model.restype = ctypes.c_int64
     x = np.ones(5)
     assert library.model(ctypes.c_int64(5), ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(x.ctypes.data)) == 3
-    assert "sort.float64; must be given" in made.header.read_text()
+    assert "sort.float64; must be given" in built.header.read_text()
 
 
 @needs_linker

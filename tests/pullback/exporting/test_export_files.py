@@ -38,11 +38,11 @@ def test_other_processors(cpu: str, tmp_path: Path) -> None:
         *exported.features_of(exported.host_of("native"))
     }:
         pytest.skip(f"this processor runs no code for {cpu}")
-    made = pb.export(pb.value_and_grad(loss), "f64[k]", "f64[n,k]", "f64[n]", path=tmp_path / "model", cpu=cpu)
-    loaded = pb.load(str(made.library), trust=True)
+    built = pb.export(pb.value_and_grad(loss), "f64[k]", "f64[n,k]", "f64[n]", path=tmp_path / "model", cpu=cpu)
+    loaded = pb.load(str(built.library), trust=True)
     w, x, y = normal(5), normal(70, 5), normal(70)
-    for found, expected in zip(leaves(loaded(w, x, y)), leaves(pb.value_and_grad(loss)(w, x, y)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-15)
+    for result, expected in zip(leaves(loaded(w, x, y)), leaves(pb.value_and_grad(loss)(w, x, y)), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-15)
     assert loaded.cpu.startswith("x86-64")
 
 
@@ -52,10 +52,10 @@ def test_a_processor_without_the_instructions_is_told(tmp_path: Path, monkeypatc
         pytest.skip("only x86-64 is asked")
     monkeypatch.setitem(cpuid.BITS, "another", (0x7FFFFFF0, 0, 0, 0))
     monkeypatch.setattr("pullback.exporting.exporter.features_of", lambda host: ("sse3", "another"))
-    made = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
+    built = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
     with pytest.raises(RuntimeError, match="lacks instructions"):
-        pb.load(str(made.library), trust=True)
-    library = ctypes.CDLL(str(made.library))
+        pb.load(str(built.library), trust=True)
+    library = ctypes.CDLL(str(built.library))
     library.model.restype = ctypes.c_int64
     x = np.zeros(3)
     assert library.model(ctypes.c_int64(3), ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(x.ctypes.data)) == 4
@@ -74,7 +74,7 @@ def test_two_threads_call_at_once(tmp_path: Path) -> None:
     function, specs, _ = CASES["solve"]
     loaded = pb.load(str(pb.export(function, *specs, path=tmp_path / "model").library), trust=True)
     inputs = [(normal(n, n), normal(n)) for n in (5, 40, 90)]
-    expected = [function(*given) for given in inputs]
+    expected = [function(*arguments) for arguments in inputs]
     problems: list[BaseException] = []
 
     def work(first: int) -> None:
@@ -146,15 +146,15 @@ def test_bad_specs(tmp_path: Path) -> None:
 def test_no_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.warns(pb.ExportWarning, match=r"no linker is on PATH \(cc, gcc, clang, ld\): model.o is written, model.so"):
-        made = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
-    assert made.library is None and made.object.exists() and made.header.exists()
+        built = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
+    assert built.library is None and built.object.exists() and built.header.exists()
 
 
 @pytest.mark.parametrize("linker", [name for name in linking.LINKERS if shutil.which(name)])
 def test_each_linker(linker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linking, "LINKERS", (linker,))
-    made = pb.export(pb.value_and_grad(saving), "f64[n]", path=tmp_path / "model")
-    same(pb.load(str(made.library), trust=True)(np.ones(3)), pb.value_and_grad(saving)(np.ones(3)))
+    built = pb.export(pb.value_and_grad(saving), "f64[n]", path=tmp_path / "model")
+    same(pb.load(str(built.library), trust=True)(np.ones(3)), pb.value_and_grad(saving)(np.ones(3)))
     assert not list(tmp_path.glob(".*"))
 
 
@@ -170,13 +170,13 @@ def test_a_linker_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @needs_linker
 def test_loading_asks_for_trust(tmp_path: Path) -> None:
-    made = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
+    built = pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model")
     with pytest.raises(ValueError, match="pass trust=True"):
-        pb.load(str(made.library))
+        pb.load(str(built.library))
     with pytest.raises(OSError):
         pb.load(tmp_path / "nothing.so", trust=True)
     with pytest.raises(OSError):
-        pb.load(made.object, trust=True)
+        pb.load(built.object, trust=True)
 
 
 @needs_linker
@@ -195,7 +195,7 @@ def test_a_loop_is_interrupted(tmp_path: Path) -> None:
 
     loaded = pb.load(str(pb.export(forever, "f64[]", path=tmp_path / "model").library), trust=True)
 
-    def stop(number: int, frame: Any) -> None:
+    def stop(count: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -217,8 +217,8 @@ def test_a_foreign_library_is_no_export(tmp_path: Path) -> None:
 
 @needs_linker
 def test_a_manifest_is_json_without_code(tmp_path: Path) -> None:
-    made = pb.export(loss, "f64[k]", "f64[n,k]", "f64[n]", path=tmp_path / "model")
-    library = ctypes.CDLL(str(made.library))
+    built = pb.export(loss, "f64[k]", "f64[n,k]", "f64[n]", path=tmp_path / "model")
+    library = ctypes.CDLL(str(built.library))
     about = json.loads(ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "model_manifest"))))
     assert about["title"] == "loss" and about["extents"] == [["k", 0, None], ["n", 0, None]]
     assert about["failures"] == [] and FIRST_CHECK == 6

@@ -39,54 +39,54 @@ rng = np.random.default_rng(0)
 ARGUMENTS = rng.normal(size=(30, 8)), rng.normal(size=(50, 30)), rng.normal(size=(50, 8))
 
 
-def adds_up(found: Profile) -> None:
-    total = sum(s.seconds for s in found.steps) + found.control_seconds + found.outside_seconds
-    assert total == pytest.approx(found.seconds) and all(s.seconds > 0 for s in found.steps)
-    assert found.ordinary_seconds is None or found.ordinary_seconds > 0
+def adds_up(result: Profile) -> None:
+    total = sum(s.seconds for s in result.steps) + result.control_seconds + result.outside_seconds
+    assert total == pytest.approx(result.seconds) and all(s.seconds > 0 for s in result.steps)
+    assert result.ordinary_seconds is None or result.ordinary_seconds > 0
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["there", "NumPy's"])
 def test_a_gradient(kept: bool, tmp_path: Path) -> None:
     f = pb.jit(pb.value_and_grad(loss), device="cuda")
     arguments = pb.device_put(ARGUMENTS) if kept else ARGUMENTS
-    found, cost = f.profile(*arguments), f.cost(*arguments)
-    adds_up(found)
-    assert [s.name for s in found.steps] == [k.kernel for k in cost.kernels]
-    assert [s.cost and s.cost.bytes for s in found.steps] == [k.bytes for k in cost.kernels]
-    assert all(s.bytes_per_second > 0 and s.share > 0 for s in found.steps)
-    assert {s.part for s in found.steps} == {"forward", "backward", "both"}
-    starts = [s.start for s in found.steps]
+    result, cost = f.profile(*arguments), f.cost(*arguments)
+    adds_up(result)
+    assert [s.name for s in result.steps] == [k.kernel for k in cost.kernels]
+    assert [s.cost and s.cost.bytes for s in result.steps] == [k.bytes for k in cost.kernels]
+    assert all(s.bytes_per_second > 0 and s.share > 0 for s in result.steps)
+    assert {s.part for s in result.steps} == {"forward", "backward", "both"}
+    starts = [s.start for s in result.steps]
     assert None not in starts and starts == sorted(starts, key=float)
-    text = str(found)
+    text = str(result)
     assert "cuda:0, stand-in 0 on the host" in text and "with its end waited for" in text and "test_device_profile.py" in text
-    found.chrome_trace(tmp_path / "trace.json")
-    assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) >= len(found.steps)
+    result.chrome_trace(tmp_path / "trace.json")
+    assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) >= len(result.steps)
 
 
 def test_a_loop() -> None:
     f = pb.jit(lambda x: pb.fori_loop(0, 5, lambda k, y: np.cumsum(y) * 0.1, x))
-    found = f.profile(pb.device_put(np.ones(200)))
-    adds_up(found)
-    (step,) = found.steps
+    result = f.profile(pb.device_put(np.ones(200)))
+    adds_up(result)
+    (step,) = result.steps
     assert step.runs == 5 and step.start is None and step.cost is not None and step.cost.launches == 5
-    assert found.control_seconds >= 0 and "loops and branches" in str(found)
+    assert result.control_seconds >= 0 and "loops and branches" in str(result)
 
 
 def test_a_while_loop_counts_its_turns() -> None:
     f = pb.jit(lambda x: pb.while_loop(lambda y: np.sum(y) < 100, lambda y: y * 2, x))
-    found = f.profile(pb.device_put(np.ones(10)))
-    assert sorted(s.runs for s in found.steps) == [4, 5]
+    result = f.profile(pb.device_put(np.ones(10)))
+    assert sorted(s.runs for s in result.steps) == [4, 5]
 
 
 @pytest.mark.filterwarnings("ignore::pullback.DeviceWarning")
 def test_what_the_cpu_does_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     there = pb.ShapeDtypeStruct((3,), float)
-    found = pb.jit(lambda x: pb.callback(lambda y: seen.append(1) or y * 2, there, x) + 1, device="cuda").profile(np.ones(3))
-    adds_up(found)
-    assert found.ordinary_seconds is None and seen and any(s.cost is None for s in found.steps)
-    found = pb.jit(np.linalg.eigvals).profile(pb.device_put(np.eye(5)))
-    assert any(s.name.endswith(" on the CPU") for s in found.steps)
+    result = pb.jit(lambda x: pb.callback(lambda y: seen.append(1) or y * 2, there, x) + 1, device="cuda").profile(np.ones(3))
+    adds_up(result)
+    assert result.ordinary_seconds is None and seen and any(s.cost is None for s in result.steps)
+    result = pb.jit(np.linalg.eigvals).profile(pb.device_put(np.eye(5)))
+    assert any(s.name.endswith(" on the CPU") for s in result.steps)
 
 
 def test_errors_and_empty_calls() -> None:
@@ -112,7 +112,7 @@ def test_the_device_is_kept_busy_first(device: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_limits(device: Any) -> None:
-    found = limits.limits("cuda:0")
-    assert found.where == f"cuda:0, {device.title}" and found.source == "measured in this process"
-    assert found is limits.limits("cuda:0") and found.flops["f32"] > 0 and found.functions > 0
-    assert [size for size, _ in found.traffic] == [1 << 12, 1 << 14]
+    result = limits.limits("cuda:0")
+    assert result.where == f"cuda:0, {device.title}" and result.source == "measured in this process"
+    assert result is limits.limits("cuda:0") and result.flops["f32"] > 0 and result.functions > 0
+    assert [size for size, _ in result.traffic] == [1 << 12, 1 << 14]

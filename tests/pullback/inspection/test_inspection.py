@@ -97,17 +97,17 @@ REPORTS: dict[str, type[Report]] = {
 def test_every_report_is_text_and_changes_nothing(name: str, report: str) -> None:
     function, args, kwargs = CALLS[name]
     before = pb.cache_info(), repr(args)
-    found = getattr(function, report)(*args, **kwargs)
+    result = getattr(function, report)(*args, **kwargs)
     assert (pb.cache_info(), repr(args)) == before
-    assert isinstance(found, REPORTS[report])
-    text = str(found)
+    assert isinstance(result, REPORTS[report])
+    text = str(result)
     assert text and not text.endswith("\n")
     if report != "stages":
         assert max(map(len, text.splitlines())) <= WIDTH
         assert text == str(getattr(function, report)(*args, **kwargs))
-    assert str(pickle.loads(pickle.dumps(found))) == text
-    assert found.headline in repr(found).replace("\n", " ")
-    shown = html.unescape(re.sub(r"<[^>]+>", "\n", found._repr_html_()))
+    assert str(pickle.loads(pickle.dumps(result))) == text
+    assert result.headline in repr(result).replace("\n", " ")
+    shown = html.unescape(re.sub(r"<[^>]+>", "\n", result._repr_html_()))
     assert all(line.strip() in shown for line in text.splitlines() if not line.startswith("# stage"))
 
 
@@ -159,8 +159,8 @@ def test_memory_is_what_the_runtime_allocates(name: str) -> None:
     template = entries[0].program.template
     arenas = [] if template is None else [i.arena_bytes for i in template.executable.instances.values()]
     assert [report.arena_bytes] == (arenas or [0])
-    given = {id(a) for a in pb.tree.leaves(args)}
-    assert sorted(b.bytes for b in report.results) == sorted(r.nbytes for r in results if id(r) not in given)
+    arguments = {id(a) for a in pb.tree.leaves(args)}
+    assert sorted(b.bytes for b in report.results) == sorted(r.nbytes for r in results if id(r) not in arguments)
     assert sum(b.bytes for b in report.inputs) == sum(np.asarray(a).nbytes for a in pb.tree.leaves(args))
     assert report.allocated_bytes == report.arena_bytes + sum(b.bytes for b in report.results)
     steps = 0 if template is None else len(template.executable.plan.steps)
@@ -291,11 +291,11 @@ def test_no_residuals() -> None:
 
 def module_of(text: str, **names: Any) -> ModuleType:
     """A module of the user's."""
-    made = ModuleType("explained")
-    exec(compile(text, "explained.py", "exec"), made.__dict__)
-    made.__dict__.update(names)
-    sys.modules["explained"] = made
-    return made
+    built = ModuleType("explained")
+    exec(compile(text, "explained.py", "exec"), built.__dict__)
+    built.__dict__.update(names)
+    sys.modules["explained"] = built
+    return built
 
 
 def test_explain_through_the_life_of_a_function() -> None:

@@ -186,9 +186,9 @@ def test_a_check_that_fails_raises_as_the_call(call: Callable[..., Any]) -> None
     function = pb.jit(call)
     with pytest.raises(IndexError) as plain:
         function(np.ones(3), 7)
-    with pytest.raises(IndexError) as found:
+    with pytest.raises(IndexError) as result:
         function.profile(np.ones(3), 7)
-    assert str(found.value) == str(plain.value)
+    assert str(result.value) == str(plain.value)
 
 
 # the trace and the text
@@ -256,20 +256,20 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_other_limits() -> None:
     slow = Limits(traffic=((1 << 30, 1e12),), flops={"f64": 25e9, "f32": 50e9}, functions=1e9, threads=1)
-    found = example().against(slow)
-    assert [s.limit for s in found.steps] == ["compute"] * 3
-    assert [round(s.share, 3) for s in found.steps] == [1.0, 0.5, 0.333]
-    assert [s.seconds for s in found.steps] == [s.seconds for s in example().steps]
+    result = example().against(slow)
+    assert [s.limit for s in result.steps] == ["compute"] * 3
+    assert [round(s.share, 3) for s in result.steps] == [1.0, 0.5, 0.333]
+    assert [s.seconds for s in result.steps] == [s.seconds for s in example().steps]
 
 
 def test_limits_of_this_machine() -> None:
-    found = pb.jit(np.exp).profile(np.ones(4)).limits
-    rates = [rate for _, rate in found.traffic]
-    assert rates == sorted(rates, reverse=True) and min(rates) > 0 and found.functions > 0
-    assert set(found.flops) == {"f64", "f32"} and found.source == "measured in this process"
-    assert found.threads == pb.get_num_threads()
-    assert found is pb.jit(np.exp).profile(np.ones(4)).limits
-    assert found.traffic_of(1) == rates[0] and found.traffic_of(1 << 40) == rates[-1]
+    result = pb.jit(np.exp).profile(np.ones(4)).limits
+    rates = [rate for _, rate in result.traffic]
+    assert rates == sorted(rates, reverse=True) and min(rates) > 0 and result.functions > 0
+    assert set(result.flops) == {"f64", "f32"} and result.source == "measured in this process"
+    assert result.threads == pb.get_num_threads()
+    assert result is pb.jit(np.exp).profile(np.ones(4)).limits
+    assert result.traffic_of(1) == rates[0] and result.traffic_of(1 << 40) == rates[-1]
 
 
 def test_single_precision_has_its_own_limit() -> None:

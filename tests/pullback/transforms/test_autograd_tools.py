@@ -43,8 +43,8 @@ def test_fixed_point_of_containers() -> None:
         return np.sum(np.abs(x["u"] - y["u"])) + np.max(np.abs(x["v"][0] - y["v"][0]))
 
     def loss(p: Any) -> Any:
-        found = pb.fixed_point(step, p, {"u": np.zeros(2), "v": [np.zeros(2)]}, apart, 1e-13)
-        return np.sum(found["u"] ** 2) + np.sum(found["v"][0])
+        result = pb.fixed_point(step, p, {"u": np.zeros(2), "v": [np.zeros(2)]}, apart, 1e-13)
+        return np.sum(result["u"] ** 2) + np.sum(result["v"][0])
 
     assert pb.check_grad(loss, order=2)({"w": np.array([0.5, 0.7]), "name": "cosine"}).is_right
 
@@ -128,10 +128,10 @@ def test_optimisers(name: str) -> None:
         return {"w": 2 * (p["w"] - 1), "b": [p["b"][0] * 0.5]}
 
     start = {"w": np.array([3.0, -1.0]), "b": [2.0]}
-    found = getattr(pb.optimizers, name)(slope, start, lambda x, i, g: met.append((x, i, g)), num_iters=7)
+    result = getattr(pb.optimizers, name)(slope, start, lambda x, i, g: met.append((x, i, g)), num_iters=7)
     scalar = {"sgd": _sgd, "rmsprop": _rmsprop, "adam": _adam}[name]
-    np.testing.assert_allclose(found["w"], [scalar(lambda x: 2 * (x - 1), x, 7) for x in (3.0, -1.0)])
-    np.testing.assert_allclose(found["b"][0], scalar(lambda x: x / 2, 2.0, 7))
+    np.testing.assert_allclose(result["w"], [scalar(lambda x: 2 * (x - 1), x, 7) for x in (3.0, -1.0)])
+    np.testing.assert_allclose(result["b"][0], scalar(lambda x: x / 2, 2.0, 7))
     assert [i for _, i, _ in met] == list(range(7))
     assert met[0][0]["b"] == [2.0] and met[0][2]["b"] == [1.0]
 

@@ -40,14 +40,14 @@ def both(transform: str, function: Any, *options: Any) -> tuple[Any, Any]:
     return getattr(pb, transform)(with_numpy(np), *options), theirs(with_numpy(anp), *options)
 
 
-def close(found: Any, expected: Any) -> None:
+def close(result: Any, expected: Any) -> None:
     if isinstance(expected, tuple | list):
-        assert len(found) == len(expected)
-        for a, b in zip(found, expected, strict=True):
+        assert len(result) == len(expected)
+        for a, b in zip(result, expected, strict=True):
             close(a, b)
         return
-    assert np.shape(found) == np.shape(expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    assert np.shape(result) == np.shape(expected)
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
 
 
 CALLS: list[tuple[str, Any, tuple[Any, ...], tuple[Any, ...]]] = [
@@ -99,8 +99,8 @@ def test_maps_are_those_of_autograd(transform: str, function: Any, options: Any,
     ours, theirs = both(transform, function, *options)
 
     def use(make: Any) -> Any:
-        made = make(*args)
-        return [made[0](vector), made[1]] if isinstance(made, tuple) else made(vector)
+        built = make(*args)
+        return [built[0](vector), built[1]] if isinstance(built, tuple) else built(vector)
 
     close(use(ours), use(theirs))
     close(pb.jit(lambda v: use(lambda *xs: ours(*xs)))(vector), use(theirs))
@@ -121,12 +121,12 @@ def test_gradients_by_name() -> None:
         return np.sum(x) * y * scale + sum(rest) ** 2 + more.get("z", 0.0) ** 3
 
     close(pb.grad_named(f, "y")(X, 2.0), np.sum(X) * 3.0)
-    found = pb.multigrad_dict(f)(X, 2.0, 5.0, 1.0, z=2.0)
-    assert list(found) == ["x", "y", "rest", "scale", "more"]
-    close(found["x"], np.full(3, 6.0))
-    close(found["rest"], (12.0, 12.0))
-    close(found["scale"], 2 * np.sum(X))
-    close(found["more"]["z"], 12.0)
+    result = pb.multigrad_dict(f)(X, 2.0, 5.0, 1.0, z=2.0)
+    assert list(result) == ["x", "y", "rest", "scale", "more"]
+    close(result["x"], np.full(3, 6.0))
+    close(result["rest"], (12.0, 12.0))
+    close(result["scale"], 2 * np.sum(X))
+    close(result["more"]["z"], 12.0)
     close(pb.multigrad_dict(f)(X)["y"], np.sum(X) * 3.0)
 
 

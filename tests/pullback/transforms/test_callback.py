@@ -37,8 +37,8 @@ def containers(x: Any) -> Any:
         return {"big": pair.a * count * SCALE, "rest": (float(pair.b), None, int(sizes["n"]), Pair(pair.a > 1, np.float32(1)))}
 
     types = {"big": x, "rest": (float, None, int, Pair(pb.ShapeDtypeStruct((3,), bool), np.float32))}
-    found = pb.callback(inner, types, Pair(x, 2.5), {"mode": None, "k": (1, "a")}, word="w")
-    return found, found["rest"][0] * np.float32(2), found["rest"][2] + 1
+    result = pb.callback(inner, types, Pair(x, 2.5), {"mode": None, "k": (1, "a")}, word="w")
+    return result, result["rest"][0] * np.float32(2), result["rest"][2] + 1
 
 
 def sizes(x: Any) -> Any:
@@ -68,9 +68,9 @@ def nested(x: Any) -> Any:
 
 @pytest.mark.parametrize("f", [one, containers, sizes, methods, no_result, nested])
 def test_same_as_plain(f: Any) -> None:
-    expected, found = pb.tree.flatten(f(X)), pb.tree.flatten(pb.jit(f)(X))
-    assert str(found[1]) == str(expected[1])
-    for a, b in zip(found[0], expected[0], strict=True):
+    expected, result = pb.tree.flatten(f(X)), pb.tree.flatten(pb.jit(f)(X))
+    assert str(result[1]) == str(expected[1])
+    for a, b in zip(result[0], expected[0], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-15)
         assert np.asarray(a).dtype == np.asarray(b).dtype
 
@@ -182,11 +182,11 @@ def test_stages_run() -> None:
     """The texts of the stages parse, verify and mean the same, while the function is alive."""
     f = pb.jit(one)
     texts, trace = f.stages(X), f.examine((X,), {}).trace
-    (number,) = (given.array for given in trace.inputs if isinstance(given, Called))
+    (count,) = (arguments.array for arguments in trace.inputs if isinstance(arguments, Called))
     for name in ("trace", "grad", "simplify", "fuse", "lower"):
         module = verify_module(parse_module(texts[name]))
-        (found,) = interpret(module.functions[0], X, number, module=module)
-        np.testing.assert_allclose(found, one(X))
+        (result,) = interpret(module.functions[0], X, count, module=module)
+        np.testing.assert_allclose(result, one(X))
 
 
 def test_a_number_without_its_function() -> None:
@@ -228,6 +228,6 @@ func f(%n: i64[], %x: f64[4,3], %y: f64[3]) -> (f64[4,3]) {
     (function,) = verify_module(parse_module(text)).functions
     held = HostFunction(lambda a, b: [met.append((a.shape, b.shape)) or a.cumsum() * b])
     a = np.arange(12.0).reshape(4, 3)
-    (found,) = interpret(verify(grad(function)), np.int64(held.number), a, X)
-    np.testing.assert_array_equal(found, a.cumsum(1) * X)
+    (result,) = interpret(verify(grad(function)), np.int64(held.function_id), a, X)
+    np.testing.assert_array_equal(result, a.cumsum(1) * X)
     assert met == [((3,), (3,))] * 4

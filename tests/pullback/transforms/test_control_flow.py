@@ -22,10 +22,10 @@ def plain(program: Callable[..., Any], *args: Any) -> Any:
         return program(*args)
 
 
-def agrees(found: Any, expected: Any, rtol: float = 0.0) -> None:
+def agrees(result: Any, expected: Any, rtol: float = 0.0) -> None:
     """Equal trees of equal types and values."""
-    assert pb.tree.structure(found) == pb.tree.structure(expected)
-    for x, y in zip(map(np.asarray, pb.tree.leaves(found)), map(np.asarray, pb.tree.leaves(expected)), strict=True):
+    assert pb.tree.structure(result) == pb.tree.structure(expected)
+    for x, y in zip(map(np.asarray, pb.tree.leaves(result)), map(np.asarray, pb.tree.leaves(expected)), strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         np.testing.assert_allclose(x, y, rtol=rtol, atol=0)
 
@@ -190,11 +190,11 @@ class Scaled:
 
 
 def test_the_arrays_of_a_closure_go_with_it() -> None:
-    def made() -> tuple[Any, Any]:
+    def built() -> tuple[Any, Any]:
         weights = np.ones(10)
         return (lambda i, s: s + weights[0]), weakref.ref(weights)
 
-    body, weights = made()
+    body, weights = built()
     assert pb.fori_loop(0, 3, body, 0.0) == 3.0
     del body
     assert weights() is None

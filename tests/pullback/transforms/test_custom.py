@@ -140,9 +140,9 @@ def test_rules_count_and_not_the_function(f: Any) -> None:
 def _mixed() -> Any:
     """The gradient of x[0]**4 * (s * Y[1])**3, s the sum of x."""
     s = np.sum(X)
-    found = np.full(3, X[0] ** 4 * Y[1] ** 3 * 3 * s**2)
-    found[0] += 4 * X[0] ** 3 * (s * Y[1]) ** 3
-    return found
+    result = np.full(3, X[0] ** 4 * Y[1] ** 3 * 3 * s**2)
+    result[0] += 4 * X[0] ** 3 * (s * Y[1]) ** 3
+    return result
 
 
 @pb.custom_vjp
@@ -166,13 +166,13 @@ nested.defvjp(_nested_fwd, _nested_bwd)
 
 def test_containers() -> None:
     def loss(pair: Any, w: Any, count: Any) -> Any:
-        found = nested(pair, {"w": [w, "mode"]}, count)
-        return np.sum(found["p"] ** 2) + found["q"][0] * found["n"]
+        result = nested(pair, {"w": [w, "mode"]}, count)
+        return np.sum(result["p"] ** 2) + result["q"][0] * result["n"]
 
     assert pb.check_grad(loss, argnums=(0, 1), order=2)(Pair(X, Y), 1.5, 3).is_right
-    found = pb.grad(loss)(Pair(X, Y), 1.5, 3)
-    assert type(found) is Pair
-    np.testing.assert_allclose(found.b, np.full(3, 4.0))
+    result = pb.grad(loss)(Pair(X, Y), 1.5, 3)
+    assert type(result) is Pair
+    np.testing.assert_allclose(result.b, np.full(3, 4.0))
 
 
 def test_arguments_by_keyword_defaults_and_fixed() -> None:
@@ -280,8 +280,8 @@ def test_primitives_with_keywords_containers_and_batches_of_results() -> None:
     pb.extend.defvjp(spread, back)
 
     def loss(x: Any, y: Any) -> Any:
-        found = spread((x, y), scale=4.0)
-        return np.sum(found["sum"] ** 3) + np.sum(found["scaled"][0] ** 2) * found["count"]
+        result = spread((x, y), scale=4.0)
+        return np.sum(result["sum"] ** 3) + np.sum(result["scaled"][0] ** 2) * result["count"]
 
     assert pb.check_grad(loss, order=2)(X, Y).is_right
 

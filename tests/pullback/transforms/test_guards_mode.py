@@ -168,14 +168,14 @@ def test_gradients_follow_the_path(function, x, is_outside):
         return np.sum(np.sin(function(x)))
 
     if is_outside:
-        found = pb.jit(pb.value_and_grad(summed), guards=True)(x)
+        result = pb.jit(pb.value_and_grad(summed), guards=True)(x)
     else:
-        found = pb.value_and_grad(pb.jit(summed, guards=True))(x)
+        result = pb.value_and_grad(pb.jit(summed, guards=True))(x)
     step = 1e-6
     basis = np.eye(np.size(x)).reshape(-1, *np.shape(x)) * step
     slopes = [(summed(x + e) - summed(x - e)) / (2 * step) for e in basis]
-    np.testing.assert_allclose(found[0], summed(x), rtol=1e-12)
-    np.testing.assert_allclose(found[1], np.reshape(slopes, np.shape(x)), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(result[0], summed(x), rtol=1e-12)
+    np.testing.assert_allclose(result[1], np.reshape(slopes, np.shape(x)), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -254,10 +254,10 @@ def test_in_bodies_branches_on_what_does_not_change_there(function, capsys):
         return function(x, s)
 
     calls = [(ROW, 1.0), (ROW, -1.25), (-ROW, 2.0), (-ROW, -0.5), (ROW, 0.25)]
-    found = [f(*args) for args in calls]
+    result = [f(*args) for args in calls]
     assert capsys.readouterr().out.split() == ["run"] * len(calls)
     with in_python():
-        np.testing.assert_allclose(found, [function(*args) for args in calls])
+        np.testing.assert_allclose(result, [function(*args) for args in calls])
         slopes = [[(function(x + e, s) - function(x - e, s)) / 2e-6 for e in np.eye(3) * 1e-6] for x, s in calls]
     np.testing.assert_allclose([pb.grad(f)(*args) for args in calls], slopes, rtol=1e-6, atol=1e-8)
 
@@ -307,11 +307,11 @@ def test_what_a_branch_reads_outside_is_read_at_each_call():
     def f(x):
         return x if x > level else -x
 
-    found = [f(2.0)]
+    result = [f(2.0)]
     level = 3.0
-    found.append(f(2.0))
+    result.append(f(2.0))
     level = 1.5
-    assert [*found, f(2.0)] == [2.0, -2.0, 2.0]
+    assert [*result, f(2.0)] == [2.0, -2.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,14 @@ def marked(pairs):
 @cache
 def made(name: str):
     """A transform of the base function, and what differences are taken of for it: itself, where it is what it looks like."""
-    found = TRANSFORMS[name](PB, base(PB))
-    return found, TRANSFORMS[name](PLAIN, base(PLAIN)) if name == "stop_gradient" else found
+    result = TRANSFORMS[name](PB, base(PB))
+    return result, TRANSFORMS[name](PLAIN, base(PLAIN)) if name == "stop_gradient" else result
 
 
-def close(found, expected, tolerance):
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * max(1, np.abs(expected).max()))
+def close(result, expected, tolerance):
+    result, expected = np.asarray(result), np.asarray(expected)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * max(1, np.abs(expected).max()))
 
 
 @pytest.mark.parametrize("name", NAMES)

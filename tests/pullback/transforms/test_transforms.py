@@ -51,9 +51,9 @@ def theirs(name: str) -> Callable[[Any], Any]:
     return lambda x: PAGE[name](numpy_of_autograd, x)
 
 
-def close(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
-    assert np.shape(found) == np.shape(expected)
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+def close(result: Any, expected: Any, tolerance: float = 1e-9) -> None:
+    assert np.shape(result) == np.shape(expected)
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", PAGE)
@@ -157,9 +157,9 @@ def test_aux() -> None:
     value, tangent, aux = pb.jvp(f, (X,), (X,), has_aux=True)
     close(tangent, 2 * np.sum(X**2))
     assert aux["n"] == 3
-    for made in (pb.vjp(f, X, has_aux=True), pb.linearize(f, X, has_aux=True)):
-        close(made[0], value)
-        close(made[2]["norm"], np.linalg.norm(X))
+    for built in (pb.vjp(f, X, has_aux=True), pb.linearize(f, X, has_aux=True)):
+        close(built[0], value)
+        close(built[2]["norm"], np.linalg.norm(X))
     close(pb.vjp(f, X, has_aux=True)[1](1.0)[0], 2 * X)
     for transform in (pb.jacfwd, pb.jacrev, pb.jacobian, pb.hessian):
         _, aux = transform(f, has_aux=True)(X)
@@ -213,10 +213,10 @@ AXES: list[tuple[Any, Any, Callable[..., Any], Callable[..., Any]]] = [
 def test_axes_of_vmap(in_axes: Any, out_axes: Any, f: Any, expected: Any) -> None:
     x, y = W, W + 1.0
     for call in (pb.vmap(f, in_axes, out_axes), pb.jit(lambda a, b: pb.vmap(f, in_axes, out_axes)(a, b))):
-        found, wanted = call(x, y), expected(x, y)
+        result, wanted = call(x, y), expected(x, y)
         if not isinstance(wanted, tuple):
-            found, wanted = (found,), (wanted,)
-        for a, b in zip(found, wanted, strict=True):
+            result, wanted = (result,), (wanted,)
+        for a, b in zip(result, wanted, strict=True):
             if isinstance(b, np.ndarray):
                 close(a, b)
             else:
@@ -225,9 +225,9 @@ def test_axes_of_vmap(in_axes: Any, out_axes: Any, f: Any, expected: Any) -> Non
 
 def test_the_number_of_rows_may_be_given() -> None:
     for axes in (None, (None,), ({"a": None},)):
-        found = pb.vmap(lambda p: (p["a"] * 2, 1.0), axes, (1, 0), axis_size=3)({"a": X})
-        close(found[0], np.stack([X * 2] * 3, 1))
-        close(found[1], np.ones(3))
+        result = pb.vmap(lambda p: (p["a"] * 2, 1.0), axes, (1, 0), axis_size=3)({"a": X})
+        close(result[0], np.stack([X * 2] * 3, 1))
+        close(result[1], np.ones(3))
     close(pb.vmap(lambda: X, axis_size=2)(), np.stack([X, X]))
     close(pb.vmap(pb.vmap(lambda x, k: x * k, (0, None), axis_size=len(X)), (None, 0))(X, np.arange(2.0)), np.stack([0 * X, X]))
     close(pb.grad(lambda x: np.sum(pb.vmap(lambda x: x**2, None, axis_size=3)(x)))(X), 6 * X)
@@ -237,8 +237,8 @@ def test_vmap_over_trees_keywords_and_nested() -> None:
     def f(p: dict[str, Any], scale: Array, *, shift: Array) -> Any:
         return {"y": p["w"] * scale + shift}
 
-    found = pb.vmap(f, in_axes=({"w": 0, "unused": None}, None))({"w": W, "unused": X}, 2.0, shift=np.arange(2.0))
-    close(found["y"], W * 2.0 + np.arange(2.0)[:, None])
+    result = pb.vmap(f, in_axes=({"w": 0, "unused": None}, None))({"w": W, "unused": X}, 2.0, shift=np.arange(2.0))
+    close(result["y"], W * 2.0 + np.arange(2.0)[:, None])
     distances = pb.vmap(pb.vmap(lambda a, b: np.sqrt(np.sum((a - b) ** 2)), (None, 0)), (0, None))
     close(distances(W, W + 1), np.linalg.norm(W[:, None] - W[None] - 1, axis=-1))
     assert pb.vmap(lambda x: x * 2)(np.zeros((0, 3))).shape == (0, 3)
@@ -442,9 +442,7 @@ NETWORKS: dict[str, Callable[[list[Array], Array], Any]] = {
     "skips": lambda ws, x: np.sum(functools.reduce(lambda h, w: h + np.tanh(h @ w), ws, x) ** 2),
     "a skip from the first": lambda ws, x: np.sum(functools.reduce(lambda h, w: np.tanh(h @ w) + x @ ws[0], ws[1:], x) ** 2),
     "norms": lambda ws, x: np.sum(functools.reduce(lambda h, w: (h @ w) / (1 + np.sum(h**2, axis=1, keepdims=True)), ws, x) ** 2),
-    "a loop amid": lambda ws, x: np.sum(
-        chain(pb.fori_loop(0, 3, lambda k, h: np.sin(h @ ws[0]), chain(x, ws[:6])), ws[6:]) ** 2
-    ),
+    "a loop amid": lambda ws, x: np.sum(chain(pb.fori_loop(0, 3, lambda k, h: np.sin(h @ ws[0]), chain(x, ws[:6])), ws[6:]) ** 2),
 }
 
 

@@ -170,11 +170,11 @@ def test_use_is_counted_over_processes(tmp_path: Path) -> None:
     code = "import numpy as np, pullback as pb; f = pb.jit(lambda x: np.sin(x) * 2.0); f(np.ones(3)); f(np.ones(4))"
     for _ in range(3):
         subprocess.run([sys.executable, "-c", code], env=environ, check=True)
-    found = usage.uses_of(tmp_path / "c")
-    assert found.processes == 3 and time.time() - found.since < 600
-    assert [found.counts[f"templates_{how}"] for how in ("built", "loaded", "instantiated")] == [1, 2, 3]
-    assert found.counts["compiles"] and found.counts["compiles"] * 2 == found.counts["disk_hits"]
-    assert found.seconds["compile"] > 0 and found.seconds["load program"] > 0
+    result = usage.uses_of(tmp_path / "c")
+    assert result.processes == 3 and time.time() - result.since < 600
+    assert [result.counts[f"templates_{how}"] for how in ("built", "loaded", "instantiated")] == [1, 2, 3]
+    assert result.counts["compiles"] and result.counts["compiles"] * 2 == result.counts["disk_hits"]
+    assert result.seconds["compile"] > 0 and result.seconds["load program"] > 0
 
 
 def test_lines_of_use_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_lines_of_use_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     others = [json.dumps({**good, "counts": 3}), json.dumps({**good, "seconds": {"compile": "x"}})]
     bad = ["", "x", "7", "null", '{"at": 1}', *others]
     (tmp_path / usage.FILE).write_text("\n".join([*bad, json.dumps(good), json.dumps({**good, "at": 50})]) + "\n")
-    found = usage.uses_of(tmp_path)
-    assert (found.processes, found.since, found.counts["hits"], found.seconds["compile"]) == (2, 50.0, 4, 1.0)
+    result = usage.uses_of(tmp_path)
+    assert (result.processes, result.since, result.counts["hits"], result.seconds["compile"]) == (2, 50.0, 4, 1.0)
     (tmp_path / usage.FILE).chmod(0o666)
     assert usage.uses_of(tmp_path).processes == 0
 

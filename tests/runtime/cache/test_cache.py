@@ -481,10 +481,10 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 def test_threads_make_once() -> None:
     store = KernelCache()
-    made: list[int] = []
+    built: list[int] = []
 
     def make() -> bytes:
-        made.append(1)
+        built.append(1)
         time.sleep(0.02)
         return PAYLOAD
 
@@ -493,7 +493,7 @@ def test_threads_make_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert made == [1]
+    assert built == [1]
 
 
 def test_a_maker_that_raises_leaves_nothing() -> None:

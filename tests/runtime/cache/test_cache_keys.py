@@ -34,8 +34,8 @@ FIELDS: list[dict[str, Any]] = [
 
 def keys(host: Host = HOST) -> tuple[str, str]:
     """Those of a program and of a kernel."""
-    made = Engine(KernelCache(), host=host)
-    return made.program_key("a template"), made.key(TEXT)
+    built = Engine(KernelCache(), host=host)
+    return built.program_key("a template"), built.key(TEXT)
 
 
 @pytest.mark.parametrize("change", FIELDS, ids=lambda change: " ".join(change))
@@ -62,11 +62,11 @@ def test_each_thing_that_constants_are_computed_with_decides(monkeypatch: pytest
         assert program not in [each for each, _ in seen] and kernel == seen[0][1]
         seen.append((program, kernel))
 
-    monkeypatch.setattr(deciders, "_c_library", lambda: "another libc")
+    monkeypatch.setattr(deciders, "_c_library_version", lambda: "another libc")
     differs()
     monkeypatch.setenv("NPY_DISABLE_CPU_FEATURES", "AVX512F")
     differs()
-    for library, file in deciders._VERSIONS.items():
+    for library, file in deciders._VERSION_FILES.items():
         (tmp_path / library).mkdir()
         (tmp_path / library / "__init__.py").write_text("")
         (tmp_path / library / file).write_text("version = 'of another time'")
@@ -135,10 +135,10 @@ def test_what_is_in_no_key_decides_nothing(tmp_path: Path) -> None:
 
 def test_a_program_of_another_second_cache_is_not_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PULLBACK_VERIFY", "0")
-    found = set()
+    result = set()
     for size in (machine.LEAST_CACHE, machine.MOST_CACHE):
-        monkeypatch.setattr(machine, "second_cache", lambda size=size: size)
-        made = Engine(KernelCache(tmp_path))
-        monkeypatch.setattr(stored, "default_engine", lambda made=made: made)
-        found.add(stored.key_of(b"a template"))
-    assert len(found) == 2 and None not in found
+        monkeypatch.setattr(machine, "l2_bytes", lambda size=size: size)
+        built = Engine(KernelCache(tmp_path))
+        monkeypatch.setattr(stored, "default_engine", lambda built=built: built)
+        result.add(stored.key_of(b"a template"))
+    assert len(result) == 2 and None not in result

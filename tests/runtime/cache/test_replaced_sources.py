@@ -78,11 +78,11 @@ class Running:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        found = []
+        result = []
         for answer in self.process.stdout:
             if answer == "done\n":
-                return "".join(found).strip()
-            found.append(answer)
+                return "".join(result).strip()
+            result.append(answer)
         raise AssertionError("the process has ended")
 
 
@@ -247,11 +247,11 @@ def test_files_with_another_name_or_mode_are_the_same(
     with running(tree, cache) as process:
         process.do(FIRST)
         assert process.do(call) == RIGHT[RULE]
-        for number, change in enumerate(changes, 2):
+        for count, change in enumerate(changes, 2):
             known = entries(cache)
             change(tree)
             time.sleep(2 * sources.INTERVAL)
-            process.do(f"pb.jit(lambda x: {' - '.join(['x'] * number)})(np.ones(3))")
+            process.do(f"pb.jit(lambda x: {' - '.join(['x'] * count)})(np.ones(3))")
         assert (entries(cache) > known) == goes_on
     assert warned(cache) != goes_on
     run(tree, cache, BEGIN, call)

@@ -63,9 +63,9 @@ class Fake:
 
 @pytest.fixture
 def fake() -> Iterator[Fake]:
-    made = Fake()
-    before = cuda_compile.use(made)
-    yield made
+    built = Fake()
+    before = cuda_compile.use(built)
+    yield built
     cuda_compile.use(before)
 
 
@@ -77,8 +77,8 @@ def test_code_is_made_once_and_found_in_memory_and_on_disk(fake: Fake, tmp_path:
     code = [cuda_compile.cubin(TEXT, "sm_90", ["k0", "k1"], cache) for _ in range(2)]
     code.append(cuda_compile.cubin(TEXT, "sm_90", ["k0", "k1"], KernelCache(tmp_path)))
     assert len(set(code)) == len(fake.made) == 1
-    found = counters.snapshot() - before
-    assert (found.compiles, found.hits, found.disk_hits) == (2, 2, 2)
+    result = counters.snapshot() - before
+    assert (result.compiles, result.hits, result.disk_hits) == (2, 2, 2)
     (entry,) = cache.entries()
     assert entry.kind == "cubin" and entry.key == cuda_compile.key_of(TEXT, "sm_90")
     assert entry.meta["symbols"] == ["k0", "k1"] and (entry.meta["cpu"], entry.meta["compiler"]) == ("sm_90", "fake")
@@ -99,10 +99,10 @@ def test_a_key_is_of_what_decides_the_code(fake: Fake, monkeypatch: pytest.Monke
 
 
 def test_comments_are_no_part_of_a_key() -> None:
-    assert cuda_compile.plain(TEXT).count("\n") == 4 and "model.py" not in cuda_compile.plain(TEXT)
+    assert cuda_compile.without_comments(TEXT).count("\n") == 4 and "model.py" not in cuda_compile.without_comments(TEXT)
     kept = 'a = "// no comment /* at all */ \\" //"; b = \'"\'; c = 1 / 2;\n'
-    assert cuda_compile.plain(kept) == kept
-    assert cuda_compile.plain("a/* b\nc */d\n// e\n\n\n    f // g\n") == "a d\n    f\n"
+    assert cuda_compile.without_comments(kept) == kept
+    assert cuda_compile.without_comments("a/* b\nc */d\n// e\n\n\n    f // g\n") == "a d\n    f\n"
 
 
 def test_a_damaged_entry_is_compiled_anew(fake: Fake, tmp_path: Path) -> None:
@@ -252,8 +252,8 @@ def test_tools_are_found_where_the_environment_says(tmp_path: Path) -> None:
         (tmp_path / "lib64" / name).touch()
     environ = {"CUDA_HOME": str(tmp_path)}
     assert toolkit.program("nvcc", environ) == str(tool)
-    found = [path for path in toolkit.libraries("nvrtc", environ) if path.startswith(str(tmp_path))]
-    assert [Path(path).name for path in found] == ["libnvrtc.so.13", "libnvrtc.so.12"]
+    result = [path for path in toolkit.libraries("nvrtc", environ) if path.startswith(str(tmp_path))]
+    assert [Path(path).name for path in result] == ["libnvrtc.so.13", "libnvrtc.so.12"]
     with pytest.raises(OSError, match="names no version"):
         nvcc.Nvcc(str(tool))
 

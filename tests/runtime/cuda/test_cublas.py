@@ -13,7 +13,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.fuse import matmul_fusion as carrying
-from pullback.programs.pipeline import fused_for
+from pullback.programs.pipeline import fusion_target
 from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.choices import choices
 from pullback.runtime.cuda.device.device import Device
@@ -34,7 +34,7 @@ __all__ = ["device", "library", "order"]
 @pytest.mark.parametrize("tapes", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_products(library: Library, order: None, dtype: Any, tapes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CudaExecutable, "uses_tapes", tapes)
+    monkeypatch.setattr(CudaExecutable, "uses_plans", tapes)
     rng = np.random.default_rng(0)
     a, b, c = (rng.normal(size=s).astype(dtype) for s in ((5, 7), (7, 3), (4, 5, 7)))
 
@@ -86,21 +86,21 @@ class Repeated:
 @pytest.fixture
 def graphs(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     """What is captured meanwhile."""
-    made: list[Repeated] = []
+    built: list[Repeated] = []
 
     def captured(device: Device, works: Sequence[Callable[[Any], None]], after: Any) -> Repeated:
-        made.append(Repeated(device.stream, works))
-        return made[-1]
+        built.append(Repeated(device.stream, works))
+        return built[-1]
 
     monkeypatch.setattr(cuda_call, "captured", captured)
     monkeypatch.setattr(cuda_measure, "captured", captured)
-    return made
+    return built
 
 
 def test_one_step_is_a_graph_too(library: Library, graphs: list[Repeated]) -> None:
     a = np.random.default_rng(0).normal(size=(5, 7))
-    f, g, given = pb.jit(lambda a, b: a @ b), pb.jit(lambda a: a * 2), pb.device_put((a, a.T))
-    for call, args, wanted in ((f, given, a @ a.T), (g, given[:1], a * 2)):
+    f, g, arguments = pb.jit(lambda a, b: a @ b), pb.jit(lambda a: a * 2), pb.device_put((a, a.T))
+    for call, args, wanted in ((f, arguments, a @ a.T), (g, arguments[:1], a * 2)):
         graphs.clear()
         for _ in range(8):
             close([np.asarray(call(*args))], [wanted])
@@ -111,9 +111,9 @@ def test_one_step_is_a_graph_too(library: Library, graphs: list[Repeated]) -> No
 def measured(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> choices.Choices:
     """Choices that nobody has made yet."""
     cache = KernelCache(tmp_path / "cache")
-    made = choices.Choices(lambda: cache, {})
-    monkeypatch.setattr(cuda_calls, "choices", made)
-    return made
+    built = choices.Choices(lambda: cache, {})
+    monkeypatch.setattr(cuda_calls, "choices", built)
+    return built
 
 
 def test_the_choice_is_measured_as_programs_run(measured: choices.Choices, graphs: list[Repeated]) -> None:
@@ -122,14 +122,14 @@ def test_the_choice_is_measured_as_programs_run(measured: choices.Choices, graph
     close([np.asarray(f(*pb.device_put((a, a))))], [a @ a])
     assert [len(graph.works) for graph in graphs] == [cuda_measure.REPEATS] * 2
     assert [graph.launches for graph in graphs] == [cuda_measure.ROUNDS] * 2
-    assert [choice.how for choice in measured.made()] == ["measured"]
+    assert [choice.how for choice in measured.in_memory()] == ["measured"]
 
 
 def test_what_cannot_be_captured_is_measured_step_by_step(measured: choices.Choices) -> None:
     f = pb.jit(lambda a, b: a @ b)
     a = np.random.default_rng(0).normal(size=(41, 41))
     close([np.asarray(f(*pb.device_put((a, a))))], [a @ a])
-    assert [choice.how for choice in measured.made()] == ["measured"]
+    assert [choice.how for choice in measured.in_memory()] == ["measured"]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -142,8 +142,8 @@ def test_products_of_16_bits_are_ours(library: Library, dtype: Any) -> None:
         return np.sum(np.tanh(np.maximum(x @ w + b, 0) @ v) ** 2)
 
     f = pb.jit(pb.grad(loss, argnums=(0, 1, 2)), device="cuda")
-    found, wanted = f(w, v, x, b), pb.jit(pb.grad(loss, argnums=(0, 1, 2)))(w, v, x, b)
-    for one, other in zip(found, wanted, strict=True):
+    result, wanted = f(w, v, x, b), pb.jit(pb.grad(loss, argnums=(0, 1, 2)))(w, v, x, b)
+    for one, other in zip(result, wanted, strict=True):
         np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=0.05, atol=0.02)
     assert not library.calls
     stages = f.stages(w, v, x, b)
@@ -172,9 +172,9 @@ def test_a_library_that_does_not_start(library: Library) -> None:
 
 def test_products_take_neighbours_along_where_no_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_libraries, "finders", [lambda name: "none"])
-    assert fused_for("cuda:1") in carrying.TARGETS
-    assert fused_for("cpu") not in carrying.TARGETS
+    assert fusion_target("cuda:1") in carrying.FUSING_TARGETS
+    assert fusion_target("cpu") not in carrying.FUSING_TARGETS
     monkeypatch.setenv("PULLBACK_CHOICES", "gemm=library")
-    assert fused_for("cuda:1") not in carrying.TARGETS
+    assert fusion_target("cuda:1") not in carrying.FUSING_TARGETS
     monkeypatch.setenv("PULLBACK_CHOICES", "ours")
-    assert fused_for("cuda") in carrying.TARGETS
+    assert fusion_target("cuda") in carrying.FUSING_TARGETS

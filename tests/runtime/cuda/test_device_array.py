@@ -27,16 +27,16 @@ def test_a_device_array() -> None:
     assert (x.shape, x.dtype, x.ndim, x.size, x.nbytes, len(x), x.device) == ((3, 4), np.float64, 2, 12, 96, 3, "cuda:0")
     assert repr(x[0]) == "DeviceArray([0., 1., 2., 3.], dtype=float64, device='cuda:0')"
     assert float(x[1, 2]) == 6 and x[1, 2].item() == 6 and int(x[2, 0]) == 8 and bool(x[0, 1]) and x.tolist() == host.tolist()
-    for found, wanted in [
+    for result, wanted in [
         (x + host, host * 2), (host - x, host * 0), (2 / (x + 1), 2 / (host + 1)), (-x @ x.T, -host @ host.T), (x > 3, host > 3),
         (x[1:, ::2], host[1:, ::2]), (x[-1], host[-1]), (x[[0, 2]], host[[0, 2]]), (x[:, None].sum(2), host[:, None].sum(2)),
         (np.sin(x), np.sin(host)), (np.mean(x, axis=0), host.mean(axis=0)), (np.vstack([x, x]), np.vstack([host, host])),
         (x.astype("f4"), host.astype("f4")), (x.reshape(2, -1), host.reshape(2, -1)), (np.add.reduce(x), host.sum(axis=0)),
         (abs(x - 5), abs(host - 5)), (x**2, host**2), (x // 2, host // 2), (np.stack(list(x)), host),
     ]:  # fmt: skip
-        assert isinstance(found, pb.DeviceArray)
-        np.testing.assert_allclose(np.asarray(found), wanted)
-        assert found.dtype == wanted.dtype
+        assert isinstance(result, pb.DeviceArray)
+        np.testing.assert_allclose(np.asarray(result), wanted)
+        assert result.dtype == wanted.dtype
     with pytest.raises(TypeError, match="does not change"):
         x[0] = 1
     with pytest.raises(TypeError, match="unhashable"):
@@ -86,9 +86,9 @@ def test_arrays_from_outside() -> None:
     for value in (np.ones(3), pb.device_put(np.ones(3) * 2), pb.device_put(np.ones(3) * 5), np.ones(3) * 3,
                   pb.device_put(np.ones(3) * 7, "cuda:1"), pb.device_put(np.float64(2)), 4.0):  # fmt: skip
         globals()["W"] = value
-        found = f(x)
-        assert getattr(found, "device", "cpu") == getattr(value, "device", "cpu")
-        assert float(found) == np.sum(x * np.asarray(value))
+        result = f(x)
+        assert getattr(result, "device", "cpu") == getattr(value, "device", "cpu")
+        assert float(result) == np.sum(x * np.asarray(value))
 
 
 def test_a_part_of_a_buffer_is_where_it_is(device: cuda_device.Device) -> None:
@@ -138,9 +138,9 @@ def test_arrays_of_other_libraries(order: None, stream: Any, device: cuda_device
     x = pb.device_put(host)
     changed = {} if stream == "as it is" else {"stream": stream}
     f = pb.jit(lambda x: x.sum(axis=1) * 2)
-    found = f(Foreign(x, **changed))
-    assert isinstance(found, pb.DeviceArray)
-    np.testing.assert_allclose(found, host.sum(axis=1) * 2)
+    result = f(Foreign(x, **changed))
+    assert isinstance(result, pb.DeviceArray)
+    np.testing.assert_allclose(result, host.sum(axis=1) * 2)
     turned = Foreign(x, shape=(4, 3), strides=(8, 32), **changed)
     np.testing.assert_allclose(f(turned), host.T.sum(axis=1) * 2)
     flat, same = pb.jit(lambda x: (x.ravel(), x))(Foreign(x, **changed))
@@ -171,12 +171,12 @@ def test_the_parts_of_a_strided_complex_array_are_a_result(is_ours: bool, device
 
 def test_dlpack() -> None:
     host = np.arange(12.0, dtype=np.float32).reshape(3, 4)
-    given = Packed(pb.device_put(host))
-    np.testing.assert_allclose(pb.jit(lambda x: x.sum(axis=1))(given), host.sum(axis=1))
-    assert set(given.streams) == {cuda_device.device("cuda:0").stream.handle}
-    taken, untaken = cuda_dlpack.Taken(given.array.__dlpack__(), None), given.array.__dlpack__()
-    held = weakref.ref(given.array)
-    del given, untaken
+    arguments = Packed(pb.device_put(host))
+    np.testing.assert_allclose(pb.jit(lambda x: x.sum(axis=1))(arguments), host.sum(axis=1))
+    assert set(arguments.streams) == {cuda_device.device("cuda:0").stream.handle}
+    taken, untaken = cuda_dlpack.ForeignTensor(arguments.array.__dlpack__(), None), arguments.array.__dlpack__()
+    held = weakref.ref(arguments.array)
+    del arguments, untaken
     gc.collect()
     assert held() is not None
     del taken
@@ -276,7 +276,7 @@ def test_what_waits_for_the_whole_device_waits_for_a_capture(device: cuda_device
     go_on.set()
     capturing.join()
     adopting.join()
-    assert {type(found).__name__ for found in seen} == {"Graph", "DeviceArray"}
+    assert {type(result).__name__ for result in seen} == {"Graph", "DeviceArray"}
     np.testing.assert_array_equal(np.asarray(pb.jit(lambda x: x * 2)(x)), [0, 2, 4])
 
 

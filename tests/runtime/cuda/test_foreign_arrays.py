@@ -60,17 +60,17 @@ def test_a_gpuarray_of_an_array(order: None, gpuarray: Any) -> None:
 
 
 def test_gpuarrays_are_arguments(order: None, gpuarray: Any) -> None:
-    given = gpuarray.to_gpu(X)
-    found = pb.jit(lambda x, y: (x * y).sum(axis=0))(given, X)
-    assert isinstance(found, pb.DeviceArray)
-    np.testing.assert_allclose(np.asarray(found), (X * X).sum(axis=0))
-    assert pb.device_put(given).address == int(given.gpudata)
-    np.testing.assert_allclose(np.asarray(pb.device_put(given) + 1), X + 1)
-    np.testing.assert_allclose(np.asarray(pb.device_put(given[1:, ::2])), X[1:, ::2])
+    arguments = gpuarray.to_gpu(X)
+    result = pb.jit(lambda x, y: (x * y).sum(axis=0))(arguments, X)
+    assert isinstance(result, pb.DeviceArray)
+    np.testing.assert_allclose(np.asarray(result), (X * X).sum(axis=0))
+    assert pb.device_put(arguments).address == int(arguments.gpudata)
+    np.testing.assert_allclose(np.asarray(pb.device_put(arguments) + 1), X + 1)
+    np.testing.assert_allclose(np.asarray(pb.device_put(arguments[1:, ::2])), X[1:, ::2])
     again = gpuarray.to_gpu(np.zeros(4))
-    assert pb.jit(lambda x: x.sum(axis=0)).into(again, given).address == int(again.gpudata)
+    assert pb.jit(lambda x: x.sum(axis=0)).into(again, arguments).address == int(again.gpudata)
     np.testing.assert_allclose(again.get(), X.sum(axis=0))
-    del given, again
+    del arguments, again
     gc.collect()
 
 
@@ -126,13 +126,13 @@ def test_a_context_of_ones_own(device: Device) -> None:
 def test_what_came_by_dlpack_is_held_until_it_was_read(order: None, device: Device) -> None:
     x = pb.device_put(X)
     memory = weakref.ref(x)
-    found = pb.jit(lambda x: x + 1)(Packed(x))
+    result = pb.jit(lambda x: x + 1)(Packed(x))
     del x
     gc.collect()
     assert memory() is not None
-    np.testing.assert_array_equal(np.asarray(found), X + 1)
+    np.testing.assert_array_equal(np.asarray(result), X + 1)
     with device:
         device.stream.synchronize()
-        cuda_lingering.let_go(device)
+        cuda_lingering.release_done(device)
     gc.collect()
     assert memory() is None

@@ -31,9 +31,9 @@ from pullback.runtime.cuda.program import (
     steps as cuda_steps,
 )
 from pullback.runtime.cuda.program.call import Call
-from pullback.runtime.cuda.program.plan import Turns
-from pullback.runtime.cuda.program.planned import Tape
-from pullback.runtime.cuda.program.steps import Piece, Touch, after
+from pullback.runtime.cuda.program.plan import CountedLoop
+from pullback.runtime.cuda.program.planned import PlannedProgram
+from pullback.runtime.cuda.program.steps import Access, Segment, direct_dependencies
 from pullback.tracer import flatten, unflatten
 from tests import cuda_host
 from tests.runtime.cuda.test_user_programs import close
@@ -45,24 +45,24 @@ ORDERS = (1, 5, 6, 7)
 
 
 @pytest.fixture
-def tapes(monkeypatch: pytest.MonkeyPatch) -> list[Tape]:
+def tapes(monkeypatch: pytest.MonkeyPatch) -> list[PlannedProgram]:
     """The tapes that are made meanwhile."""
-    made: list[Tape] = []
-    real = Tape.__init__
+    built: list[PlannedProgram] = []
+    real = PlannedProgram.__init__
 
-    def init(self: Tape, *args: Any) -> None:
+    def init(self: PlannedProgram, *args: Any) -> None:
         real(self, *args)
-        made.append(self)
+        built.append(self)
 
-    monkeypatch.setattr(Tape, "__init__", init)
-    return made
+    monkeypatch.setattr(PlannedProgram, "__init__", init)
+    return built
 
 
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No loop is written out whole."""
-    monkeypatch.setattr(cuda_flow, "MOST_STEPS", 0)
-    monkeypatch.setattr(cuda_flow, "MOST_SEVERAL", 8)
+    monkeypatch.setattr(cuda_flow, "MAX_UNROLLED_STEPS", 0)
+    monkeypatch.setattr(cuda_flow, "MAX_GRAPH_STEPS", 8)
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +73,8 @@ def in_order_again() -> Iterator[None]:
 
 def placed(args: Any) -> Any:
     """Arguments with their arrays on the device."""
-    found, tree = flatten(args)
-    return unflatten(tree, [pb.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in found])
+    result, tree = flatten(args)
+    return unflatten(tree, [pb.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in result])
 
 
 def leaves_of(result: Any) -> list[Any]:
@@ -84,12 +84,12 @@ def leaves_of(result: Any) -> list[Any]:
 def again_and_again(call: Callable[..., Any], *args: Any) -> Any:
     """Calls with the same arrays, in several orders, give what the CPU does; returns the compiled function and its arguments."""
     wanted = [leaf.astype(leaf.dtype.newbyteorder("=")) for leaf in leaves_of(pb.jit(call)(*args))]
-    given, f = placed(args), pb.jit(call, device="cuda")
+    arguments, f = placed(args), pb.jit(call, device="cuda")
     for seed in (0, 0, 0, *ORDERS):
         cuda_host.order(seed)
-        close(leaves_of(f(*given)), wanted)
+        close(leaves_of(f(*arguments)), wanted)
     cuda_host.order(0)
-    return f, given
+    return f, arguments
 
 
 # what depends on what
@@ -101,7 +101,7 @@ def test_steps_come_after_what_they_need() -> None:
         steps = []
         for _ in range(rng.integers(1, 30)):
             spans = [(int(rng.integers(2)), *sorted(rng.integers(0, 12, 2).tolist())) for _ in range(rng.integers(1, 4))]
-            steps.append([Touch(row, first, last, bool(rng.integers(2))) for row, first, last in spans])
+            steps.append([Access(row, first, last, bool(rng.integers(2))) for row, first, last in spans])
         wanted = [
             {
                 k
@@ -112,23 +112,23 @@ def test_steps_come_after_what_they_need() -> None:
             }
             for n in range(len(steps))
         ]
-        found = after(steps)
-        assert [closed(found, n) for n in range(len(steps))] == [closed(wanted, n) for n in range(len(steps))]
-        for n, needs in enumerate(found):
+        result = direct_dependencies(steps)
+        assert [closed(result, n) for n in range(len(steps))] == [closed(wanted, n) for n in range(len(steps))]
+        for n, needs in enumerate(result):
             assert set(needs) <= wanted[n]
-            assert all(k not in closed(found, other) for k in needs for other in needs), "an edge that others imply"
+            assert all(k not in closed(result, other) for k in needs for other in needs), "an edge that others imply"
 
 
 def closed(needs: Any, n: int) -> set[int]:
     """All that a step comes after."""
-    found: set[int] = set()
+    result: set[int] = set()
     waiting = [*needs[n]]
     while waiting:
         k = waiting.pop()
-        if k not in found:
-            found.add(k)
+        if k not in result:
+            result.add(k)
             waiting += needs[k]
-    return found
+    return result
 
 
 def two_chains(a: Any, b: Any) -> Any:
@@ -137,26 +137,26 @@ def two_chains(a: Any, b: Any) -> Any:
     return a, b, np.cumsum(a) + np.cumsum(b[::-1])
 
 
-def test_what_is_independent_may_run_side_by_side(tapes: list[Tape]) -> None:
+def test_what_is_independent_may_run_side_by_side(tapes: list[PlannedProgram]) -> None:
     rng = np.random.default_rng(1)
     again_and_again(two_chains, rng.normal(size=50), rng.normal(size=50))
     (piece,) = tapes[-1].parts
-    assert isinstance(piece, Piece)
-    chains = [n for n, needs in enumerate(piece.after) if not needs]
+    assert isinstance(piece, Segment)
+    chains = [n for n, needs in enumerate(piece.dependencies) if not needs]
     assert len(chains) >= 2
     count = len(piece.steps)
-    beside = [(a, b) for a in range(count) for b in range(a) if b not in closed(piece.after, a)]
+    beside = [(a, b) for a in range(count) for b in range(a) if b not in closed(piece.dependencies, a)]
     assert len(beside) >= count
 
 
 def test_edges_that_are_missing_show_as_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the tests of this file would find them."""
-    monkeypatch.setattr(cuda_steps, "after", lambda steps: [()] * len(steps))
+    monkeypatch.setattr(cuda_steps, "direct_dependencies", lambda steps: [()] * len(steps))
     with pytest.raises(AssertionError):
         again_and_again(lambda a, b: two_chains(a * 3, b), *np.random.default_rng(2).normal(size=(2, 60)))
 
 
-def test_memory_that_is_used_again_is_waited_for(monkeypatch: pytest.MonkeyPatch, tapes: list[Tape]) -> None:
+def test_memory_that_is_used_again_is_waited_for(monkeypatch: pytest.MonkeyPatch, tapes: list[PlannedProgram]) -> None:
     """Buffers that lie where others lay make steps wait that have no value in common."""
 
     def call(x: Any) -> Any:
@@ -165,8 +165,8 @@ def test_memory_that_is_used_again_is_waited_for(monkeypatch: pytest.MonkeyPatch
     x = np.random.default_rng(3).normal(size=3000)
     again_and_again(call, x)
     (piece,) = tapes[-1].parts
-    assert isinstance(piece, Piece)
-    assert tapes[-1].plan.place(tapes[-1].sizes).arena_bytes < 5 * x.nbytes
+    assert isinstance(piece, Segment)
+    assert tapes[-1].plan.placement(tapes[-1].sizes).arena_bytes < 5 * x.nbytes
 
     def without_reuse(steps: Any) -> Any:
         """Only what a step reads that another wrote."""
@@ -175,12 +175,12 @@ def test_memory_that_is_used_again_is_waited_for(monkeypatch: pytest.MonkeyPatch
             for n in range(len(steps))
         ]
 
-    monkeypatch.setattr(cuda_steps, "after", without_reuse)
+    monkeypatch.setattr(cuda_steps, "direct_dependencies", without_reuse)
     with pytest.raises(AssertionError):
         again_and_again(lambda x: call(x * 2), x)
 
 
-def overlap(a: Touch, b: Touch) -> bool:
+def overlap(a: Access, b: Access) -> bool:
     return a.row == b.row and max(a.first, b.first) < min(a.last, b.last)
 
 
@@ -213,36 +213,36 @@ def graphs_of(f: Callable[..., Any], args: Any) -> int:
     return int(cuda_host.counts()["graph_launches"] - before)
 
 
-def test_a_loop_is_one_graph(tapes: list[Tape]) -> None:
+def test_a_loop_is_one_graph(tapes: list[PlannedProgram]) -> None:
     rng = np.random.default_rng(0)
     w, xs = rng.normal(size=(4, 4)), rng.normal(size=(30, 4))
-    f, given = again_and_again(pb.value_and_grad(lambda w, xs: np.sum(recurrent(w, xs)[1] ** 2)), w, xs)
-    assert [type(part) for part in tapes[-1].parts] == [Piece]
-    assert graphs_of(f, given) == 1
+    f, arguments = again_and_again(pb.value_and_grad(lambda w, xs: np.sum(recurrent(w, xs)[1] ** 2)), w, xs)
+    assert [type(part) for part in tapes[-1].parts] == [Segment]
+    assert graphs_of(f, arguments) == 1
 
 
-def test_a_loop_of_many_turns_is_graphs_of_several(tapes: list[Tape], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_flow, "MOST_STEPS", 64)
-    monkeypatch.setattr(cuda_flow, "MOST_SEVERAL", 64)
+def test_a_loop_of_many_turns_is_graphs_of_several(tapes: list[PlannedProgram], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_flow, "MAX_UNROLLED_STEPS", 64)
+    monkeypatch.setattr(cuda_flow, "MAX_GRAPH_STEPS", 64)
     rng = np.random.default_rng(0)
     w, xs = rng.normal(size=(4, 4)), rng.normal(size=(101, 4))
-    f, given = again_and_again(pb.value_and_grad(lambda w, xs: np.sum(recurrent(w, xs)[1] ** 2)), w, xs)
-    loops = [part for part in tapes[-1].parts if isinstance(part, Turns)]
-    assert len(loops) == 2 and all(loop.several is not None for loop in loops)
-    launches = sum(101 // loop.several[0] + 101 % loop.several[0] for loop in loops if loop.several)
-    assert graphs_of(f, given) <= launches + 3 < 101
+    f, arguments = again_and_again(pb.value_and_grad(lambda w, xs: np.sum(recurrent(w, xs)[1] ** 2)), w, xs)
+    loops = [part for part in tapes[-1].parts if isinstance(part, CountedLoop)]
+    assert len(loops) == 2 and all(loop.unrolled is not None for loop in loops)
+    launches = sum(101 // loop.unrolled[0] + 101 % loop.unrolled[0] for loop in loops if loop.unrolled)
+    assert graphs_of(f, arguments) <= launches + 3 < 101
 
 
-def test_a_while_is_a_graph_each_turn(tapes: list[Tape]) -> None:
+def test_a_while_is_a_graph_each_turn(tapes: list[PlannedProgram]) -> None:
     def call(x: Any) -> Any:
         def body(s: Any) -> Any:
             return np.cumsum(s[0]) * 0.2 + np.sum(np.sort(s[0])), s[1] + 1
 
         return pb.while_loop(lambda s: s[1] < 9, body, (x, 0))
 
-    f, given = again_and_again(call, np.arange(6.0))
+    f, arguments = again_and_again(call, np.arange(6.0))
     assert len(tapes[-1].parts) == 2
-    assert graphs_of(f, given) <= 1 + 1 + 9
+    assert graphs_of(f, arguments) <= 1 + 1 + 9
 
 
 def checks(x: Any, y: Any, at: Any, also: Any) -> Any:
@@ -253,15 +253,15 @@ def checks(x: Any, y: Any, at: Any, also: Any) -> Any:
         inner = pb.fori_loop(0, 2, lambda j, t: t + y[also[2 * k + j]], s)
         return inner * 0.5 + x[at[k]]
 
-    found = pb.fori_loop(0, 6, body, first[0])
-    return found + y[also[0]] + first
+    result = pb.fori_loop(0, 6, body, first[0])
+    return result + y[also[0]] + first
 
 
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_the_first_check_that_fails_is_raised(is_turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_turned:
-        monkeypatch.setattr(cuda_flow, "MOST_STEPS", 0)
-        monkeypatch.setattr(cuda_flow, "MOST_SEVERAL", 8)
+        monkeypatch.setattr(cuda_flow, "MAX_UNROLLED_STEPS", 0)
+        monkeypatch.setattr(cuda_flow, "MAX_GRAPH_STEPS", 8)
     x, y = np.arange(5.0), np.arange(7.0)
     host, f = pb.jit(lambda *a: checks(*a)), pb.jit(lambda *a: checks(*a), device="cuda")
     rng = np.random.default_rng(0)
@@ -269,29 +269,29 @@ def test_the_first_check_that_fails_is_raised(is_turned: bool, monkeypatch: pyte
         at, also = rng.integers(0, 5, 6), rng.integers(0, 7, 12)
         for _ in range(trial % 4):
             (at if rng.integers(2) else also)[rng.integers(0, 6)] = rng.integers(7, 100)
-        given = placed((x, y, at, also))
+        arguments = placed((x, y, at, also))
         cuda_host.order(ORDERS[trial % len(ORDERS)])
         for _ in range(3):
             try:
                 wanted: Any = host(x, y, at, also)
             except IndexError as error:
-                with pytest.raises(IndexError) as found:
-                    f(*given)
-                assert str(found.value) == str(error)
+                with pytest.raises(IndexError) as result:
+                    f(*arguments)
+                assert str(result.value) == str(error)
             else:
-                np.testing.assert_allclose(np.asarray(f(*given)), wanted)
+                np.testing.assert_allclose(np.asarray(f(*arguments)), wanted)
 
 
-def test_checks_are_one_graph_and_one_read(tapes: list[Tape], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_are_one_graph_and_one_read(tapes: list[PlannedProgram], monkeypatch: pytest.MonkeyPatch) -> None:
     def call(x: Any, at: Any) -> Any:
         return pb.fori_loop(0, 8, lambda k, s: np.cumsum(s) * 0.1 + x[at[k]], np.zeros(5))
 
-    f, given = again_and_again(call, np.arange(5.0), np.arange(8) % 5)
+    f, arguments = again_and_again(call, np.arange(5.0), np.arange(8) % 5)
     assert len(tapes[-1].parts) == 1 and tapes[-1].failing
     reads = []
     real = Staging.download
     monkeypatch.setattr(Staging, "download", lambda self, pairs: (reads.append(len(pairs)), real(self, pairs))[1])
-    assert graphs_of(f, given) == 1
+    assert graphs_of(f, arguments) == 1
     assert reads == [1]
 
 
@@ -327,8 +327,8 @@ def test_a_capture_that_fails_leaves_the_steps(monkeypatch: pytest.MonkeyPatch) 
         raise pb.DeviceError("no graph")
 
     monkeypatch.setattr(cuda_call, "captured", refuse)
-    f, given = again_and_again(lambda a, b: two_chains(a * 2, b + 1), *np.random.default_rng(1).normal(size=(2, 40)))
-    assert graphs_of(f, given) == 0
+    f, arguments = again_and_again(lambda a, b: two_chains(a * 2, b + 1), *np.random.default_rng(1).normal(size=(2, 40)))
+    assert graphs_of(f, arguments) == 0
 
 
 def test_no_memory_is_asked_for_beside_a_capture(device: cuda_device.Device) -> None:
@@ -366,9 +366,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays are large, and pieces of pinned memory soon full."""
     monkeypatch.setattr(cuda_memory, "CHUNK", 1 << 12)
     monkeypatch.setattr(cuda_memory, "PART", 1 << 10)
-    monkeypatch.setattr(cuda_call, "APART", 1 << 11)
-    monkeypatch.setattr(cuda_layout, "APART", 1 << 11)
-    monkeypatch.setattr(cuda_tape, "APART", 1 << 11)
+    monkeypatch.setattr(cuda_call, "CONCURRENT_COPY_BYTES", 1 << 11)
+    monkeypatch.setattr(cuda_layout, "CONCURRENT_COPY_BYTES", 1 << 11)
+    monkeypatch.setattr(cuda_tape, "CONCURRENT_COPY_BYTES", 1 << 11)
 
 
 def two(count: int) -> tuple[Any, Any]:
@@ -383,8 +383,8 @@ def test_large_arrays_travel_beside_the_work(seed: int, count: int, small: None)
     f, (x, y) = pb.jit(large, device="cuda"), two(count + seed)
     cuda_host.order(seed)
     for k in range(3):
-        for found, right in zip(f(x + k, y), pb.jit(large)(x + k, y), strict=True):
-            np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)
+        for result, right in zip(f(x + k, y), pb.jit(large)(x + k, y), strict=True):
+            np.testing.assert_allclose(result, right, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.long
@@ -392,19 +392,19 @@ def test_large_arrays_travel_beside_the_work(seed: int, count: int, small: None)
 def test_arrays_larger_than_pinned_memory(seed: int) -> None:
     f, (x, y) = pb.jit(lambda x, y: (x * 2, x + y[: len(x)]), device="cuda"), two(CHUNK // 4 + 1000)
     cuda_host.order(seed)
-    for found, right in zip(f(x, y), (x * 2, x + y[: len(x)]), strict=True):
-        np.testing.assert_array_equal(found, right)
+    for result, right in zip(f(x, y), (x * 2, x + y[: len(x)]), strict=True):
+        np.testing.assert_array_equal(result, right)
 
 
 def test_an_array_goes_up_when_the_first_step_needs_it(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    for owner, name in ((Staging, "upload_beside"), (Staging, "download_beside"), (Call, "start")):
+    for owner, name in ((Staging, "upload_concurrently"), (Staging, "download_concurrently"), (Call, "start")):
         real = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, real=real, name=name: (events.append(name), real(*a))[1])
     pb.jit(large, device="cuda")(*two(1500))
-    first, second = (k for k, name in enumerate(events) if name == "upload_beside")
+    first, second = (k for k, name in enumerate(events) if name == "upload_concurrently")
     assert first < events.index("start") < second < len(events) - 1 - events[::-1].index("start")
-    assert events[-1] == "download_beside"
+    assert events[-1] == "download_concurrently"
 
 
 @pytest.mark.parametrize("forgotten", ["begin", "landed", "reached"])
@@ -414,16 +414,18 @@ def test_a_wait_that_is_missing_shows_as_wrong_numbers(forgotten: str, small: No
     def begin(self: Staging) -> None:
         pass
 
-    def upload_beside(self: Staging, array: Any, address: int) -> None:
+    def upload_concurrently(self: Staging, array: Any, address: int) -> None:
         with self._lock:
-            self._give(array.reshape(-1).view(np.uint8), address, self._up)
+            self._send(array.reshape(-1).view(np.uint8), address, self._up)
 
-    def download_beside(self: Staging, those: Any) -> None:
+    def download_concurrently(self: Staging, those: Any) -> None:
         with self._lock:
             self._fetch([(address, array, None) for address, array, _ in those], self._down)
 
-    wrong = {"begin": begin, "landed": upload_beside, "reached": download_beside}[forgotten]
-    monkeypatch.setattr(Staging, {"landed": "upload_beside", "reached": "download_beside"}.get(forgotten, forgotten), wrong)
+    wrong = {"begin": begin, "landed": upload_concurrently, "reached": download_concurrently}[forgotten]
+    monkeypatch.setattr(
+        Staging, {"landed": "upload_concurrently", "reached": "download_concurrently"}.get(forgotten, forgotten), wrong
+    )
     x, y = two(1000)
     f, there = pb.jit(large, device="cuda"), pb.device_put(x)
     with pytest.raises(AssertionError):
@@ -433,8 +435,8 @@ def test_a_wait_that_is_missing_shows_as_wrong_numbers(forgotten: str, small: No
             before = [there * (k + 2.0) for k in range(3)]
             kept = [each + 1 for each in before]
             del before
-            found = f(x + seed, y)
-            for one, right in zip(found, pb.jit(large)(x + seed, y), strict=True):
+            result = f(x + seed, y)
+            for one, right in zip(result, pb.jit(large)(x + seed, y), strict=True):
                 np.testing.assert_allclose(one, right, rtol=1e-9, atol=1e-9)
             for k, each in enumerate(kept):
                 np.testing.assert_array_equal(np.asarray(each), x * (k + 2) + 1)
@@ -450,8 +452,8 @@ def test_many_large_arrays_at_once(small: None) -> None:
     def work() -> None:
         try:
             for _ in range(2):
-                for found, right in zip(f(*xs), wanted, strict=True):
-                    np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)
+                for result, right in zip(f(*xs), wanted, strict=True):
+                    np.testing.assert_allclose(result, right, rtol=1e-9, atol=1e-9)
         except BaseException as error:
             failed.append(error)
 
@@ -469,8 +471,8 @@ def test_many_large_arrays_at_once(small: None) -> None:
 
 
 def test_a_warm_call_is_one_look_up_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, given = again_and_again(lambda a, b: two_chains(a * 2, b)[2], *np.random.default_rng(1).normal(size=(2, 40)))
-    held = [f(*given) for _ in range(3)]
+    f, arguments = again_and_again(lambda a, b: two_chains(a * 2, b)[2], *np.random.default_rng(1).normal(size=(2, 40)))
+    held = [f(*arguments) for _ in range(3)]
     del held
     called: list[str] = []
 
@@ -480,22 +482,20 @@ def test_a_warm_call_is_one_look_up_and_one_launch(monkeypatch: pytest.MonkeyPat
 
     before = cuda_host.counts()
     sys.setprofile(profile)
-    result = f(*given)
+    result = f(*arguments)
     sys.setprofile(None)
     counts = cuda_host.counts()
     assert counts["graph_launches"] - before["graph_launches"] == 1
-    assert "run" not in called and "again" in called
+    assert "run" not in called and "replay" in called
     assert len(called) <= 40, called
     assert isinstance(result, pb.DeviceArray)
 
 
-def test_films_that_are_used_are_kept(tapes: list[Tape]) -> None:
+def test_films_that_are_used_are_kept(tapes: list[PlannedProgram]) -> None:
     """Other arrays in between, each met once, do not push out what comes again and again."""
-    f, given = again_and_again(lambda a, b: two_chains(a * 4, b)[2], *np.random.default_rng(1).normal(size=(2, 40)))
+    f, arguments = again_and_again(lambda a, b: two_chains(a * 4, b)[2], *np.random.default_rng(1).normal(size=(2, 40)))
     others = [pb.device_put(np.ones(40) * k) for k in range(30)]
-    f(*given)
+    f(*arguments)
     for other in others:
-        assert graphs_of(f, given) == 1
+        assert graphs_of(f, arguments) == 1
         f(other, other)
-
-

@@ -19,7 +19,7 @@ from pullback.runtime.cuda.device import device as cuda_device
 from pullback.runtime.cuda.libraries import calls as cuda_calls
 from pullback.runtime.cuda.libraries import libraries as cuda_libraries
 from pullback.runtime.cuda.libraries import tuning as cuda_measure
-from pullback.runtime.cuda.libraries.calls import sized
+from pullback.runtime.cuda.libraries.calls import sized_routine
 from pullback.runtime.cuda.libraries.routines import RECORDS
 from pullback.runtime.cuda.program import serialize as cuda_stored
 from pullback.tracer import flatten
@@ -125,29 +125,29 @@ def test_libraries(library: Library, on_device: None, name: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
 def test_single_precision(library: Library, on_device: None, call: Call, dtype: Any) -> None:
     a, b = (x.astype(dtype) for x in (regular(4), np.ones((4, 2))))
-    found, wanted = np.asarray(pb.jit(call, device="cuda")(a, b)), np.asarray(pb.jit(call)(a, b))
-    assert found.dtype == wanted.dtype
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    result, wanted = np.asarray(pb.jit(call, device="cuda")(a, b)), np.asarray(pb.jit(call)(a, b))
+    assert result.dtype == wanted.dtype
+    np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
     letter = "S" if dtype is np.float32 else "C"
     assert any(f"Dn{letter}" in name or f"cublas{letter}" in name for name in library._made)
 
 
 def alike(call: Call, *arguments: Any) -> None:
     """A call gives on the device what it does on the CPU; some results are constants."""
-    wanted, found = (flatten(pb.jit(call, device=device)(*arguments))[0] for device in ("cpu", "cuda"))
-    pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(found, wanted, strict=True)]
+    wanted, result = (flatten(pb.jit(call, device=device)(*arguments))[0] for device in ("cpu", "cuda"))
+    pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(result, wanted, strict=True)]
     if "eigh" in call.__code__.co_names:
         pairs = [(with_phases_of(other, one), other) for one, other in pairs]
     close([one for one, _ in pairs], [other for _, other in pairs])
 
 
-def with_phases_of(wanted: Any, found: Any) -> Any:
+def with_phases_of(wanted: Any, result: Any) -> Any:
     """Eigenvectors with the signs, or phases, of others, since any do; what has no unit vectors for columns as it is."""
     if wanted.ndim < 2 or not np.allclose(np.linalg.norm(wanted, axis=-2), 1):
-        return found
-    phases = np.sum(np.conj(found) * wanted, axis=-2, keepdims=True)
+        return result
+    phases = np.sum(np.conj(result) * wanted, axis=-2, keepdims=True)
     np.testing.assert_allclose(np.abs(phases), 1, rtol=1e-4)
-    return (found * (phases / np.abs(phases))).astype(found.dtype)
+    return (result * (phases / np.abs(phases))).astype(result.dtype)
 
 
 @pytest.mark.long
@@ -175,8 +175,8 @@ def test_many_small_systems_stay_on_the_device(alone: None, on_device: None) -> 
     value, gradients = step(pb.device_put(a), pb.device_put(b))
     wanted, expected = step(a, b)
     np.testing.assert_allclose(float(value), wanted, rtol=1e-11)
-    for found, one in zip(gradients, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(found), one, rtol=1e-9, atol=1e-12)
+    for result, one in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(result), one, rtol=1e-9, atol=1e-12)
     assert not step.explain(pb.device_put(a), pb.device_put(b)).on_cpu
 
 
@@ -210,36 +210,36 @@ def fails_alike(function: Call, argument: Any) -> None:
 
     with pytest.raises(np.linalg.LinAlgError) as wanted:
         pb.jit(call)(argument)
-    with pytest.raises(np.linalg.LinAlgError) as found:
+    with pytest.raises(np.linalg.LinAlgError) as result:
         pb.jit(call, device="cuda")(argument)
-    assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]
-    assert all("test_linalg.py" in note for each in (found, wanted) for note in each.value.__notes__)
+    assert str(result.value).splitlines()[0] == str(wanted.value).splitlines()[0]
+    assert all("test_linalg.py" in note for each in (result, wanted) for note in each.value.__notes__)
     np.testing.assert_allclose(pb.jit(call, device="cuda")(np.eye(4)), call(np.eye(4)))
 
 
 def test_matrices_too_large_for_a_block_are_the_cpus(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_calls, "LARGEST", 4)
+    monkeypatch.setattr(cuda_calls, "MAX_ORDER", 4)
     f = pb.jit(lambda a: np.linalg.inv(a), device="cuda")
     np.testing.assert_allclose(f(R5[:4, :4]), np.linalg.inv(R5[:4, :4]), rtol=1e-10)
     assert not f.explain(R5[:4, :4]).on_cpu
     with pytest.warns(pb.DeviceWarning, match="too large for one block, without a library; the CPU does it"):
-        found = f(R5)
-    np.testing.assert_allclose(found, np.linalg.inv(R5), rtol=1e-10)
+        result = f(R5)
+    np.testing.assert_allclose(result, np.linalg.inv(R5), rtol=1e-10)
     assert any("too large" in what for what in f.explain(R5).on_cpu)
 
 
 def test_what_only_a_library_does_is_the_cpus_without_it(alone: None) -> None:
     f = pb.jit(lambda a: np.linalg.svd(a)[1], device="cuda")
     with pytest.warns(pb.DeviceWarning, match="gesdd .*the CPU does it"):
-        found = f(S4)
-    np.testing.assert_allclose(found, np.linalg.svd(S4)[1], atol=1e-12)
+        result = f(S4)
+    np.testing.assert_allclose(result, np.linalg.svd(S4)[1], atol=1e-12)
 
 
 def test_a_function_that_is_missing(library: Library) -> None:
     library.missing |= {"cusolverDnDgesvdj", "cusolverDnDpotrf"}
     with pytest.warns(pb.DeviceWarning, match="gesdd"):
-        found = pb.jit(lambda a: np.linalg.svd(a)[1] + 1, device="cuda")(S4)
-    np.testing.assert_allclose(found, np.linalg.svd(S4)[1] + 1, atol=1e-12)
+        result = pb.jit(lambda a: np.linalg.svd(a)[1] + 1, device="cuda")(S4)
+    np.testing.assert_allclose(result, np.linalg.svd(S4)[1] + 1, atol=1e-12)
     np.testing.assert_allclose(pb.jit(lambda a: np.linalg.cholesky(a), device="cuda")(D4), np.linalg.cholesky(D4))
     assert not library.calls
 
@@ -278,7 +278,7 @@ def test_every_function_that_is_called_has_a_prototype_for_each_letter(name: str
 
 @pytest.mark.parametrize("tapes", [True, False])
 def test_steps_follow_each_other(library: Library, order: None, tapes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pullback.runtime.cuda.program.executable.CudaExecutable.uses_tapes", tapes)
+    monkeypatch.setattr("pullback.runtime.cuda.program.executable.CudaExecutable.uses_plans", tapes)
     f = pb.jit(lambda a, b: np.linalg.solve(a * 2, np.linalg.cholesky(b + np.eye(4))) @ a)
     placed = pb.device_put((S4, D4))
     for _ in range(4):
@@ -299,7 +299,7 @@ def test_programs_that_call_libraries_are_kept(library: Library, monkeypatch: py
 def test_sizes_of_a_routine() -> None:
     operands = (Operand(position=2, shape=("s0", "s0"), is_batched=True), Operand(position=0, shape=(), is_batched=True))
     routine = Routine(name="potrf", dtype="f32", is_complex=True, params=(), operands=operands, batch=("s1", 3))
-    call = sized(routine, {"s0": 5, "s1": 2})
+    call = sized_routine(routine, {"s0": 5, "s1": 2})
     assert (call.shapes, call.batch, call.order, call.letter) == (((5, 5), ()), 6, 5, "C")
     assert (call.step(0), call.step(1)) == (5 * 5 * 8, 4)
 
@@ -316,8 +316,8 @@ def test_versions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             if self.version[0] == "other":
                 raise AttributeError(name)
 
-            def ask(which: int, found: Any) -> int:
-                found._obj.value = int(self.version[which])
+            def ask(which: int, result: Any) -> int:
+                result._obj.value = int(self.version[which])
                 return 0
 
             return ask
@@ -332,8 +332,8 @@ def test_versions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for said, paths in known.items():
         cuda_libraries.find.cache_clear()
         monkeypatch.setattr(cuda_libraries.toolkit, "libraries", lambda name: iter(paths))  # noqa: B023
-        found = cuda_libraries.find("cusolver")
-        assert (found if isinstance(found, str) else found.version).startswith(said)
+        result = cuda_libraries.find("cusolver")
+        assert (result if isinstance(result, str) else result.version).startswith(said)
     cuda_libraries.find.cache_clear()
 
 
@@ -344,8 +344,8 @@ def test_the_choice_is_measured_once(
     library: Library, device: cuda_device.Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     cache = KernelCache(tmp_path / "cache")
-    made = choices.Choices(lambda: cache, {})
-    monkeypatch.setattr(cuda_calls, "choices", made)
+    built = choices.Choices(lambda: cache, {})
+    monkeypatch.setattr(cuda_calls, "choices", built)
     times = iter([2e-6, 1e-6])
     ran: list[float] = []
 
@@ -358,7 +358,7 @@ def test_the_choice_is_measured_once(
     f = pb.jit(lambda a: np.linalg.cholesky(a) * 2, device="cuda")
     np.testing.assert_allclose(f(D4), 2 * np.linalg.cholesky(D4))
     assert len(ran) == 2 and any(name == "cusolverDnpotrf" for name, _ in library.calls)
-    (choice,) = made.made()
+    (choice,) = built.in_memory()
     assert (choice.key.subject, choice.chosen, choice.how) == ("potrf", "library", "measured")
     np.testing.assert_allclose(pb.jit(lambda a: np.linalg.cholesky(a) * 3, device="cuda")(D4), 3 * np.linalg.cholesky(D4))
     assert len(ran) == 2
@@ -369,7 +369,7 @@ def test_the_choice_is_measured_once(
 
 
 def test_a_batch_that_a_block_does_in_one_piece_may_be_too_large(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_calls, "LARGEST", 2)
+    monkeypatch.setattr(cuda_calls, "MAX_ORDER", 2)
     with pytest.warns(pb.DeviceWarning, match="linear algebra of matrices that are too large for one block"):
-        found = pb.jit(lambda a: scipy.linalg.expm(a) + 1, device="cuda")(R23)
-    np.testing.assert_allclose(found, scipy.linalg.expm(R23) + 1, rtol=1e-9)
+        result = pb.jit(lambda a: scipy.linalg.expm(a) + 1, device="cuda")(R23)
+    np.testing.assert_allclose(result, scipy.linalg.expm(R23) + 1, rtol=1e-9)

@@ -68,14 +68,14 @@ def test_results_in_memory_that_is_given_up(machine: bool) -> None:
 
 
 def test_a_profile(machine: bool) -> None:
-    found = step.profile(*pb.device_put((W, X, Y)))
-    assert found.steps and all(s.seconds > 0 and s.bytes_per_second > 0 for s in found.steps)
-    assert "cuda:0" in str(found)
+    result = step.profile(*pb.device_put((W, X, Y)))
+    assert result.steps and all(s.seconds > 0 and s.bytes_per_second > 0 for s in result.steps)
+    assert "cuda:0" in str(result)
 
 
 def test_an_export(machine: bool, tmp_path: Path) -> None:
-    made = pb.export(step, "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "model", device="cuda")
-    value, gradient = pb.load(made.file, trust=True)(W, X, Y)
+    built = pb.export(step, "f64[3]", "f64[n,3]", "f64[n]", path=tmp_path / "model", device="cuda")
+    value, gradient = pb.load(built.file, trust=True)(W, X, Y)
     np.testing.assert_allclose(value, step(W, X, Y)[0], rtol=1e-12)
     np.testing.assert_allclose(gradient, step(W, X, Y)[1], rtol=1e-10)
 
@@ -92,7 +92,7 @@ def test_memory_of_pycuda(machine: bool) -> None:
     import pycuda.driver as cuda
 
     x = pb.device_put(X)
-    with x.place:
+    with x.gpu:
         memory = cuda.to_device(X)
 
         class Foreign:

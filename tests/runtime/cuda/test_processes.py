@@ -96,11 +96,14 @@ def alone(text: str) -> str:
 
 
 def test_nothing_of_cuda_is_imported_before_it_is_asked_for() -> None:
-    assert alone("""
+    assert (
+        alone("""
         import sys
         pb.jit(np.sin)(np.ones(3)), pb.grad(lambda x: x * x)(2.0)
         print([name for name in sys.modules if "pycuda" in name or "cuda_device" in name or "cuda_run" in name])
-    """) == "[]\n"
+    """)
+        == "[]\n"
+    )
 
 
 @needs_host
@@ -130,7 +133,7 @@ def test_a_stream_that_was_destroyed() -> None:
     done = run("""
         import pycuda.driver as cuda
         held = pb.device_put(x)
-        with held.place:
+        with held.gpu:
             stream = cuda.Stream(); handle = stream.handle; del stream
         class Tensor:
             __cuda_array_interface__ = {**held.__cuda_array_interface__, "stream": handle}

@@ -30,14 +30,14 @@ def both(call: Callable[..., Any], *args: Any) -> None:
     wanted = [np.asarray(leaf) for leaf in flatten(pb.jit(call)(*args))[0]]
     with pytest.MonkeyPatch.context() as patch:
         # Buffer by buffer, so that each ends at a page that cannot be touched.
-        patch.setattr(CudaExecutable, "uses_tapes", False)
+        patch.setattr(CudaExecutable, "uses_plans", False)
         leaves = flatten(pb.jit(call, device="cuda")(*args))[0]
     assert not any(isinstance(leaf, pb.DeviceArray) for leaf in leaves)
     close([np.asarray(leaf) for leaf in leaves], wanted)
-    found, tree = flatten(args)
-    given = unflatten(tree, [pb.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in found])
-    leaves = flatten(pb.jit(call)(*given))[0]
-    if any(isinstance(leaf, pb.DeviceArray) for leaf in flatten(given)[0]):
+    result, tree = flatten(args)
+    arguments = unflatten(tree, [pb.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in result])
+    leaves = flatten(pb.jit(call)(*arguments))[0]
+    if any(isinstance(leaf, pb.DeviceArray) for leaf in flatten(arguments)[0]):
         assert all(isinstance(leaf, pb.DeviceArray) or not np.ndim(leaf) for leaf in leaves)
     native = [leaf.astype(leaf.dtype.newbyteorder("=")) for leaf in wanted]
     close([np.asarray(leaf) for leaf in leaves], native)
@@ -68,12 +68,12 @@ def test_derivatives_of_layers_keep_their_digits(dtype: Any) -> None:
         return np.sum(np.tanh(x @ w) @ v * c)
 
     v = np.tile(np.array([[1, 0]], dtype), (len(x), 1, 1))
-    given = x, np.ones((1, 1), dtype), v, np.ones_like(v)
+    arguments = x, np.ones((1, 1), dtype), v, np.ones_like(v)
     on_cpu, on_device = (pb.jit(pb.value_and_grad(layers, argnums=(0, 2)), device=d) for d in ("cpu", "cuda"))
     info = np.finfo(dtype)
-    for result, wanted in zip(on_device(*given)[1], on_cpu(*given)[1], strict=True):
+    for result, wanted in zip(on_device(*arguments)[1], on_cpu(*arguments)[1], strict=True):
         np.testing.assert_allclose(np.asarray(result), wanted, rtol=8 * float(info.eps), atol=2 * float(info.smallest_subnormal))
-    text = on_device.stages(*given)["cuda"]
+    text = on_device.stages(*arguments)["cuda"]
     assert text.count("pb_tanh_tail(") == 2 and "pb_sech2" not in text
 
 
@@ -240,8 +240,8 @@ def test_checks_name_the_line_and_leave_all_as_it_is() -> None:
 def test_the_cpu_does_what_has_no_cuda() -> None:
     a, b = np.eye(4) * 3 + 1, np.arange(4.0)
     with pytest.warns(pb.DeviceWarning, match=r"on cuda:0: geev .*; the CPU does it"):
-        found = pb.jit(lambda a, b: np.linalg.eigvals(a) * b, device="cuda")(a, b)
-    np.testing.assert_allclose(found, np.linalg.eigvals(a) * b)
+        result = pb.jit(lambda a, b: np.linalg.eigvals(a) * b, device="cuda")(a, b)
+    np.testing.assert_allclose(result, np.linalg.eigvals(a) * b)
 
 
 def test_explain_says_where() -> None:
@@ -265,9 +265,9 @@ def test_a_number_that_was_given_is_a_result(device: cuda_device.Device) -> None
     f = pb.jit(lambda x, b: (np.sum(x * 2), b * 1, np.negative(-b), np.sum(x)), device="cuda")
     for b in (np.float64(2.5), np.float32(2.5), 2.5, np.array(2.5)):
         for x in (np.arange(3.0), pb.device_put(np.arange(3.0))):
-            found = f(x, b)
-            assert [float(v) for v in found] == [6, 2.5, 2.5, 3]
-            assert [v.dtype for v in found] == [np.dtype(float), *[np.asarray(b).dtype] * 2, np.dtype(float)]
+            result = f(x, b)
+            assert [float(v) for v in result] == [6, 2.5, 2.5, 3]
+            assert [v.dtype for v in result] == [np.dtype(float), *[np.asarray(b).dtype] * 2, np.dtype(float)]
     value, gradient = pb.jit(pb.value_and_grad(lambda s, c: s * c), device="cuda")(2.0, 3.0)
     assert (value, gradient) == (6.0, 3.0) and type(gradient) is np.float64
     assert pb.jit(pb.grad(lambda s, c: s * c), device="cuda")(2.0, 3.0) == 3.0
@@ -293,7 +293,7 @@ def test_steps_of_the_cpu_see_arrays_with_strides_as_they_are(device: cuda_devic
         return scipy.special.i1e(x) + x.T.sum(), np.linalg.solve(x.T @ x, x[0]), told
 
     wanted = call(x)
-    found = pb.jit(call)(Strided())
-    for a, b in zip(found, wanted, strict=True):
+    result = pb.jit(call)(Strided())
+    for a, b in zip(result, wanted, strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-12)
     np.testing.assert_array_equal(np.asarray(base), wide)

@@ -18,7 +18,7 @@ from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.cuda.program import serialize as cuda_stored
 from pullback.runtime.cuda.program.build import parts_of
 from pullback.runtime.cuda.program.serialize import Parts, decoded, encoded
-from pullback.runtime.program.serialize import SIZE, Unreadable
+from pullback.runtime.program.program_bytes import SIZE, Unreadable
 from tests import cuda_host
 from tests.support.cuda.host_programs import scheduled
 from tests.support.cuda.stored_programs import CALLS
@@ -35,8 +35,8 @@ def run(cache: Path) -> dict[str, Any]:
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(cache), "PULLBACK_VERIFY": "0", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, str(SCRIPT)], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def runs(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_known_program_runs_no_pass_and_no_compiler(name: str, runs: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    cold, warm = (found[name] for found in runs)
+    cold, warm = (result[name] for result in runs)
     assert warm["found"] == cold["found"]
     assert warm["templates_built"] == warm["compiles"] == 0
     assert warm["templates_loaded"] == cold["templates_built"]
@@ -62,8 +62,8 @@ def test_a_known_program_runs_no_pass_and_no_compiler(name: str, runs: tuple[dic
 
 
 def test_an_error_names_the_line_of_the_trace_at_hand(runs: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    for found in runs:
-        assert "stored_programs.py" in " ".join(found["an index beyond"]["found"])
+    for result in runs:
+        assert "stored_programs.py" in " ".join(result["an index beyond"]["found"])
 
 
 def test_entries_are_listed_and_shown(
@@ -79,8 +79,8 @@ def test_entries_are_listed_and_shown(
 def parts(path: Path) -> Parts:
     """A program with code that is none."""
     (function, *_) = parse_module(path.read_text().partition("# =>\n")[0]).functions
-    found, _ = parts_of(scheduled(function)[0], lambda kernel, device: kernel)
-    return replace(found, code=b"code")
+    result, _ = parts_of(scheduled(function)[0], lambda kernel, device: kernel)
+    return replace(result, code=b"code")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}_{path.stem}")
@@ -116,10 +116,10 @@ def test_ir_of_another_format_version_is_unreadable(version: int) -> None:
 
 
 def test_what_text_cannot_hold_is_not_kept() -> None:
-    found = parts(FILES[0])
-    name, kernel = next(iter(found.kernels.items()))
+    result = parts(FILES[0])
+    name, kernel = next(iter(result.kernels.items()))
     launch = replace(kernel.launches[0], slots=(("pointer", object()),))
-    assert encoded(replace(found, kernels={name: replace(kernel, launches=(launch,))})) is None
+    assert encoded(replace(result, kernels={name: replace(kernel, launches=(launch,))})) is None
 
 
 def test_nothing_is_kept_under_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,9 @@ int cublasGetProperty(int which, int* found) { *found = 13 - which; return 0; }
 
 @pytest.fixture(autouse=True)
 def fake() -> Iterator[Fake]:
-    made = Fake()
-    before = cuda_compile.use(made)
-    yield made
+    built = Fake()
+    before = cuda_compile.use(built)
+    yield built
     cuda_compile.use(before)
 
 

@@ -64,13 +64,13 @@ STAYS: dict[str, Callable[[Any], Any]] = {
 def test_results_are_where_arguments_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = pb.device_put(X, "cuda:1")
     monkeypatch.setitem(globals(), "W", x)
-    found = STAYS[name](x)
-    assert isinstance(found, pb.DeviceArray) and found.device == "cuda:1"
+    result = STAYS[name](x)
+    assert isinstance(result, pb.DeviceArray) and result.device == "cuda:1"
     if "pickle" not in name and "zeros" not in name:
         monkeypatch.setitem(globals(), "W", X)
         plain = {"into": lambda x: x * 2, "another library's": lambda x: x * 2, "another library's, put": lambda x: x}
         wanted = plain.get(name, STAYS[name])(X) if name != "for the second" else X * 2
-        np.testing.assert_allclose(np.asarray(found), wanted)
+        np.testing.assert_allclose(np.asarray(result), wanted)
 
 
 MIXED: dict[str, Callable[[Any, Any], Any]] = {
@@ -109,22 +109,22 @@ def test_within_another_function_the_outer_one_decides() -> None:
 
 
 def test_threads_work_on_both(order: None) -> None:
-    found: list[Any] = []
+    result: list[Any] = []
 
     def work(name: str) -> None:
         x = pb.device_put(X, name)
         for _ in range(5):
             x = np.sin(x) * 1.01
-        found.append((x.device, np.asarray(x)))
+        result.append((x.device, np.asarray(x)))
 
     threads = [threading.Thread(target=work, args=(f"cuda:{k % 2}",)) for k in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(name for name, _ in found) == ["cuda:0"] * 2 + ["cuda:1"] * 2
-    for _, array in found[1:]:
-        np.testing.assert_array_equal(array, found[0][1])
+    assert sorted(name for name, _ in result) == ["cuda:0"] * 2 + ["cuda:1"] * 2
+    for _, array in result[1:]:
+        np.testing.assert_array_equal(array, result[0][1])
 
 
 def test_an_address_that_is_nowhere() -> None:

@@ -42,9 +42,9 @@ def agree(machine: Make, call: Callable[..., Any], *args: Any, rtol: float = 1e-
     close(run_program(machine, function, values), expected(function, values), rtol)
 
 
-def close(found: Any, wanted: Any, rtol: float = 1e-11, share: float = 2e-6) -> None:
+def close(result: Any, wanted: Any, rtol: float = 1e-11, share: float = 2e-6) -> None:
     """Equal dtypes, shapes and integers, and floats that differ little: by ``share`` of their array's greatest in float32."""
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(result, wanted, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         if b.dtype.kind not in "fc":
             np.testing.assert_array_equal(a, b)
@@ -67,8 +67,8 @@ def test_random_programs_give_the_same_bits(machine: Make, seed: int) -> None:
     function = random_function(seed, exact=True)
     rng = np.random.default_rng(seed)
     values = [rng.integers(-3, 4, v.type.shape).astype(v.type.dtype.numpy) for v in function.parameters]
-    for found, wanted in zip(run_program(machine, function, values), expected(function, values), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for result, wanted in zip(run_program(machine, function, values), expected(function, values), strict=True):
+        np.testing.assert_array_equal(result, wanted)
 
 
 @on_each

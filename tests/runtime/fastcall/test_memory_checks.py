@@ -108,8 +108,8 @@ def test_containers_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {"w": np.ones((2, 3)), "b": np.zeros(3)}
     warm(compiled, parameters, 0.5)
     with no_python(monkeypatch):
-        found = compiled(parameters, 0.5)
-    assert found["w"] is parameters["w"] and parameters["w"][0, 0] == -0.5 and parameters["b"][0] == -1.5
+        result = compiled(parameters, 0.5)
+    assert result["w"] is parameters["w"] and parameters["w"][0, 0] == -0.5 and parameters["b"][0] == -1.5
 
 
 def test_donated_arguments_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +137,11 @@ def test_results_go_to_arrays_natively(monkeypatch: pytest.MonkeyPatch) -> None:
                 time.sleep(0.01)
     with no_python(monkeypatch):
         for out in outs:
-            found = compiled.into(out, x + 1)
-            assert same(found["y"], 2 * (x + 1)) and same(np.asarray(found["s"]), np.array(6.0)) and same(found["again"], x + 1)
-            assert all(found[k] is out[k] for k in out if out[k] is not None)
+            result = compiled.into(out, x + 1)
+            assert (
+                same(result["y"], 2 * (x + 1)) and same(np.asarray(result["s"]), np.array(6.0)) and same(result["again"], x + 1)
+            )
+            assert all(result[k] is out[k] for k in out if out[k] is not None)
     assert whole.sum() == 12.0 and whole[0, 1] == 2.0
 
 
@@ -153,8 +155,8 @@ def test_out_may_be_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     x[:], y[:], base = 1.0, np.arange(4.0), np.arange(8.0)
     expected = two(x, y), two(base[:4], base[2:6])
     with no_python(monkeypatch):
-        found = compiled.into((x, y), x, y)
-        assert found[0] is x and found[1] is y and same(found, expected[0])
+        result = compiled.into((x, y), x, y)
+        assert result[0] is x and result[1] is y and same(result, expected[0])
         assert same(compiled.into((base[1:5], np.zeros(4)), base[:4], base[2:6])[0], expected[1][0])
 
 
@@ -188,14 +190,14 @@ def test_an_argument_that_is_returned_is_as_it_was() -> None:
         block = np.arange(8.0) + k
         a, b, out = block[:4], block[2:6], block[1:5]
         expected = b.copy(), a * 3
-        found = compiled.into((None, out), a, b)
-        assert same(found[0], expected[0]) and found[1] is out and same(out, expected[1])
+        result = compiled.into((None, out), a, b)
+        assert same(result[0], expected[0]) and result[1] is out and same(out, expected[1])
         while direct.is_underway():
             time.sleep(0.01)
     separate = np.zeros(4)
     for _ in range(6):
-        found = compiled.into((None, separate), a, b)
-        assert found[0] is b and found[1] is separate and same(separate, a * 3)
+        result = compiled.into((None, separate), a, b)
+        assert result[0] is b and result[1] is separate and same(separate, a * 3)
 
 
 # random views of one array, in calls through Python and in native ones
@@ -214,25 +216,25 @@ def view(base: Any, pick: random.Random) -> Any:
 def copied(arrays: list[Any]) -> tuple[list[Any], list[Any]]:
     """Arrays that share memory as these do, and what they are views of."""
     roots: dict[int, Any] = {}
-    made: dict[int, Any] = {}
+    built: dict[int, Any] = {}
     for x in arrays:
         root = x
         while root.base is not None:
             root = root.base
         whole = roots.setdefault(id(root), root.copy())
         start = x.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        if id(x) not in made:
-            made[id(x)] = np.ndarray(x.shape, x.dtype, whole, start, x.strides)
-            made[id(x)].flags.writeable = x.flags.writeable
-    return [made[id(x)] for x in arrays], list(roots.values())
+        if id(x) not in built:
+            built[id(x)] = np.ndarray(x.shape, x.dtype, whole, start, x.strides)
+            built[id(x)].flags.writeable = x.flags.writeable
+    return [built[id(x)] for x in arrays], list(roots.values())
 
 
 def outcome(call: Callable[..., Any], arrays: list[Any], *args: Any) -> Any:
     try:
-        found = call(*args)
+        result = call(*args)
     except (pb.TraceError, ValueError) as error:
         return type(error).__name__, str(error).partition("\n")[0].partition(": ")[2]
-    results = found if isinstance(found, tuple) else (found,)
+    results = result if isinstance(result, tuple) else (result,)
     places = [[k for k, x in enumerate(arrays) if x is r] for r in results]
     return [None if r is None else r.tolist() for r in results], places
 
@@ -249,16 +251,16 @@ def test_arrays_that_share_memory(seed: int) -> None:
         into.into(np.zeros(4), np.ones(4), np.ones(4))
     for k in range(150):
         base = np.arange(24.0) + k
-        given = [view(base, pick) for _ in range(3)]
+        arguments = [view(base, pick) for _ in range(3)]
         if pick.random() < 0.2:
-            given[1] = given[0]
+            arguments[1] = arguments[0]
         f = pick.choice([*writing, *donating, into])
-        (a, roots), (b, others) = copied(given), copied(given)
+        (a, roots), (b, others) = copied(arguments), copied(arguments)
         if f is into:
-            expected, found = outcome(f._into, a, a[2], a[:2], {}), outcome(f.into, b, b[2], *b[:2])
+            expected, result = outcome(f._into, a, a[2], a[:2], {}), outcome(f.into, b, b[2], *b[:2])
         else:
-            expected, found = outcome(type(f).__call__, a, f, *a[:2]), outcome(f, b, *b[:2])
-        assert found == expected
+            expected, result = outcome(type(f).__call__, a, f, *a[:2]), outcome(f, b, *b[:2])
+        assert result == expected
         if f not in donating:
             assert all(map(np.array_equal, roots, others))
 

@@ -112,8 +112,8 @@ def closed(scale: Any) -> Callable[[Any], Any]:
 
 def apart(x: Any, step: int) -> Any:
     """An equal array whose elements lie apart."""
-    found = np.repeat(x, abs(step), axis=0)[:: abs(step)]
-    return found if step > 0 else np.asfortranarray(found[::-1])[::-1]
+    result = np.repeat(x, abs(step), axis=0)[:: abs(step)]
+    return result if step > 0 else np.asfortranarray(result[::-1])[::-1]
 
 
 NATIVE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
@@ -208,11 +208,11 @@ def test_arrays_of_an_equal_dtype_that_is_another_object(monkeypatch: pytest.Mon
 
 def test_objects_of_several_kinds_are_the_same_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = pb.jit(lambda x: x * 2)
-    given = [memoryview(np.ones(3)), np.ones(3)]
-    for x in given:
+    arguments = [memoryview(np.ones(3)), np.ones(3)]
+    for x in arguments:
         warm(compiled, x)
     with no_python(monkeypatch):
-        assert all(same(compiled(x), np.full(3, 2.0)) for x in given)
+        assert all(same(compiled(x), np.full(3, 2.0)) for x in arguments)
 
 
 def test_a_class_that_is_registered_later() -> None:
@@ -226,10 +226,10 @@ def test_a_class_that_is_registered_later() -> None:
     pb.tree.register(Late, lambda late: ((late.x * 3,), None), lambda _, inside: Late(*inside))
     for _ in range(3):
         assert same(compiled(np.ones(2), late), np.full(2, 3.0))
-    made = pb.jit(lambda x: Late(x * 2))
-    assert isinstance(warm(made, np.ones(2)), Late)
+    built = pb.jit(lambda x: Late(x * 2))
+    assert isinstance(warm(built, np.ones(2)), Late)
     pb.tree.register(Late, lambda late: ((late.x,), None), lambda _, inside: (Late, *inside))
-    assert type(made(np.ones(2))) is tuple
+    assert type(built(np.ones(2))) is tuple
 
 
 def test_explain_says_which_path_calls_take() -> None:
@@ -420,13 +420,13 @@ def test_containers_outside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         list(changes(o))[k]()
         wanted = outcome(function, np.ones(3))
         for _ in range(3):
-            found = outcome(compiled, np.ones(3))
-            assert isinstance(found, Exception) if isinstance(wanted, Exception) else same(found, wanted)
+            result = outcome(compiled, np.ones(3))
+            assert isinstance(result, Exception) if isinstance(wanted, Exception) else same(result, wanted)
 
 
 class Counter:
-    def __init__(self, *given: Any) -> None:
-        self.total = np.zeros(*given)
+    def __init__(self, *arguments: Any) -> None:
+        self.total = np.zeros(*arguments)
 
     def add(self, x: Any) -> Any:
         self.total += 1
@@ -435,14 +435,14 @@ class Counter:
 
 def test_arrays_outside_that_are_written_and_converted() -> None:
     """One of rank 0 is read as a number, one of another byte order as a copy: neither is what calls write into."""
-    for given in ((), "i8"), ((3,), ">f8"), ((), ">i4"), ((3,), "f8"):
-        counter = Counter(*given)
+    for arguments in ((), "i8"), ((3,), ">f8"), ((), ">i4"), ((3,), "f8"):
+        counter = Counter(*arguments)
         total, x = counter.total, np.arange(3.0)
         compiled = pb.jit(counter.add)
         warm(compiled, x)
         for k in range(3, 9):
             np.testing.assert_array_equal(compiled(x), x * k)
-            np.testing.assert_array_equal(total, np.full(*given[:1], k))
+            np.testing.assert_array_equal(total, np.full(*arguments[:1], k))
 
 
 def outcome(call: Callable[..., Any], *args: Any) -> Any:
@@ -512,12 +512,12 @@ def test_errors_are_those_of_python() -> None:
     gc.collect()
     before = counts(x, bad)
     for _ in range(20):
-        with pytest.raises(IndexError) as found:
+        with pytest.raises(IndexError) as result:
             compiled(x, bad)
-        messages.add(str(found.value))
-        frames = [entry.path for entry in found.traceback]
+        messages.add(str(result.value))
+        frames = [entry.path for entry in result.traceback]
         assert not any("pullback/direct" in str(path) or "pullback/entry" in str(path) for path in frames)
-        del found
+        del result
     gc.collect()
     assert len(messages) == 1 and counts(x, bad) == before
     assert same(compiled(x, np.array([2, 2])), np.array([4.0, 4.0]))
@@ -583,11 +583,11 @@ def test_a_function_that_goes_during_its_own_call() -> None:
         return x
 
     held.append(pb.jit(lambda x: pb.callback(drop, x, x) * 2))
-    made = held[0]
+    built = held[0]
     for _ in range(3):
-        assert same(made(np.ones(3)), np.full(3, 2.0))
-    held.append(made)
-    del made
+        assert same(built(np.ones(3)), np.full(3, 2.0))
+    held.append(built)
+    del built
     assert same(held[0](np.ones(3)), np.full(3, 2.0))
 
 
@@ -609,9 +609,13 @@ def test_threads(n: int) -> None:
     def work(seed: int) -> None:
         x = np.full(n, float(seed))
         for _ in range(400 if n < 100 else 40):
-            found = compiled({"x": x, "k": seed / 2})
-            if found["s"] != seed * n or found["y"][-1] != found["y"][0] or abs(found["y"][0] - np.sin(seed) * seed / 2) > 1e-12:
-                wrong.append(found)
+            result = compiled({"x": x, "k": seed / 2})
+            if (
+                result["s"] != seed * n
+                or result["y"][-1] != result["y"][0]
+                or abs(result["y"][0] - np.sin(seed) * seed / 2) > 1e-12
+            ):
+                wrong.append(result)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
     for thread in threads:
@@ -624,18 +628,18 @@ def test_threads(n: int) -> None:
 def test_a_list_that_another_thread_changes_during_the_call() -> None:
     compiled = pb.jit(lambda p: np.sum(np.sort(p[0]) * 2))
     n = 100_000
-    given = [np.ones(n)]
-    warm(compiled, given)
+    arguments = [np.ones(n)]
+    warm(compiled, arguments)
     stop = threading.Event()
 
     def change() -> None:
         while not stop.is_set():
-            given[0] = np.ones(n)
+            arguments[0] = np.ones(n)
 
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        assert all(compiled(given) == 2.0 * n for _ in range(100))
+        assert all(compiled(arguments) == 2.0 * n for _ in range(100))
     finally:
         stop.set()
         thread.join()
@@ -671,7 +675,7 @@ from pullback.fastcall import describe as direct
 results = [f(np.ones(2)).tolist() for _ in range(2)]
 while direct.is_underway(): time.sleep(0.01)
 results += [f(np.ones(2)).tolist() for _ in range(2)]
-print(results[3], getattr(abi.Called, "__basicsize__", 0) > 16 and abi.is_called(f), direct.status())
+print(results[3], getattr(abi.Called, "__basicsize__", 0) > 16 and abi.is_native(f), direct.status())
 """
 
 
@@ -680,9 +684,9 @@ def test_the_path_may_be_chosen() -> None:
     assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="native") == "[2.0, 2.0] True native (PULLBACK_CALL_PATH=native)"
     assert python(CHECK.format(before=""), PULLBACK_CALL_PATH="") == "[2.0, 2.0] True native (PULLBACK_CALL_PATH=auto)"
     code = "import pullback.runtime.fastcall.abi"
-    with pytest.raises(subprocess.CalledProcessError) as found:
+    with pytest.raises(subprocess.CalledProcessError) as result:
         python(code, PULLBACK_CALL_PATH="fast")
-    assert "PULLBACK_CALL_PATH=fast: native, fused, plain or auto is expected" in found.value.stderr
+    assert "PULLBACK_CALL_PATH=fast: native, fused, plain or auto is expected" in result.value.stderr
 
 
 @pytest.mark.parametrize("name", abi._TESTS)
@@ -716,7 +720,7 @@ from pullback.fastcall import describe as direct
 while direct.is_underway(): time.sleep(0.01)
 for _ in range(4): f(np.ones(2))
 after = counters.snapshot() - before
-print(after.compiles, after.hits, after.disk_hits, abi.is_called(f))
+print(after.compiles, after.hits, after.disk_hits, abi.is_native(f))
 """
     assert python(code, PULLBACK_CALL_PATH="", PULLBACK_CACHE_DIR="off") == "0 0 0 True"
 

@@ -36,8 +36,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tier: str) -> None:
 
 def record_of(compiled: Any) -> Record:
     (record,) = compiled._entries.dispatch.table.records
-    found: Record = record
-    return found
+    result: Record = record
+    return result
 
 
 def is_fused(compiled: Any) -> bool:
@@ -141,11 +141,11 @@ TAKEN_APART: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], Callable[..., A
 def test_what_only_the_generic_entry_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, make, shown = TAKEN_APART[name]
     chosen(monkeypatch, "fused")
-    found = []
+    result = []
     for _ in range(5):
         args = make()
-        found.append(bits(shown(compiled(*args), *args)))
-    assert all(each == found[0] for each in found)
+        result.append(bits(shown(compiled(*args), *args)))
+    assert all(each == result[0] for each in result)
     records = compiled._entries.dispatch.table.records
     assert records and all(record["attempt"] == record.words["attempt"] for record in records)
 
@@ -164,23 +164,23 @@ def test_a_result_in_an_array_of_the_callers(monkeypatch: pytest.MonkeyPatch) ->
 def test_extents(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums are added up in one order, whatever is known of extents."""
     x = np.random.default_rng(n).normal(size=n)
-    found = []
+    result = []
     for tier in ("native", "fused"):
         chosen(monkeypatch, tier)
         compiled = pb.value_and_grad(lambda x: rosenbrock(x) + np.sum(np.exp(x)) / np.sum(x * x))
         compiled(x)
-        found.append(bits(compiled(x)))
+        result.append(bits(compiled(x)))
         assert is_fused(compiled) is (tier == "fused")
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 def test_an_entry_is_made_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen(monkeypatch, "auto")
     monkeypatch.setattr(fused, "LOOK_AFTER", 20)
     monkeypatch.setattr(fused, "MAKE_AFTER", 30)
-    monkeypatch.setattr(fused, "MOST_NS", 10**9)
+    monkeypatch.setattr(fused, "MAX_NS", 10**9)
     scale = 3.0 + np.random.default_rng().random()
-    made = []
+    built = []
     for _ in range(2):
         compiled = pb.jit(lambda x: np.sum(x * 2.5) ** 2 - np.cosh(x) * scale)
         expected = bits(compiled(np.ones(3)))
@@ -192,8 +192,8 @@ def test_an_entry_is_made_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
             count += 1
             time.sleep(0 if count < 60 else 0.001)
         assert is_fused(compiled)
-        made.append(count)
-    assert made[0] >= 50 and made[1] < made[0] and made[1] >= 20
+        built.append(count)
+    assert built[0] >= 50 and built[1] < built[0] and built[1] >= 20
 
 
 def multiplied(table: Any) -> Any:

@@ -25,11 +25,11 @@ def device() -> Iterator[cuda_device.Device]:
     os.environ.setdefault(choices.VARIABLE, choices.STATIC)
     cuda_compile.use(cuda_host.Compiler())
     try:
-        found = cuda_device.device("cuda:0")
-        for each in (found, cuda_device.device("cuda:1")):
+        result = cuda_device.device("cuda:0")
+        for each in (result, cuda_device.device("cuda:1")):
             each.pool.grain = 16
-        yield found
-        found.synchronize()
+        yield result
+        result.synchronize()
     finally:
         cuda_compile.use(None)
 

@@ -50,31 +50,31 @@ Make = Callable[[Sequence[Emitted]], Machine]
 
 def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
     """The func that a call of a user's function is, and its arguments, in C order."""
-    found = trace(call, args, {})
-    values = found.arguments(flatten((args, {}))[0])
+    result = trace(call, args, {})
+    values = result.arguments(flatten((args, {}))[0])
     assert values is not None
-    return found.function, [np.asarray(v, order="C") for v in values]
+    return result.function, [np.asarray(v, order="C") for v in values]
 
 
 def on_machine(make: Make, call: Callable[..., Any], *args: Any) -> Any:
     """What a user's function gives, in its containers, by kernels on a machine."""
-    found = trace(call, args, {})
-    values = found.arguments(flatten((args, {}))[0])
+    result = trace(call, args, {})
+    values = result.arguments(flatten((args, {}))[0])
     assert values is not None
-    leaves = run_program(make, found.function, [np.asarray(v, order="C") for v in values])
-    return unflatten(found.result_tree, [leaf[()] for leaf in leaves])
+    leaves = run_program(make, result.function, [np.asarray(v, order="C") for v in values])
+    return unflatten(result.result_tree, [leaf[()] for leaf in leaves])
 
 
 def scheduled(function: Function, layouts: Sequence[str] = ()) -> tuple[Module, Abstract]:
     """The program of a func with its kernels scheduled for CUDA, and the func with abstract extents."""
-    found = templated(function)
-    constants = ["c"] * (len(found.function.parameters) - len(layouts))
-    optimised = run(grad(run(found.function, BEFORE_GRAD)), OPTIMIZE)
+    result = templated(function)
+    constants = ["c"] * (len(result.function.parameters) - len(layouts))
+    optimised = run(grad(run(result.function, BEFORE_GRAD)), OPTIMIZE)
     module = lower(fuse(optimised, "cuda"), [*layouts, *constants] if layouts else (), "cuda")
     program, *kernels = module.functions
     module = Module((program, *(schedule(k) for k in kernels)))
     verify_module(module)
-    return module, found
+    return module, result
 
 
 def emitted(module: Module) -> list[Emitted]:
@@ -107,12 +107,12 @@ def launch_all(machine: Machine, kernel: Emitted, arguments: Sequence[Any], size
             case ("stride", int(position), int(axis)):
                 return np.int64(arguments[position].strides[axis])
             case ("scalar", int(position), str(dtype)):
-                found = np.asarray(arguments[position], DTYPES[dtype].numpy)
-                return (found.view(np.uint16) if dtype in ("f16", "bf16") else found)[()]
+                result = np.asarray(arguments[position], DTYPES[dtype].numpy)
+                return (result.view(np.uint16) if dtype in ("f16", "bf16") else result)[()]
             case ("size", int(size)):
                 return np.int64(sizes[f"s{size}"])
-            case ("number", int(number)):
-                return np.int32(number)
+            case ("number", int(count)):
+                return np.int32(count)
             case ("scratch", int(which)):
                 return np.uint64(machine.address(scratch[which]))
             case ("blocks", int(which)):
@@ -152,10 +152,10 @@ class CudaProgram(_Program):
 
 def run_program(make: Make, function: Function, arguments: Sequence[Any], layouts: Sequence[str] = ()) -> tuple[Any, ...]:
     """The results of a func through CUDA C, on the machine that ``make`` makes for its kernels."""
-    module, found = scheduled(function, layouts)
+    module, result = scheduled(function, layouts)
     program = module.functions[0]
-    running = CudaProgram(dict(found.sizes), module, make)
-    values = [*arguments, *found.constants]
+    running = CudaProgram(dict(result.sizes), module, make)
+    values = [*arguments, *result.constants]
     env = {p: np.asarray(v, p.type.dtype.numpy) for p, v in zip(program.parameters, values, strict=True)}
     running.block(program.body, env)
     return tuple(np.asarray(env[v]) for v in program.results)

@@ -25,12 +25,12 @@ def forget(device: Device) -> None:
 @pytest.fixture
 def library(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     """Both libraries, which are taken wherever they can be."""
-    made = Library()
-    found = cuda_libraries.Found(path="stand-in", version="12.0.0", library=made)
-    monkeypatch.setattr(cuda_libraries, "finders", [lambda name: found])
+    built = Library()
+    result = cuda_libraries.LoadedLibrary(path="stand-in", version="12.0.0", library=built)
+    monkeypatch.setattr(cuda_libraries, "finders", [lambda name: result])
     monkeypatch.setenv(choices.VARIABLE, "library")
     forget(device)
-    yield made
+    yield built
     device.synchronize()
     forget(device)
 

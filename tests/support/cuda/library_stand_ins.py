@@ -58,7 +58,7 @@ SLACK = 5
 
 def prototypes() -> dict[str, tuple[str, str, list[Any]]]:
     """By a function's name: the name without its letter, the letter, and the types of its arguments."""
-    found = {}
+    result = {}
     for name, arguments in re.findall(r"^(\S+?)\((.*?)\)$", PROTOTYPES, re.M | re.S):
         types = [_type(one) for one in arguments.split(",")]
         for letter in NUMBERS if "<" in name else "-":
@@ -68,8 +68,8 @@ def prototypes() -> dict[str, tuple[str, str, list[Any]]]:
                 "<y>": f"{letter}{'he' if letter in 'CZ' else 'sy'}",
             }
             plain = re.sub(r"<\w>", lambda m: kinds[m[0]], name)  # noqa: B023
-            found[plain] = re.sub(r"<\w>", "", name), letter, types
-    return found
+            result[plain] = re.sub(r"<\w>", "", name), letter, types
+    return result
 
 
 def _type(text: str) -> Any:
@@ -100,47 +100,47 @@ class Library:
             self._made[name] = ctypes.CFUNCTYPE(ctypes.c_int, *types)(lambda *given: self._called(name, plain, letter, given))
         return self._made[name]
 
-    def _called(self, name: str, plain: str, letter: str, given: tuple[Any, ...]) -> int:
+    def _called(self, name: str, plain: str, letter: str, arguments: tuple[Any, ...]) -> int:
         try:
             if name in self.failing:
                 return self.failing[name]
             if plain.endswith("_bufferSize"):
-                _ints(given[-2] if "gesvdj" in plain else given[-1], 1)[0] = self._work(plain, given)
+                _ints(arguments[-2] if "gesvdj" in plain else arguments[-1], 1)[0] = self._work(plain, arguments)
                 return 0
             does: Callable[..., Any] = getattr(self, "_" + re.sub(r"^(cublas|cusolverDn)|_v2$", "", plain))
             if letter == "-":
-                return int(does(*given) or 0)
+                return int(does(*arguments) or 0)
             if self.driver.cuStreamSynchronize(ctypes.c_void_p(self.stream)):
                 return 7
-            self.calls.append((plain, tuple(g for g in given[1:] if g is not None and abs(g) < 1 << 20)))
-            does(NUMBERS[letter], *given)
+            self.calls.append((plain, tuple(g for g in arguments[1:] if g is not None and abs(g) < 1 << 20)))
+            does(NUMBERS[letter], *arguments)
             return 0
         except Exception:
             self.calls.append((f"{plain} failed", ()))
             raise
 
-    def _work(self, plain: str, given: tuple[Any, ...]) -> int:
-        return sum(g for g in given[1:-1] if isinstance(g, int) and 0 < g < 1 << 16) + SLACK
+    def _work(self, plain: str, arguments: tuple[Any, ...]) -> int:
+        return sum(g for g in arguments[1:-1] if isinstance(g, int) and 0 < g < 1 << 16) + SLACK
 
     # handles
 
-    def _Create(self, place: int) -> None:
-        ctypes.c_void_p.from_address(place).value = HANDLE
+    def _Create(self, position: int) -> None:
+        ctypes.c_void_p.from_address(position).value = HANDLE
 
-    def _CreateGesvdjInfo(self, place: int) -> None:
-        ctypes.c_void_p.from_address(place).value = PARAMS
+    def _CreateGesvdjInfo(self, position: int) -> None:
+        ctypes.c_void_p.from_address(position).value = PARAMS
 
     def _SetStream(self, handle: int, stream: int) -> None:
         assert handle == HANDLE
         self.stream = stream
 
-    def _SetWorkspace(self, handle: int, place: int, size: int) -> None:
-        assert handle == HANDLE and place and size
+    def _SetWorkspace(self, handle: int, position: int, size: int) -> None:
+        assert handle == HANDLE and position and size
 
     # cuBLAS
 
-    def _GemmStridedBatchedEx(self, handle: int, *given: Any) -> int:
-        ta, tb, m, n, k, alpha, a, ka, lda, sa, b, kb, ldb, sb, beta, c, kc, ldc, sc, count, arithmetic, algorithm = given
+    def _GemmStridedBatchedEx(self, handle: int, *arguments: Any) -> int:
+        ta, tb, m, n, k, alpha, a, ka, lda, sa, b, kb, ldb, sb, beta, c, kc, ldc, sc, count, arithmetic, algorithm = arguments
         if self.driver.cuStreamSynchronize(ctypes.c_void_p(self.stream)):
             return 14
         dtype = {(0, 68): np.float32, (1, 70): np.float64, (4, 68): np.complex64, (5, 70): np.complex128}[ka, arithmetic]
@@ -153,8 +153,10 @@ class Library:
             matrix(dtype, c + turn * sc * size, ldc, (m, n))[...] = (left.T if ta else left) @ (right.T if tb else right)
         return 0
 
-    def _trsm(self, dtype: Any, handle: int, side: int, fill: int, op: int, diagonal: int, m: int, n: int, *given: Any) -> None:
-        alpha, a, lda, b, ldb = given
+    def _trsm(
+        self, dtype: Any, handle: int, side: int, fill: int, op: int, diagonal: int, m: int, n: int, *arguments: Any
+    ) -> None:
+        alpha, a, lda, b, ldb = arguments
         assert _one(dtype, alpha) == 1 and side == 1
         factor, x = matrix(dtype, a, lda, (n, n)), matrix(dtype, b, ldb, (m, n))
         x[...] = scipy.linalg.get_blas_funcs("trsm", (x,))(1, factor, x, side=side, lower=not fill, trans_a=op, diag=diagonal)
@@ -166,8 +168,8 @@ class Library:
         factor, line = matrix(dtype, a, lda, (n, n)), matrix(dtype, x, n, (n, 1))
         line[:, 0] = scipy.linalg.get_blas_funcs("trsv", (line,))(factor, line[:, 0], lower=not fill, trans=op, diag=diagonal)
 
-    def _geam(self, dtype: Any, handle: int, ta: int, tb: int, m: int, n: int, *given: Any) -> None:
-        alpha, a, lda, beta, _, _, c, ldc = given
+    def _geam(self, dtype: Any, handle: int, ta: int, tb: int, m: int, n: int, *arguments: Any) -> None:
+        alpha, a, lda, beta, _, _, c, ldc = arguments
         assert (_one(dtype, alpha), _one(dtype, beta), tb) == (1, 0, 0)
         x = matrix(dtype, a, lda, (n, m) if ta else (m, n))
         matrix(dtype, c, ldc, (m, n))[...] = x.conj().T if ta == 2 else x.T if ta else x
@@ -187,11 +189,13 @@ class Library:
     def _getrf(self, dtype: Any, handle: int, m: int, n: int, a: int, lda: int, work: int, pivots: int, info: int) -> None:
         self._spoiled(dtype, work, SLACK + m + n + lda, SLACK)
         x = matrix(dtype, a, lda, (m, n))
-        x[...], found, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs("getrf", (x,))(x)
-        _ints(pivots, min(m, n))[...] = found + 1
+        x[...], result, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs("getrf", (x,))(x)
+        _ints(pivots, min(m, n))[...] = result + 1
 
-    def _getrs(self, dtype: Any, handle: int, op: int, n: int, columns: int, a: int, lda: int, pivots: int, *given: int) -> None:
-        b, ldb, info = given
+    def _getrs(
+        self, dtype: Any, handle: int, op: int, n: int, columns: int, a: int, lda: int, pivots: int, *arguments: int
+    ) -> None:
+        b, ldb, info = arguments
         x = matrix(dtype, b, ldb, (n, columns))
         solve = scipy.linalg.get_lapack_funcs("getrs", (x,))
         x[...], _ints(info, 1)[0] = solve(matrix(dtype, a, lda, (n, n)), _ints(pivots, n) - 1, x, trans=op)
@@ -201,35 +205,35 @@ class Library:
     ) -> None:
         self._spoiled(dtype, work, size, SLACK + m + n + lda)
         x, k = matrix(dtype, a, lda, (m, n)), min(m, n)
-        x[...], found, _, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs("geqrf", (x,))(x)
-        matrix(dtype, tau, k, (k, 1))[:, 0] = found
+        x[...], result, _, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs("geqrf", (x,))(x)
+        matrix(dtype, tau, k, (k, 1))[:, 0] = result
 
-    def _gqr(self, dtype: Any, handle: int, m: int, n: int, k: int, a: int, lda: int, tau: int, *given: int) -> None:
-        work, size, info = given
+    def _gqr(self, dtype: Any, handle: int, m: int, n: int, k: int, a: int, lda: int, tau: int, *arguments: int) -> None:
+        work, size, info = arguments
         self._spoiled(dtype, work, size, SLACK + m + n + k + lda)
         x = matrix(dtype, a, lda, (m, n))
         name = "ungqr" if np.dtype(dtype).kind == "c" else "orgqr"
         x[...], _, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs(name, (x,))(x, matrix(dtype, tau, k, (k, 1))[:, 0])
 
-    def _evd(self, dtype: Any, handle: int, mode: int, fill: int, n: int, a: int, lda: int, values: int, *given: int) -> None:
-        work, size, info = given
+    def _evd(self, dtype: Any, handle: int, mode: int, fill: int, n: int, a: int, lda: int, values: int, *arguments: int) -> None:
+        work, size, info = arguments
         assert mode == 1
         self._spoiled(dtype, work, size, SLACK + n + lda)
         x = matrix(dtype, a, lda, (n, n))
-        found, vectors, _ints(info, 1)[0] = getattr(scipy.linalg.lapack, _lapack(dtype, "syevd", "heevd"))(x, lower=not fill)
-        real(dtype, values, n)[...], x[...] = found, vectors
+        result, vectors, _ints(info, 1)[0] = getattr(scipy.linalg.lapack, _lapack(dtype, "syevd", "heevd"))(x, lower=not fill)
+        real(dtype, values, n)[...], x[...] = result, vectors
 
     def _gesvdj(
-        self, dtype: Any, handle: int, mode: int, thin: int, m: int, n: int, a: int, lda: int, values: int, *given: int
+        self, dtype: Any, handle: int, mode: int, thin: int, m: int, n: int, a: int, lda: int, values: int, *arguments: int
     ) -> None:
-        u, ldu, v, ldv, work, size, info, params = given
+        u, ldu, v, ldv, work, size, info, params = arguments
         assert mode == 1 and params == PARAMS
         self._spoiled(dtype, work, size, SLACK + m + n)
         x, k = matrix(dtype, a, lda, (m, n)), min(m, n)
-        left, found, right, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs("gesdd", (x,))(x, full_matrices=not thin)
+        left, result, right, _ints(info, 1)[0] = scipy.linalg.get_lapack_funcs("gesdd", (x,))(x, full_matrices=not thin)
         matrix(dtype, u, ldu, (m, k if thin else m))[...] = left
         matrix(dtype, v, ldv, (n, k if thin else n))[...] = right.conj().T
-        real(dtype, values, k)[...] = found
+        real(dtype, values, k)[...] = result
         x[...] = np.nan
 
 
@@ -238,22 +242,22 @@ def _lapack(dtype: Any, of_real: str, of_complex: str) -> str:
     return letter + (of_complex if letter in "cz" else of_real)
 
 
-def matrix(dtype: Any, place: int, leading: int, shape: tuple[int, int]) -> Any:
+def matrix(dtype: Any, position: int, leading: int, shape: tuple[int, int]) -> Any:
     """A matrix of so many rows and columns, column by column, ``leading`` elements from one column to the next."""
     rows, columns = shape
     size = np.dtype(dtype).itemsize
     assert leading >= rows
-    memory = (ctypes.c_char * (leading * (columns - 1) * size + rows * size)).from_address(place)
+    memory = (ctypes.c_char * (leading * (columns - 1) * size + rows * size)).from_address(position)
     return np.ndarray((rows, columns), dtype, memory, strides=(size, leading * size))
 
 
-def real(dtype: Any, place: int, count: int) -> Any:
-    return matrix(np.zeros((), dtype).real.dtype, place, count, (count, 1))[:, 0]
+def real(dtype: Any, position: int, count: int) -> Any:
+    return matrix(np.zeros((), dtype).real.dtype, position, count, (count, 1))[:, 0]
 
 
-def _ints(place: int, count: int) -> Any:
-    return np.ctypeslib.as_array((ctypes.c_int * count).from_address(place))
+def _ints(position: int, count: int) -> Any:
+    return np.ctypeslib.as_array((ctypes.c_int * count).from_address(position))
 
 
-def _one(dtype: Any, place: int) -> Any:
-    return matrix(dtype, place, 1, (1, 1))[0, 0]
+def _one(dtype: Any, position: int) -> Any:
+    return matrix(dtype, position, 1, (1, 1))[0, 0]

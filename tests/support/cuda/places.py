@@ -22,47 +22,47 @@ from tests import cuda_host
 from tests.support.cuda.targets import needs_host
 
 on_each_place = pytest.mark.parametrize(
-    "place", [pytest.param("host", id="host", marks=needs_host), pytest.param("gpu", id="gpu", marks=pytest.mark.gpu)]
+    "runs_on", [pytest.param("host", id="host", marks=needs_host), pytest.param("gpu", id="gpu", marks=pytest.mark.gpu)]
 )
 ORDERS = 50
 
 
 @contextmanager
-def opened(place: str, order: int = 0) -> Iterator[cuda_device.Device]:
+def opened(position: str, order: int = 0) -> Iterator[cuda_device.Device]:
     """The first device: of the stand-in, where threads, blocks and streams run in an order of a number, or a GPU."""
     before = None
-    if place == "host":
+    if position == "host":
         cuda_host.activate()
         cuda_host.forgive()
         cuda_host.order(order % ORDERS)
         before = cuda_compile.use(cuda_host.Compiler())
-    found = cuda_device.device("cuda:0") if place == "gpu" else _stand_in()
+    result = cuda_device.device("cuda:0") if position == "gpu" else _stand_in()
     try:
-        yield found
-        found.synchronize()
+        yield result
+        result.synchronize()
     finally:
-        if place == "host":
+        if position == "host":
             cuda_host.order(0)
             cuda_compile.use(before)
 
 
 def _stand_in() -> cuda_device.Device:
     """The stand-in's device, whose buffers end where their last element ends; a kernel that failed is forgotten."""
-    for found in cuda_device._devices.values():
-        found._broken = ""
-    found = cuda_device.device("cuda:0")
-    found.pool.grain = 16
-    return found
+    for result in cuda_device._devices.values():
+        result._broken = ""
+    result = cuda_device.device("cuda:0")
+    result.pool.grain = 16
+    return result
 
 
 @contextmanager
-def compiled_there(place: str, order: int = 0) -> Iterator[None]:
+def compiled_there(position: str, order: int = 0) -> Iterator[None]:
     """What is compiled meanwhile for no device in particular is for that one."""
 
     def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
         return placing.device_of(asked or "cuda:0", leaves)
 
-    with opened(place, order), pytest.MonkeyPatch.context() as patch:
+    with opened(position, order), pytest.MonkeyPatch.context() as patch:
         patch.setattr(jitted, "device_of", device_of)
         yield
 
@@ -81,7 +81,7 @@ def laid_out(x: Any, rng: np.random.Generator) -> Any:
     view[...] = x
     base = uploaded(wide, "cuda:0")
     first = view.ctypes.data - wide.ctypes.data if x.size else 0
-    return DeviceArray(base.place, base.address + first, x.dtype, x.shape, base, view.strides)
+    return DeviceArray(base.gpu, base.address + first, x.dtype, x.shape, base, view.strides)
 
 
 def calls_of(
@@ -93,16 +93,16 @@ def calls_of(
     Programs have neither parameters nor a value twice for results, as ``pipeline.split_outcomes`` sees to.
     """
     shown = tuple(dict.fromkeys(v for v in function.results if v not in function.parameters))
-    found = templated(replace(function, body=replace(function.body, results=shown)))
-    constants = pipeline.typed_constants(found)
-    made = []
+    result = templated(replace(function, body=replace(function.body, results=shown)))
+    constants = pipeline.typed_constants(result)
+    built = []
     there = [laid_out(x, rng) for x in arguments] if times else []
-    for given, count in ((list(arguments), 1), (there, times))[: 1 + bool(times)]:
-        layouts = [g.layout if isinstance(g, DeviceArray) else "c" for g in given]
-        executable = pipeline.build(found, (*layouts, *["c"] * len(constants)), device).executable
+    for inputs, count in ((list(arguments), 1), (there, times))[: 1 + bool(times)]:
+        layouts = [g.layout if isinstance(g, DeviceArray) else "c" for g in inputs]
+        executable = pipeline.build(result, (*layouts, *["c"] * len(constants)), device).executable
         for _ in range(count):
-            results = executable.call(executable.instance(found.sizes), [*given, *constants])
+            results = executable.call(executable.instance(result.sizes), [*inputs, *constants])
             env = dict(zip(function.parameters, arguments)) | dict(zip(shown, map(np.asarray, results)))
-            made.append([np.asarray(env[v]) for v in function.results])
+            built.append([np.asarray(env[v]) for v in function.results])
             del results
-    return made
+    return built

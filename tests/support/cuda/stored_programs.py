@@ -51,7 +51,7 @@ def main() -> None:
     warnings.simplefilter("ignore", pb.DeviceWarning)
     cuda_host.activate()
     cuda_compile.use(cuda_host.Compiler())
-    found = {}
+    actual = {}
     for name, (call, args) in CALLS.items():
         before = counters.snapshot()
         try:
@@ -61,8 +61,8 @@ def main() -> None:
             leaves = [str(error), *getattr(error, "__notes__", ())]
         now = counters.snapshot() - before
         known = {event: getattr(now, event) for event in counters.EVENTS}
-        found[name] = {"found": leaves, "ran": sorted(now.runs), **known}
-    print(json.dumps(found))
+        actual[name] = {"found": leaves, "ran": sorted(now.runs), **known}
+    print(json.dumps(actual))
 
 
 if __name__ == "__main__":

@@ -198,17 +198,17 @@ def of_program(name: str, mode: str) -> list[float]:
     program = PROGRAMS[name]
     f, x = program.call, program.point
     if mode == "reverse":
-        found = [pb.jit(f)(x), pb.grad(f)(x), pb.grad(pb.grad(f))(x)]
+        result = [pb.jit(f)(x), pb.grad(f)(x), pb.grad(pb.grad(f))(x)]
     else:
 
         def along(g: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return lambda v: pb.jvp(g, (v,), (1.0,))[1]
 
-        found = [pb.jit(f)(x), pb.jit(along(f))(x), pb.jit(along(along(f)))(x)]
+        result = [pb.jit(f)(x), pb.jit(along(f))(x), pb.jit(along(along(f)))(x)]
     with mp.workdps(80):
         jet = program.exact(variables([x])[0])
         right = [jet.derivative((k,)) for k in range(4)]
         unit = mp.ldexp(1, -53)
         return [
-            float(abs(mp.mpf(float(found[k])) - right[k]) / (unit * (abs(right[k]) + abs(x * right[k + 1])))) for k in range(3)
+            float(abs(mp.mpf(float(result[k])) - right[k]) / (unit * (abs(right[k]) + abs(x * right[k + 1])))) for k in range(3)
         ]

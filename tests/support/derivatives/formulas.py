@@ -357,11 +357,11 @@ def _integral(value: Any, slope: Jet, x: Jet) -> Jet:
     return compose((value, *(slope.derivative((k,)) for k in range(3))), x)
 
 
-def _turned(x: Jet, place: int) -> Jet:
+def _turned(x: Jet, position: int) -> Jet:
     """sin(pi x) or cos(pi x), whose argument is reduced exactly."""
     s, c = mp.sinpi(x.at), mp.cospi(x.at)
     cycle = (s, c, -s, -c)
-    return compose([cycle[(place + k) % 4] * mp.pi**k for k in range(4)], x)
+    return compose([cycle[(position + k) % 4] * mp.pi**k for k in range(4)], x)
 
 
 def _fresnel(x: Any) -> tuple[Any, Any]:
@@ -548,8 +548,8 @@ def _kelvin(name: str, part: int, raised: int = 0) -> Formula:
                 return [v.imag if part else v.real for v in near(x)[raised : raised + 4]]
         turn = mp.expjpi(mp.mpf(3 if name == "b" else 1) / 4)
         function, sign, down = (mp.besselj, -1, 1) if name == "b" else (mp.besselk, 1, -1)
-        found = _cylinder(lambda v, z: function(v, z), 0, sign, down, 4)(x * turn)
-        values = [turn**k * d for k, d in enumerate(found)]
+        result = _cylinder(lambda v, z: function(v, z), 0, sign, down, 4)(x * turn)
+        values = [turn**k * d for k, d in enumerate(result)]
         return [v.imag if part else v.real for v in values[raised : raised + 4]]
 
     return lifted(derivatives)

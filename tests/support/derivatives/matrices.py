@@ -70,11 +70,11 @@ def _column(values: Sequence[Any]) -> Any:
 
 
 def _lower(a: Any) -> Any:
-    found = a.copy()
+    result = a.copy()
     for i in range(a.rows):
         for j in range(i + 1, a.cols):
-            found[i, j] = 0
-    return found
+            result[i, j] = 0
+    return result
 
 
 def _inverse(a: Any) -> Any:
@@ -221,16 +221,16 @@ def of_matrix(name: str, kind: str, mode: str, dtype: Any = np.float64) -> list[
 
     if mode == "reverse":
         first = lambda x: np.sum(pb.grad(loss)(x) * v)  # noqa: E731
-        found = [pb.jit(loss)(a), pb.jit(first)(a), np.sum(pb.grad(first)(a) * v)]
+        result = [pb.jit(loss)(a), pb.jit(first)(a), np.sum(pb.grad(first)(a) * v)]
     else:
         first = lambda x: pb.jvp(loss, (x,), (v,))[1]  # noqa: E731
-        found = [pb.jit(loss)(a), pb.jit(first)(a), pb.jit(lambda x: pb.jvp(first, (x,), (v,))[1])(a)]
+        result = [pb.jit(loss)(a), pb.jit(first)(a), pb.jit(lambda x: pb.jvp(first, (x,), (v,))[1])(a)]
     return counted(
-        [float(f) for f in found], row, a.astype(np.float64), v.astype(np.float64), changes, float(np.finfo(dtype).eps) / 2
+        [float(f) for f in result], row, a.astype(np.float64), v.astype(np.float64), changes, float(np.finfo(dtype).eps) / 2
     )
 
 
-def counted(found: list[float], row: Matrix, a: Array, v: Array, changes: list[Array], unit: float) -> list[float]:
+def counted(result: list[float], row: Matrix, a: Array, v: Array, changes: list[Array], unit: float) -> list[float]:
     """The errors of ``found``, by differences in many digits."""
     with mp.workdps(DIGITS):
         h = mp.mpf(10) ** -STEP
@@ -252,4 +252,4 @@ def counted(found: list[float], row: Matrix, a: Array, v: Array, changes: list[A
         for change in map(_mp, changes):
             up, down = (derivatives({i: exact(i, change, s) for i in (-1, 0, 1)}) for s in (1, -1))
             moves = [max(m, abs(p - q) / (2 * h)) for m, p, q in zip(moves, up, down, strict=True)]
-        return [float(abs(mp.mpf(f) - r) / (unit * (abs(r) + m))) for f, r, m in zip(found, right, moves, strict=True)]
+        return [float(abs(mp.mpf(f) - r) / (unit * (abs(r) + m))) for f, r, m in zip(result, right, moves, strict=True)]

@@ -67,14 +67,14 @@ def rounded(x: Any) -> float:
 
 def _scales(jet: Jet, point: Any, kept: list[Index]) -> list[Any]:
     count = jet.count
-    found = []
+    result = []
     for index in kept:
         scale = abs(jet.derivative(index))
         for k in range(count):
             above = tuple(v + (i == k) for i, v in enumerate(index))
             scale += abs(mp.mpf(point[k]) * jet.derivative(above))
-        found.append(scale)
-    return found
+        result.append(scale)
+    return result
 
 
 def _agree(now: Any, before: Any) -> bool:

@@ -453,5 +453,5 @@ def _around(special_points: Sequence[float]) -> Array:
             close = [centre, np.nextafter(centre, kind(np.inf)), np.nextafter(centre, kind(-np.inf))]
             close += [kind(centre + s * scale * 2.0**-j) for j in range(1, digits, 3 if digits < 30 else 5) for s in (-1, 1)]
             lines.append(np.asarray(close, np.float64))
-    found = np.concatenate(lines) if lines else np.empty(0)
-    return found[np.isfinite(found)]
+    result = np.concatenate(lines) if lines else np.empty(0)
+    return result[np.isfinite(result)]

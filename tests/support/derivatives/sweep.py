@@ -116,17 +116,17 @@ def measured(name: str, dtype: str, mode: str, every: int = 1) -> Iterator[Error
                 known &= np.abs(values[:, j]) < top / 4
         with np.errstate(all="ignore"):
             there = right.astype(info.dtype).astype(np.float64)
-            found = np.asarray(ours).astype(np.float64)
+            result = np.asarray(ours).astype(np.float64)
             # In units of the scale, without overflow or underflow of either.
             floor = FLOOR * least + (row.absolute if any(index[:-1]) else 0.0)
-            distance = np.maximum(np.abs(found - right) - floor, 0)
+            distance = np.maximum(np.abs(result - right) - floor, 0)
             logarithm = np.log2(distance) - scales[:, k] - np.log2(unit)
             units = np.where(distance == 0, 0.0, np.exp2(np.minimum(logarithm, 1023)))
-            units = np.where((found == there) | (found == right), 0.0, units)
+            units = np.where((result == there) | (result == right), 0.0, units)
             # Beyond the format, and from a quarter of its largest number on, infinity is right.
-            same_sign = np.sign(found) == np.sign(right)
-            infinite = np.isinf(found) & (np.abs(right) >= top / 4) | (np.abs(found) == top) & (np.abs(right) >= top)
-            units = np.where(infinite & same_sign, 0.0, np.where(np.isfinite(found) & (np.abs(right) < top), units, np.inf))
+            same_sign = np.sign(result) == np.sign(right)
+            infinite = np.isinf(result) & (np.abs(right) >= top / 4) | (np.abs(result) == top) & (np.abs(right) >= top)
+            units = np.where(infinite & same_sign, 0.0, np.where(np.isfinite(result) & (np.abs(right) < top), units, np.inf))
         if k == 0 and of_library(name):
             is_usable = units <= LOST
             known &= is_usable

@@ -72,8 +72,17 @@ NUMPY: dict[str, Callable[..., Array]] = {
     **{
         name: getattr(meaning, name)
         for name in (
-            "sech2", "tanh_tail", "logistic_pdf", "logistic_logpdf", "gauss", "normal_pdf", "inverse_mills", "mills_gap",
-            "ierfcx", "digamma_step", "trigamma_step",
+            "sech2",
+            "tanh_tail",
+            "logistic_pdf",
+            "logistic_logpdf",
+            "gauss",
+            "normal_pdf",
+            "inverse_mills",
+            "mills_gap",
+            "ierfcx",
+            "digamma_step",
+            "trigamma_step",
         )
     },
     "erfcx": scipy.special.erfcx,
@@ -122,9 +131,7 @@ def inverse_erfc(z: Any) -> Any:
 def integral_of_erfc(n: int, x: Any) -> Any:
     """exp(x**2) times the integral of erfc of order n (DLMF 7.18), far out by the asymptotic series (7.18.14)."""
     if x > 40:
-        terms = [
-            (-1) ** m * mpmath.factorial(2 * m + n) / (mpmath.factorial(m) * (2 * x) ** (2 * m + n + 1)) for m in range(20)
-        ]
+        terms = [(-1) ** m * mpmath.factorial(2 * m + n) / (mpmath.factorial(m) * (2 * x) ** (2 * m + n + 1)) for m in range(20)]
         return 2 / mpmath.sqrt(mpmath.pi) / mpmath.factorial(n) * mpmath.fsum(terms)
     if x >= 0:
         return mpmath.mpf(2) ** -n / mpmath.sqrt(mpmath.pi) * mpmath.hyperu((mpmath.mpf(n) + 1) / 2, mpmath.mpf(1) / 2, x * x)
@@ -151,9 +158,9 @@ EXACT: dict[str, Callable[..., Any]] = {
     "logistic_logpdf": lambda x: -abs(x) - 2 * mpmath.log1p(mpmath.exp(-abs(x))),
     "gauss": lambda x: mpmath.exp(-x * x),
     "normal_pdf": mpmath.npdf,
-    "inverse_mills": lambda x: mpmath.npdf(x) / mpmath.ncdf(x)
-    if x > 0
-    else mpmath.sqrt(2 / mpmath.pi) / integral_of_erfc(0, -x / mpmath.sqrt(2)),
+    "inverse_mills": lambda x: (
+        mpmath.npdf(x) / mpmath.ncdf(x) if x > 0 else mpmath.sqrt(2 / mpmath.pi) / integral_of_erfc(0, -x / mpmath.sqrt(2))
+    ),
     "mills_gap": mills_gap,
     "erfcx": lambda x: integral_of_erfc(0, x),
     "ierfcx": lambda x: integral_of_erfc(1, x),
@@ -254,10 +261,10 @@ def hard(dtype: str) -> Array:
     """Arguments that are near-special or known to be hard, with their neighbours, of both signs."""
     kind = DTYPES[dtype]
     least, least_normal = np.finfo(kind).smallest_subnormal, np.finfo(kind).tiny
-    given = [float.fromhex(v) if isinstance(v, str) else v for v in HARD[dtype]]
+    arguments = [float.fromhex(v) if isinstance(v, str) else v for v in HARD[dtype]]
     quarter = [np.pi / 2 * k for k in range(1, 40)]
     limits = [least, 3 * least, least_normal, 0.5, 1.0, 1.5, 2.0, 709.782712893384, 710.475860073944, 745.1332191019412]
-    x = np.array([*given, *quarter, *limits]).astype(kind)
+    x = np.array([*arguments, *quarter, *limits]).astype(kind)
     with np.errstate(over="ignore"):
         x = np.concatenate([x, np.nextafter(x, kind(0)), np.nextafter(x, kind(np.inf))])
     return np.concatenate([x, -x])
@@ -290,7 +297,7 @@ def errors(name: str, result: Array, *arguments: Array) -> Array:
     """Distances from the exact values in units in the last place of these."""
     exact = EXACT.get(name) or getattr(mpmath, name)
     digits, least = (53, -1074) if result.dtype == np.float64 else (24, -149)
-    found = []
+    actual = []
     with mpmath.workdps(50):
         for y, *xs in zip(result.tolist(), *(a.tolist() for a in arguments), strict=True):
             value = exact(*(mpmath.mpf(x) for x in xs))
@@ -298,5 +305,5 @@ def errors(name: str, result: Array, *arguments: Array) -> Array:
             if name == "logaddexp":
                 scale = max(scale, abs(max(xs)), mpmath.log(2))
             exponent = max(mpmath.frexp(scale)[1] - digits, least)
-            found.append(float(abs(mpmath.mpf(y) - value) / mpmath.ldexp(1, exponent)))
-    return np.array(found)
+            actual.append(float(abs(mpmath.mpf(y) - value) / mpmath.ldexp(1, exponent)))
+    return np.array(actual)

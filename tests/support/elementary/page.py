@@ -77,8 +77,8 @@ WIDE: dict[str, Any] = {"expit": lambda x: 1 / (1 + np.exp(-x)), **{k: v for k, 
 def within(name: str, x: Array) -> Array:
     """The finite arguments of ``x`` in the range of a function."""
     low, high = RANGES.get(name, (-np.inf, np.inf) * 2)[slice(0, 2) if x.dtype == np.float64 else slice(2, 4)]
-    found: Array = x[(x > low) & (x < high) & np.isfinite(x)]
-    return found
+    result: Array = x[(x > low) & (x < high) & np.isfinite(x)]
+    return result
 
 
 def samples(name: str, dtype: str) -> Iterator[tuple[Array, ...]]:
@@ -132,9 +132,9 @@ WIDE |= {"asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh}
 def greatest(name: str, result: Array, arguments: tuple[Array, ...]) -> tuple[float, str]:
     places = suspects(name, result, arguments)
     kept = [a[places] for a in arguments]
-    found = errors(name, result[places], *kept)
-    worst = int(np.argmax(found))
-    return float(found[worst]), ", ".join(repr(float(a[worst])) if a.dtype == np.float64 else str(a[worst]) for a in kept)
+    actual = errors(name, result[places], *kept)
+    worst = int(np.argmax(actual))
+    return float(actual[worst]), ", ".join(repr(float(a[worst])) if a.dtype == np.float64 else str(a[worst]) for a in kept)
 
 
 def measured(name: str, dtype: str) -> tuple[float, str]:

@@ -104,20 +104,20 @@ def run_block(block: Block, values: dict[Value, Array]) -> None:
     cold: dict[str, Block] = {}
     for i in block.instructions:
         operands = [values[v] for v in i.operands]
-        found: list[Array] = []
+        result: list[Array] = []
         if i.op.name == "cold_function":
             (cold[i.params["function"]],) = i.regions
         elif i.op.name == "cold_call":
-            region, number = cold[i.params["function"]], i.params["defaults"]
-            values.update(zip(region.parameters, operands[1 + number :], strict=True))
+            region, count = cold[i.params["function"]], i.params["defaults"]
+            values.update(zip(region.parameters, operands[1 + count :], strict=True))
             run_block(region, values)
-            usual = operands[1 : 1 + number]
-            found = [np.where(operands[0], values[v], o) for v, o in zip(region.results, usual, strict=True)]
+            usual = operands[1 : 1 + count]
+            result = [np.where(operands[0], values[v], o) for v, o in zip(region.results, usual, strict=True)]
         elif i.op.name == "fma":
-            found = [fma(*operands)]
+            result = [fma(*operands)]
         else:
-            found = list(i.op.evaluate(operands, i.params, [v.type for v in i.results]))
-        values.update(zip(i.results, found, strict=True))
+            result = list(i.op.evaluate(operands, i.params, [v.type for v in i.results]))
+        values.update(zip(i.results, result, strict=True))
 
 
 @functools.cache
@@ -149,10 +149,10 @@ kernel {name}(%x: &{dtype}[s0], %y: &{dtype}[s0], %out: &{dtype}[s0]) -> () {{
 def _loaded(name: str, dtype: str, arity: int, level: str, vector_bytes: int) -> tuple[Any, tuple[Any, ...]]:
     ordered = "true" if vector_bytes == DTYPES[dtype]().itemsize else "false"
     text = KERNEL.format(name=name, dtype=dtype, ordered=ordered, operands="%1, %2" if arity == 2 else "%1")
-    made = engine(level)
-    emitted = emit(schedule(parse_function(text)), "f", Target(vector_bytes or made.host().vector_bytes, made.host().has_fma))
-    address = made.load(emitted.text, symbols=["f"])["f"]
-    slots = tuple(("address", made.load(str(s[2]), symbols=[s[1]])[s[1]]) if s[0] == "shared" else s for s in emitted.slots)
+    built = engine(level)
+    emitted = emit(schedule(parse_function(text)), "f", Target(vector_bytes or built.host().vector_bytes, built.host().has_fma))
+    address = built.load(emitted.text, symbols=["f"])["f"]
+    slots = tuple(("address", built.load(str(s[2]), symbols=[s[1]])[s[1]]) if s[0] == "shared" else s for s in emitted.slots)
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address), slots
 
 
@@ -165,9 +165,9 @@ def compiled(name: str, *arguments: Array, level: str = "native", vector_bytes: 
     dtype = {v: k for k, v in DTYPES.items()}[x.dtype.type]
     function, slots = _loaded(name, dtype, len(arguments), level, vector_bytes)
     arrays = x, y, out
-    given = [arrays[s[1]].ctypes.data if s[0] == "pointer" else s[1] if s[0] == "address" else x.size for s in slots]
+    inputs = [arrays[s[1]].ctypes.data if s[0] == "pointer" else s[1] if s[0] == "address" else x.size for s in slots]
     assert all(s[0] in ("pointer", "size", "address") for s in slots), "the code calls nothing outside"
-    block = np.array(given, np.int64)
+    block = np.array(inputs, np.int64)
     assert function(block.ctypes.data) == 0
     return out
 

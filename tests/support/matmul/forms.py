@@ -77,11 +77,11 @@ def text(dtype: str, left: str, right: str, params: str = "") -> str:
         return "\n".join(f"    {line}" for line in lines) + f"\n    yield %{'y' if total == dtype else 'z'}"
 
     parameters = ", ".join(f"%{name}: {t}" for name, t in refs.items())
-    given = parameters.replace("s0", "m").replace("s1", "k").replace("s2", "n").replace(";strided", "")
+    arguments = parameters.replace("s0", "m").replace("s1", "k").replace("s2", "n").replace(";strided", "")
     body = f"""pullback-ir 2
 
-program f({given}) -> () {{
-  launch {', '.join(f'%{name}' for name in refs)} {{kernel=k0, sizes=[m,k,n]}}
+program f({arguments}) -> () {{
+  launch {", ".join(f"%{name}" for name in refs)} {{kernel=k0, sizes=[m,k,n]}}
   return
 }}
 
@@ -120,29 +120,29 @@ def _regions(body: str) -> tuple[str, str, str]:
 def arguments(dtype: str, left: str, right: str, m: int, k: int, n: int) -> dict[str, Any]:
     """Random arguments of a form's kernel, the last two of which it writes."""
     rng, sizes = np.random.default_rng(m + k + n), {"s0": m, "s1": k, "s2": n, str(MOST): MOST}
-    found = {}
+    result = {}
     for name, t in {**LEFT[left].refs, **RIGHT[right].refs}.items():
         shape = [sizes[e] for e in t.split("[")[1].split("]")[0].split(";")[0].split(",")]
         if t.startswith("&i64"):
-            found[name] = rng.integers(0, MOST, shape)
+            result[name] = rng.integers(0, MOST, shape)
         else:
-            found[name] = rng.normal(size=[*shape[:-1], 2 * shape[-1]] if "strided" in t else shape).astype(NUMPY[dtype])
-            found[name] = found[name][..., ::2] if "strided" in t else found[name]
+            result[name] = rng.normal(size=[*shape[:-1], 2 * shape[-1]] if "strided" in t else shape).astype(NUMPY[dtype])
+            result[name] = result[name][..., ::2] if "strided" in t else result[name]
     total = np.float64 if dtype == "f64" else np.float32
     shapes = {"row": (m,), "column": (n,), "d": (m, n)}
-    found.update({name: rng.normal(size=shape).astype(total) for name, shape in shapes.items()})
-    return {**found, "out": np.full((m, n), np.nan, total), "e": np.zeros((m, n), total)}
+    result.update({name: rng.normal(size=shape).astype(total) for name, shape in shapes.items()})
+    return {**result, "out": np.full((m, n), np.nan, total), "e": np.zeros((m, n), total)}
 
 
-def check(dtype: str, left: str, right: str, given: Mapping[str, Any], bits: int) -> None:
+def check(dtype: str, left: str, right: str, arguments: Mapping[str, Any], bits: int) -> None:
     """What the kernel wrote is within the error bound of products with so many bits of precision."""
-    a = LEFT[left].matrix(*(given[name] for name in LEFT[left].refs)).astype(np.float64)
-    b = RIGHT[right].matrix(*(given[name] for name in RIGHT[right].refs)).astype(np.float64)
-    row, column = given["row"].astype(np.float64)[:, None], given["column"].astype(np.float64)
+    a = LEFT[left].matrix(*(arguments[name] for name in LEFT[left].refs)).astype(np.float64)
+    b = RIGHT[right].matrix(*(arguments[name] for name in RIGHT[right].refs)).astype(np.float64)
+    row, column = arguments["row"].astype(np.float64)[:, None], arguments["column"].astype(np.float64)
     wanted = np.maximum((a @ b) * row + column, 0)
     size = (np.abs(a) @ np.abs(b)) * np.abs(row) + np.abs(column)
-    unit = np.finfo(given["out"].dtype).eps
+    unit = np.finfo(arguments["out"].dtype).eps
     error = (2.0**-bits * 2 + (a.shape[1] + 4) * unit) * size
-    wrong = ~(np.abs(given["out"] - wanted) <= error)
-    assert not wrong.any(), (a.shape, b.shape, np.argwhere(wrong)[:5], given["out"][wrong][:5], wanted[wrong][:5])
-    np.testing.assert_array_equal(given["e"], np.where(given["out"] > 0, given["d"], 0))
+    wrong = ~(np.abs(arguments["out"] - wanted) <= error)
+    assert not wrong.any(), (a.shape, b.shape, np.argwhere(wrong)[:5], arguments["out"][wrong][:5], wanted[wrong][:5])
+    np.testing.assert_array_equal(arguments["e"], np.where(arguments["out"] > 0, arguments["d"], 0))

@@ -94,9 +94,9 @@ def fenced(array: Any) -> Any:
     assert protect(address + size, PAGE, 0) == 0
     offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     whole = np.frombuffer(memory, np.uint8, base.nbytes, size - base.nbytes)
-    found: Any = np.ndarray(array.shape, array.dtype, whole, offset, array.strides)
-    found[...] = array
-    return found
+    result: Any = np.ndarray(array.shape, array.dtype, whole, offset, array.strides)
+    result[...] = array
+    return result
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class Compiled:
 
     def __call__(self, arrays: list[Any], sizes: list[int]) -> int:
         """Run it; the status."""
+
         def value(slot: tuple[Any, ...]) -> int:
             match slot:
                 case ("pointer", int(k)):

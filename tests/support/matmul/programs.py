@@ -244,7 +244,7 @@ class Program:
             (lambda x, f=p.function, n=n: f(x, n)) if p.name == "windows" else p.function
             for p, n in zip(self.prologues, windows, strict=True)
         ]
-        return lambda operands: form(*[part(*given) for part, given in zip(parts, operands)])
+        return lambda operands: form(*[part(*arguments) for part, arguments in zip(parts, operands)])
 
     def function(self, windows: Sequence[int]) -> Callable[[Any, Any], Any]:
         """Of operands and what the epilogue takes."""
@@ -258,11 +258,11 @@ class Program:
     def operands(self, extents: dict[str, int], rng: np.random.Generator) -> tuple[tuple[tuple[Array, ...], ...], list[int]]:
         """Random ones, and the lengths of windows."""
         shapes = [tuple(extents[k] for k in word) for word in self.form.letters]
-        found = []
+        result = []
         for shape, part, dtype, layout in zip(shapes, self.prologues, self.dtypes, self.layouts, strict=True):
-            made = [numbers(s, dtype, rng) for s in part.shapes(shape)]
-            found.append(tuple(laid_out(x, layout) if x.ndim else x for x in made))
-        return tuple(found), [shape[-1] if shape else 0 for shape in shapes]
+            built = [numbers(s, dtype, rng) for s in part.shapes(shape)]
+            result.append(tuple(laid_out(x, layout) if x.ndim else x for x in built))
+        return tuple(result), [shape[-1] if shape else 0 for shape in shapes]
 
     def fits(self, extents: dict[str, int]) -> bool:
         """Whether the operands have the elements that their parts need."""
@@ -296,8 +296,8 @@ def _layout(pick: Pick, dtype: str) -> str:
 
 def _rank(form: Form) -> int | None:
     """Of the result; none if there are several."""
-    found = form.function(*(np.ones((1,) * len(word)) for word in form.letters))
-    return None if isinstance(found, tuple) else int(np.ndim(found))
+    result = form.function(*(np.ones((1,) * len(word)) for word in form.letters))
+    return None if isinstance(result, tuple) else int(np.ndim(result))
 
 
 def _one(pick: Pick, parts: Sequence[Part], dtypes: Sequence[str], rank: int, smooth: bool) -> Part:
@@ -310,15 +310,15 @@ def _one(pick: Pick, parts: Sequence[Part], dtypes: Sequence[str], rank: int, sm
 def drawn_extents(pick: Pick, form: Form, most: int) -> dict[str, int]:
     """Of each letter, so that there is no more work than ``most``."""
     letters = sorted(set("".join(form.letters)) - {"1"})
-    found = {k: EXTENTS[pick(len(EXTENTS))] for k in letters}
-    while np.prod([float(max(e, 1)) for e in found.values()]) > most:
-        greatest = max(letters, key=lambda k: found[k])
-        found[greatest] //= 2
-    return {**found, "1": 1}
+    result = {k: EXTENTS[pick(len(EXTENTS))] for k in letters}
+    while np.prod([float(max(e, 1)) for e in result.values()]) > most:
+        greatest = max(letters, key=lambda k: result[k])
+        result[greatest] //= 2
+    return {**result, "1": 1}
 
 
-def tupled(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def tupled(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
 
 
 def numbers(shape: Any, dtype: Any, rng: np.random.Generator) -> Array:
@@ -333,5 +333,5 @@ def numbers(shape: Any, dtype: Any, rng: np.random.Generator) -> Array:
     if dtype.kind in "iu":
         ends = np.iinfo(dtype)
         return np.asarray(rng.integers(ends.min, ends.max, shape, dtype, endpoint=True))
-    found = rng.normal(size=shape)
-    return np.asarray(found + 1j * rng.normal(size=shape) if dtype.kind == "c" else found).astype(dtype)
+    result = rng.normal(size=shape)
+    return np.asarray(result + 1j * rng.normal(size=shape) if dtype.kind == "c" else result).astype(dtype)

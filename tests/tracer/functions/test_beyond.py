@@ -34,10 +34,10 @@ def test_scipy(line: str) -> None:
         wanted = [k for k, a in enumerate(arguments) if np.asarray(a).dtype == np.float64]
 
         def of_floats(*xs: Any) -> Any:
-            given = list(arguments)
+            inputs = list(arguments)
             for k, x in zip(wanted, xs):
-                given[k] = x
-            return call(*given)
+                inputs[k] = x
+            return call(*inputs)
 
         check_reverse(of_floats, [np.asarray(arguments[k]) for k in wanted])
 

@@ -118,21 +118,21 @@ def test_functions_of_special_values(first: int, dtype: Any) -> None:
     def call(z: Any) -> Any:
         return [getattr(np, name)(z) for name in names]
 
-    for name, found, wanted in zip(names, pb.jit(call)(z), plain(call, z)):
-        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    for name, result, wanted in zip(names, pb.jit(call)(z), plain(call, z)):
+        assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
         if wanted.dtype.kind == "b":
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(result, wanted)
             continue
         eps = np.finfo(wanted.dtype).eps
         size = np.where(np.isfinite(wanted), np.abs(wanted), 0)
         absolute = 2 * eps if name == "log1p" else 0
         for part in ("real", "imag"):
-            f, w = getattr(found, part), getattr(wanted, part)
+            f, w = getattr(result, part), getattr(wanted, part)
             near = np.abs(f.astype(float) - w) <= 24 * eps * np.maximum(size, np.abs(w)) + np.finfo(wanted.dtype).tiny + absolute
             alike = (np.isnan(f) & np.isnan(w)) | (f == w) | (np.isinf(f) & np.isinf(w) & (name in UNSIGNED))
             signed = (np.signbit(f) == np.signbit(w)) | (w != 0) | (f != 0) | (name in UNSIGNED)
             wrong = np.flatnonzero(~((np.isfinite(w) & near) | alike) | ~signed)
-            assert not wrong.size, (name, part, z[wrong[:3]], found[wrong[:3]], wanted[wrong[:3]])
+            assert not wrong.size, (name, part, z[wrong[:3]], result[wrong[:3]], wanted[wrong[:3]])
 
 
 ORDERS: dict[str, Call] = {
@@ -153,18 +153,18 @@ def test_sizes_and_ranks() -> None:
     call = pb.jit(lambda z: (z * 2j, abs(z), np.sum(z), np.conj(z), z.real))
     for shape in ((), (1,), (0,), (2, 0), (3, 1, 2), (1030,)):
         z = drawn(shape)
-        for found, wanted in zip(call(z), (z * 2j, abs(z), np.sum(z), np.conj(z), np.real(z))):
-            assert np.asarray(found).shape == np.asarray(wanted).shape
-            np.testing.assert_allclose(found, wanted, rtol=1e-13)
+        for result, wanted in zip(call(z), (z * 2j, abs(z), np.sum(z), np.conj(z), np.real(z))):
+            assert np.asarray(result).shape == np.asarray(wanted).shape
+            np.testing.assert_allclose(result, wanted, rtol=1e-13)
     for z in (2 + 3j, np.complex64(1 - 2j), complex(-0.0, NAN)):
         assert type(pb.jit(lambda z: z * 2)(z)) is type(np.complex128(1) if type(z) is complex else z)
         np.testing.assert_array_equal(pb.jit(lambda z: z.conjugate())(z), z.conjugate())
 
 
 def test_constants_differ_by_the_signs_of_their_zeros() -> None:
-    for number in (complex(7.5, 0.0), complex(7.5, -0.0), complex(-0.0, 7.5), complex(NAN, 1), complex(INF, -0.0)):
-        found = pb.jit(lambda x, number=number: x + (x + number) * 0 + number)(0.0)
-        np.testing.assert_array_equal(found, np.float64(0) + (0.0 + number) * 0 + number)
+    for count in (complex(7.5, 0.0), complex(7.5, -0.0), complex(-0.0, 7.5), complex(NAN, 1), complex(INF, -0.0)):
+        result = pb.jit(lambda x, count=count: x + (x + count) * 0 + count)(0.0)
+        np.testing.assert_array_equal(result, np.float64(0) + (0.0 + count) * 0 + count)
     one, other = pb.jit(lambda z: (np.log(z * complex(7.5, 0.0)), np.log(z + complex(7.5, -0.0))))(np.array([-1 - 0j]))
     assert np.isfinite(one).all() and np.isfinite(other).all()
 
@@ -191,9 +191,9 @@ def argument_written(z: Any) -> Any:
 def test_writes() -> None:
     agrees(parts_written, drawn((5,)))
     for order in (lambda z: z, lambda z: z[::-1], lambda z: np.repeat(z, 3)[::3]):
-        given, wanted = order(drawn((5,))).copy(), order(drawn((5,))).copy()
-        np.testing.assert_allclose(pb.jit(argument_written)(given), argument_written(wanted))
-        np.testing.assert_array_equal(given, wanted)
+        arguments, wanted = order(drawn((5,))).copy(), order(drawn((5,))).copy()
+        np.testing.assert_allclose(pb.jit(argument_written)(arguments), argument_written(wanted))
+        np.testing.assert_array_equal(arguments, wanted)
 
 
 def test_what_numpy_warns_of_and_refuses() -> None:
@@ -241,7 +241,7 @@ LOSSES: dict[str, Call] = {
 
 def differences(loss: Call, args: list[Any], step: float = 1e-6) -> list[Any]:
     """dL/dx - i dL/dy by each element."""
-    found = []
+    result = []
     for k, a in enumerate(args):
         gradient = np.zeros(a.shape, a.dtype)
         for index in np.ndindex(a.shape):
@@ -252,8 +252,8 @@ def differences(loss: Call, args: list[Any], step: float = 1e-6) -> list[Any]:
                     moved[index] += sign * step * unit
                     values.append(plain(loss, *(moved if j == k else other for j, other in enumerate(args))))
                 gradient[index] += (values[0] - values[1]) / (2 * step) * np.conj(unit)
-        found.append(gradient)
-    return found
+        result.append(gradient)
+    return result
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -261,18 +261,18 @@ def test_gradients_are_differences_by_both_parts(name: str) -> None:
     loss, args = LOSSES[name], [drawn((4,)), drawn((4,), seed=1)]
     value, gradients = pb.value_and_grad(loss, argnums=(0, 1))(*args)
     np.testing.assert_allclose(value, loss(*args), rtol=1e-12)
-    for found, wanted in zip(gradients, differences(loss, args)):
-        assert found.dtype == np.complex128
-        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=2e-7 * (1 + np.max(np.abs(wanted))))
+    for result, wanted in zip(gradients, differences(loss, args)):
+        assert result.dtype == np.complex128
+        np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=2e-7 * (1 + np.max(np.abs(wanted))))
 
     def second(z: Any, w: Any) -> Any:
         g = pb.grad(loss)(z, w)
         return np.sum(g.real * np.arange(1.0, 5.0) + np.sin(g.imag))
 
-    found = pb.grad(second)(*args)
+    result = pb.grad(second)(*args)
     if name != "casts":
         (wanted,) = differences(lambda z: pb.jit(second)(z, args[1]), args[:1])
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * (1 + np.max(np.abs(wanted))))
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=2e-6 * (1 + np.max(np.abs(wanted))))
 
 
 def test_the_convention() -> None:
@@ -347,10 +347,10 @@ def test_cuda_c() -> None:
       return %2, %7, %3, %4, %5, %6
     }"""
     function = parse_function(text)
-    given = [drawn((300,)), drawn((300,), seed=1), drawn((7, 5), np.complex64)]
-    for found, wanted in zip(run_on_host(function, given), expected(function, given), strict=True):
-        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5 if wanted.dtype == np.complex64 else 1e-10)
+    arguments = [drawn((300,)), drawn((300,), seed=1), drawn((7, 5), np.complex64)]
+    for result, wanted in zip(run_on_host(function, arguments), expected(function, arguments), strict=True):
+        assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5 if wanted.dtype == np.complex64 else 1e-10)
 
 
 def test_nothing_of_complex_arrays_is_copied() -> None:
@@ -361,8 +361,8 @@ def test_nothing_of_complex_arrays_is_copied() -> None:
 
 
 def test_leaves_of_every_kind() -> None:
-    given = {"a": drawn((2,)), "b": (1 + 2j, np.complex64(1j)), "c": [drawn((1,)), 1.0]}
-    found = pb.jit(lambda t: np.sum(t["a"]) * t["b"][0] + t["b"][1] + t["c"][0] * t["c"][1])(given)
-    np.testing.assert_allclose(found, np.sum(given["a"]) * (1 + 2j) + 1j + given["c"][0])
-    gradient = pb.grad(lambda t: abs(np.sum(t["a"]) * t["b"][0] + t["b"][1]) ** 2)(given)
+    arguments = {"a": drawn((2,)), "b": (1 + 2j, np.complex64(1j)), "c": [drawn((1,)), 1.0]}
+    result = pb.jit(lambda t: np.sum(t["a"]) * t["b"][0] + t["b"][1] + t["c"][0] * t["c"][1])(arguments)
+    np.testing.assert_allclose(result, np.sum(arguments["a"]) * (1 + 2j) + 1j + arguments["c"][0])
+    gradient = pb.grad(lambda t: abs(np.sum(t["a"]) * t["b"][0] + t["b"][1]) ** 2)(arguments)
     assert gradient["a"].dtype == np.complex128 and gradient["b"][1].dtype == np.complex64

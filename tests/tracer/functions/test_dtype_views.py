@@ -21,18 +21,18 @@ def array(name: str, shape: tuple[int, ...]) -> Any:
         info = np.iinfo(dtype)
         return np.asarray(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True))
     special = np.array([np.nan, -0.0, np.inf, 5e-324])
-    found = np.asarray(np.resize(np.concatenate([special, rng.normal(size=44)]), shape)).astype(dtype)
+    result = np.asarray(np.resize(np.concatenate([special, rng.normal(size=44)]), shape)).astype(dtype)
     if dtype.kind == "c":
-        found.imag[...] = np.flip(found.real)
-    return found
+        result.imag[...] = np.flip(result.real)
+    return result
 
 
 def outcome(function: Any, x: Any) -> Any:
     try:
-        found = function(x)
+        result = function(x)
     except (ValueError, pb.TraceError) as error:
         return error
-    return found.dtype, found.shape, found.tobytes()
+    return result.dtype, result.shape, result.tobytes()
 
 
 @pytest.mark.parametrize("source", DTYPES)
@@ -41,13 +41,13 @@ def test_a_view_has_the_bytes_of_numpy(source: str, target: str) -> None:
     compiled = pb.jit(lambda x: x.view(target))
     for shape in SHAPES if source == "f8" or target == "f8" else SHAPES[:2]:
         x = array(source, shape)
-        found, expected = outcome(compiled, x), outcome(lambda x: x.view(target), x)
-        if isinstance(found, pb.TraceError):
-            assert (target == "?") or ("made of the bits" in str(found) and {source[0], target[0]} <= {"f", "c"})
+        result, expected = outcome(compiled, x), outcome(lambda x: x.view(target), x)
+        if isinstance(result, pb.TraceError):
+            assert (target == "?") or ("made of the bits" in str(result) and {source[0], target[0]} <= {"f", "c"})
         elif isinstance(expected, Exception):
-            assert (type(found), str(found)) == (type(expected), str(expected))
+            assert (type(result), str(result)) == (type(expected), str(expected))
         else:
-            assert found == expected
+            assert result == expected
 
 
 def written(x: Any) -> Any:
@@ -77,9 +77,9 @@ def uniform(bits: Any) -> Any:
 )  # fmt: skip
 def test_views_are_written_through_and_read(function: Any, x: Any) -> None:
     mine, theirs = x.copy(), x.copy()
-    found, expected = pb.jit(function)(mine), function(theirs)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    np.testing.assert_array_equal(found, expected)
+    result, expected = pb.jit(function)(mine), function(theirs)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(mine, theirs)
 
 

@@ -23,10 +23,10 @@ def outcome(function: Callable[..., Any], *args: Any) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            found = function(*args)
+            result = function(*args)
         except (OverflowError, ValueError, TypeError, IndexError) as error:
             return type(error).__name__, str(error)
-    parts = found if isinstance(found, tuple) else (found,)
+    parts = result if isinstance(result, tuple) else (result,)
     return [(np.asarray(part).dtype.name, np.asarray(part).tolist()) for part in parts]
 
 
@@ -173,10 +173,10 @@ def test_spacing_of_every_half() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     with np.errstate(all="ignore"):
         expected = np.spacing(halves)
-    found = pb.jit(np.spacing)(halves)
+    result = pb.jit(np.spacing)(halves)
     numbers = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.isnan(found), ~numbers)
-    np.testing.assert_array_equal(found[numbers].view(np.uint16), expected[numbers].view(np.uint16))
+    np.testing.assert_array_equal(np.isnan(result), ~numbers)
+    np.testing.assert_array_equal(result[numbers].view(np.uint16), expected[numbers].view(np.uint16))
 
 
 @pytest.mark.parametrize("mode", ["same", "full", "valid"])
@@ -247,10 +247,10 @@ def test_norm_overflows_where_the_result_does(dtype: str) -> None:
         if not np.all(np.isfinite(x)):
             continue
         expected = np.asarray(scipy.linalg.norm(x), dtype)
-        found = norm(x)
-        assert found.dtype == np.float64  # SciPy gives a Python float
+        result = norm(x)
+        assert result.dtype == np.float64  # SciPy gives a Python float
         assert pb.jit(lambda x: x * scipy.linalg.norm(x))(x).dtype == dtype
-        np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).smallest_subnormal)
+        np.testing.assert_allclose(result, expected, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).smallest_subnormal)
         exact = x.astype(np.longdouble)
         size = np.sqrt(np.sum(exact * exact))
         unit = exact / size if size else exact
@@ -331,14 +331,14 @@ def test_complex_products_that_overflow(dtype: str) -> None:
 
 def test_complex_products_are_the_same_on_every_cpu(tmp_path: Path) -> None:
     (tmp_path / "products.py").write_text(PRODUCTS)
-    found = []
+    result = []
     for level in ("baseline", "native"):
         file = tmp_path / f"{level}.npz"
         environment = {**os.environ, "PULLBACK_CPU": level}
         subprocess.run([sys.executable, str(tmp_path / "products.py"), str(file)], env=environment, check=True)
-        found.append(np.load(file))
-    for name in found[0]:
-        _same(found[0][name], found[1][name])
+        result.append(np.load(file))
+    for name in result[0]:
+        _same(result[0][name], result[1][name])
 
 
 def test_complex_numbers_copied_into_real_arrays() -> None:
@@ -432,9 +432,9 @@ def test_reductions_along_axes_of_nothing(name: str) -> None:
     for shape in ((0,), (0, 0), (0, 3), (3, 0), (0, 2, 0)):
         for axis in (None, 0, -1, (0, 1), ()):
             if not isinstance(axis, tuple) or len(axis) <= len(shape):
-                found, expected = (outcome(f, np.zeros(shape), axis) for f in (
+                result, expected = (outcome(f, np.zeros(shape), axis) for f in (
                     pb.jit(REDUCTIONS[name], static_argnames="axis"), REDUCTIONS[name]))  # fmt: skip
-                assert repr(found) == repr(expected), (shape, axis)
+                assert repr(result) == repr(expected), (shape, axis)
 
 
 def test_sums_of_bools_begin_with_their_initial() -> None:

@@ -17,11 +17,11 @@ EVEN, ODD = RNG.normal(size=6), RNG.normal(size=7)
 sf = scipy.fft
 
 
-def close(found: Any, wanted: Any) -> None:
-    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+def close(result: Any, wanted: Any) -> None:
+    assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
     single = wanted.dtype in (np.float32, np.complex64)
     scale = np.max(np.abs(wanted), initial=1.0)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=float(scale) * (3e-6 if single else 3e-15))
+    np.testing.assert_allclose(result, wanted, rtol=0, atol=float(scale) * (3e-6 if single else 3e-15))
 
 
 # values
@@ -69,31 +69,31 @@ def test_numpys_transforms(k: int) -> None:
 
 
 def _scipys() -> list[tuple[Call, Any]]:
-    found: list[tuple[Call, Any]] = []
+    result: list[tuple[Call, Any]] = []
     for name in ("fft", "ifft", "irfft", "hfft"):
         f, several, pair = getattr(sf, name), getattr(sf, f"{name}n"), getattr(sf, f"{name}2")
-        found += [(lambda v, f=f: f(v), Z), (lambda v, f=f: f(v, 6, axis=1, norm="ortho"), Z), (lambda v, f=pair: f(v), Z)]
-        found += [(lambda v, f=several: f(v, (4, 3), norm="forward"), Z), (lambda v, f=several: f(v, axes=(2, 0)), Z)]
+        result += [(lambda v, f=f: f(v), Z), (lambda v, f=f: f(v, 6, axis=1, norm="ortho"), Z), (lambda v, f=pair: f(v), Z)]
+        result += [(lambda v, f=several: f(v, (4, 3), norm="forward"), Z), (lambda v, f=several: f(v, axes=(2, 0)), Z)]
     for name in ("rfft", "ihfft"):
         f, several, pair = getattr(sf, name), getattr(sf, f"{name}n"), getattr(sf, f"{name}2")
-        found += [(lambda v, f=f: f(v), X), (lambda v, f=f: f(v, 6, axis=1, norm="ortho"), X), (lambda v, f=pair: f(v), X)]
-        found += [(lambda v, f=several: f(v, (4, 3), norm="forward"), X), (lambda v, f=several: f(v, axes=(2, 0)), X)]
+        result += [(lambda v, f=f: f(v), X), (lambda v, f=f: f(v, 6, axis=1, norm="ortho"), X), (lambda v, f=pair: f(v), X)]
+        result += [(lambda v, f=several: f(v, (4, 3), norm="forward"), X), (lambda v, f=several: f(v, axes=(2, 0)), X)]
     for name in ("dct", "idct", "dst", "idst"):
         f, several = getattr(sf, name), getattr(sf, f"{name}n")
         for kind in (1, 2, 3, 4):
-            found += [(lambda v, f=f, k=kind, m=norm: f(v, k, norm=m), X) for norm in (None, "ortho", "forward")]
-            found.append((lambda v, f=f, k=kind: f(v, k, 6, 1, orthogonalize=True), X))
-            found.append((lambda v, f=f, k=kind: f(v, k, 2, 0), Z))
-            found.append((lambda v, f=several, k=kind: f(v, k), X))
-        found.append((lambda v, f=several: f(v, s=(3, 5), axes=(2, 0), norm="ortho"), X))
-        found.append((lambda v, f=f: f(v), X.astype(np.float32)))
-        found.append((lambda v, f=f: f(v, axis=0), X[:1]))
-    found += [
+            result += [(lambda v, f=f, k=kind, m=norm: f(v, k, norm=m), X) for norm in (None, "ortho", "forward")]
+            result.append((lambda v, f=f, k=kind: f(v, k, 6, 1, orthogonalize=True), X))
+            result.append((lambda v, f=f, k=kind: f(v, k, 2, 0), Z))
+            result.append((lambda v, f=several, k=kind: f(v, k), X))
+        result.append((lambda v, f=several: f(v, s=(3, 5), axes=(2, 0), norm="ortho"), X))
+        result.append((lambda v, f=f: f(v), X.astype(np.float32)))
+        result.append((lambda v, f=f: f(v, axis=0), X[:1]))
+    result += [
         (lambda v: sf.fftshift(v, 1), Z),
         (lambda v: sf.fftfreq(5, v[0, 0, 0]), X),
         (lambda v: sf.fft(v), X.astype(np.float16)),
     ]
-    return found
+    return result
 
 
 SCIPY = _scipys()
@@ -103,10 +103,10 @@ SCIPY = _scipys()
 def test_scipys_transforms(k: int) -> None:
     call, a = SCIPY[k]
     wanted = call(a)
-    found = pb.jit(call)(a)
-    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    result = pb.jit(call)(a)
+    assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
     scale = np.max(np.abs(wanted), initial=1.0)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=scale * (3e-6 if wanted.real.dtype == np.float32 else 1e-14))
+    np.testing.assert_allclose(result, wanted, rtol=0, atol=scale * (3e-6 if wanted.real.dtype == np.float32 else 1e-14))
 
 
 # gradients: of a real loss by z = x + iy, dL/dx - i dL/dy
@@ -126,15 +126,15 @@ DIFFERENTIATED: list[tuple[Call, Any]] = [
 ]
 
 
-def weights_of(found: Any) -> Any:
-    return (1.0 + 0.5 * np.cos(1.3 * np.arange(found.size))).reshape(found.shape)
+def weights_of(result: Any) -> Any:
+    return (1.0 + 0.5 * np.cos(1.3 * np.arange(result.size))).reshape(result.shape)
 
 
 def loss_of(call: Call) -> Call:
     def loss(v: Any) -> Any:
-        found = call(v)
-        w = weights_of(found)
-        return np.sum(w * np.sin(found.real)) + np.sum((w + 0.2 * w**2) * np.cos(0.7 * found.imag))
+        result = call(v)
+        w = weights_of(result)
+        return np.sum(w * np.sin(result.real)) + np.sum((w + 0.2 * w**2) * np.cos(0.7 * result.imag))
 
     return loss
 
@@ -175,13 +175,13 @@ def test_a_template_serves_lengths_of_one_parity() -> None:
 
 def test_results_written_into_an_array() -> None:
     def f(x: Any, out: Any) -> Any:
-        found = np.fft.fft(x, out=out)
-        return found[0] * 2, out
+        result = np.fft.fft(x, out=out)
+        return result[0] * 2, out
 
     a, b = np.zeros(6, complex), np.zeros(6, complex)
-    wanted, found = f(EVEN, a), pb.jit(f)(EVEN, b)
+    wanted, result = f(EVEN, a), pb.jit(f)(EVEN, b)
     np.testing.assert_array_equal(b, a)
-    assert found[0] == wanted[0]
+    assert result[0] == wanted[0]
 
 
 REFUSED: list[tuple[Call, Any, type[Exception]]] = [

@@ -36,10 +36,10 @@ def check_gradient(call: Call, *xs: Any) -> None:
         value = known(loss, *xs)
         if not np.isfinite(value) or value == 0.0:
             return
-    found = trace(lambda *a: gradient_call(loss, a, argnums=tuple(range(len(a))))[2], xs)
-    program = grad(found.function)
+    result = trace(lambda *a: gradient_call(loss, a, argnums=tuple(range(len(a))))[2], xs)
+    program = grad(result.function)
     verify(program)
-    inputs = found.arguments(xs)
+    inputs = result.arguments(xs)
     assert inputs is not None
     gradients = interpret(program, *inputs)
     rng = np.random.default_rng(7)

@@ -41,6 +41,6 @@ def test_a_batch_is_a_stack_of_calls(call: Call, xs: list[Any]) -> None:
     rows = [[x + 0.0 for x in xs], [x * 1.25 + 0.1 for x in xs]]
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         expected = [leaves(pb.jit(call)(*row)) for row in rows]
-        found = leaves(pb.vmap(call)(*[np.stack(column) for column in zip(*rows, strict=True)]))
-    for value, *each in zip(found, *expected, strict=True):
+        result = leaves(pb.vmap(call)(*[np.stack(column) for column in zip(*rows, strict=True)]))
+    for value, *each in zip(result, *expected, strict=True):
         np.testing.assert_allclose(value, np.stack(each), rtol=1e-6 if value.dtype == np.float32 else 1e-11, atol=1e-11)

@@ -25,10 +25,10 @@ def plain(call: Call, *args: Any) -> Any:
         return call(*args)
 
 
-def same(found: Any, expected: Any) -> None:
+def same(result: Any, expected: Any) -> None:
     """Equal trees of equal leaves, with NumPy's dtypes and shapes."""
-    assert pb.tree.structure(found) == pb.tree.structure(expected)
-    for f, e in zip(pb.tree.leaves(found), pb.tree.leaves(expected), strict=True):
+    assert pb.tree.structure(result) == pb.tree.structure(expected)
+    for f, e in zip(pb.tree.leaves(result), pb.tree.leaves(expected), strict=True):
         f, e = np.asarray(f), np.asarray(e)
         assert (f.dtype, f.shape) == (e.dtype, e.shape)
         tolerance = 1e-6 if e.dtype == np.float32 else 1e-12
@@ -43,12 +43,12 @@ def native_from_now_on() -> None:
 
 def total(tree: Any) -> Any:
     """A weighted sum of functions of all floats in a tree."""
-    found = 0.0
+    result = 0.0
     for n, leaf in enumerate(pb.tree.leaves(tree)):
         if np.asarray(leaf).dtype.kind == "f":
             weights = 1.0 + 0.3 * np.cos(np.arange(np.size(leaf)) + n)
-            found = found + np.sum(np.sin(leaf) * weights.reshape(np.shape(leaf)))
-    return found
+            result = result + np.sum(np.sin(leaf) * weights.reshape(np.shape(leaf)))
+    return result
 
 
 @pytest.mark.parametrize("program", BY_NAME)
@@ -57,9 +57,9 @@ def test_values(program: Program) -> None:
     result = plain(program.function, *expected)
     compiled = pb.jit(program.function)
     for _ in range(3):
-        found = copy.deepcopy(program.arguments)
-        same(compiled(*found), result)
-        same(found, expected)
+        actual = copy.deepcopy(program.arguments)
+        same(compiled(*actual), result)
+        same(actual, expected)
         native_from_now_on()
 
 
@@ -105,8 +105,8 @@ def dot(tree: Any, other: Any) -> Any:
     return sum(np.sum(a * b) for a, b in zip(pb.tree.leaves(tree), pb.tree.leaves(other), strict=True))
 
 
-def agree(found: Any, difference: Any) -> None:
-    np.testing.assert_allclose(found, difference, rtol=2e-6, atol=2e-6)
+def agree(result: Any, difference: Any) -> None:
+    np.testing.assert_allclose(result, difference, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("make", inplace_outside.OUTSIDE)
@@ -235,10 +235,10 @@ FAILING: list[tuple[Call, Any]] = [
 def test_what_numpy_refuses(call: Call, x: Any) -> None:
     with pytest.raises(Exception) as expected:
         call(x if not x.flags.writeable else x.copy())
-    given = x if not x.flags.writeable else x.copy()
+    arguments = x if not x.flags.writeable else x.copy()
     with pytest.raises(type(expected.value)):
-        pb.jit(call)(given)
-    np.testing.assert_array_equal(given, x)
+        pb.jit(call)(arguments)
+    np.testing.assert_array_equal(arguments, x)
 
 
 def test_spectra_do_not_go_into_real_arrays() -> None:

@@ -46,7 +46,7 @@ def aliased(y0):
     return solve(lambda y, t: -y, y0, np.linspace(0.0, 1.0, 3))[-1].sum()
 
 CASES = {"scipy.integrate.odeint": (odeint, aliased)}
-declared = {f"{m}.{n}" for m, group in twins._late.items() for n, v in group.items() if isinstance(v, twins._In)}
+declared = {f"{m}.{n}" for m, group in twins._late.items() for n, v in group.items() if isinstance(v, twins._LateTwin)}
 assert declared == set(CASES), declared
 done = 0
 for name, functions in CASES.items():

@@ -36,9 +36,9 @@ def same(call: Call, *arguments: Any, rtol: float = 1e-9) -> None:
     """A compiled call gives what the plain call gives: structure, dtypes, shapes and values."""
     with warnings.catch_warnings(action="ignore"):
         expected = leaves(known(call, *arguments))
-    found = leaves(pb.jit(call)(*arguments))
-    assert len(found) == len(expected)
-    for f, e in zip(found, expected, strict=True):
+    result = leaves(pb.jit(call)(*arguments))
+    assert len(result) == len(expected)
+    for f, e in zip(result, expected, strict=True):
         f, e = np.asarray(f), np.asarray(e)
         assert (f.dtype, f.shape) == (e.dtype, e.shape)
         size = np.max(np.abs(e[np.isfinite(e)]), initial=1)
@@ -61,8 +61,8 @@ def test_second_gradients(call: Call, arguments: list[Any]) -> None:
     directions = [rng.normal(size=x.shape) for x in arguments]
 
     def along(*xs: Any) -> Any:
-        found = pb.grad(weighted(call), argnums=tuple(range(len(xs))))(*xs)
-        return sum(np.sum(g * d) for g, d in zip(found, directions, strict=True))
+        result = pb.grad(weighted(call), argnums=tuple(range(len(xs))))(*xs)
+        return sum(np.sum(g * d) for g, d in zip(result, directions, strict=True))
 
     second = pb.grad(along, argnums=tuple(range(len(arguments))))(*arguments)
     others = [rng.normal(size=x.shape) for x in arguments]
@@ -422,8 +422,8 @@ def test_second_derivatives_of_sums_of_functions_of_eigenvalues(a: Any) -> None:
         np.testing.assert_allclose(second, expected, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(pb.jvp(gradient, (a,), (direction,))[1], expected, rtol=1e-10, atol=1e-12)
     batch = np.stack([a, np.eye(3)])
-    found = pb.grad(lambda a: np.sum(np.log(np.linalg.eigvalsh(a))))(batch)
-    np.testing.assert_allclose(found, np.linalg.inv(batch), rtol=1e-12, atol=1e-14)
+    result = pb.grad(lambda a: np.sum(np.log(np.linalg.eigvalsh(a))))(batch)
+    np.testing.assert_allclose(result, np.linalg.inv(batch), rtol=1e-12, atol=1e-14)
     weighted = pb.grad(lambda a: np.sum(np.linalg.eigvalsh(a) * np.array([1.0, 2.0, 3.0])))
     np.testing.assert_allclose(weighted(np.diag([1.0, 2.0, 3.0])), np.diag([1.0, 2.0, 3.0]), atol=1e-15)
 
@@ -459,8 +459,8 @@ def test_singular_vectors_beside_equal_singular_values() -> None:
 
 def test_equal_decompositions_are_computed_once() -> None:
     function = trace(lambda a: np.linalg.eigh(a)[1] @ np.linalg.eigh(a)[1], [D]).function
-    made = run(templated(function).function, OPTIMIZE)
-    assert sum(i.op.name == "eigh" for i in made.instructions) == 1
+    built = run(templated(function).function, OPTIMIZE)
+    assert sum(i.op.name == "eigh" for i in built.instructions) == 1
 
 
 def test_exponentials_of_any_size() -> None:
@@ -619,8 +619,8 @@ def test_a_new_shape_compiles_nothing() -> None:
     compiled(P, V)
     before = pb.cache_info()
     big = positive(9)
-    for found, expected in zip(compiled(big, np.ones(9)), call(big, np.ones(9)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    for result, expected in zip(compiled(big, np.ones(9)), call(big, np.ones(9)), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-9)
     assert pb.cache_info().compiles == before.compiles
 
 

@@ -153,9 +153,9 @@ def test_second_gradients(call: Call, a: Any) -> None:
 
 @pytest.mark.parametrize("call", [np.linalg.eig, np.linalg.eigvals])
 def test_eigenvalues_of_real_matrices_are_complex(call: Call) -> None:
-    found = leaves(pb.jit(lambda a: call(a))(np.diag([1.0, 2.0])))
-    assert {x.dtype for x in found} == {np.dtype(complex)}
-    np.testing.assert_array_equal(found[0], [1, 2])
+    result = leaves(pb.jit(lambda a: call(a))(np.diag([1.0, 2.0])))
+    assert {x.dtype for x in result} == {np.dtype(complex)}
+    np.testing.assert_array_equal(result[0], [1, 2])
 
 
 ROOTS: list[Call] = [

@@ -27,8 +27,8 @@ def same(function: Call, *args: Any, slope: bool = True) -> None:
     """The call compiled is the plain one, and its derivative is that of differences."""
     with warnings.catch_warnings(action="ignore"):
         expected = function(*args)
-    found = pb.jit(function)(*args)
-    for a, b in zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]:
+    result = pb.jit(function)(*args)
+    for a, b in zip(result, expected) if isinstance(expected, tuple) else [(result, expected)]:
         assert (np.asarray(a).dtype, np.shape(a)) == (np.asarray(b).dtype, np.shape(b))
         tolerance = 1e-5 if np.asarray(b).dtype in (np.float32, np.complex64) else 1e-11
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)

@@ -121,8 +121,8 @@ DIFFERENTIATED = [k for k, (_, x) in enumerate(CALLS) if x.dtype == float and k 
 
 def real_parts(call: Call) -> Call:
     def parts(x: Any) -> list[Any]:
-        found = call(x)
-        leaves = list(found) if isinstance(found, tuple) else [found]
+        result = call(x)
+        leaves = list(result) if isinstance(result, tuple) else [result]
         return [p for leaf in leaves for p in ([leaf.real, leaf.imag] if np.iscomplexobj(leaf) else [leaf]) if np.ndim(p)]
 
     return parts

@@ -96,16 +96,16 @@ def test_ties_keep_their_order_in_gradients() -> None:
 def spoiled(count: int, dtype: str, of: str) -> Any:
     """Numbers with what sorts find hard."""
     if of == "many":
-        found = RNG.normal(size=count) * 1e4
+        result = RNG.normal(size=count) * 1e4
     elif of == "few":
-        found = RNG.integers(0, 3, count).astype(float)
+        result = RNG.integers(0, 3, count).astype(float)
     elif of == "one":
-        found = np.full(count, 7.0)
+        result = np.full(count, 7.0)
     elif of == "rising":
-        found = np.arange(count) - count // 2.0
+        result = np.arange(count) - count // 2.0
     else:
-        found = np.tile([1.0, -2.0, 3.0], count // 3 + 1)[:count]
-    x = found.astype(dtype)
+        result = np.tile([1.0, -2.0, 3.0], count // 3 + 1)[:count]
+    x = result.astype(dtype)
     if x.dtype.kind == "f" and of != "rising":
         x[::7], x[1::5], x[2::11], x[3::13] = 0.0, -0.0, np.nan, -np.inf
         x[5::17] = -np.array(np.nan, dtype)
@@ -125,14 +125,14 @@ def test_long_rows_have_the_same_bits_for_any_number_of_threads(dtype: str, of: 
     try:
         for shape in (16384,), (20011,), (3, 17000), (1, 40000):
             x = spoiled(int(np.prod(shape)), dtype, of).reshape(shape)
-            found = []
-            for number in (1, 2, 3):
-                pb.set_num_threads(number)
-                found.append(run(x))
-            elements, places = found[0]
+            result = []
+            for count in (1, 2, 3):
+                pb.set_num_threads(count)
+                result.append(run(x))
+            elements, places = result[0]
             np.testing.assert_array_equal(elements, np.sort(x, axis=-1))
             np.testing.assert_array_equal(places, np.argsort(x, axis=-1, kind="stable"))
-            for others in found[1:]:
+            for others in result[1:]:
                 np.testing.assert_array_equal(in_bits(others[0]), in_bits(elements))
                 np.testing.assert_array_equal(others[1], places)
             if x.dtype.kind == "f":
@@ -151,8 +151,8 @@ def test_parted_rows_as_interpreted(dtype: str, monkeypatch: pytest.MonkeyPatch)
     x = spoiled(300, function.parameters[0].type.dtype.numpy.str, "few").reshape(2, 150)
     results = run_targets(function, [x])
     expected = results.pop("interpreter")
-    for target, found in results.items():
-        for one, other in zip(found, expected, strict=True):
+    for target, result in results.items():
+        for one, other in zip(result, expected, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=target)
 
 
@@ -163,9 +163,9 @@ def test_a_long_row_is_shared_out() -> None:
         pb.set_num_threads(1)
         np.testing.assert_array_equal(run(x), ordered)
         pb.set_num_threads(2)
-        count = threads.dispatched()
+        count = threads.parallel_loops()
         np.testing.assert_array_equal(run(x), ordered)
-        assert threads.dispatched() == count + 3
+        assert threads.parallel_loops() == count + 3
     finally:
         pb.set_num_threads(before)
 
@@ -180,11 +180,11 @@ def test_what_goes_to_the_places_of_an_order_is_written_once(shape: tuple[int, .
 
 
 def test_the_gradient_of_a_sort_has_no_base() -> None:
-    given = "func f(%x: f64[n,m], %v: f64[n,m], %b: f64[n,m]) -> (f64[n,m]) {{\n  %o: i64[n,m] = argsort %x\n"
-    given += "  %i: i64[n,m] = iota {{axis={axis}, dtype=i64, shape=[n, m]}}\n"
-    given += "  %r: f64[n,m] = scatter_set %b, %i, %o, %v {{axes=[0, 1]}}\n  return %r\n}}"
+    arguments = "func f(%x: f64[n,m], %v: f64[n,m], %b: f64[n,m]) -> (f64[n,m]) {{\n  %o: i64[n,m] = argsort %x\n"
+    arguments += "  %i: i64[n,m] = iota {{axis={axis}, dtype=i64, shape=[n, m]}}\n"
+    arguments += "  %r: f64[n,m] = scatter_set %b, %i, %o, %v {{axes=[0, 1]}}\n  return %r\n}}"
     for axis, is_by_order in ((0, True), (1, False)):
-        function = parse_function(given.format(axis=axis))
+        function = parse_function(arguments.format(axis=axis))
         assert any(i.op is unsort for i in walk(fuse(function).body)) == is_by_order
 
 
@@ -215,12 +215,12 @@ def test_errors() -> None:
 
 def test_where_numpy_gives_no_routine_python_sorts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorts, "_native", lambda kind, dtype: None)
-    sorts._found.cache_clear()
+    sorts._resolved.cache_clear()
     try:
         x = np.array([[3.5, 1.5, 1.5], [0.5, np.nan, -1.0]])
         agrees(lambda x: (np.sort(x), np.argsort(x, kind="stable"), np.sort(x[:0]), np.argsort(x[:, :1])), x)
     finally:
-        sorts._found.cache_clear()
+        sorts._resolved.cache_clear()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

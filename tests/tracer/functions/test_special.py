@@ -102,7 +102,7 @@ def test_of_many(call: Call) -> None:
 
 # derivatives by parameters that mpmath gives to 18 digits
 @pytest.mark.parametrize(
-    ("call", "place", "slope"),
+    ("call", "position", "slope"),
     [
         (lambda a: special.gammainc(a, 2.0), 1.5, -0.277433564208710408),
         (lambda a: special.gammainc(a, 0.3), 0.01, -0.908745802268545858),
@@ -114,8 +114,8 @@ def test_of_many(call: Call) -> None:
         (lambda a: special.hyp1f1(a, 2.0, 3.0), 1.5, 13.3983789477566944),
     ],
 )
-def test_slopes_by_shape(call: Call, place: float, slope: float) -> None:
-    np.testing.assert_allclose(pb.grad(call)(place), slope, rtol=1e-11)
+def test_slopes_by_shape(call: Call, position: float, slope: float) -> None:
+    np.testing.assert_allclose(pb.grad(call)(position), slope, rtol=1e-11)
 
 
 @pytest.mark.parametrize("call", [pytest.param(c, id=str(k)) for k, c in enumerate(ARRAYS)])

@@ -50,14 +50,14 @@ def several(law: Any, methods: list[str]) -> Any:
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_values(name: str) -> None:
     law, shapes = getattr(scipy.stats, name), CONTINUOUS[name]
-    place = (*shapes, 0.3, 1.4)
+    position = (*shapes, 0.3, 1.4)
     loose = {"rtol": 1e-6 if name in ("skewnorm", "cauchy") else 2e-12, "atol": 1e-15}
-    agrees(several(law, list(DENSITIES)), X, *place, rtol=2e-12, atol=1e-15)
-    if found := offered(name, PROBABILITIES):
-        agrees(several(law, found), X, *place, **loose)
-    if found := offered(name, ("ppf", "isf")):
-        agrees(several(law, found), Q, *place, **loose)
-    agrees(several(law, [*offered(name, MOMENTS), "support"]), *place, rtol=1e-11)
+    agrees(several(law, list(DENSITIES)), X, *position, rtol=2e-12, atol=1e-15)
+    if result := offered(name, PROBABILITIES):
+        agrees(several(law, result), X, *position, **loose)
+    if result := offered(name, ("ppf", "isf")):
+        agrees(several(law, result), Q, *position, **loose)
+    agrees(several(law, [*offered(name, MOMENTS), "support"]), *position, rtol=1e-11)
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
@@ -96,15 +96,15 @@ def inside(law: Any, shapes: Any) -> Any:
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_gradients(name: str) -> None:
     law, shapes = getattr(scipy.stats, name), CONTINUOUS[name]
-    x, place = 0.3 + 1.4 * inside(law, shapes), (*shapes, 0.3, 1.4)
-    gradients_agree(several(law, list(DENSITIES)), x, *place)
-    if found := offered(name, PROBABILITIES):
-        gradients_agree(several(law, found), x, *place)
-    if found := offered(name, ("ppf", "isf")):
-        inverse = several(law, found)
-        gradients_agree(inverse, np.array([0.2, 0.7]), *place)
-    if found := [m for m in offered(name, ("mean", "std")) if np.isfinite(getattr(law, m)(*shapes))]:
-        gradients_agree(several(law, found), *place)
+    x, position = 0.3 + 1.4 * inside(law, shapes), (*shapes, 0.3, 1.4)
+    gradients_agree(several(law, list(DENSITIES)), x, *position)
+    if result := offered(name, PROBABILITIES):
+        gradients_agree(several(law, result), x, *position)
+    if result := offered(name, ("ppf", "isf")):
+        inverse = several(law, result)
+        gradients_agree(inverse, np.array([0.2, 0.7]), *position)
+    if result := [m for m in offered(name, ("mean", "std")) if np.isfinite(getattr(law, m)(*shapes))]:
+        gradients_agree(several(law, result), *position)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
@@ -114,9 +114,9 @@ def test_gradients_of_masses(name: str) -> None:
     places = [k for k, _ in shapes]
     for method in ("pmf", "logpmf", *(() if name in MISSING else ("cdf", "sf"))):
 
-        def call(*given: Any, method: str = method) -> Any:
+        def call(*arguments: Any, method: str = method) -> Any:
             parameters = list(DISCRETE[name])
-            for k, value in zip(places, given):
+            for k, value in zip(places, arguments):
                 parameters[k] = value
             return getattr(law, method)(np.arange(1, 2 if name == "bernoulli" else 5), *parameters)
 

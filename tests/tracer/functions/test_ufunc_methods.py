@@ -115,13 +115,13 @@ def test_as_numpy(text: str, x: Any) -> None:
     function = defined(f"def f(x):\n    return {{'v': {text}}}\n")
     mine, theirs = copy.copy(x), copy.copy(x)
     with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-        expected, found = outcome(function, theirs), outcome(pb.jit(function), mine)
+        expected, result = outcome(function, theirs), outcome(pb.jit(function), mine)
     if isinstance(expected, Exception):
-        same_error(expected, found)
+        same_error(expected, result)
     elif expected["v"] is None:
-        assert found == expected
+        assert result == expected
     else:
-        same_values(expected, found, {"v": float(np.max(np.abs(expected["v"])))} if "addexp" in text else {})
+        same_values(expected, result, {"v": float(np.max(np.abs(expected["v"])))} if "addexp" in text else {})
     same_values(listed([theirs]), listed([mine]), {})
 
 
@@ -136,8 +136,8 @@ def test_results_are_arrays_of_their_own(text: str) -> None:
                        f"def f(x):\n    v = {text}\n    v -= v[::-1]\n    return {{'v': v}}\n")  # fmt: skip
     x = np.array([[[-1.75], [-3.25]]])
     mine, theirs = x.copy(), x.copy()
-    expected, found = function(theirs), pb.jit(function)(mine)
-    np.testing.assert_allclose(found["v"], expected["v"])
+    expected, result = function(theirs), pb.jit(function)(mine)
+    np.testing.assert_allclose(result["v"], expected["v"])
     np.testing.assert_array_equal(mine, x)
     np.testing.assert_array_equal(theirs, x)
 
@@ -159,6 +159,6 @@ REFUSED: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("text", "x"), REFUSED)
 def test_errors_have_numpys_words(text: str, x: Any) -> None:
     function = defined(f"def f(x):\n    return {text}\n")
-    expected, found = outcome(function, copy.copy(x)), outcome(pb.jit(function), copy.copy(x))
+    expected, result = outcome(function, copy.copy(x)), outcome(pb.jit(function), copy.copy(x))
     assert isinstance(expected, Exception)
-    same_error(expected, found)
+    same_error(expected, result)

@@ -1,4 +1,4 @@
-"""NumPy's functions and methods on traced arrays, a topic a file. Importing it registers them."""
+"""NumPy's functions and methods on traced arrays, one topic per file. Importing this package registers them."""
 
 from pullback.tracer.functions.numpy import (
     assignment,

@@ -1,6 +1,7 @@
-"""Writes into arrays that the traced function made: each makes a new value, which the object stands for from then on.
+"""Writes into arrays that the traced function created.
 
-A write into a view goes through to its base; arguments and captured arrays are refused.
+A write emits ops for the array's new value and makes the ``TracedArray`` object stand for that value from then on. A write
+into a view updates its base; writes into arguments and captured arrays are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.arguments import as_bool, choose_where, remove_axes, reshaped
-from pullback.tracer.arrays.concretize import not_made
+from pullback.tracer.arrays.concretize import not_traced
 from pullback.tracer.arrays.make import (
     as_stored,
     as_traced,
@@ -34,7 +35,7 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 def setitem(x: TracedArray, key: Any, value: Any) -> None:
-    """``x[key] = value`` without a traced mask: ``x`` stands for a new value from now on."""
+    """Perform ``x[key] = value`` for a key without a traced mask: ``x`` stands for the new value from then on."""
     if not (x.ndim or x.is_cell):
         raise TypeError(f"'{x.weak or f'numpy.{x.dtype.name}'}' object does not support item assignment")
     if isinstance(value, TracedArray) and value.base is x and value.seen == x.version and _is_part(value, key):
@@ -45,7 +46,7 @@ def setitem(x: TracedArray, key: Any, value: Any) -> None:
 
 
 def _is_part(value: TracedArray, key: Any) -> bool:
-    """Whether a view is what ``key`` chooses of its base, as in ``x[1:] += 1``."""
+    """Return whether the view ``value`` is already the part of its base that ``key`` selects, as after ``x[1:] += 1``."""
     assert value.base is not None
     items = key if isinstance(key, tuple) else (key,)
     if not all(item is None or item is Ellipsis or isinstance(item, int | slice) for item in items):
@@ -54,7 +55,7 @@ def _is_part(value: TracedArray, key: Any) -> bool:
 
 
 def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
-    """``x`` as ``x[key] = value`` would leave it."""
+    """Return the value that ``x`` has after ``x[key] = value``."""
     if (isinstance(key, TracedArray) and key.dtype.kind == "b") or is_static_mask(key):
         masked = _masked(x, key, stored(value, x.dtype))
         if masked is not None:
@@ -75,7 +76,8 @@ def written(x: TracedArray, key: Any, value: TracedArray) -> TracedArray:
 
 
 def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None:
-    """``x[mask] = value`` as a choice at every element; None if a static mask needs more."""
+    """Return ``x`` after ``x[mask] = value`` as an elementwise ``where``; None if a static mask with several values needs a
+    scatter."""
     condition = as_traced(mask)
     if condition.shape != x.shape[: condition.ndim]:
         k = next((k for k, n in enumerate(condition.shape) if k >= x.ndim or x.shape[k] != n), 0)
@@ -94,8 +96,8 @@ def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None
                 "the mask; write np.where(mask, values_of_full_shape, x)"
             )
         value = remove_axes(value, range(extra))
-    spread = expand(condition, range(condition.ndim, x.ndim))
-    return choose_where(broadcast_to(spread, x.shape), broadcast_to(value, x.shape), x)
+    expanded = expand(condition, range(condition.ndim, x.ndim))
+    return choose_where(broadcast_to(expanded, x.shape), broadcast_to(value, x.shape), x)
 
 
 # functions that write
@@ -103,7 +105,7 @@ def _masked(x: TracedArray, mask: Any, value: TracedArray) -> TracedArray | None
 
 @register_method("fill")
 def fill(x: TracedArray, value: Any) -> None:
-    # Of a number nothing is filled, as NumPy has it; one on a device is an array, which says that it does not change.
+    # A scalar is not filled, as in NumPy; a scalar on a device is a read-only array, for which update raises the error.
     if x.ndim or x.is_cell or x.readonly:
         refuse_sequence(value, x.dtype)
         update(x, as_stored(value, x.dtype, is_item=True) if not x.readonly else value, casting="unsafe")
@@ -111,15 +113,15 @@ def fill(x: TracedArray, value: Any) -> None:
 
 @implements(np.copyto)
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Write into an array the function made."""
+    """Copy ``src`` into ``dst``, an array that the traced function created."""
     source = as_traced(src)
     if not isinstance(dst, TracedArray):
-        raise not_made("np.copyto into an array that the traced function did not make", "return the value instead")
+        raise not_traced("np.copyto into an array that the traced function did not make", "return the value instead")
     if not (dst.ndim or dst.is_cell or dst.readonly):
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype.name}")
     if not source.weak and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
-        what = "array data" if source.ndim else "scalar"
-        raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+        description = "array data" if source.ndim else "scalar"
+        raise TypeError(f"Cannot cast {description} from {source.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
     if source.weak == "complex" and casting == "unsafe":
         source = wrapping(source)
     if source.weak:
@@ -127,16 +129,16 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     extra = source.ndim - dst.ndim
     if extra > 0 and set(source.shape[:extra]) == {1}:
         source = reshaped(source, source.shape[extra:])
-    source = _spread(convert(source, dst.dtype), dst.shape, "input array")
+    source = _broadcast_source(convert(source, dst.dtype), dst.shape, "input array")
     if where is not True:
-        source = choose_where(_spread(as_bool(as_traced(where)), dst.shape, "where mask"), source, dst)
+        source = choose_where(_broadcast_source(as_bool(as_traced(where)), dst.shape, "where mask"), source, dst)
     update(dst, source, "unsafe")
 
 
-def _spread(x: TracedArray, shape: Sequence[int], what: str) -> TracedArray:
-    """``broadcast_to``, with the words of NumPy's copies."""
+def _broadcast_source(x: TracedArray, shape: Sequence[int], description: str) -> TracedArray:
+    """Broadcast ``x`` to ``shape``; raises ValueError in the words of NumPy's copies."""
     try:
         return broadcast_to(x, shape)
     except ValueError:
-        found, wanted = shapes_text([x.shape]), shapes_text([tuple(shape)])
-        raise ValueError(f"could not broadcast {what} from shape {found} into shape {wanted}") from None
+        source, wanted = shapes_text([x.shape]), shapes_text([tuple(shape)])
+        raise ValueError(f"could not broadcast {description} from shape {source} into shape {wanted}") from None

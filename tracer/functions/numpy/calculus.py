@@ -1,4 +1,4 @@
-"""Differences and integrals of sampled values, covariances, blocks; compositions after NumPy's and SciPy's own."""
+"""Differences and integrals of sampled values, covariances and block matrices, composed as in NumPy's and SciPy's own sources."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pullback.tracer.arrays.traced import TracedArray
 
 
 def _float(x: Any) -> TracedArray:
-    found = as_traced(x)
-    found = cast(found, found.dtype)
-    return found if found.dtype.kind in "fc" else cast(found, np.float64)
+    array = as_traced(x)
+    array = cast(array, array.dtype)
+    return array if array.dtype.kind in "fc" else cast(array, np.float64)
 
 
-def _wide(x: Any) -> TracedArray:
-    """An array of float64, or of complex128."""
-    found = as_traced(x)
-    return cast(found, np.result_type(found.dtype, np.float64))
+def _as_double(x: Any) -> TracedArray:
+    """Convert to float64 or complex128."""
+    array = as_traced(x)
+    return cast(array, np.result_type(array.dtype, np.float64))
 
 
 def _along(x: TracedArray, axis: int, start: int, stop: int | None = None) -> Any:
@@ -33,8 +33,8 @@ def _along(x: TracedArray, axis: int, start: int, stop: int | None = None) -> An
     return part(x, axis, start, max(stop - start, 0))
 
 
-def _spread(d: Any, ndim: int, axis: int) -> Any:
-    """Spacings along an axis."""
+def _along_axis(d: Any, ndim: int, axis: int) -> Any:
+    """Reshape 1-D spacings ``d`` so that they broadcast along ``axis`` of an array of ``ndim`` axes."""
     return reshaped(d, [d.shape[0] if k == axis else 1 for k in range(ndim)]) if d.ndim == 1 else d
 
 
@@ -44,7 +44,7 @@ def _spread(d: Any, ndim: int, axis: int) -> Any:
 def _spacing(y: TracedArray, x: Any, dx: Any, axis: int) -> Any:
     if x is None:
         return dx
-    return _spread(xp.diff(as_traced(x)), y.ndim, axis) if as_traced(x).ndim == 1 else xp.diff(as_traced(x), axis=axis)
+    return _along_axis(xp.diff(as_traced(x)), y.ndim, axis) if as_traced(x).ndim == 1 else xp.diff(as_traced(x), axis=axis)
 
 
 @implements(*existing("trapezoid", "trapz"))
@@ -61,18 +61,19 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1, i
     if not a.shape[axis]:
         raise ValueError("At least one point is required along `axis`.")
     at = axis_of(axis, a.ndim)
-    found = xp.cumsum(_spacing(a, x, dx, at) * (_along(a, at, 1) + _along(a, at, 0, -1)) / 2.0, axis=at)
+    sums = xp.cumsum(_spacing(a, x, dx, at) * (_along(a, at, 1) + _along(a, at, 0, -1)) / 2.0, axis=at)
     if initial is None:
-        return found
+        return sums
     if isinstance(initial, TracedArray) or initial != 0:
         raise ValueError("`initial` must be `None` or `0`.")
-    first = full([1 if k == at else n for k, n in enumerate(found.shape)], 0, found.dtype)
-    return xp.concatenate([first, found], axis=at)
+    first = full([1 if k == at else n for k, n in enumerate(sums.shape)], 0, sums.dtype)
+    return xp.concatenate([first, sums], axis=at)
 
 
 @twin_of("scipy.integrate.simpson")
 def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: Any = -1) -> Any:
-    """Simpson's rule for unequal steps; of an even number of points the last interval by Cartwright's correction."""
+    """Integrate by Simpson's rule for unequal steps; for an even number of points the last interval uses Cartwright's
+    correction."""
     a = _float(y)
     at = axis_of(axis, a.ndim)
     n = a.shape[at]
@@ -85,13 +86,13 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: Any = -1) -> Any:
     y0, y1, y2 = (part(a, at, k, pairs, 2) for k in range(3))
     total, ratio = h0 + h1, h0 / h1
     terms = total / 6.0 * (y0 * (2.0 - 1.0 / ratio) + y1 * (total * total / (h0 * h1)) + y2 * (2.0 - ratio))
-    found = xp.sum(terms, axis=at)
+    result = xp.sum(terms, axis=at)
     if n % 2:
-        return found
+        return result
     g0, g1 = (xp.squeeze(part(h, at, k, 1), axis=at) for k in (n - 3, n - 2))
     z0, z1, z2 = (xp.squeeze(part(a, at, k, 1), axis=at) for k in (n - 3, n - 2, n - 1))
     last = (2.0 * g1 * g1 + 3.0 * g0 * g1) / (6.0 * (g1 + g0)) * z2 + (g1 * g1 + 3.0 * g1 * g0) / (6.0 * g0) * z1
-    return found + last - g1**3 / (6.0 * g0 * (g0 + g1)) * z0
+    return result + last - g1**3 / (6.0 * g0 * (g0 + g1)) * z0
 
 
 # derivatives
@@ -101,17 +102,17 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: Any = -1) -> Any:
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     x = _float(f)
     axes = range(x.ndim) if axis is None else [axis_of(a, x.ndim) for a in (axis if isinstance(axis, tuple) else (axis,))]
-    given = [1.0] if not varargs else list(varargs)
-    if len(given) not in (1, len(axes)):
+    spacings = [1.0] if not varargs else list(varargs)
+    if len(spacings) not in (1, len(axes)):
         raise TypeError("invalid number of arguments")
-    if len(given) == 1 and as_traced(given[0]).ndim and len(axes) > 1:
+    if len(spacings) == 1 and as_traced(spacings[0]).ndim and len(axes) > 1:
         raise TypeError("invalid number of arguments")
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
-    steps = given * len(axes) if len(given) == 1 else given
+    steps = spacings * len(axes) if len(spacings) == 1 else spacings
     is_bool = as_traced(f).dtype.kind == "b"
-    found = [cast(_derivative(x, as_traced(h), at, edge_order, is_bool), x.dtype) for h, at in zip(steps, axes)]
-    return found[0] if len(axes) == 1 else tuple(found)
+    results = [cast(_derivative(x, as_traced(h), at, edge_order, is_bool), x.dtype) for h, at in zip(steps, axes)]
+    return results[0] if len(axes) == 1 else tuple(results)
 
 
 def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: bool) -> Any:
@@ -122,7 +123,7 @@ def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: 
     if h.ndim:
         if h.ndim != 1 or h.shape[0] != n:
             raise ValueError("when 1d, distances must match the length of the corresponding dimension")
-        gaps = _spread(xp.diff(h), x.ndim, axis)
+        gaps = _along_axis(xp.diff(h), x.ndim, axis)
         left, right = _along(gaps, axis, 0, -1), _along(gaps, axis, 1)
     else:
         gaps = broadcast_to(h, [n - 1 if k == axis else 1 for k in range(x.ndim)])
@@ -151,16 +152,16 @@ def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: 
 
 
 def _edge(y0: Any, y1: Any, y2: Any, h0: Any, h1: Any) -> Any:
-    """The derivative at the end of a parabola through three points."""
+    """Return the derivative at the end point (y0) of the parabola through three points."""
     return -(2.0 * h0 + h1) / (h0 * (h0 + h1)) * y0 + (h0 + h1) / (h0 * h1) * y1 - h0 / (h1 * (h0 + h1)) * y2
 
 
 @implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     flat: Any = xp.ravel(as_traced(ary))
-    found = flat[1:] - flat[:-1]
-    pieces = [to_begin, found, to_end]
-    return xp.concatenate([xp.ravel(as_traced(p)) for p in pieces if p is not None]) if to_end is not to_begin else found
+    differences = flat[1:] - flat[:-1]
+    pieces = [to_begin, differences, to_end]
+    return xp.concatenate([xp.ravel(as_traced(p)) for p in pieces if p is not None]) if to_end is not to_begin else differences
 
 
 @implements(np.unwrap)
@@ -191,14 +192,14 @@ def cov(
 ) -> Any:  # fmt: skip
     if ddof is not None and ddof != int(ddof):
         raise ValueError("ddof must be integer")
-    x = _wide(m)
+    x = _as_double(m)
     if x.ndim > 2:
         raise ValueError("m has more than 2 dimensions")
     rows: Any = xp.atleast_2d(x)
     if not rowvar and rows.shape[0] != 1:
         rows = rows.T
     if y is not None:
-        other = xp.atleast_2d(_wide(y))
+        other = xp.atleast_2d(_as_double(y))
         if not rowvar and other.shape[0] != 1:
             other = other.T
         rows = xp.concatenate(promote(as_traced(rows), as_traced(other)), axis=0)
@@ -232,11 +233,11 @@ def cov(
 
 @implements(np.corrcoef)
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
-    found = cov(x, y, rowvar, dtype=dtype)
-    if not found.ndim:
-        return found / found
-    size = xp.sqrt(xp.diag(found).real)
-    ratio = found / size[:, None] / size[None, :]
+    covariance = cov(x, y, rowvar, dtype=dtype)
+    if not covariance.ndim:
+        return covariance / covariance
+    size = xp.sqrt(xp.diag(covariance).real)
+    ratio = covariance / size[:, None] / size[None, :]
     if ratio.dtype.kind == "c":
         return emit("complex", xp.clip(ratio.real, -1, 1), xp.clip(ratio.imag, -1, 1))
     return xp.clip(ratio, -1, 1)
@@ -261,8 +262,8 @@ def block(arrays: Any) -> Any:
 
     def joined(a: Any, level: int) -> Any:
         if not isinstance(a, list):
-            found = as_traced(a)
-            return reshaped(found, (1,) * (rank - found.ndim) + found.shape)
+            array = as_traced(a)
+            return reshaped(array, (1,) * (rank - array.ndim) + array.shape)
         return xp.concatenate([joined(e, level + 1) for e in a], axis=level - levels)
 
     def ranks(a: Any) -> list[int]:

@@ -1,7 +1,8 @@
-"""Functions that make arrays. Those without traced arguments are reached by name: their twins stand for them in a trace.
+"""Functions that create arrays. A call without traced arguments is resolved by name: in a trace, the function's twin replaces
+it.
 
-zeros, ones, empty, full, eye and identity give traced arrays, which the function may write into; what only counts or
-spaces static numbers (arange, linspace) stays a NumPy array, so that it can still be a static index.
+zeros, ones, empty, full, eye and identity return traced arrays, which the function may write into. Functions that only count
+or space static numbers (arange, linspace) return a NumPy array, so that it can still serve as a static index.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from pullback.tracer.arrays.make import (
     full,
     holds_traced,
     is_special_array,
-    lies_in_rows,
     result_type,
+    row_major_results,
     stored,
     strides_of,
     wrapping,
@@ -48,7 +49,7 @@ from pullback.tracer.user_code.errors import TraceError
 FLOAT: Any = np.float64
 
 
-def _checked(function: str, order: Any = "C", device: Any = None, subok: Any = True) -> None:
+def _check_options(function: str, order: Any = "C", device: Any = None, subok: Any = True) -> None:
     refuse(
         function,
         order=None if order in ("C", "K", "A", "F", None) else order,
@@ -57,30 +58,30 @@ def _checked(function: str, order: Any = "C", device: Any = None, subok: Any = T
 
 
 def _in_order(order: Any, x: TracedArray, like: TracedArray | None = None) -> TracedArray:
-    """A new array of NumPy's memory order; "K" and "A" are those of ``like``."""
-    found = created(x)
-    found.is_dense = found.ndim < 2 or order == "C" or (order in ("K", "A", None) and (like is None or lies_in_rows(like)))
-    return found
+    """Return a new array with NumPy's memory order ``order``; "K" and "A" take the order of ``like``."""
+    array = created(x)
+    array.is_dense = array.ndim < 2 or order == "C" or (order in ("K", "A", None) and (like is None or row_major_results(like)))
+    return array
 
 
 @twin(np.zeros)
 @implements(np.zeros)
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
-    _checked("zeros", order, device)
+    _check_options("zeros", order, device)
     return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
 
 
 @twin(np.empty)
 @implements(np.empty)
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
-    _checked("empty", order, device)
+    _check_options("empty", order, device)
     return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
 
 
 @twin(np.ones)
 @implements(np.ones)
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
-    _checked("ones", order, device)
+    _check_options("ones", order, device)
     return _in_order(order, full(shape_of(shape), 1, dtype or FLOAT))
 
 
@@ -89,7 +90,7 @@ def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None,
 def full_(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> TracedArray:
-    _checked("full", order, device)
+    _check_options("full", order, device)
     value = as_traced(fill_value)
     return _in_order(order, broadcast_into(_converted(value, value.dtype if dtype is None else dtype), shape_of(shape)))
 
@@ -106,7 +107,7 @@ def eye(
     device: Any = None,
     like: Any = None,
 ) -> TracedArray:
-    _checked("eye", order, device)
+    _check_options("eye", order, device)
     rows = extent_of(N)
     columns = rows if M is None else extent_of(M)
     return cast(band((rows, columns), operator.index(k), "eq"), dtype)
@@ -127,7 +128,7 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = No
 
 
 def _converted(value: Any, dtype: Any) -> TracedArray:
-    """A value as NumPy copies it into an array of a dtype; of a Python complex the real part."""
+    """Convert a value as NumPy does when it copies into an array of ``dtype``; a Python complex gives its real part."""
     x = as_traced(value)
     return convert(wrapping(x) if x.weak == "complex" else x, dtype)
 
@@ -143,7 +144,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray
 def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> TracedArray:
-    _checked("zeros_like", order, device)
+    _check_options("zeros_like", order, device)
     return _like(a, 0, dtype, shape, order)
 
 
@@ -158,7 +159,7 @@ def empty_like(
     *,
     device: Any = None,
 ) -> TracedArray:
-    _checked("empty_like", order, device)
+    _check_options("empty_like", order, device)
     return _like(prototype, 0, dtype, shape, order)
 
 
@@ -166,7 +167,7 @@ def empty_like(
 def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> TracedArray:
-    _checked("ones_like", order, device)
+    _check_options("ones_like", order, device)
     return _like(a, 1, dtype, shape, order)
 
 
@@ -181,7 +182,7 @@ def full_like(
     *,
     device: Any = None,
 ) -> TracedArray:
-    _checked("full_like", order, device)
+    _check_options("full_like", order, device)
     return _like(a, fill_value, dtype, shape, order)
 
 
@@ -195,20 +196,21 @@ for _original, _twin in (
     twin(_original)(_twin)
 
 
-# arrays from what there is
+# arrays from existing data
 
 
-def made(found: Any) -> Any:
-    """An array of static values; a traced one in a trace that writes traced values into such arrays."""
-    if not frame_of().root.traces_made or not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
-        return found
-    traced = created(as_traced(found))
-    traced.known = (found, frozenset())
+def writable(array: Any) -> Any:
+    """Wrap an array of static values in a traced array if this trace writes traced values into such arrays; else return it
+    unchanged."""
+    if not frame_of().root.traces_made or not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        return array
+    traced = created(as_traced(array))
+    traced.known = (array, frozenset())
     return traced
 
 
-class _Array(type):
-    """The class of what stands for ``np.ndarray`` in such a trace."""
+class _ArrayMeta(type):
+    """The metaclass of the replacement for ``np.ndarray``: a call creates a traced array, other uses behave as ``np.ndarray``."""
 
     def __call__(
         cls, shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None, order: Any = None
@@ -227,8 +229,8 @@ class _Array(type):
         return getattr(np.ndarray, name)
 
 
-class ArrayTwin(metaclass=_Array):
-    """``np.ndarray``: called, it gives a traced array."""
+class ArrayTwin(metaclass=_ArrayMeta):
+    """The replacement for ``np.ndarray`` in a trace: calling it returns a traced array."""
 
 
 CLASSES[np.ndarray] = ArrayTwin
@@ -246,7 +248,8 @@ def array(
     ndmin: int = 0,
     like: Any = None,
 ) -> Any:
-    """Writable if it holds traced values or floats; static integers, bools and other things stay a NumPy array."""
+    """Return a writable traced array if ``object`` holds traced values or floats; static integers, bools and other objects
+    give a NumPy array."""
     if type(object) is Labelled:
         object = array_behind(object)
     if isinstance(object, Selection):
@@ -255,7 +258,7 @@ def array(
         object = object.__array__()
     if not holds_traced(object) and like is None:
         static = lifted(np.array, object, dtype, ndmin=ndmin)
-        return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else made(static)
+        return fresh(as_traced(static)) if static.dtype.kind == "f" and static.ndim else writable(static)
     x = as_traced(object) if dtype is None else as_stored(object, dtype)
     x = cast(x, x.dtype)
     if x.ndim < ndmin:
@@ -281,8 +284,8 @@ def asarray(
     if isinstance(a, np.ndarray) and dtype is None and not copy:
         return a if not is_special_array(a) else np.asarray(a)
     if isinstance(a, TracedArray) and not copy:
-        found = stored(a, a.dtype if dtype is None else dtype)
-        return found if found.ndim or found.is_cell else created(found)
+        result = stored(a, a.dtype if dtype is None else dtype)
+        return result if result.ndim or result.is_cell else created(result)
     return array(a, dtype, like=like)
 
 
@@ -304,34 +307,36 @@ def _any_traced(*values: Any) -> bool:
     return any(isinstance(v, TracedArray) for v in values)
 
 
-def _lying(a: Any, dtype: Any, lies: Callable[[Sequence[int], Strides], bool]) -> Any:
-    """An array itself if it lies in memory as asked for, else a copy. Where that is not known, what comes cannot be written, nor
-    read after ``a`` was."""
-    found = asarray(a, dtype)
-    if found is not a or not isinstance(a, TracedArray):
-        return found
+def _with_layout(a: Any, dtype: Any, in_order: Callable[[Sequence[int], Strides], bool]) -> Any:
+    """Return ``a`` itself if ``in_order`` holds for its shape and strides, else a copy.
+
+    If the strides are unknown the result is a view that can neither be written nor read after a write to ``a``.
+    """
+    result = asarray(a, dtype)
+    if result is not a or not isinstance(a, TracedArray):
+        return result
     strides = strides_of(a)
     if strides is None:
-        return view(found, a)
-    if lies(a.shape, strides):
+        return view(result, a)
+    if in_order(a.shape, strides):
         return a
-    found = fresh(a)
-    found.is_dense = lies is is_row_major
-    return found
+    result = fresh(a)
+    result.is_dense = in_order is is_row_major
+    return result
 
 
 @twin(np.ascontiguousarray)
 @implements(np.ascontiguousarray)
 def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
-    found = _lying(a, dtype, is_row_major)
-    return found if np.ndim(found) else np.atleast_1d(found)
+    result = _with_layout(a, dtype, is_row_major)
+    return result if np.ndim(result) else np.atleast_1d(result)
 
 
 @twin(np.asfortranarray)
 @implements(np.asfortranarray)
 def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
-    found = _lying(a, dtype, is_column_major)
-    return found if np.ndim(found) else np.atleast_1d(found)
+    result = _with_layout(a, dtype, is_column_major)
+    return result if np.ndim(result) else np.atleast_1d(result)
 
 
 @twin(np.require)
@@ -344,19 +349,19 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
         return array(a, dtype)
     if not wanted & {"C", "F"}:
         return asarray(a, dtype)
-    return _lying(a, dtype, is_column_major if "F" in wanted else is_row_major)
+    return _with_layout(a, dtype, is_column_major if "F" in wanted else is_row_major)
 
 
 @twin(np.arange)
 @implements(np.arange)
 def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, **kwargs: Any) -> Any:
-    """Static bounds only: the number of elements is part of the result's shape."""
+    """Return ``np.arange`` of static bounds only: the number of elements is part of the result's shape."""
     values = [*args, *kwargs.values()]
     static = [_static_number(v) for v in values]
     names = dict(zip(kwargs, static[len(args) :], strict=True))
-    found = lifted(np.arange, *static[: len(args)], dtype=dtype, **names)
-    frame_of().root.counts(plain(found))
-    return made(found) if like is None else as_traced(found)
+    result = lifted(np.arange, *static[: len(args)], dtype=dtype, **names)
+    frame_of().root.counts(plain(result))
+    return writable(result) if like is None else as_traced(result)
 
 
 def _static_number(value: Any) -> Any:
@@ -380,23 +385,23 @@ def linspace(
 ) -> Any:
     if not _any_traced(start, stop):
         spaced = lifted(xp.linspace, start, stop, extent_of(num), endpoint, retstep, dtype, axis)
-        return (made(spaced[0]), spaced[1]) if retstep else made(spaced)
+        return (writable(spaced[0]), spaced[1]) if retstep else writable(spaced)
     count = operator.index(num)
     if count < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     ends = as_traced(start), as_traced(stop)
     first, last = broadcast_together(*(cast(end, result_type(*ends, as_traced(1.0))) for end in ends))
     delta = last - first
-    place = expand(cast(positions((count,), 0), delta.dtype), range(1, delta.ndim + 1))
+    index = expand(cast(positions((count,), 0), delta.dtype), range(1, delta.ndim + 1))
     gaps = count - 1 if endpoint else count
     step = delta / gaps if gaps else delta * np.nan
-    found = place * expand(step if gaps else delta, (0,)) + expand(first, (0,))
+    result = index * expand(step if gaps else delta, (0,)) + expand(first, (0,))
     if endpoint and count > 1:
-        found = np.concatenate([found[:-1], expand(cast(last, found.dtype), (0,))])
+        result = np.concatenate([result[:-1], expand(cast(last, result.dtype), (0,))])
     if dtype is not None:
-        found = cast(np.floor(found) if np.issubdtype(dtype, np.integer) else found, dtype)
-    found = np.moveaxis(found, 0, axis)
-    return (found, step) if retstep else found
+        result = cast(np.floor(result) if np.issubdtype(dtype, np.integer) else result, dtype)
+    result = np.moveaxis(result, 0, axis)
+    return (result, step) if retstep else result
 
 
 @twin(np.logspace)
@@ -411,32 +416,32 @@ def logspace(
     axis: int = 0,
 ) -> Any:
     if not _any_traced(start, stop, base):
-        return made(lifted(np.logspace, start, stop, extent_of(num), endpoint, base, dtype, axis))
-    found = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
-    return found if dtype is None else cast(found, dtype)
+        return writable(lifted(np.logspace, start, stop, extent_of(num), endpoint, base, dtype, axis))
+    result = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return result if dtype is None else cast(result, dtype)
 
 
 @twin(np.geomspace)
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """Of numbers of one sign, or of complex ones, turned so that the first is positive."""
+    """Return a geometric sequence between ends of one sign, or complex ends, which are divided by the sign of the first."""
     if not _any_traced(start, stop):
         return lifted(np.geomspace, start, stop, extent_of(num), endpoint, dtype, axis)
     count = operator.index(num)
-    given = [as_traced(v) for v in (start, stop)]
-    for v in given:
+    ends = [as_traced(v) for v in (start, stop)]
+    for v in ends:
         emit("check", as_traced(xp.all(v != 0)), error="ValueError", message="Geometric sequence cannot include zero")
-    kind = np.result_type(*(v.dtype if v.literal is None else v.literal for v in given), np.float64)
-    first, last = broadcast_together(*(cast(v, kind) for v in given))
+    kind = np.result_type(*(v.dtype if v.literal is None else v.literal for v in ends), np.float64)
+    first, last = broadcast_together(*(cast(v, kind) for v in ends))
     sign = xp.sign(first)
     logs = [xp.log10(v / sign) for v in (first, last)]
-    found = xp.power(10.0, linspace(*logs, count, endpoint)) * sign
+    result = xp.power(10.0, linspace(*logs, count, endpoint)) * sign
     if count > 0:
-        found = xp.concatenate([expand(first, (0,)), found[1:]])
+        result = xp.concatenate([expand(first, (0,)), result[1:]])
     if count > 1 and endpoint:
-        found = xp.concatenate([found[:-1], expand(last, (0,))])
-    found = xp.moveaxis(found, 0, axis)
-    return found if dtype is None else cast(found, dtype)
+        result = xp.concatenate([result[:-1], expand(last, (0,))])
+    result = xp.moveaxis(result, 0, axis)
+    return result if dtype is None else cast(result, dtype)
 
 
 @implements(np.kaiser)
@@ -477,7 +482,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> TracedArray:
     return xp.stack(columns, 1)
 
 
-# what is met once, when the function is traced
+# functions with an effect outside the trace
 
 
 @twin(np.load, np.loadtxt, np.genfromtxt, np.fromfile)
@@ -487,11 +492,12 @@ def from_a_file(*args: Any, **kwargs: Any) -> Any:
 
 @twin(np.errstate)
 def errstate(**kwargs: Any) -> Any:
-    """A context in which nothing is raised, as in compiled code."""
-    for what, how in kwargs.items():
-        if how in ("raise", "call", "print", "log") or what == "call":
+    """Return a context in which nothing is raised, as in compiled code; raises TraceError for a setting that would raise or
+    report."""
+    for category, action in kwargs.items():
+        if action in ("raise", "call", "print", "log") or category == "call":
             raise TraceError(
-                f"np.errstate({what}={how!r}): compiled code neither raises nor reports floating-point errors; "
+                f"np.errstate({category}={action!r}): compiled code neither raises nor reports floating-point errors; "
                 'use "ignore" or "warn"; pb.jit(debug=True) raises at the first step that makes a NaN or an infinity'
             )
     return np.errstate(**kwargs)

@@ -1,7 +1,7 @@
-"""``x.view(dtype)``: the bytes of an array read as another dtype, as a view that can be written.
+"""``x.view(dtype)``: the bytes of an array reinterpreted as another dtype, as a view that can be written.
 
-Complex numbers are pairs of floats, which have derivatives; integers in the place of floats are bits, which have none: floats
-made of the bits of other floats are refused.
+A complex number is viewed as a pair of floats, which has derivatives. Floats viewed as integers are bits, which have none:
+floats built from the bits of other floats are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OF_BITS = (
 
 @register_method("view")
 def view_method(a: TracedArray, dtype: Any = None, type: Any = None) -> TracedArray:
-    """The array's memory as another dtype, or as it is."""
+    """Return a view of the array's memory as ``dtype``, or as its own dtype if None."""
     if a.weak:
         getattr(any_value(a), "view")  # noqa: B009 - raises Python's AttributeError
     if isinstance(dtype, _TYPE) and issubclass(dtype, np.ndarray):
@@ -59,15 +59,15 @@ _TYPE = type
 
 
 def _target(dtype: Any) -> np.dtype[Any]:
-    found = np.dtype(dtype)
-    refuse_dtype(found, "a view")
-    if not found.isnative:
-        raise TraceError(f"a view of a traced array as {found.str}, of the other byte order; write x.byteswap() and view that")
-    return element_of(found).numpy
+    target = np.dtype(dtype)
+    refuse_dtype(target, "a view")
+    if not target.isnative:
+        raise TraceError(f"a view of a traced array as {target.str}, of the other byte order; write x.byteswap() and view that")
+    return element_of(target).numpy
 
 
 def _check(a: TracedArray, target: np.dtype[Any]) -> None:
-    """Raises NumPy's errors of a view, and a TraceError where it is not supported."""
+    """Raise NumPy's errors for a view, and TraceError where the view is not supported."""
     old, new = a.dtype.itemsize, target.itemsize
     if target.kind == "b":
         raise TraceError("a view of a traced array as bools, whose bytes may be other than 0 and 1; write x != 0")
@@ -94,13 +94,13 @@ def _strides(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Strides]
 
 
 def _reinterpreted(x: TracedArray, target: np.dtype[Any]) -> TracedArray:
-    """The bytes of each row of the last axis as another dtype."""
+    """Reinterpret the bytes of each row along the last axis as ``target``."""
     if not x.ndim:
         return remove_axes(_reinterpreted(expand(x, (0,)), target), (0,))
     last = x.ndim - 1
     part = np.dtype(f"f{target.itemsize // 2}") if target.kind == "c" else target
     if x.dtype.kind == "c" and x.dtype != target:
-        x = _joined([x.real, x.imag])
+        x = _interleaved([x.real, x.imag])
     if x.dtype not in (part, target):
         x = _with_bits(x, part)
     if target.kind == "c" and x.dtype.kind != "c":
@@ -109,62 +109,63 @@ def _reinterpreted(x: TracedArray, target: np.dtype[Any]) -> TracedArray:
     return x
 
 
-def _joined(parts: list[Any]) -> TracedArray:
-    """Elements of several arrays in turn along the last axis."""
+def _interleaved(parts: list[Any]) -> TracedArray:
+    """Interleave the elements of several arrays along the last axis."""
     stacked = xp.stack(parts, axis=-1)
     return reshaped(stacked, (*stacked.shape[:-2], stacked.shape[-2] * len(parts)))
 
 
 def _with_bits(x: TracedArray, target: np.dtype[Any]) -> TracedArray:
-    """Floats, ints or bools by their bits, the low ones first."""
+    """Reinterpret floats, ints or bools as ``target`` by their bits, low-order bytes first."""
     old, new = x.dtype.itemsize, target.itemsize
     bits: Any = (
         cast(x, np.uint8) if x.dtype.kind == "b" else x if x.dtype.kind == "u" else emit("bitcast", x, dtype=f"u{8 * old}")
     )
     if new < old:
-        bits = _joined([cast(bits >> (8 * new * k), np.dtype(f"u{new}")) for k in range(old // new)])
+        bits = _interleaved([cast(bits >> (8 * new * k), np.dtype(f"u{new}")) for k in range(old // new)])
     elif new > old:
         rows = reshaped(bits, (*bits.shape[:-1], bits.shape[-1] * old // new, new // old))
-        wide: Any = cast(rows, np.dtype(f"u{new}"))
-        bits = functools.reduce(lambda a, b: a | b, (wide[..., k] << (8 * old * k) for k in range(new // old)))
+        widened: Any = cast(rows, np.dtype(f"u{new}"))
+        bits = functools.reduce(lambda a, b: a | b, (widened[..., k] << (8 * old * k) for k in range(new // old)))
     if target.kind == "u":
         return cast(bits, target)
     if target.kind == "f" and _has_bits_of_floats(bits):
         raise TraceError(OF_BITS)
-    found: TracedArray = emit("bitcast", bits, dtype=target)
-    return found
+    result: TracedArray = emit("bitcast", bits, dtype=target)
+    return result
 
 
 def _has_bits_of_floats(x: TracedArray) -> bool:
-    """Whether ints may come from the bits of floats: by the instructions that lead to them; yes where a loop carries them."""
+    """Return whether integers may come from the bits of floats, searching the instructions that define them; True where a loop
+    carries them."""
     return x.literal is None and _leads_to_bits(x.value, x.frame or frame_of(x))
 
 
 def _leads_to_bits(value: Value, frame: Frame) -> bool:
-    makers = {result: i for i in frame.builder.instructions for result in i.results}
+    definitions = {result: i for i in frame.builder.instructions for result in i.results}
     seen, open_ = set[Value](), [value]
     while open_:
         value = open_.pop()
-        if value in seen or not _is_whole(value):
+        if value in seen or not _is_integer(value):
             continue
         seen.add(value)
-        maker = makers.get(value)
-        if maker is not None:
-            if _takes_bits(maker):
+        definition = definitions.get(value)
+        if definition is not None:
+            if _bitcasts_float(definition):
                 return True
-            open_ += maker.operands
+            open_ += definition.operands
         elif frame.parent is not None:
-            outer = frame.given.get(value)
+            outer = frame.sources.get(value)
             if not isinstance(outer, tuple) or _leads_to_bits(*outer):
                 return True
     return False
 
 
-def _takes_bits(instruction: Instruction) -> bool:
-    if instruction.op.name == "bitcast" and not _is_whole(instruction.operands[0]):
+def _bitcasts_float(instruction: Instruction) -> bool:
+    if instruction.op.name == "bitcast" and not _is_integer(instruction.operands[0]):
         return True
-    return any(_takes_bits(i) for block in instruction.regions for i in block.instructions)
+    return any(_bitcasts_float(i) for block in instruction.regions for i in block.instructions)
 
 
-def _is_whole(value: Value) -> bool:
+def _is_integer(value: Value) -> bool:
     return isinstance(value.type, ArrayType) and value.type.dtype.kind in "iub"

@@ -1,4 +1,4 @@
-"""numpy.einsum: parses the subscripts, asks NumPy for the order, contracts pair by pair."""
+"""numpy.einsum: parses the subscripts, takes the contraction order from numpy.einsum_path and contracts pair by pair."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from pullback.tracer.arrays.views import view
 from pullback.tracer.functions.numpy.products import contraction, strong
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
-"""Of the labels 0 to 51: in this order, which is also that of an implicit result's axes."""
+"""The letters for the labels 0 to 51 of sublists, in the order of the axes of an implicit result."""
 
 
 def _from_sublists(operands: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Subscripts and arrays of the form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    """Return subscripts and arrays of a call of the form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     pairs = list(operands)
     out = pairs.pop() if len(pairs) % 2 else None
 
-    def spell(entry: Any) -> str:
+    def subscripts(entry: Any) -> str:
         labels = [k if k is Ellipsis else operator.index(k) for k in entry]
         if any(k is not Ellipsis and not 0 <= k < len(LETTERS) for k in labels):
             raise ValueError(f"subscript is not within the valid range [0, {len(LETTERS)})")
         return "".join("..." if k is Ellipsis else LETTERS[k] for k in labels)
 
-    spec = ",".join(spell(entry) for entry in pairs[1::2])
-    return (spec if out is None else f"{spec}->{spell(out)}"), pairs[::2]
+    spec = ",".join(subscripts(entry) for entry in pairs[1::2])
+    return (spec if out is None else f"{spec}->{subscripts(out)}"), pairs[::2]
 
 
 def parse(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """One letter for each axis of each operand and of the result; ellipses and an implicit result written out."""
+    """Return the subscripts of each operand and of the result, one letter per axis, with ellipses and an implicit result
+    expanded."""
     spec = spec.replace(" ", "")
     inputs, arrow, out = spec.partition("->")
     words = inputs.split(",")
@@ -51,11 +52,11 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
         if not (c.isascii() and c.isalpha()) and c not in ".,->":
             raise ValueError(f"invalid subscript {c!r} in einstein sum subscripts string, subscripts must be letters")
     free = [c for c in string.ascii_letters if c not in used]
-    spread = [rank - len(word.replace("...", "")) for word, rank in zip(words, ranks, strict=True)]
-    most = max((n for word, n in zip(words, spread, strict=True) if "..." in word), default=0)
+    ellipsis_ranks = [rank - len(word.replace("...", "")) for word, rank in zip(words, ranks, strict=True)]
+    most = max((n for word, n in zip(words, ellipsis_ranks, strict=True) if "..." in word), default=0)
     dots = "".join(free[:most])
     full = []
-    for k, (word, n) in enumerate(zip(words, spread, strict=True)):
+    for k, (word, n) in enumerate(zip(words, ellipsis_ranks, strict=True)):
         if n < 0:
             raise ValueError(f"einstein sum subscripts string contains too many subscripts for operand {k}")
         if n and "..." not in word:
@@ -82,19 +83,22 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _order(words: Sequence[str], out: str, arrays: Sequence[TracedArray], optimize: Any) -> list[tuple[int, ...]]:
-    """Which operands meet in each step, as numpy.einsum_path counts them."""
+    """Return which operands each step contracts, numbered as in numpy.einsum_path."""
     if len(arrays) <= 2:
         return [tuple(range(len(arrays)))]
     if isinstance(optimize, list | tuple) and optimize and optimize[0] == "einsum_path":
         return _checked([tuple(step) for step in optimize[1:]], len(arrays))
     stand_ins = [np.broadcast_to(np.zeros((), np.float64), a.shape) for a in arrays]
-    how = optimize if isinstance(optimize, str) else "greedy"
-    path, _ = np.einsum_path(f"{','.join(words)}->{out}", *stand_ins, optimize=how)
+    strategy = optimize if isinstance(optimize, str) else "greedy"
+    path, _ = np.einsum_path(f"{','.join(words)}->{out}", *stand_ins, optimize=strategy)
     return [tuple(step) for step in path[1:]]
 
 
 def _checked(steps: list[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
-    """A user's path: each step names operands that are left, once, and puts its result behind them; one is left at last."""
+    """Return a user's contraction path once it is checked.
+
+    Each step must name remaining operands, each once; its result is appended to them. Exactly one must remain at the end.
+    """
     left = count
     for step in steps:
         if not step or len(set(step)) < len(step) or not all(0 <= k < left for k in step):
@@ -132,19 +136,19 @@ def einsum(
         counted = _steps([cast(a, np.int64) for a in arrays], words, result, optimize)
         return counted != 0
     if arrays[0].dtype.itemsize == 2 and arrays[0].dtype.kind in "fV" and _adds_in_steps(words, result):
-        wide = _steps([cast(a, np.float32) for a in arrays], words, result, optimize)
-        return cast(wide, arrays[0].dtype)
-    found = _steps(arrays, words, result, optimize)
+        widened = _steps([cast(a, np.float32) for a in arrays], words, result, optimize)
+        return cast(widened, arrays[0].dtype)
+    value = _steps(arrays, words, result, optimize)
     is_view = len(arrays) == 1 and set(words[0]) == set(result) and arrays[0] is values[0]
-    found.is_dense = found.ndim < 2
-    return view(found, arrays[0]) if is_view and found.ndim else found
+    value.is_dense = value.ndim < 2
+    return view(value, arrays[0]) if is_view and value.ndim else value
 
 
 @implements(np.einsum_path)
 def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
-    """Of shapes alone."""
-    shapes = [np.broadcast_to(0.0, x.shape) if isinstance(x, TracedArray) else x for x in operands]
-    return np.einsum_path(*shapes, optimize=optimize)
+    """Return numpy.einsum_path of the operands' shapes."""
+    stand_ins = [np.broadcast_to(0.0, x.shape) if isinstance(x, TracedArray) else x for x in operands]
+    return np.einsum_path(*stand_ins, optimize=optimize)
 
 
 def _check_extents(words: Sequence[str], out: str, arrays: Sequence[TracedArray]) -> None:
@@ -163,37 +167,38 @@ def _check_extents(words: Sequence[str], out: str, arrays: Sequence[TracedArray]
 
 
 def _do_not_broadcast(words: Sequence[str], out: str, arrays: Sequence[TracedArray]) -> str:
-    """NumPy's words: each shape, and where its axes are among those of the result and those that are summed."""
+    """Return NumPy's error message: each operand's shape, remapped to the axes of the result followed by the summed axes."""
     order = out + "".join(sorted(set("".join(words)) - set(out)))
     parts = []
     for word, a in zip(words, arrays, strict=True):
-        places = [str(a.shape[word.index(k)]) if k in word else "newaxis" for k in order]
-        while places[:1] == ["newaxis"]:
-            del places[0]
+        extents = [str(a.shape[word.index(k)]) if k in word else "newaxis" for k in order]
+        while extents[:1] == ["newaxis"]:
+            del extents[0]
         shape = str(a.shape).replace(" ", "")
-        parts.append(f"{shape}->({','.join(places)}{',' if len(places) == 1 else ''})")
+        parts.append(f"{shape}->({','.join(extents)}{',' if len(extents) == 1 else ''})")
     return f"operands could not be broadcast together with remapped shapes [original->remapped]: {' '.join(parts)} "
 
 
 def _adds_in_steps(words: Sequence[str], out: str) -> bool:
-    """Whether there are sums on the way to the result: of several steps, or of an axis that one operand has alone."""
+    """Return whether sums occur before the final contraction: with more than two operands, or over an axis that only one
+    operand has."""
     return len(words) > 2 or any(set(word) - set(out).union(*words[:k], *words[k + 1 :]) for k, word in enumerate(words))
 
 
 def _steps(arrays: Sequence[TracedArray], words: Sequence[str], out: str, optimize: Any) -> TracedArray:
-    """Contract along the path; a letter is kept while another operand or the result has it."""
+    """Contract along the path; a letter is kept while a remaining operand or the result has it."""
     left = list(zip(arrays, words, strict=True))
     for step in _order(words, out, arrays, optimize):
         chosen = [left.pop(k) for k in sorted(step, reverse=True)][::-1]
         while len(chosen) > 1 or (len(chosen) == 1 and len(step) == 1):
-            pair, rest = chosen[:2], chosen[2:]
-            elsewhere = out if not left and not rest else out + "".join(word for _, word in [*left, *rest])
+            pair, remaining = chosen[:2], chosen[2:]
+            elsewhere = out if not left and not remaining else out + "".join(word for _, word in [*left, *remaining])
             seen = dict.fromkeys("".join(word for _, word in pair))
-            keep = out if not left and not rest else "".join(k for k in seen if k in elsewhere)
+            keep = out if not left and not remaining else "".join(k for k in seen if k in elsewhere)
             joined = (contraction(pair, keep), keep)
-            chosen = [joined, *rest]
+            chosen = [joined, *remaining]
             if len(chosen) == 1:
                 break
         left.extend(chosen)
-    ((found, _),) = left
-    return fresh(found)
+    ((value, _),) = left
+    return fresh(value)

@@ -1,6 +1,7 @@
-"""Elementwise functions without an op of their own, written with those that have one.
+"""Elementwise functions without an op of their own, composed of functions that have one.
 
-A ufunc's composition gets operands of the loop's dtypes and of one shape; what it returns is cast to the loop's output.
+The composition of a ufunc receives operands of the ufunc loop's dtypes and of one shape; its result is cast to the loop's
+output dtype.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def reciprocal(x: TracedArray) -> TracedArray:
         return emit("reciprocal", x)
     if x.dtype.kind == "f":
         return emit("div", _like(x, 1), x)
-    wide = cast(x, np.float64)
-    return emit("div", _like(wide, 1), wide)
+    widened = cast(x, np.float64)
+    return emit("div", _like(widened, 1), widened)
 
 
 @composition(np.positive)
@@ -167,24 +168,27 @@ def divmod_(x: TracedArray, y: TracedArray) -> tuple[TracedArray, TracedArray]:
 
 @composition(np.modf)
 def modf(x: TracedArray) -> tuple[TracedArray, TracedArray]:
-    whole = emit("trunc", x)
-    part = choose_where(emit("eq", emit("abs", x), _like(x, math.inf)), _like(x, 0), emit("sub", x, whole))
-    return emit("copysign", part, x), whole
+    integral = emit("trunc", x)
+    part = choose_where(emit("eq", emit("abs", x), _like(x, math.inf)), _like(x, 0), emit("sub", x, integral))
+    return emit("copysign", part, x), integral
 
 
 @composition(np.ldexp)
 def ldexp(x: TracedArray, n: TracedArray) -> TracedArray:
-    """Return x * 2**n, rounded once: no power of two overflows or vanishes before the product does, and no step but the last
-    gives a subnormal number unless the result is 0."""
+    """Return x * 2**n, rounded once.
+
+    No power of two overflows or underflows before the product does, and no step but the last produces a subnormal number
+    unless the result is 0.
+    """
     if x.dtype != np.float64:
-        most = 400  # in either direction: from any float32 to 0 or to infinity
-        near = n if n.dtype.itemsize == 1 else emit("clip", n, _like(n, -most), _like(n, most))
-        return cast(_scaled(cast(x, np.float64), near), x.dtype)
-    wide = cast(n, np.int64)
+        most = 400  # an exponent of this magnitude takes any float32 to 0 or to infinity
+        exponent = n if n.dtype.itemsize == 1 else emit("clip", n, _like(n, -most), _like(n, most))
+        return cast(_scaled(cast(x, np.float64), exponent), x.dtype)
+    left = cast(n, np.int64)
     for _ in range(2):
-        step = choose_where(emit("lt", wide, _like(wide, -1022)), _like(wide, -969), emit("minimum", wide, _like(wide, 1023)))
-        x, wide = _scaled(x, step), emit("sub", wide, step)
-    return _scaled(x, emit("clip", wide, _like(wide, -1022), _like(wide, 1023)))
+        step = choose_where(emit("lt", left, _like(left, -1022)), _like(left, -969), emit("minimum", left, _like(left, 1023)))
+        x, left = _scaled(x, step), emit("sub", left, step)
+    return _scaled(x, emit("clip", left, _like(left, -1022), _like(left, 1023)))
 
 
 def _scaled(x: TracedArray, n: TracedArray) -> TracedArray:
@@ -193,23 +197,24 @@ def _scaled(x: TracedArray, n: TracedArray) -> TracedArray:
 
 @composition(np.frexp)
 def frexp(x: TracedArray) -> tuple[TracedArray, TracedArray]:
-    """The exponent is read from the bits, of numbers below the normal ones after a scaling; the fraction is x over its power."""
-    wide = x if x.dtype == np.float64 else cast(x, np.float64)
-    is_small = emit("lt", emit("abs", wide), _like(wide, 2.0**-1000))
-    scaled = choose_where(is_small, emit("mul", wide, _like(wide, 2.0**100)), wide)
+    """Return fraction and exponent. The exponent is read from the bits, after scaling if x is subnormal; the fraction is x /
+    2**exponent."""
+    widened = x if x.dtype == np.float64 else cast(x, np.float64)
+    is_small = emit("lt", emit("abs", widened), _like(widened, 2.0**-1000))
+    scaled = choose_where(is_small, emit("mul", widened, _like(widened, 2.0**100)), widened)
     bits = emit("bitcast", scaled, dtype="i64")
     field = emit("bitand", emit("shr", bits, _like(bits, 52)), _like(bits, 2047))
     exponent = emit("sub", field, choose_where(is_small, _like(bits, 1122), _like(bits, 1022)))
-    is_plain = emit("bitand", emit("ne", wide, _like(wide, 0)), isfinite(wide))
+    is_plain = emit("bitand", emit("ne", widened, _like(widened, 0)), isfinite(widened))
     exponent = choose_where(is_plain, exponent, _like(bits, 0))
-    return cast(ldexp(wide, emit("neg", exponent)), x.dtype), cast(exponent, np.int32)
+    return cast(ldexp(widened, emit("neg", exponent)), x.dtype), cast(exponent, np.int32)
 
 
 # clipping and rounding
 
 
 def _bound(value: Any, dtype: np.dtype[Any], is_lower: bool) -> Any:
-    """A bound of numpy.clip; None where a Python int lies outside the dtype and so cannot bind."""
+    """Return a bound of numpy.clip; None where a Python int is outside the dtype's range and so has no effect."""
     if value is NOVALUE:
         return None
     if dtype.kind not in "iu":
@@ -219,10 +224,10 @@ def _bound(value: Any, dtype: np.dtype[Any], is_lower: bool) -> Any:
         bound = int(info.min if is_lower else info.max)
         if not -(2**63) <= bound < 2**63:
             return value
-        found = emit("maximum" if is_lower else "minimum", value, literal(bound, np.int64), weak="int")
+        result = emit("maximum" if is_lower else "minimum", value, literal(bound, np.int64), weak="int")
         if value.known is not None:
-            found.known = (builtins.max if is_lower else builtins.min)(value.known[0], bound), value.known[1]
-        return found
+            result.known = (builtins.max if is_lower else builtins.min)(value.known[0], bound), value.known[1]
+        return result
     if type(value) is int and ((value <= info.min) if is_lower else (value >= info.max)):
         return None
     return value
@@ -250,9 +255,9 @@ def clip(
     if low is None and high is None:
         return fresh(x)
     if low is None or high is None:
-        found = np.minimum(x, high, dtype=dtype) if low is None else np.maximum(x, low, dtype=dtype)
-        if found.dtype.kind != "f":
-            return found
+        result = np.minimum(x, high, dtype=dtype) if low is None else np.maximum(x, low, dtype=dtype)
+        if result.dtype.kind != "f":
+            return result
         low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
     if any(not is_size(v) and np.iscomplexobj(v) for v in (x, low, high)):
         return np.minimum(np.maximum(x, low), high)
@@ -274,20 +279,20 @@ def clip_method(a: TracedArray, min: Any = None, max: Any = None, out: Any = Non
 @register_method("round")
 @implements(np.round, np.around)
 def round(a: Any, decimals: Any = 0, out: Any = None) -> TracedArray:
-    x, places = as_traced(a), operator.index(decimals)
+    x, digits = as_traced(a), operator.index(decimals)
     if x.dtype.kind == "b":
-        if places:
+        if digits:
             raise TypeError("numpy.round of bools takes no decimals")
         x = cast(x, np.float16)
-    if places == 0 or (places > 0 and x.dtype.kind in "iu"):
+    if digits == 0 or (digits > 0 and x.dtype.kind in "iu"):
         return xp.rint(x) if x.dtype.kind in "fc" else fresh(x)
     if x.dtype.kind in "iu":
-        scale = 10.0**-places
+        scale = 10.0**-digits
         return cast(np.rint(cast(x, np.float64) / scale) * scale, x.dtype)
     if x.dtype.kind == "c":
-        return emit("complex", round(x.real, places), round(x.imag, places))
-    factor = 10.0 ** abs(places)
-    return np.rint(x * factor) / factor if places > 0 else np.rint(x / factor) * factor
+        return emit("complex", round(x.real, digits), round(x.imag, digits))
+    factor = 10.0 ** abs(digits)
+    return np.rint(x * factor) / factor if digits > 0 else np.rint(x / factor) * factor
 
 
 @twin(np.fix)
@@ -313,24 +318,24 @@ def sinc(x: Any) -> TracedArray:
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> TracedArray:
     a = as_traced(x)
-    found = _numbers(a, nan, posinf, neginf)
+    result = _without_nans(a, nan, posinf, neginf)
     if copy or a is not x or not (a.ndim or a.is_cell):
-        return found
-    update(a, found)
+        return result
+    update(a, result)
     return a
 
 
-def _numbers(a: TracedArray, nan: Any, posinf: Any, neginf: Any) -> TracedArray:
+def _without_nans(a: TracedArray, nan: Any, posinf: Any, neginf: Any) -> TracedArray:
     if a.dtype.kind == "c":
-        return emit("complex", *(_numbers(part, nan, posinf, neginf) for part in (a.real, a.imag)))
+        return emit("complex", *(_without_nans(part, nan, posinf, neginf) for part in (a.real, a.imag)))
     if a.dtype.kind != "f":
         return fresh(a)
     largest = np.finfo(a.dtype)
     high = broadcast_to(cast(as_traced(largest.max if posinf is None else posinf), a.dtype), a.shape)
     low = broadcast_to(cast(as_traced(largest.min if neginf is None else neginf), a.dtype), a.shape)
-    found = choose_where(emit("ne", a, a), broadcast_to(cast(as_traced(nan), a.dtype), a.shape), a)
-    found = choose_where(emit("eq", a, _like(a, math.inf)), high, found)
-    return choose_where(emit("eq", a, _like(a, -math.inf)), low, found)
+    result = choose_where(emit("ne", a, a), broadcast_to(cast(as_traced(nan), a.dtype), a.shape), a)
+    result = choose_where(emit("eq", a, _like(a, math.inf)), high, result)
+    return choose_where(emit("eq", a, _like(a, -math.inf)), low, result)
 
 
 @implements(np.real)
@@ -351,8 +356,8 @@ def conjugate_method(a: TracedArray) -> TracedArray:
 @implements(np.angle)
 def angle(z: Any, deg: bool = False) -> TracedArray:
     x = as_traced(z)
-    found: TracedArray = xp.arctan2(x.imag if x.dtype.kind == "c" else 0, x.real)
-    return found * (180 / math.pi) if deg else found
+    result: TracedArray = xp.arctan2(x.imag if x.dtype.kind == "c" else 0, x.real)
+    return result * (180 / math.pi) if deg else result
 
 
 @implements(np.real_if_close)
@@ -397,8 +402,8 @@ def isclose(a: Any, b: Any, rtol: Any = 1.0e-5, atol: Any = 1.0e-8, equal_nan: b
     x, y = as_traced(a), as_traced(b)
     if y.dtype.kind not in "fc":
         y = cast(y, np.result_type(y.dtype, 1.0))
-    near = np.less_equal(np.abs(x - y), atol + rtol * np.abs(y)) & np.isfinite(y) | (x == y)
-    return near | (np.isnan(x) & np.isnan(y)) if equal_nan else near
+    close = np.less_equal(np.abs(x - y), atol + rtol * np.abs(y)) & np.isfinite(y) | (x == y)
+    return close | (np.isnan(x) & np.isnan(y)) if equal_nan else close
 
 
 @implements(np.allclose)
@@ -425,7 +430,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     return np.all(x == y)
 
 
-# questions about types and shapes, answered in the trace
+# queries about types and shapes, evaluated at trace time
 
 
 @implements(np.shape)
@@ -447,7 +452,8 @@ def size(a: Any, axis: Any = None) -> int:
 
 
 def _kind(value: Any) -> Any:
-    """What stands for a value in a promotion: a Python scalar of the same kind, or a dtype."""
+    """Return the operand that represents a value in a type promotion: a Python scalar of its kind if it is weakly typed, else
+    its dtype."""
     if not isinstance(value, TracedArray):
         return value
     return {"bool": True, "int": 0, "float": 0.0, "complex": 0j}.get(value.weak, value.dtype)

@@ -1,6 +1,6 @@
-"""np.fft: transforms along axes, compositions of the four along one axis that are not scaled.
+"""np.fft: transforms along axes, composed of the four unscaled one-axis ops fft, ifft, rfft and irfft.
 
-An axis is cropped, or filled up with zeros, to the length asked for before it is transformed.
+An axis is cropped, or padded with zeros, to the requested length before it is transformed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import update
 
-# norm -> that of the inverse transform
+# norm of a transform -> norm that gives the same factor in the inverse transform
 SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def swapped(norm: Any) -> Any:
-    """The norm as the other direction has it. Raises ValueError as NumPy does."""
+    """Return the norm that gives the same factor in the opposite direction. Raises ValueError as NumPy does."""
     try:
         return SWAPPED[norm]
     except (KeyError, TypeError):
@@ -32,7 +32,7 @@ def swapped(norm: Any) -> Any:
 
 
 def floats(a: Any) -> TracedArray:
-    """An array in the precision in which NumPy transforms it: float32, float64 or complex numbers of those."""
+    """Convert to the precision in which NumPy transforms an array: float32, float64 or the complex numbers of these."""
     x = as_traced(a)
     if x.dtype.kind == "c":
         return x
@@ -40,12 +40,12 @@ def floats(a: Any) -> TracedArray:
 
 
 def complexes(x: TracedArray) -> TracedArray:
-    """As complex numbers."""
+    """Convert to complex numbers of the same precision."""
     return x if x.dtype.kind == "c" else cast(x, COMPLEX_OF[dtype_of(x.dtype)].numpy)
 
 
 def resized(x: TracedArray, n: int, axis: int) -> TracedArray:
-    """The first n values along an axis, zeros after its end."""
+    """Return the first ``n`` values along an axis, padded with zeros if there are fewer."""
     have = x.shape[axis]
     if n <= have:
         return part(x, axis, 0, n)
@@ -55,15 +55,15 @@ def resized(x: TracedArray, n: int, axis: int) -> TracedArray:
 
 
 def length_of(n: Any, default: int) -> int:
-    """The length of a transform. Raises ValueError where it is not positive."""
-    found = default if n is None else extent_of(n)
-    if found < 1:
-        raise ValueError(f"Invalid number of FFT data points ({found}) specified.")
-    return found
+    """Return the length of a transform, ``default`` if ``n`` is None. Raises ValueError if it is not positive."""
+    length = default if n is None else extent_of(n)
+    if length < 1:
+        raise ValueError(f"Invalid number of FFT data points ({length}) specified.")
+    return length
 
 
 def scaled(x: TracedArray, factor: Any) -> TracedArray:
-    """Times a real number."""
+    """Multiply by a real number."""
     if isinstance(factor, float) and factor == 1.0:
         return x
     if x.dtype.kind == "c":
@@ -72,7 +72,7 @@ def scaled(x: TracedArray, factor: Any) -> TracedArray:
 
 
 def factor_of(norm: Any, n: int, kind: np.dtype[Any]) -> Any:
-    """By what a forward transform is multiplied."""
+    """Return the factor by which the norm multiplies a forward transform of length ``n``."""
     match norm:
         case None | "backward":
             return 1.0
@@ -92,7 +92,7 @@ def _one_over(n: int, kind: np.dtype[Any]) -> Any:
 
 
 def transformed(a: Any, n: Any, axis: Any, norm: Any, routine: str) -> TracedArray:
-    """One of ``fft``, ``ifft``, ``rfft``, ``irfft`` along one axis, as in NumPy. Raises NumPy's errors."""
+    """Apply ``fft``, ``ifft``, ``rfft`` or ``irfft`` along one axis, as in NumPy. Raises NumPy's errors."""
     x = floats(a)
     at = axis_of(axis, x.ndim)
     if routine == "rfft" and x.dtype.kind == "c":
@@ -103,8 +103,8 @@ def transformed(a: Any, n: Any, axis: Any, norm: Any, routine: str) -> TracedArr
     count = length_of(n, 2 * (x.shape[at] - 1) if routine == "irfft" else x.shape[at])
     if routine in ("ifft", "irfft"):
         norm = swapped(norm)
-    given = as_traced(a)
-    real = given.dtype if given.dtype.kind == "f" else x.real.dtype
+    source = as_traced(a)
+    real = source.dtype if source.dtype.kind == "f" else x.real.dtype
     factor = factor_of(norm, count, real)
     if routine in ("fft", "ifft"):
         return scaled(emit(routine, resized(complexes(x), count, at), axis=at), factor)
@@ -112,51 +112,51 @@ def transformed(a: Any, n: Any, axis: Any, norm: Any, routine: str) -> TracedArr
     sized = resized(x, count, at) if routine == "rfft" else resized(complexes(x), half, at)
     shape = list(x.shape)
     shape[at] = half if routine == "rfft" else count
-    found = scaled(emit(routine, sized, axis=at, odd=bool(count % 2), shape=tuple(shape)), factor)
-    return cast(found, real) if routine == "irfft" else found
+    result = scaled(emit(routine, sized, axis=at, odd=bool(count % 2), shape=tuple(shape)), factor)
+    return cast(result, real) if routine == "irfft" else result
 
 
-def finished(found: Any, out: Any) -> Any:
-    """The result, in ``out`` if that is given. Raises ValueError for one of another shape."""
+def store_in(result: Any, out: Any) -> Any:
+    """Return ``result``, after writing it into ``out`` if that is not None. Raises ValueError if ``out`` has another shape."""
     if out is None:
-        return found
-    if out.shape != found.shape:
+        return result
+    if out.shape != result.shape:
         raise ValueError("output array has wrong shape.")
-    update(out, found)
+    update(out, result)
     return out
 
 
-def _one(name: str) -> Callable[..., Any]:
+def _one_axis(name: str) -> Callable[..., Any]:
     @implements(getattr(np.fft, name))
     def transform(a: Any, n: Any = None, axis: Any = -1, norm: Any = None, out: Any = None) -> Any:
-        return finished(transformed(a, n, axis, norm, name), out)
+        return store_in(transformed(a, n, axis, norm, name), out)
 
     return transform
 
 
-fft, ifft, rfft, irfft = map(_one, ("fft", "ifft", "rfft", "irfft"))
+fft, ifft, rfft, irfft = map(_one_axis, ("fft", "ifft", "rfft", "irfft"))
 
 
 @implements(np.fft.hfft)
 def hfft(a: Any, n: Any = None, axis: Any = -1, norm: Any = None, out: Any = None) -> Any:
-    return finished(transformed(xp.conjugate(as_traced(a)), n, axis, swapped(norm), "irfft"), out)
+    return store_in(transformed(xp.conjugate(as_traced(a)), n, axis, swapped(norm), "irfft"), out)
 
 
 @implements(np.fft.ihfft)
 def ihfft(a: Any, n: Any = None, axis: Any = -1, norm: Any = None, out: Any = None) -> Any:
-    return finished(xp.conjugate(transformed(a, n, axis, swapped(norm), "rfft")), out)
+    return store_in(xp.conjugate(transformed(a, n, axis, swapped(norm), "rfft")), out)
 
 
-# along several axes
+# transforms along several axes
 
 
 def plan(x: TracedArray, s: Any, axes: Any, halved: bool = False) -> list[tuple[int, int]]:
-    """The length and the axis of each transform, in NumPy's order. ``halved``: the last is of a half spectrum."""
+    """Return length and axis of each transform, in NumPy's order. ``halved``: the last one is the inverse of a half spectrum."""
     if axes is None:
-        given = list(range(-(x.ndim if s is None else len(s)), 0))
+        requested = list(range(-(x.ndim if s is None else len(s)), 0))
     else:
-        given = [operator.index(k) for k in axes]
-    at = [axis_of(k, x.ndim) for k in given]
+        requested = [operator.index(k) for k in axes]
+    at = [axis_of(k, x.ndim) for k in requested]
     lengths = [x.shape[k] for k in at] if s is None else list(s)
     if len(lengths) != len(at):
         raise ValueError("Shape and axes have different lengths.")
@@ -165,40 +165,43 @@ def plan(x: TracedArray, s: Any, axes: Any, halved: bool = False) -> list[tuple[
     return [(x.shape[k] if n is None or n == -1 else extent_of(n), k) for n, k in zip(lengths, at, strict=True)]
 
 
-def _several(name: str, default: Any = None) -> Callable[..., Any]:
+def _many_axes(name: str, default: Any = None) -> Callable[..., Any]:
     kind = name.rstrip("2n")
 
     @implements(getattr(np.fft, name))
     def transform(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
-        return finished(along(a, s, axes, norm, kind), out)
+        return store_in(transformed_along(a, s, axes, norm, kind), out)
 
     return transform
 
 
-def along(a: Any, s: Any, axes: Any, norm: Any, kind: str) -> TracedArray:
-    """A transform along several axes: of real values along the last one, then complex ones along the others, or the other way
-    round."""
+def transformed_along(a: Any, s: Any, axes: Any, norm: Any, kind: str) -> TracedArray:
+    """Transform along several axes.
+
+    "rfft" transforms real values along the last axis, then complex values along the others; "irfft" does so in the opposite
+    order.
+    """
     x = as_traced(a)
     steps = plan(x, s, axes, kind == "irfft")
     match kind:
         case "rfft":
             *others, last = steps
-            x, steps, rest = transformed(x, *last, norm, "rfft"), others[::-1], []
+            x, steps, final = transformed(x, *last, norm, "rfft"), others[::-1], []
             name = "fft"
         case "irfft":
             *steps, last = steps
-            name, rest = "ifft", [last]
+            name, final = "ifft", [last]
         case _:
-            x, steps, rest, name = as_array(x), steps[::-1], [], kind
+            x, steps, final, name = as_array(x), steps[::-1], [], kind
     for n, k in steps:
         x = transformed(x, n, k, norm, name)
-    for n, k in rest:
+    for n, k in final:
         x = transformed(x, n, k, norm, "irfft")
     return x
 
 
-fftn, ifftn, rfftn, irfftn = map(_several, ("fftn", "ifftn", "rfftn", "irfftn"))
-fft2, ifft2, rfft2, irfft2 = (_several(name, (-2, -1)) for name in ("fft2", "ifft2", "rfft2", "irfft2"))
+fftn, ifftn, rfftn, irfftn = map(_many_axes, ("fftn", "ifftn", "rfftn", "irfftn"))
+fft2, ifft2, rfft2, irfft2 = (_many_axes(name, (-2, -1)) for name in ("fft2", "ifft2", "rfft2", "irfft2"))
 
 
 # order of frequencies

@@ -1,4 +1,4 @@
-"""Counts: bincount, histograms and their edges, as ``numpy/lib/_histograms_impl.py``. A value's bin is found among the edges."""
+"""bincount, histograms and bin edges, after ``numpy/lib/_histograms_impl.py``. A value's bin is searched among the edges."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.errors import TraceError
 
 
-def _counted(places: Any, weights: Any, length: int) -> Any:
-    """How often each place up to a length occurs in a vector, or the sums of its weights."""
-    amounts = full(places.shape, 1, np.int64) if weights is None else weights
-    return emit("scatter_add", full((length,), 0, amounts.dtype), cast(places, np.int64), amounts, axes=(0,))
+def _counts(indices: Any, weights: Any, length: int) -> Any:
+    """Return how often each index below ``length`` occurs in a vector, or the sums of its weights."""
+    amounts = full(indices.shape, 1, np.int64) if weights is None else weights
+    return emit("scatter_add", full((length,), 0, amounts.dtype), cast(indices, np.int64), amounts, axes=(0,))
 
 
 def _check(holds: Any, message: str, error: str = "ValueError") -> None:
@@ -28,32 +28,33 @@ def _check(holds: Any, message: str, error: str = "ValueError") -> None:
 
 @implements(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
-    """Of traced integers there are ``minlength`` counts: a larger integer fails."""
+    """Count the values of ``x``. For traced integers the result has ``minlength`` counts, and a larger integer fails the
+    check."""
     length = operator.index(minlength)
     if length < 0:
         raise ValueError("'minlength' must not be negative")
-    places = static_array(x)
-    if not isinstance(places, TracedArray):
-        length = max(length, np.bincount(places).size)
+    indices = static_array(x)
+    if not isinstance(indices, TracedArray):
+        length = max(length, np.bincount(indices).size)
     elif not length:
         raise TraceError(
             "np.bincount of traced integers: the length of its result depends on values; give minlength=n, where all are below n"
         )
-    places = as_traced(places)
-    if places.ndim != 1:
-        raise ValueError("object too deep for desired array" if places.ndim else "object of too small depth for desired array")
-    if not np.can_cast(places.dtype, np.int64, "safe"):
-        np.bincount(np.zeros(1, places.dtype))  # raises NumPy's TypeError; from 2.4 on it takes uint64
-        places = cast(places, np.int64)
-    heavy = None
+    indices = as_traced(indices)
+    if indices.ndim != 1:
+        raise ValueError("object too deep for desired array" if indices.ndim else "object of too small depth for desired array")
+    if not np.can_cast(indices.dtype, np.int64, "safe"):
+        np.bincount(np.zeros(1, indices.dtype))  # raises NumPy's TypeError; from 2.4 on it takes uint64
+        indices = cast(indices, np.int64)
+    weight = None
     if weights is not None:
-        heavy = as_traced(weights)
-        if heavy.shape != places.shape:
+        weight = as_traced(weights)
+        if weight.shape != indices.shape:
             raise ValueError("The weights and list don't have the same length.")
-        heavy = cast(heavy, np.float64)
-    _check(xp.all(places >= 0), "'list' argument must have no negative elements")
-    _check(xp.all(places < length), "np.bincount of traced integers: one of them is not below minlength")
-    return _counted(places, heavy, length)
+        weight = cast(weight, np.float64)
+    _check(xp.all(indices >= 0), "'list' argument must have no negative elements")
+    _check(xp.all(indices < length), "np.bincount of traced integers: one of them is not below minlength")
+    return _counts(indices, weight, length)
 
 
 # the edges of one axis
@@ -82,8 +83,8 @@ def _bounds(a: TracedArray, range_: Any) -> tuple[Any, Any]:
 
 def _kind_of_edges(a: TracedArray, range_: Any) -> np.dtype[Any]:
     bounds = [e.dtype if isinstance(e, TracedArray) and not e.weak else e for e in range_ or ()]
-    found = np.result_type(a.dtype, *bounds)
-    return np.result_type(found, float) if found.kind in "iub" else found
+    dtype = np.result_type(a.dtype, *bounds)
+    return np.result_type(dtype, float) if dtype.kind in "iub" else dtype
 
 
 def _edges(a: TracedArray, bins: Any, range_: Any) -> Any:
@@ -127,24 +128,24 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 @implements(np.histogram)
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    x, heavy = _flat(a, weights)
+    x, weight = _flat(a, weights)
     edges = _edges(x, bins, range)
-    places = xp.searchsorted(edges, x, side="right") - 1
+    bin_indices = xp.searchsorted(edges, x, side="right") - 1
     last = edges.shape[0] - 2
     is_inside = (x >= edges[0]) & (x <= edges[-1])
-    places = xp.clip(places, 0, max(last, 0))
+    bin_indices = xp.clip(bin_indices, 0, max(last, 0))
     if last < 0:
-        found = full((0,), 0, np.int64 if heavy is None else heavy.dtype)
+        counts = full((0,), 0, np.int64 if weight is None else weight.dtype)
     else:
-        amounts = cast(is_inside, np.int64) if heavy is None else xp.where(is_inside, heavy, 0)
-        found = _counted(places, cast(as_traced(amounts), np.int64 if heavy is None else heavy.dtype), last + 1)
+        amounts = cast(is_inside, np.int64) if weight is None else xp.where(is_inside, weight, 0)
+        counts = _counts(bin_indices, cast(as_traced(amounts), np.int64 if weight is None else weight.dtype), last + 1)
     if density:
         widths = cast(xp.diff(edges), np.float64)
-        return found / widths / xp.sum(found), edges
-    return found, edges
+        return counts / widths / xp.sum(counts), edges
+    return counts, edges
 
 
-# several axes
+# histograms over several axes
 
 
 @implements(np.histogramdd)
@@ -162,30 +163,30 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     ranges = (None,) * dimension if range is None else range
     if len(ranges) != dimension:
         raise ValueError("range argument must have one entry per dimension")
-    edges, shape, place = [], [], None
+    edges, shape, bin_index = [], [], None
     is_inside: Any = True
     for k, (x, count, bounds) in enumerate(zip(columns, bins, ranges, strict=True)):
-        found = _axis_edges(x, count, bounds, k)
-        n = found.shape[0] - 1
-        is_inside = is_inside & (x >= found[0]) & (x <= found[-1])
-        at = xp.clip(xp.searchsorted(found, x, side="right") - 1, 0, n - 1)
-        place = at if place is None else place * n + at
-        edges.append(found)
+        axis_edges = _axis_edges(x, count, bounds, k)
+        n = axis_edges.shape[0] - 1
+        is_inside = is_inside & (x >= axis_edges[0]) & (x <= axis_edges[-1])
+        at = xp.clip(xp.searchsorted(axis_edges, x, side="right") - 1, 0, n - 1)
+        bin_index = at if bin_index is None else bin_index * n + at
+        edges.append(axis_edges)
         shape.append(n)
-    heavy = cast(as_traced(1.0 if weights is None else weights), np.float64)
-    amounts = xp.where(is_inside, heavy, 0.0)
-    hist = xp.reshape(_counted(place, amounts, math.prod(shape)), tuple(shape))
+    weight = cast(as_traced(1.0 if weights is None else weights), np.float64)
+    amounts = xp.where(is_inside, weight, 0.0)
+    hist = xp.reshape(_counts(bin_index, amounts, math.prod(shape)), tuple(shape))
     if density:
         total = xp.sum(hist)
-        for k, found in enumerate(edges):
-            widths = reshaped(xp.diff(found), tuple(n if j == k else 1 for j, n in enumerate(shape)))
+        for k, axis_edges in enumerate(edges):
+            widths = reshaped(xp.diff(axis_edges), tuple(n if j == k else 1 for j, n in enumerate(shape)))
             hist = hist / widths
         hist = hist / total
     return hist, edges
 
 
 def _length(bins: Any) -> int:
-    """How many entries there are; 0 of a number."""
+    """Return the number of entries of ``bins``; 0 if it is a number."""
     try:
         return len(bins)
     except TypeError:
@@ -201,11 +202,11 @@ def _axis_edges(x: Any, bins: Any, bounds: Any, axis: int) -> Any:
     edges = static_array(bins)
     if not isinstance(edges, TracedArray) and np.any(np.asarray(edges)[:-1] > np.asarray(edges)[1:]):
         raise ValueError(f"`bins[{axis}]` must be monotonically increasing, when an array")
-    found: Any = as_traced(edges)
-    if found.ndim != 1:
+    traced: Any = as_traced(edges)
+    if traced.ndim != 1:
         raise ValueError(f"`bins[{axis}]` must be a scalar or 1d array")
-    _check(xp.all(found[:-1] <= found[1:]), f"`bins[{axis}]` must be monotonically increasing, when an array")
-    return found
+    _check(xp.all(traced[:-1] <= traced[1:]), f"`bins[{axis}]` must be monotonically increasing, when an array")
+    return traced
 
 
 @implements(np.histogram2d)

@@ -1,4 +1,5 @@
-"""``np.r_``, ``np.c_``, ``np.mgrid`` and ``np.ogrid``: what NumPy makes by indexing, as ``numpy/lib/_index_tricks_impl.py``."""
+"""``np.r_``, ``np.c_``, ``np.mgrid`` and ``np.ogrid``, which create arrays by indexing, after
+``numpy/lib/_index_tricks_impl.py``."""
 
 from __future__ import annotations
 
@@ -16,11 +17,15 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 class Concatenator:
-    """``join``: NumPy's object. ``axis`` to join along, least rank ``ndmin``, and the ``place`` of the axes of smaller arrays."""
+    """The replacement for ``np.r_`` or ``np.c_``.
 
-    def __init__(self, join: Any, axis: int, ndmin: int, place: int) -> None:
+    ``join`` is NumPy's object, ``axis`` the axis to join along, ``ndmin`` the least rank, and ``first_axis`` where the axes of
+    an array of smaller rank begin.
+    """
+
+    def __init__(self, join: Any, axis: int, ndmin: int, first_axis: int) -> None:
         self._join = join
-        self._defaults = axis, ndmin, place
+        self._defaults = axis, ndmin, first_axis
 
     def __len__(self) -> int:
         return 0
@@ -29,11 +34,11 @@ class Concatenator:
         items = list(key) if isinstance(key, tuple) else [key]
         if not any(map(_is_traced, items)):
             return self._join[key]
-        axis, ndmin, place = self._defaults
+        axis, ndmin, first_axis = self._defaults
         if isinstance(items[0], str):
-            axis, ndmin, place = _directive(items.pop(0), self._defaults)
-        found = promote(*(_ranged(item) if isinstance(item, slice) else as_traced(item) for item in items))
-        return xp.concatenate([_raised(x, ndmin, place) for x in found], axis=axis)
+            axis, ndmin, first_axis = _directive(items.pop(0), self._defaults)
+        arrays = promote(*(_ranged(item) if isinstance(item, slice) else as_traced(item) for item in items))
+        return xp.concatenate([_with_rank(x, ndmin, first_axis) for x in arrays], axis=axis)
 
 
 def _is_traced(item: Any) -> bool:
@@ -42,15 +47,15 @@ def _is_traced(item: Any) -> bool:
 
 
 def _directive(text: str, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
-    """What a leading string such as "0", "0,2" or "0,2,-1" says."""
-    axis, ndmin, place = defaults
+    """Return axis, least rank and first axis from a leading string such as "0", "0,2" or "0,2,-1"."""
+    axis, ndmin, first_axis = defaults
     if text in ("r", "c"):
         raise TraceError(f"np.r_[{text!r}, ...] makes a matrix, which is not traced; use np.vstack or np.column_stack")
     try:
         numbers = [int(part) for part in text.split(",")[:3]]
     except ValueError as error:
         raise ValueError("unknown special directive") from error
-    return (*numbers, *(axis, ndmin, place)[len(numbers) :])  # type: ignore[return-value]
+    return (*numbers, *(axis, ndmin, first_axis)[len(numbers) :])  # type: ignore[return-value]
 
 
 def _ranged(item: slice) -> TracedArray:
@@ -60,13 +65,14 @@ def _ranged(item: slice) -> TracedArray:
     return as_traced(xp.arange(start, item.stop, 1 if item.step is None else item.step))
 
 
-def _raised(x: TracedArray, ndmin: int, place: int) -> TracedArray:
-    """With at least ``ndmin`` axes: new ones in front, or such that the old ones begin at ``place``."""
+def _with_rank(x: TracedArray, ndmin: int, first_axis: int) -> TracedArray:
+    """Return ``x`` with at least ``ndmin`` axes: new axes go in front, or are placed so that the old ones begin at
+    ``first_axis``."""
     missing = max(ndmin, 1) - x.ndim
     if missing <= 0:
         return x
     rank = x.ndim + missing
-    first = missing if place == -1 else place + missing + 1 if place < 0 else operator.index(place)
+    first = missing if first_axis == -1 else first_axis + missing + 1 if first_axis < 0 else operator.index(first_axis)
     if not 0 <= first <= missing:
         raise ValueError("axes don't match array")
     return reshaped(x, (*(1,) * first, *x.shape, *(1,) * (rank - first - x.ndim)))
@@ -77,7 +83,7 @@ twin(np.c_)(Concatenator(np.c_, -1, 2, 0))
 
 
 class Grid:
-    """``np.mgrid`` and ``np.ogrid``, whose ranges are static."""
+    """The replacement for ``np.mgrid`` and ``np.ogrid``, whose ranges must be static."""
 
     def __init__(self, name: str, grid: Any) -> None:
         self._name = name

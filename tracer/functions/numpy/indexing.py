@@ -1,7 +1,7 @@
-"""Indexing: basic and advanced keys, and reading by them.
+"""Basic and advanced indexing: parsing keys, and reading by them.
 
-A key is read once into a ``Plan``: what each axis does, by NumPy's rules. Ints and slices become slice, flip and squeeze;
-index arrays become one gather, with a check that they are in range; static masks become index arrays.
+A key is parsed once into a ``Plan``, which records the effect on each axis by NumPy's rules. Ints and slices become slice,
+flip and squeeze; index arrays become one gather, with a check that they are in range; static masks become index arrays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from pullback.ir.core.scalars import as_int
 from pullback.ir.shapes.symbolic import extent_of, is_size, lifted, sizes_in
-from pullback.ir.shapes.symbolic_arrays import Made
+from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.arguments import axis_list, axis_of, permute, positions, remove_axes, shape_of
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import (
@@ -44,7 +44,7 @@ from pullback.tracer.user_code.errors import TraceError
 
 @dataclass(frozen=True, kw_only=True)
 class _Axis:
-    """What a key does with one axis: a slice, an int (``index`` alone), or an index array (``array``)."""
+    """The effect of a key on one axis: a slice, an int (``is_int``; its index is ``start``), or an index array (``array``)."""
 
     start: int
     step: int
@@ -55,7 +55,7 @@ class _Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A key over an array. ``order`` has, from the left, an axis number, or None for a new axis, or ``...``."""
+    """A parsed key. ``order`` lists the entries of the key from the left: an axis number, None for a new axis, or ``...``."""
 
     axes: tuple[_Axis, ...]
     order: tuple[Any, ...]
@@ -69,11 +69,11 @@ class Plan:
         return [k for k, a in enumerate(self.axes) if a.is_int]
 
 
-# reading a key
+# parsing a key
 
 
 def _normal(item: Any) -> Any:
-    """An entry of a key as int, slice, None, Ellipsis, static array or traced array."""
+    """Return an entry of a key as an int, slice, None, Ellipsis, static array or traced array."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, bool | np.bool_):
@@ -84,7 +84,7 @@ def _normal(item: Any) -> Any:
         return _normal_traced(as_traced(list(item)))
     if isinstance(item, int | np.integer):
         return as_int(item)
-    if type(item) is Made:
+    if type(item) is SymbolicArray:
         return _normal_made(item)
     if isinstance(item, list | tuple | np.ndarray):
         array = np.asarray(item)
@@ -100,8 +100,9 @@ def _normal(item: Any) -> Any:
     raise IndexError(_NO_INDEX)
 
 
-def _normal_made(item: Made) -> Any:
-    """An array that NumPy made of sizes, of integers, stays one; a mask is a static array."""
+def _normal_made(item: SymbolicArray) -> Any:
+    """Return an integer array that NumPy computed from symbolic sizes unchanged (0-d: as an int); a mask becomes a static
+    array."""
     if item.dtype.kind in "iu":
         return as_int(item[()]) if item.ndim == 0 else item
     return _normal(item.pinned())
@@ -126,7 +127,8 @@ def _normal_traced(item: TracedArray) -> Any:
 
 
 def _unmasked(items: Sequence[Any], shape: Sequence[int], is_scalar: bool = False) -> list[Any]:
-    """Masks written as index arrays, and the ellipsis and missing axes as slices (an Ellipsis stays as a mark)."""
+    """Expand masks to index arrays, and the ellipsis and missing axes to slices (an Ellipsis that covers no axis stays as a
+    marker)."""
     used = sum(_consumes(item) for item in items)
     if used > len(shape):
         if is_scalar:
@@ -136,25 +138,25 @@ def _unmasked(items: Sequence[Any], shape: Sequence[int], is_scalar: bool = Fals
         raise IndexError("an index can only have a single ellipsis ('...')")
     if not any(item is Ellipsis for item in items):
         items = [*items, Ellipsis]
-    found: list[Any] = []
+    entries: list[Any] = []
     axis = 0
     for item in items:
         if item is Ellipsis:
-            rest = len(shape) - used
-            found += [Ellipsis] if not rest else [slice(None)] * rest
-            axis += rest
+            missing = len(shape) - used
+            entries += [Ellipsis] if not missing else [slice(None)] * missing
+            axis += missing
             continue
         if isinstance(item, np.ndarray) and item.dtype.kind == "b":
-            mask_mismatch(shape, item.shape, axis)
-            found += item.nonzero()
+            check_mask_shape(shape, item.shape, axis)
+            entries += item.nonzero()
         else:
-            found.append(item)
+            entries.append(item)
         axis += _consumes(item)
-    return found
+    return entries
 
 
-def mask_mismatch(shape: Sequence[int], mask: Sequence[int], axis: int) -> None:
-    """Raises NumPy's IndexError if a mask does not fit the axes from ``axis`` on."""
+def check_mask_shape(shape: Sequence[int], mask: Sequence[int], axis: int) -> None:
+    """Raise NumPy's IndexError if a mask does not fit the axes from ``axis`` on."""
     for k, n in enumerate(mask, axis):
         if shape[k] != n:
             raise IndexError(
@@ -164,7 +166,7 @@ def mask_mismatch(shape: Sequence[int], mask: Sequence[int], axis: int) -> None:
 
 
 def _consumes(item: Any) -> int:
-    """How many axes an entry of a key uses."""
+    """Return the number of axes that an entry of a key indexes."""
     if item is None or item is Ellipsis:
         return 0
     return item.ndim if isinstance(item, np.ndarray) and item.dtype.kind == "b" else 1
@@ -175,7 +177,8 @@ def is_static_mask(key: Any) -> bool:
 
 
 def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
-    """What an index takes of an array; ``is_scalar``: of a scalar, whose error is another one."""
+    """Parse a key over an array of ``shape``. ``is_scalar``: the indexed value is a scalar, for which NumPy raises another
+    error."""
     items = [_normal(item) for item in (key if isinstance(key, tuple) else (key,))]
     axes: list[_Axis] = []
     order: list[Any] = []
@@ -208,7 +211,7 @@ def _axis(item: Any, axis: int, n: int) -> _Axis:
 
 
 def _bounds(item: slice, n: int) -> tuple[int, int, int]:
-    """``item.indices(n)``, of sizes too."""
+    """Return ``item.indices(n)``; ``n`` and the bounds may be symbolic sizes."""
     if not is_size(n) and sizes_in((item.start, item.stop, item.step)) is None:
         return item.indices(n)
     step = 1 if item.step is None else operator.index(item.step)
@@ -220,17 +223,17 @@ def _bounds(item: slice, n: int) -> tuple[int, int, int]:
         if end is None:
             ends.append(default)
             continue
-        place = extent_of(end)
-        if place < 0:
-            place = place + n
-            ends.append(place if place >= low else low)
+        position = extent_of(end)
+        if position < 0:
+            position = position + n
+            ends.append(position if position >= low else low)
         else:
-            ends.append(place if place <= high else high)
+            ends.append(position if position <= high else high)
     return ends[0], ends[1], step
 
 
 def _count(start: int, stop: int, step: int) -> int:
-    """``len(range(start, stop, step))``, of sizes too."""
+    """Return ``len(range(start, stop, step))``; the arguments may be symbolic sizes."""
     reach, stride = (stop - start, step) if step > 0 else (start - stop, -step)
     if reach <= 0:
         return 0
@@ -238,7 +241,7 @@ def _count(start: int, stop: int, step: int) -> int:
 
 
 def _positions(item: np.ndarray[Any, Any]) -> TracedArray:
-    """A static index array; as what counts along an axis, where that is all it does."""
+    """Return a static index array as a traced one; as a ``positions`` op if it only counts along an axis."""
     axis = frame_of().root.counted_axis(item)
     return as_traced(item) if axis is None else positions(item.shape, axis)
 
@@ -254,11 +257,11 @@ def check_range(index: TracedArray, axis: int, n: int) -> None:
     emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
 
 
-# the part that ints and slices choose
+# the part that ints and slices select
 
 
 def part_of(x: TracedArray, plan: Plan) -> TracedArray:
-    """Slices, flips and ints done; index arrays not yet, new axes neither."""
+    """Apply the slices, flips and ints of a plan, but not its index arrays and new axes."""
     start, step, shape, flips = _slices(x.shape, plan)
     if any(start) or any(s != 1 for s in step) or shape != x.shape:
         x = emit("slice", x, start=start, step=step, shape=shape)
@@ -268,27 +271,27 @@ def part_of(x: TracedArray, plan: Plan) -> TracedArray:
 
 
 def _slices(shape: Sequence[int], plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Start, step and shape of the slice op, and the axes to flip after it."""
+    """Return start, step and shape of the slice op, and the axes to flip after it."""
     first = [a.start if a.step > 0 else a.start + (a.count - 1) * a.step for a in plan.axes]
     flips = tuple(k for k, a in enumerate(plan.axes) if a.step < 0)
     return tuple(first), tuple(abs(a.step) for a in plan.axes), tuple(a.count for a in plan.axes), flips
 
 
 def with_part(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
-    """``x`` with the part that ``_part`` gives replaced."""
+    """Return ``x`` with the part that ``part_of`` returns replaced by ``value``."""
     start, step, shape, flips = _slices(x.shape, plan)
     value = expand(value, plan.ints)
     if flips:
         value = emit("flip", value, axes=flips)
     if shape == x.shape:
         return value
-    found: TracedArray = emit("slice_set", x, value, start=start, step=step)
-    return found
+    result: TracedArray = emit("slice_set", x, value, start=start, step=step)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Gather:
-    """Index arrays over a part: their axes there, the common shape, and how gather's axes become the result's."""
+    """Index arrays over a part: their axes in it, the broadcast arrays, and how the gather's axes map to the result's."""
 
     axes: tuple[int, ...]
     indices: list[TracedArray]
@@ -297,25 +300,26 @@ class _Gather:
 
 
 def gather_of(plan: Plan) -> _Gather:
-    """NumPy's rule: neighbouring index arrays leave their axes in place, separated ones put them first."""
+    """Return the gather of a plan. NumPy's rule: adjacent index arrays leave their axes where they are, separated ones put
+    them first."""
     arrays = plan.arrays
-    given = [array for k in arrays if (array := plan.axes[k].array) is not None]
+    index_arrays = [array for k in arrays if (array := plan.axes[k].array) is not None]
     try:
-        indices = broadcast_together(*given)
+        indices = broadcast_together(*index_arrays)
     except ValueError:
-        shapes = shapes_text([a.shape for a in given])
+        shapes = shapes_text([a.shape for a in index_arrays])
         raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes} ") from None
     kept = [k for k in range(len(plan.axes)) if k not in plan.ints]
     fancy = [p for p, k in enumerate(plan.order) if isinstance(k, int) and (k in arrays or k in plan.ints)]
     rank = indices[0].ndim
-    together = fancy == list(range(fancy[0], fancy[-1] + 1))
+    is_adjacent = fancy == list(range(fancy[0], fancy[-1] + 1))
     stays = [k for k in plan.order if k is None or (k is not Ellipsis and k in kept and k not in arrays)]
-    split = sum(k is None or (k is not Ellipsis and k in kept) for k in plan.order[: fancy[0]]) if together else 0
+    split = sum(k is None or (k is not Ellipsis and k in kept) for k in plan.order[: fancy[0]]) if is_adjacent else 0
     before, after = stays[:split], stays[split:]
     tokens = [*before, *[Ellipsis] * rank, *after]
     count = sum(k is not None for k in before)
-    rest = len(kept) - len(arrays)
-    perm = [*range(rank, rank + count), *range(rank), *range(rank + count, rank + rest)]
+    trailing = len(kept) - len(arrays)
+    perm = [*range(rank, rank + count), *range(rank), *range(rank + count, rank + trailing)]
     return _Gather(
         axes=tuple(kept.index(k) for k in arrays),
         indices=indices,
@@ -325,50 +329,50 @@ def gather_of(plan: Plan) -> _Gather:
 
 
 def new_axes(plan: Plan) -> list[int]:
-    """Positions of new axes in the result of a key without index arrays."""
+    """Return the positions of new axes in the result of a key without index arrays."""
     tokens = [k for k in plan.order if k is None or (k is not Ellipsis and k not in plan.ints)]
     return [p for p, k in enumerate(tokens) if k is None]
 
 
 def getitem(x: TracedArray, key: Any) -> TracedArray:
-    """``x[key]`` without a traced mask. Raises IndexError as NumPy."""
+    """Return ``x[key]`` for a key without a traced mask. Raises IndexError as NumPy does."""
     plan = plan_of(x.shape, key, is_scalar=not x.is_cell and not x.ndim)
     has_rest = any(item is Ellipsis for item in (key if isinstance(key, tuple) else (key,)))
     if not plan.arrays:
-        found = _basic(x, plan)
+        result = _basic(x, plan)
         known = None if x.known is None or x.known[1] else x.known[0][key]
-        if not (found.ndim or has_rest):
+        if not (result.ndim or has_rest):
             if known is not None:
                 return literal(known, x.dtype)
-            return fresh(found) if found is x else found
+            return fresh(result) if result is x else result
         if known is not None:
-            found.known = (known, frozenset())
+            result.known = (known, frozenset())
         recipe = Recipe(
             take=lambda base: _basic(base, plan),
             put=lambda base, new: with_basic(base, plan, new),
             strides=lambda strides: _basic_strides(strides, plan),
             key=plan,
         )
-        shown = view(found, x, recipe)
+        shown = view(result, x, recipe)
         return shown if shown.ndim or shown.is_cell else created(shown)
-    found = _gathered(x, plan)
-    if any(a.array is not None and a.array.ndim for a in plan.axes) or not (found.ndim or has_rest):
-        return found
+    result = _gathered(x, plan)
+    if any(a.array is not None and a.array.ndim for a in plan.axes) or not (result.ndim or has_rest):
+        return result
     recipe = Recipe(
         take=lambda base: _gathered(base, plan), put=lambda base, new: scattered("scatter_set", base, plan, new), key=object()
     )
-    return view(found, x, recipe)
+    return view(result, x, recipe)
 
 
 def _gathered(x: TracedArray, plan: Plan) -> TracedArray:
-    """``x[key]`` with index arrays."""
-    how = gather_of(plan)
-    found = emit("gather", part_of(x, plan), *how.indices, axes=how.axes)
-    return expand(permute(found, how.perm), how.new)
+    """Return ``x[key]`` for a key with index arrays."""
+    gather = gather_of(plan)
+    result = emit("gather", part_of(x, plan), *gather.indices, axes=gather.axes)
+    return expand(permute(result, gather.perm), gather.new)
 
 
 def _basic(x: TracedArray, plan: Plan) -> TracedArray:
-    """``x[key]`` without index arrays."""
+    """Return ``x[key]`` for a key without index arrays."""
     return expand(part_of(x, plan), new_axes(plan))
 
 
@@ -378,41 +382,41 @@ def _basic_strides(strides: Strides, plan: Plan) -> Strides:
 
 
 def with_basic(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
-    """``x`` with ``_basic(x, plan)`` replaced by a value of its shape."""
+    """Return ``x`` with ``_basic(x, plan)`` replaced by a value of its shape."""
     return with_part(x, plan, remove_axes(value, new_axes(plan)))
 
 
 def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
-    """``x`` with a value written, or added, at index arrays."""
-    how = gather_of(plan)
+    """Return ``x`` with a value written or added (``op``) at index arrays."""
+    gather = gather_of(plan)
     base = part_of(x, plan)
-    rest = tuple(n for k, n in enumerate(base.shape) if k not in how.axes)
-    gathered = how.indices[0].shape + rest
-    target = shape_with([gathered[k] for k in how.perm], how.new)
-    back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
+    trailing = tuple(n for k, n in enumerate(base.shape) if k not in gather.axes)
+    gathered = gather.indices[0].shape + trailing
+    target = shape_with([gathered[k] for k in gather.perm], gather.new)
+    back = sorted(range(len(gather.perm)), key=lambda k: gather.perm[k])
     try:
         value = broadcast_into(value, target)
     except ValueError:
-        found, wanted = shapes_text([value.shape]), shapes_text([target])
+        shape, wanted = shapes_text([value.shape]), shapes_text([target])
         raise ValueError(
-            f"shape mismatch: value array of shape {found} could not be broadcast to indexing result of shape {wanted}"
+            f"shape mismatch: value array of shape {shape} could not be broadcast to indexing result of shape {wanted}"
         ) from None
-    value = permute(remove_axes(value, how.new), back)
-    return with_part(x, plan, emit(op, base, *how.indices, value, axes=how.axes))
+    value = permute(remove_axes(value, gather.new), back)
+    return with_part(x, plan, emit(op, base, *gather.indices, value, axes=gather.axes))
 
 
 def shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
-    found = list(shape)
+    result = list(shape)
     for axis in new:
-        found.insert(axis, 1)
-    return tuple(found)
+        result.insert(axis, 1)
+    return tuple(result)
 
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> TracedArray:
-    """A view that cannot be written."""
+    """Return a read-only view of all windows."""
     if writeable:
         raise TraceError("a sliding_window_view with writeable=True: its elements overlap; write into the array itself")
     a = as_traced(x)
@@ -449,8 +453,8 @@ def sliding_window_view(
 
 
 def _windows(x: TracedArray, axes: Sequence[int], sizes: Sequence[int]) -> TracedArray:
-    """The windows along one axis after another."""
+    """Extract the windows along one axis after another."""
     for k, n in zip(axes, sizes, strict=True):
-        found = emit("windows", x, axis=k, shape=(*x.shape[:k], x.shape[k] - n + 1, n, *x.shape[k + 1 :]))
-        x = permute(found, [*(a for a in range(found.ndim) if a != k + 1), k + 1])
+        windows = emit("windows", x, axis=k, shape=(*x.shape[:k], x.shape[k] - n + 1, n, *x.shape[k + 1 :]))
+        x = permute(windows, [*(a for a in range(windows.ndim) if a != k + 1), k + 1])
     return x

@@ -16,12 +16,12 @@ from pullback.tracer.arrays.traced import TracedArray
 
 
 def arrays_of(values: Any) -> list[TracedArray]:
-    """The arrays of a sequence, or the rows of an array."""
+    """Return the elements of a sequence, or the rows of an array, as traced arrays."""
     return [as_traced(v) for v in values]
 
 
 def _common(arrays: Sequence[TracedArray], dtype: Any, casting: str) -> list[TracedArray]:
-    """The arrays in the dtype they are joined in."""
+    """Convert the arrays to the dtype in which they are joined."""
     if dtype is None:
         return promote(*arrays)
     target = np.dtype(dtype)
@@ -33,26 +33,26 @@ def _common(arrays: Sequence[TracedArray], dtype: Any, casting: str) -> list[Tra
 
 @implements(np.concatenate)
 def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
-    found = arrays_of(arrays)
-    if not found:
+    operands = arrays_of(arrays)
+    if not operands:
         raise ValueError("need at least one array to concatenate")
     if axis is None:
-        found, axis = [reshaped(a, (a.size,)) for a in found], 0
-    if found[0].ndim == 0:
+        operands, axis = [reshaped(a, (a.size,)) for a in operands], 0
+    if operands[0].ndim == 0:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
-    at = axis_of(axis, found[0].ndim)
-    _check_shapes(found, at)
-    found = _common(found, dtype, casting)
-    starts = [0, *itertools.accumulate(a.shape[at] for a in found)]
-    shape = list(found[0].shape)
+    at = axis_of(axis, operands[0].ndim)
+    _check_shapes(operands, at)
+    operands = _common(operands, dtype, casting)
+    starts = [0, *itertools.accumulate(a.shape[at] for a in operands)]
+    shape = list(operands[0].shape)
     shape[at] = starts.pop()
-    result = emit("concat", *found, axis=at, starts=tuple(starts), shape=tuple(shape))
+    result = emit("concat", *operands, axis=at, starts=tuple(starts), shape=tuple(shape))
     assert isinstance(result, TracedArray)
     return result
 
 
 def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
-    """Raise NumPy's ValueError unless the arrays fit end to end."""
+    """Raise NumPy's ValueError unless the arrays have equal shapes but for ``axis``."""
     first = arrays[0]
     for k, a in enumerate(arrays):
         if a.ndim != first.ndim:
@@ -70,13 +70,13 @@ def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
 
 @implements(np.stack)
 def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
-    found = arrays_of(arrays)
-    if not found:
+    operands = arrays_of(arrays)
+    if not operands:
         raise ValueError("need at least one array to stack")
-    if any(a.shape != found[0].shape for a in found):
+    if any(a.shape != operands[0].shape for a in operands):
         raise ValueError("all input arrays must have the same shape")
-    at = axis_of(axis, found[0].ndim + 1)
-    return concatenate([expand(a, (at,)) for a in found], at, dtype=dtype, casting=casting)
+    at = axis_of(axis, operands[0].ndim + 1)
+    return concatenate([expand(a, (at,)) for a in operands], at, dtype=dtype, casting=casting)
 
 
 @implements(np.vstack)
@@ -87,8 +87,8 @@ def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Traced
 
 @implements(np.hstack)
 def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> TracedArray:
-    found = [xp.atleast_1d(a) for a in arrays_of(tup)]
-    return concatenate(found, 0 if found and found[0].ndim == 1 else 1, dtype=dtype, casting=casting)
+    operands = [xp.atleast_1d(a) for a in arrays_of(tup)]
+    return concatenate(operands, 0 if operands and operands[0].ndim == 1 else 1, dtype=dtype, casting=casting)
 
 
 @implements(np.dstack)
@@ -98,8 +98,8 @@ def dstack(tup: Any) -> TracedArray:
 
 @implements(np.column_stack)
 def column_stack(tup: Any) -> TracedArray:
-    found = arrays_of(tup)
-    return concatenate([a if a.ndim >= 2 else reshaped(a, (a.size, 1)) for a in found], 1)
+    columns = arrays_of(tup)
+    return concatenate([a if a.ndim >= 2 else reshaped(a, (a.size, 1)) for a in columns], 1)
 
 
 @implements(np.append)
@@ -111,11 +111,11 @@ def append(arr: Any, values: Any, axis: Any = None) -> TracedArray:
 
 
 def _pieces(x: TracedArray, bounds: Sequence[int], axis: int) -> list[TracedArray]:
-    """The parts between neighbouring bounds, counted and clipped as slices do."""
-    found = []
+    """Return the parts between consecutive bounds, counted and clipped as slices are."""
+    pieces = []
     for low, high in itertools.pairwise(bounds):
-        found.append(x[(slice(None),) * axis + (slice(low, high),)])
-    return found
+        pieces.append(x[(slice(None),) * axis + (slice(low, high),)])
+    return pieces
 
 
 @implements(np.array_split)

@@ -1,4 +1,4 @@
-"""What traced masks choose, read and written; and the functions of NumPy that take it."""
+"""Reading and writing the elements that a traced mask selects, and the NumPy functions that accept such a selection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic_arrays import Made
+from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.arguments import as_bool, axis_of, choose_where, positions, reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast, static_array
 from pullback.tracer.arrays.masked import DATA_DEPENDENT, FUNCTIONS, Selection, chosen_of, counted
@@ -17,20 +17,23 @@ from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.assignment import setitem
-from pullback.tracer.functions.numpy.indexing import getitem, is_static_mask, mask_mismatch
+from pullback.tracer.functions.numpy.indexing import check_mask_shape, getitem, is_static_mask
 from pullback.tracer.user_code.errors import TraceError
 
 MASKED = "an index that is a traced mask"
 
 
 def is_mask(item: Any) -> bool:
-    """Whether an entry of a key is a mask whose values are not known in the trace."""
+    """Return whether an entry of a key is a mask whose values are unknown at trace time."""
     return isinstance(item, TracedArray) and item.dtype.kind == "b" and item.ndim > 0 and not is_static_mask(static_array(item))
 
 
 class Key:
-    """A key with one traced mask: ``rest`` is the key with slices for the axes of the mask, after which these start at ``axis``;
-    ``to_front`` says that the axis of what is chosen comes first, as where an int stands apart from the mask."""
+    """A key with one traced mask.
+
+    ``unmasked`` is the key with slices in place of the mask; in its result the mask's axes start at ``axis``. ``to_front``:
+    NumPy puts the axis of the selected elements first, as it does where an int is separated from the mask by a slice.
+    """
 
     def __init__(self, x: TracedArray, items: list[Any], at: int) -> None:
         self.mask: TracedArray = items[at]
@@ -45,9 +48,9 @@ class Key:
         else:
             items += fill
         start = sum(item is not None for item in items[:at])
-        mask_mismatch(x.shape, self.mask.shape, start)
-        spread: list[Any] = [slice(None)] * self.mask.ndim
-        self.rest = (*items[:at], *spread, *items[at + 1 :])
+        check_mask_shape(x.shape, self.mask.shape, start)
+        mask_slices: list[Any] = [slice(None)] * self.mask.ndim
+        self.unmasked = (*items[:at], *mask_slices, *items[at + 1 :])
         self.axis = sum(item is None or isinstance(item, slice) for item in items[:at])
         fixed = [k for k, item in enumerate(items) if k == at or not (item is None or isinstance(item, slice))]
         self.to_front = fixed != list(range(fixed[0], fixed[-1] + 1))
@@ -55,19 +58,19 @@ class Key:
             raise TraceError(f"{MASKED} beside an index array: {DATA_DEPENDENT}")
 
     def part(self, x: TracedArray) -> TracedArray:
-        """The elements that the mask is about."""
-        found: TracedArray = x[self.rest]
+        """Return the elements that the mask selects from."""
+        selected: TracedArray = x[self.unmasked]
         if not self.to_front:
-            return found
+            return selected
         dims = range(self.mask.ndim)
-        return xp.moveaxis(found, [self.axis + k for k in dims], list(dims))
+        return xp.moveaxis(selected, [self.axis + k for k in dims], list(dims))
 
     def selection(self, x: TracedArray) -> Selection:
         return Selection(self.part(x), self.mask, 0 if self.to_front else self.axis, MASKED)
 
 
 def key_of(x: TracedArray, key: Any) -> Key | None:
-    """A key with a traced mask, or with the positions of one as np.nonzero gives them; None for any other."""
+    """Return a key with one traced mask, or with the positions np.nonzero returns for one; None for any other key."""
     items = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(i, Selection) for i in items):
         at = next(k for k, i in enumerate(items) if isinstance(i, Selection))
@@ -84,9 +87,9 @@ def key_of(x: TracedArray, key: Any) -> Key | None:
 
 @register_method("__getitem__")
 def getitem_or_select(x: TracedArray, key: Any) -> Any:
-    """``x[key]`` where the key may have a traced mask."""
-    found = key_of(x, key) if _may_select(key) else None
-    return getitem(x, key) if found is None else counted(found.selection(x))
+    """Return ``x[key]``, where the key may hold a traced mask."""
+    masked_key = key_of(x, key) if _may_select(key) else None
+    return getitem(x, key) if masked_key is None else counted(masked_key.selection(x))
 
 
 def _may_select(key: Any) -> bool:
@@ -96,31 +99,31 @@ def _may_select(key: Any) -> bool:
 
 @register_method("__setitem__")
 def setitem_or_choose(x: TracedArray, key: Any, value: Any) -> None:
-    """``x[key] = value`` where the key may have a traced mask, or the value be chosen by one."""
-    found = key_of(x, key) if _may_select(key) else None
-    if found is None:
+    """Perform ``x[key] = value``, where the key may hold a traced mask or ``value`` may be selected by one."""
+    masked_key = key_of(x, key) if _may_select(key) else None
+    if masked_key is None:
         if isinstance(value, Selection):
             raise value.refusal()
         setitem(x, key, value)
         return
-    target = found.selection(x)
+    target = masked_key.selection(x)
     if not isinstance(value, Selection):
         value = as_traced(value)
-        if value.ndim > 1 and found.mask.ndim == x.ndim:
-            what = f"requires a 0 or 1-dimensional input, input has {value.ndim} dimensions"
-            raise TypeError(f"NumPy boolean array indexing assignment {what}")
+        if value.ndim > 1 and masked_key.mask.ndim == x.ndim:
+            requirement = f"requires a 0 or 1-dimensional input, input has {value.ndim} dimensions"
+            raise TypeError(f"NumPy boolean array indexing assignment {requirement}")
         extra = value.ndim - target.ndim
         if extra > 0 and value.shape[:extra] == (1,) * extra:
             value = reshaped(value, value.shape[extra:])
     if isinstance(value, TracedArray) and value.ndim > target.ndim:
         raise ValueError(f"could not broadcast input array from shape {value.shape} into what a mask chooses")
     new = cast(_aligned(target, value), x.dtype)
-    part = found.part(x)
+    part = masked_key.part(x)
     written = choose_where(target.whole_mask(), xp.broadcast_to(new, part.shape), part)
-    if found.to_front:
-        dims = range(found.mask.ndim)
-        written = xp.moveaxis(written, list(dims), [found.axis + k for k in dims])
-    setitem(x, found.rest, written)
+    if masked_key.to_front:
+        dims = range(masked_key.mask.ndim)
+        written = xp.moveaxis(written, list(dims), [masked_key.axis + k for k in dims])
+    setitem(x, masked_key.unmasked, written)
 
 
 def _aligned(target: Selection, value: Any) -> Any:
@@ -138,14 +141,14 @@ def _aligned(target: Selection, value: Any) -> Any:
 # positions
 
 
-def _positions(condition: Any, what: str) -> tuple[Any, ...]:
+def _positions(condition: Any, description: str) -> tuple[Any, ...]:
     mask = as_bool(as_traced(condition))
     if not mask.ndim:
         raise ValueError(
             "Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead. If the context of this "
             "error is of the form `arr[nonzero(cond)]`, just use `arr[cond]`."
         )
-    return tuple(counted(Selection(positions(mask.shape, k), mask, 0, what, place=k)) for k in range(mask.ndim))
+    return tuple(counted(Selection(positions(mask.shape, k), mask, 0, description, along=k)) for k in range(mask.ndim))
 
 
 @register_method("nonzero")
@@ -163,17 +166,17 @@ def flatnonzero(a: Any) -> Any:
 @implements(np.argwhere)
 def argwhere(a: Any) -> Any:
     mask = as_bool(as_traced(a))
-    places = [positions(mask.shape, k) for k in range(mask.ndim)]
-    return counted(Selection(xp.stack(places, axis=-1), mask, 0, "np.argwhere of a traced array"))
+    indices = [positions(mask.shape, k) for k in range(mask.ndim)]
+    return counted(Selection(xp.stack(indices, axis=-1), mask, 0, "np.argwhere of a traced array"))
 
 
 def where_of(condition: Any) -> tuple[Any, ...]:
-    """``np.where(condition)``."""
+    """Return the positions for ``np.where(condition)`` with one argument."""
     return _positions(condition, "np.where(condition) alone")
 
 
-def compressed(what: str, mask: TracedArray, a: Any, axis: Any) -> Any:
-    """The entries along an axis where a mask holds, which may be short."""
+def compressed(description: str, mask: TracedArray, a: Any, axis: Any) -> Any:
+    """Return the entries along an axis where a mask holds; the mask may be shorter than the axis."""
     x = as_traced(a)
     if axis is None:
         x, axis = reshaped(x, (x.size,)), 0
@@ -182,10 +185,10 @@ def compressed(what: str, mask: TracedArray, a: Any, axis: Any) -> Any:
         raise ValueError("condition must be a 1-d array")
     if mask.size > x.shape[at]:
         raise IndexError(f"index {mask.size - 1} is out of bounds for axis {at} with size {x.shape[at]}")
-    return counted(Selection(x[(slice(None),) * at + (slice(mask.size),)], mask, at, what))
+    return counted(Selection(x[(slice(None),) * at + (slice(mask.size),)], mask, at, description))
 
 
-# functions of what is chosen
+# functions of a selection
 
 
 def _takes(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -198,7 +201,7 @@ def _takes(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def _first(values: Any) -> Selection:
-    """The first selection among arguments."""
+    """Return the first selection among the arguments. Raises TraceError if there is none."""
     for value in values:
         if isinstance(value, Selection):
             return value
@@ -301,12 +304,12 @@ def quantile(a: Any, q: Any, axis: Any = None, **kwargs: Any) -> Any:
     line = a.ordered()
     values = line.values if line.dtype.kind == "f" else cast(line.values, np.float64)
     count, last = xp.sum(line.mask), values.size - 1
-    place = q * xp.maximum(count - 1, 0)
-    low = xp.floor(place)
+    rank = q * xp.maximum(count - 1, 0)
+    low = xp.floor(rank)
     first = xp.take(values, xp.clip(cast(low, np.int64), 0, last))
-    second = xp.take(values, xp.clip(cast(xp.ceil(place), np.int64), 0, last))
-    found = first + (second - first) * (place - low)
-    return xp.where((count > 0) & ~xp.any(xp.isnan(values) & line.mask), found, math.nan)
+    second = xp.take(values, xp.clip(cast(xp.ceil(rank), np.int64), 0, last))
+    result = first + (second - first) * (rank - low)
+    return xp.where((count > 0) & ~xp.any(xp.isnan(values) & line.mask), result, math.nan)
 
 
 @_takes(np.percentile)
@@ -386,6 +389,6 @@ def concatenate(arrays: Any, axis: Any = 0) -> Any:
 
 @twin(builtins.len)
 def length(x: Any, /) -> Any:
-    if isinstance(x, Selection) or (isinstance(x, TracedArray | Made) and x.ndim):
+    if isinstance(x, Selection) or (isinstance(x, TracedArray | SymbolicArray) and x.ndim):
         return x.shape[0]
     return builtins.len(x)

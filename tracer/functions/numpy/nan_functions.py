@@ -1,4 +1,4 @@
-"""Reductions that leave NaNs out: as ``numpy/lib/_nanfunctions_impl.py``, without its warnings."""
+"""Reductions that skip NaNs, after ``numpy/lib/_nanfunctions_impl.py``, without its warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pullback.tracer.arrays.traced import TracedArray
 
 
 def _filled(a: Any, value: float, where: Any = True) -> tuple[TracedArray, Any]:
-    """The array with NaNs replaced, and where there were numbers; None for integers without a mask."""
+    """Return the array with NaNs replaced by ``value``, and the mask of its numbers; None instead for integers without a
+    ``where`` mask."""
     x = as_traced(a)
     has_mask = where is not True and where is not NOVALUE
     if x.dtype.kind not in "fc" and not has_mask:
@@ -62,14 +63,14 @@ def nanvar(
     mean: Any = NOVALUE, correction: Any = NOVALUE,
 ) -> Any:  # fmt: skip
     x, keep = _filled(a, 0, where)
-    given = {"mean": mean, "correction": correction}
+    options = {"mean": mean, "correction": correction}
     if keep is None:
-        return xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, **given)
+        return xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, **options)
     axis = () if is_scalars_axis(axis, x.ndim) else axis
-    found = xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, where=keep, **given)
+    variance = xp.var(x, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims, where=keep, **options)
     count = xp.sum(keep, axis=axis, keepdims=keepdims)
     free = count - (ddof if correction is NOVALUE else correction)
-    return _or_nan(free > 0, found)
+    return _or_nan(free > 0, variance)
 
 
 @implements(np.nanstd)
@@ -81,7 +82,7 @@ def nanstd(
 
 
 def _or_nan(condition: Any, x: Any) -> Any:
-    """Return ``x`` where the condition holds, else NaN; a number, not an array, where ``x`` is one."""
+    """Return ``x`` where the condition holds, else NaN; a scalar, not an array, if ``x`` is one."""
     chosen = xp.where(condition, x, cast(as_traced(math.nan), x.dtype))
     return chosen if x.is_cell else as_number(chosen)
 
@@ -89,13 +90,13 @@ def _or_nan(condition: Any, x: Any) -> Any:
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     low = -math.inf if name == "max" else math.inf
     x, keep = _filled(a, low)
-    found = getattr(np, name)(x, axis=axis, out=out, keepdims=keepdims, initial=initial, where=where)
+    result = getattr(np, name)(x, axis=axis, out=out, keepdims=keepdims, initial=initial, where=where)
     if keep is None:
-        return found
+        return result
     if where is not True and where is not NOVALUE:
         keep = keep & broadcast_to(as_bool(as_traced(where)), x.shape)
     has_number = xp.any(keep, axis=axis, keepdims=keepdims) | (initial is not NOVALUE)
-    return _or_nan(has_number, found)
+    return _or_nan(has_number, result)
 
 
 @implements(np.nanmax)

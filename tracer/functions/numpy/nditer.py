@@ -1,4 +1,4 @@
-"""``np.nditer`` over traced arrays: element by element, in row-major order; its elements are views."""
+"""``np.nditer`` over traced arrays, element by element in row-major order; its elements are views."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.arrays.make import as_traced, broadcast_shapes, holds_traced, lies_in_rows, result_type
+from pullback.tracer.arrays.make import as_traced, broadcast_shapes, holds_traced, result_type, row_major_results
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.traced import READONLY, TracedArray
 from pullback.tracer.functions.numpy.creation import empty
@@ -25,28 +25,28 @@ class Nditer:
     def __init__(self, op: Any, flags: Any = (), op_flags: Any = None, op_dtypes: Any = None, order: str = "K",
                  casting: str = "safe", **kwargs: Any) -> None:  # fmt: skip
         wanted = [f for f in flags or () if f not in _FLAGS]
-        given = [*wanted, *(f"{k}=" for k, v in kwargs.items() if v is not None), *(["op_dtypes="] if op_dtypes else [])]
-        if given:
-            raise TraceError(f"np.nditer of traced arrays with {', '.join(given)}; {_INSTEAD}")
-        several = isinstance(op, list | tuple)
-        operands = list(op) if several else [op]
+        unsupported = [*wanted, *(f"{k}=" for k, v in kwargs.items() if v is not None), *(["op_dtypes="] if op_dtypes else [])]
+        if unsupported:
+            raise TraceError(f"np.nditer of traced arrays with {', '.join(unsupported)}; {_INSTEAD}")
+        is_list = isinstance(op, list | tuple)
+        operands = list(op) if is_list else [op]
         each = op_flags or [["writeonly", "allocate"] if o is None else ["readonly"] for o in operands]
         if isinstance(each[0], str):
             each = [each] * len(operands)
         arrays = [None if o is None else as_traced(o) for o in operands]
-        there = [a for a in arrays if a is not None]
-        self.shape = broadcast_shapes(*(a.shape for a in there))
+        present = [a for a in arrays if a is not None]
+        self.shape = broadcast_shapes(*(a.shape for a in present))
         if 0 in self.shape and "zerosize_ok" not in flags:
             raise ValueError("Iteration of zero-sized operands is not enabled")
-        if not all(map(lies_in_rows, there)) and order != "C":
+        if not all(map(row_major_results, present)) and order != "C":
             raise TraceError(
                 f"np.nditer in the memory order of an array that is not in row-major order; use order='C', or {_INSTEAD}"
             )
-        made = result_type(*there)
-        self.operands = tuple(empty(self.shape, made) if a is None else a for a in arrays)
+        dtype = result_type(*present)
+        self.operands = tuple(empty(self.shape, dtype) if a is None else a for a in arrays)
         self._readonly = [not _WRITES & set(f) for f in each]
-        self._several = several and len(operands) > 1
-        self._places = list(np.ndindex(*self.shape))
+        self._returns_tuples = is_list and len(operands) > 1
+        self._indices = list(np.ndindex(*self.shape))
         self._flags = frozenset(flags or ())
         self.ndim, self.nop, self.itersize = len(self.shape), len(operands), math.prod(self.shape)
         self.reset()
@@ -61,7 +61,7 @@ class Nditer:
         self.close()
 
     def close(self) -> None:
-        """What was written is written already."""
+        """Do nothing: the elements are views, so writes have already reached the operands."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -79,13 +79,13 @@ class Nditer:
 
     @property
     def finished(self) -> bool:
-        return self._at >= len(self._places)
+        return self._at >= len(self._indices)
 
     @property
     def multi_index(self) -> tuple[int, ...]:
         if "multi_index" not in self._flags:
             raise ValueError("Iterator is not tracking a multi-index")
-        return self._places[self._at]
+        return self._indices[self._at]
 
     @property
     def index(self) -> int:
@@ -95,8 +95,8 @@ class Nditer:
 
     @property
     def value(self) -> Any:
-        found = tuple(self._element(k) for k in range(self.nop))
-        return found if self._several else found[0]
+        elements = tuple(self._element(k) for k in range(self.nop))
+        return elements if self._returns_tuples else elements[0]
 
     def __len__(self) -> int:
         return self.nop
@@ -109,11 +109,11 @@ class Nditer:
 
     def _element(self, k: int) -> TracedArray:
         x = self.operands[k]
-        place: Sequence[int] = self._places[self._at][len(self.shape) - x.ndim :]
-        found = x[(*(i if n > 1 else 0 for i, n in zip(place, x.shape, strict=True)), ...)]
+        index: Sequence[int] = self._indices[self._at][len(self.shape) - x.ndim :]
+        element = x[(*(i if n > 1 else 0 for i, n in zip(index, x.shape, strict=True)), ...)]
         if self._readonly[k]:
-            found.readonly = READONLY
-        return found
+            element.readonly = READONLY
+        return element
 
 
 @twin(np.nditer)

@@ -1,4 +1,4 @@
-"""numpy.pad: constants by the ``pad`` op, the modes that repeat elements by slices, flips and a concatenation, others by
+"""numpy.pad: constants by the ``pad`` op; modes that repeat elements by slices, flips and a concatenation; the other modes by
 what NumPy computes along an axis (``numpy/lib/_arraypad_impl.py``)."""
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pullback.tracer.functions.numpy.shape import copy, joined
 
 
 def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
-    """A (before, after) pair for each axis out of the forms that numpy.pad takes."""
+    """Return a (before, after) pair for each axis from any of the forms that numpy.pad accepts."""
     if isinstance(value, dict):
-        found: list[tuple[Any, Any]] = [(0, 0)] * rank
+        pairs: list[tuple[Any, Any]] = [(0, 0)] * rank
         for axis, entry in value.items():
-            found[axis_of(axis, rank)] = _pairs(entry, 1, name)[0]
-        return found
+            pairs[axis_of(axis, rank)] = _pairs(entry, 1, name)[0]
+        return pairs
     if isinstance(value, TracedArray) and value.ndim == 0:
         return [(value, value)] * rank
     entries = value if isinstance(value, TracedArray) else lifted(np.asarray, value)
     if entries.ndim > 2:
         raise ValueError(f"numpy.pad: {name} has too many dimensions")
-    spread: Any = np.broadcast_to(entries, (rank, 2))
-    return [(spread[k, 0], spread[k, 1]) for k in range(rank)]
+    broadcast: Any = np.broadcast_to(entries, (rank, 2))
+    return [(broadcast[k, 0], broadcast[k, 1]) for k in range(rank)]
 
 
 def _runs(order: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
-    """(start, count, step) of the runs of neighbours, up, down or standing still, in a list of positions."""
-    found: list[tuple[int, int, int]] = []
+    """Split a list of positions into runs (start, count, step) of step 1, -1 or 0."""
+    runs: list[tuple[int, int, int]] = []
     k = 0
     while k < len(order):
         step = int(order[k + 1] - order[k]) if k + 1 < len(order) else 1
@@ -42,21 +42,21 @@ def _runs(order: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
         count = 1
         while k + count < len(order) and order[k + count] - order[k + count - 1] == step:
             count += 1
-        found.append((int(order[k]), count, step))
+        runs.append((int(order[k]), count, step))
         k += count
-    return found
+    return runs
 
 
 def _selected(x: TracedArray, axis: int, order: np.ndarray[Any, Any]) -> TracedArray:
-    """Static positions along an axis, by slices."""
+    """Return the elements at static positions along an axis, as a concatenation of slices."""
     parts = []
     for start, count, step in _runs(order):
         if step:
             parts.append(part(x, axis, start, count, step))
             continue
-        one = remove_axes(part(x, axis, start, 1), (axis,))
+        element = remove_axes(part(x, axis, start, 1), (axis,))
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-        parts.append(emit("broadcast", one, axes=(axis,), shape=shape))
+        parts.append(emit("broadcast", element, axes=(axis,), shape=shape))
     return joined(parts, axis)
 
 
@@ -68,10 +68,10 @@ def _constant_pad(x: TracedArray, widths: Sequence[tuple[int, int]], values: Any
         return emit("pad", x, start=start, step=(1,) * x.ndim, shape=shape)
     for axis, ((low, high), ends) in enumerate(zip(widths, _pairs(values, x.ndim, "constant_values"), strict=True)):
         blocks = [x]
-        for count, value, place in ((low, ends[0], 0), (high, ends[1], 2)):
+        for count, value, index in ((low, ends[0], 0), (high, ends[1], 2)):
             if count:
                 shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-                blocks.insert(place, broadcast_to(stored(wrapping(as_traced(value)), x.dtype, is_item=True), shape))
+                blocks.insert(index, broadcast_to(stored(wrapping(as_traced(value)), x.dtype, is_item=True), shape))
         x = joined(blocks, axis)
     return x
 
@@ -123,28 +123,31 @@ def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -
 
 
 def _by_function(x: TracedArray, widths: Sequence[tuple[int, int]], function: Any, kwargs: dict[str, Any]) -> TracedArray:
-    """Each vector along each axis is changed by a function of it, the widths, the axis and the keywords."""
+    """Replace each vector along each axis by the result of the user's function, called with vector, widths, axis and keywords."""
 
     def changed(vector: Any, width: Any, axis: int) -> Any:
         vector = copy(vector)
         function(vector, width, axis, kwargs)
         return vector
 
-    found: Any = _constant_pad(x, widths, 0)
+    padded: Any = _constant_pad(x, widths, 0)
     for axis, width in enumerate(widths):
-        found = xp.apply_along_axis(changed, axis, found, width, axis)
-    return as_traced(found)
+        padded = xp.apply_along_axis(changed, axis, padded, width, axis)
+    return as_traced(padded)
 
 
 def _odd(x: TracedArray, even: Any, axis: int, width: tuple[int, int], mode: str) -> TracedArray:
-    """Reflected at the edges: sums of the two edges and of one element, whose factors are those of NumPy's own padding."""
+    """Return the padding by odd reflection, a sum of the two edges and the even reflection.
+
+    The factors of the terms are read from NumPy's own padding of unit vectors.
+    """
     n = x.shape[axis]
     probes = [xp.pad((lifted(np.arange, n) == k).astype(np.int64), width, mode=mode, reflect_type="odd") for k in (0, n - 1)]
     shape = tuple(-1 if k == axis else 1 for k in range(x.ndim))
     first, last = (cast(as_traced(p.reshape(shape)), x.dtype) for p in probes)
-    rest = cast(as_traced((1 - probes[0] - probes[1]).reshape(shape)), x.dtype)
-    found: TracedArray = first * part(x, axis, 0, 1) + last * part(x, axis, n - 1, 1) + rest * even
-    return found
+    middle = cast(as_traced((1 - probes[0] - probes[1]).reshape(shape)), x.dtype)
+    result: TracedArray = first * part(x, axis, 0, 1) + last * part(x, axis, n - 1, 1) + middle * even
+    return result
 
 
 def _ramps(x: TracedArray, widths: Sequence[tuple[int, int]], ends: Any) -> TracedArray:

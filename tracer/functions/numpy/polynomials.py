@@ -1,4 +1,4 @@
-"""Polynomials as vectors of coefficients, the highest power first: as ``numpy/lib/_polynomial_impl.py``."""
+"""Polynomials as vectors of coefficients, highest power first, after ``numpy/lib/_polynomial_impl.py``."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from pullback.tracer.user_code.errors import TraceError
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Any:
     coefficients, at = as_traced(p), as_traced(x)
-    found: Any = full(at.shape, 0, at.dtype)
+    result: Any = full(at.shape, 0, at.dtype)
     for k in range(coefficients.shape[0]):
-        found = found * at + coefficients[k]
-    return found
+        result = result * at + coefficients[k]
+    return result
 
 
 @implements(np.polyder)
 def polyder(p: Any, m: Any = 1) -> Any:
-    found: Any = as_traced(p)
+    result: Any = as_traced(p)
     if operator.index(m) < 0:
         raise ValueError("Order of derivative must be positive (see polyint)")
     for _ in range(operator.index(m)):
-        n = found.shape[0] - 1
-        found = found[:-1] * lifted(np.arange, n, 0, -1)
-    return found
+        n = result.shape[0] - 1
+        result = result[:-1] * lifted(np.arange, n, 0, -1)
+    return result
 
 
 @implements(np.polyint)
 def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
-    found: Any = as_traced(p)
+    result: Any = as_traced(p)
     constants: Any = [0.0] * operator.index(m) if k is None else xp.ravel(as_traced(k))
     for i in range(operator.index(m)):
-        n = found.shape[0]
+        n = result.shape[0]
         last = reshaped(as_traced(constants[min(i, len(constants) - 1)]), (1,))
-        found = xp.concatenate([found / lifted(np.arange, n, 0, -1), last])
-    return found
+        result = xp.concatenate([result / lifted(np.arange, n, 0, -1), last])
+    return result
 
 
 def _padded(a: Any, b: Any) -> tuple[Any, Any]:
@@ -70,26 +70,29 @@ def polymul(a1: Any, a2: Any) -> Any:
 
 @implements(np.polydiv)
 def polydiv(u: Any, v: Any) -> Any:
-    """The remainder has one coefficient less than the divisor; where its first is 0, NumPy leaves that out, and this fails."""
-    top, by = (xp.atleast_1d(as_traced(p)) + 0.0 for p in (u, v))
-    rest = cast(top, np.result_type(top.dtype, by.dtype))
-    count, width = top.shape[0] - by.shape[0] + 1, by.shape[0]
-    scale = 1.0 / by[0]
+    """Return quotient and remainder; the remainder has one coefficient less than the divisor.
+
+    NumPy drops leading zeros of the remainder; here a leading zero fails the check, because the shape would depend on values.
+    """
+    dividend, divisor = (xp.atleast_1d(as_traced(p)) + 0.0 for p in (u, v))
+    remainder = cast(dividend, np.result_type(dividend.dtype, divisor.dtype))
+    count, width = dividend.shape[0] - divisor.shape[0] + 1, divisor.shape[0]
+    scale = 1.0 / divisor[0]
     quotients = []
     for k in range(count):
-        quotients.append(scale * rest[k])
-        used = rest[k : k + width] - quotients[-1] * by
-        rest = xp.concatenate([rest[:k], used, rest[k + width :]])
-    quotient: Any = xp.stack(quotients) if quotients else full((1,), 0, rest.dtype)
+        quotients.append(scale * remainder[k])
+        used = remainder[k : k + width] - quotients[-1] * divisor
+        remainder = xp.concatenate([remainder[:k], used, remainder[k + width :]])
+    quotient: Any = xp.stack(quotients) if quotients else full((1,), 0, remainder.dtype)
     if count > 0:
-        rest = rest[count:] if width > 1 else rest[-1:]
-    if rest.shape[0] > 1:
-        is_short = xp.allclose(rest[0], 0, rtol=1e-14)
-        emit("check", as_traced(~is_short), error="ValueError", message=_SHORT)
-    return cast(as_traced(quotient), rest.dtype), rest
+        remainder = remainder[count:] if width > 1 else remainder[-1:]
+    if remainder.shape[0] > 1:
+        is_short = xp.allclose(remainder[0], 0, rtol=1e-14)
+        emit("check", as_traced(~is_short), error="ValueError", message=_LEADING_ZERO)
+    return cast(as_traced(quotient), remainder.dtype), remainder
 
 
-_SHORT = "np.polydiv of traced coefficients: the remainder begins with 0, so its length in NumPy depends on values"
+_LEADING_ZERO = "np.polydiv of traced coefficients: the remainder begins with 0, so its length in NumPy depends on values"
 
 
 @implements(np.poly)
@@ -109,21 +112,21 @@ def poly(seq_of_zeros: Any) -> Any:
         zeros = cast(zeros, np.float64)
     if not zeros.shape[0]:
         return 1.0
-    found: Any = full((1,), 1, zeros.dtype)
+    coefficients: Any = full((1,), 1, zeros.dtype)
     for k in range(zeros.shape[0]):
-        found = xp.concatenate([found, -found[-1:] * zeros[k]]) if not k else _times(found, zeros[k])
-    return found
+        coefficients = xp.concatenate([coefficients, -coefficients[-1:] * zeros[k]]) if not k else _times(coefficients, zeros[k])
+    return coefficients
 
 
 def _times(p: Any, zero: Any) -> Any:
-    """The coefficients of p(x) (x - zero)."""
+    """Return the coefficients of p(x) (x - zero)."""
     nothing = full((1,), 0, p.dtype)
     return xp.concatenate([p, nothing]) - zero * xp.concatenate([nothing, p])
 
 
 @implements(np.roots)
 def roots(p: Any) -> Any:
-    """The eigenvalues of the companion matrix: complex, also where all are real."""
+    """Return the eigenvalues of the companion matrix, complex also where all are real."""
     coefficients = xp.atleast_1d(as_traced(p))
     if coefficients.ndim != 1:
         raise ValueError("Input must be a rank-1 array.")
@@ -157,26 +160,26 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
     limit = at.shape[0] * np.finfo(at.dtype).eps if rcond is None else rcond
     powers = xp.vander(at, order)
     if w is not None:
-        heavy = as_traced(w) + 0.0
-        if heavy.ndim != 1:
+        weights = as_traced(w) + 0.0
+        if weights.ndim != 1:
             raise TypeError("expected a 1-d array for weights")
-        if heavy.shape[0] != values.shape[0]:
+        if weights.shape[0] != values.shape[0]:
             raise TypeError("expected w and y to have the same length")
-        powers = powers * heavy[:, None]
-        values = values * (heavy[:, None] if values.ndim == 2 else heavy)
+        powers = powers * weights[:, None]
+        values = values * (weights[:, None] if values.ndim == 2 else weights)
     scale = xp.sqrt(xp.sum(powers * powers, axis=0))
     powers = powers / scale
-    found, residuals, rank, singular = xp.linalg.lstsq(powers, values, limit)
-    found = (found.T / scale).T
+    coefficients, residuals, rank, singular = xp.linalg.lstsq(powers, values, limit)
+    coefficients = (coefficients.T / scale).T
     if full:
-        return found, residuals, rank, singular, limit
+        return coefficients, residuals, rank, singular, limit
     if not cov:
-        return found
-    spread = xp.linalg.inv(powers.T @ powers) / xp.outer(scale, scale)
+        return coefficients
+    covariance = xp.linalg.inv(powers.T @ powers) / xp.outer(scale, scale)
     if isinstance(cov, str) and cov == "unscaled":
         factor: Any = 1
     elif at.shape[0] <= order:
         raise ValueError("the number of data points must exceed order to scale the covariance matrix")
     else:
         factor = residuals / (at.shape[0] - order)
-    return found, (spread if values.ndim == 1 else spread[:, :, None]) * factor
+    return coefficients, (covariance if values.ndim == 1 else covariance[:, :, None]) * factor

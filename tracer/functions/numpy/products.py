@@ -1,7 +1,7 @@
-"""Products of arrays: matmul, dot, einsum and their kin, all over the IR's ``contract`` of two operands.
+"""Products of arrays (matmul, dot, einsum and similar functions), all lowered to the IR's ``contract`` of two operands.
 
-A contraction is described by a label for each axis; labels are single letters. An axis of extent 1 that must grow is
-left out of its operand, so nothing is broadcast in memory. Products of bools are sums of ands, as in NumPy.
+A contraction has a label, a single letter, for each axis. An axis of extent 1 that broadcasts is left out of its operand, so
+no broadcast array is stored. Products of bools are disjunctions of conjunctions, as in NumPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Labels = str
 
 
 def _one_label_each(x: TracedArray, labels: Labels) -> tuple[TracedArray, Labels]:
-    """Repeated labels become diagonals."""
+    """Replace axes with repeated labels by a diagonal, so that each label occurs once."""
     for letter in dict.fromkeys(labels):
         while labels.count(letter) > 1:
             i = labels.index(letter)
@@ -36,20 +36,20 @@ def _one_label_each(x: TracedArray, labels: Labels) -> tuple[TracedArray, Labels
 
 
 def _summed(x: TracedArray, labels: Labels, keep: str) -> tuple[TracedArray, Labels]:
-    """The axes whose labels are not in ``keep`` summed away."""
+    """Sum over the axes whose labels are not in ``keep``."""
     axes = tuple(k for k, letter in enumerate(labels) if letter not in keep)
     total = reduced("sum", x, axes)
     return total, "".join(letter for letter in labels if letter in keep)
 
 
 def _without_units(x: TracedArray, labels: Labels, extents: dict[str, int]) -> tuple[TracedArray, Labels]:
-    """Axes of extent 1 that must grow, away."""
+    """Remove axes of extent 1 whose label has a larger extent."""
     axes = [k for k, letter in enumerate(labels) if x.shape[k] == 1 and extents[letter] != 1]
     return remove_axes(x, axes), "".join(letter for k, letter in enumerate(labels) if k not in axes)
 
 
 def contraction(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> TracedArray:
-    """Sum of products of one or two operands of one numeric dtype over the labels that ``out`` lacks."""
+    """Return the sum of products of one or two operands of one numeric dtype over the labels that ``out`` lacks."""
     extents: dict[str, int] = {}
     for x, labels in operands:
         for n, letter in zip(x.shape, labels, strict=True):
@@ -60,20 +60,20 @@ def contraction(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> 
     prepared = [_one_label_each(x, labels) for x, labels in operands]
     prepared = [_without_units(x, labels, extents) for x, labels in prepared]
     if len(prepared) == 1:
-        found, labels = _summed(*prepared[0], out)
+        result, labels = _summed(*prepared[0], out)
     else:
         (x, left), (y, right) = prepared
         x, left = _summed(x, left, out + right)
         y, right = _summed(y, right, out + left)
         present = "".join(k for k in out if k in left or k in right)
-        found, labels = emit("contract", x, y, spec=f"{left},{right}->{present}"), present
-    found = permute(found, [labels.index(k) for k in out if k in labels])
+        result, labels = emit("contract", x, y, spec=f"{left},{right}->{present}"), present
+    result = permute(result, [labels.index(k) for k in out if k in labels])
     missing = [k for k, letter in enumerate(out) if letter not in labels]
-    return broadcast_to(expand(found, missing), tuple(extents[k] for k in out)) if missing else found
+    return broadcast_to(expand(result, missing), tuple(extents[k] for k in out)) if missing else result
 
 
 def _product(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> TracedArray:
-    """``contraction`` for any dtype: bools are counted."""
+    """Return the ``contraction`` for any dtype; bools are contracted as integers and compared with 0."""
     if operands[0][0].dtype != np.bool_:
         return contraction(operands, out)
     counted = [(cast(x, np.int64), labels) for x, labels in operands]
@@ -117,13 +117,13 @@ def _refuse_batches(x: TracedArray, y: TracedArray, rows: int, columns: int) -> 
 
 
 def _batched(x: TracedArray, core: Labels) -> Labels:
-    """Labels whose batch axes are upper-case letters, aligned at the right."""
+    """Return labels for ``x``: ``core`` for its last axes, upper-case letters aligned at the right for its batch axes."""
     count = x.ndim - len(core)
     return string.ascii_uppercase[26 - count :] + core
 
 
 def strong(x: Any) -> TracedArray:
-    """A traced array whose dtype counts in a promotion, as that of np.asarray does."""
+    """Return a traced array whose dtype takes part in promotion, as that of np.asarray does."""
     return wrapping(as_traced(x))
 
 
@@ -147,14 +147,14 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
 
 
 def matvec(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
-    """Of matrices and vectors in the last axes."""
+    """Multiply matrices by vectors in the last axes."""
     _refuse_scalar("matvec", "(m,n),(n)->(m)", (x1, 2), (x2, 1))
     _refuse_mismatch("matvec", "(m,n),(n)->(m)", np.shape(x1)[-1], np.shape(x2)[-1])
     return xp.squeeze(matmul(x1, xp.expand_dims(as_traced(x2), -1), **kwargs), -1)
 
 
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
-    """Of vectors, whose complex conjugates count, and matrices in the last axes."""
+    """Multiply vectors, conjugated if complex, by matrices in the last axes."""
     _refuse_scalar("vecmat", "(n),(n,m)->(m)", (x1, 1), (x2, 2))
     _refuse_mismatch("vecmat", "(n),(n,m)->(m)", np.shape(x1)[-1], np.shape(x2)[-2])
     return xp.squeeze(matmul(xp.expand_dims(_conjugated(as_traced(x1)), -2), x2, **kwargs), -2)
@@ -192,15 +192,15 @@ def dot(a: Any, b: Any, out: Any = None) -> TracedArray:
         raise ValueError(
             f"shapes {_text(x)} and {_text(y)} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[inner]} (dim {inner})"
         )
-    return _over(x, y, [x.ndim - 1], [inner])
+    return _contract_axes(x, y, [x.ndim - 1], [inner])
 
 
 def _text(x: TracedArray) -> str:
     return str(x.shape).replace(" ", "")
 
 
-def _over(x: TracedArray, y: TracedArray, x_axes: Sequence[int], y_axes: Sequence[int]) -> TracedArray:
-    """Sum of products over paired axes; the other axes of x, then those of y."""
+def _contract_axes(x: TracedArray, y: TracedArray, x_axes: Sequence[int], y_axes: Sequence[int]) -> TracedArray:
+    """Return the sum of products over paired axes; the result has the other axes of ``x``, then those of ``y``."""
     left = list(_letters(x.ndim))
     right = list(_letters(y.ndim, x.ndim))
     for i, j in zip(x_axes, y_axes, strict=True):
@@ -246,7 +246,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
         x_axes, y_axes = [axis_of(k, x.ndim) for k in x_given], [axis_of(k, y.ndim) for k in y_given]
     if len(x_axes) != len(y_axes) or [x.shape[k] for k in x_axes] != [y.shape[k] for k in y_axes]:
         raise ValueError("shape-mismatch for sum")
-    return as_array(_over(x, y, x_axes, y_axes))
+    return as_array(_contract_axes(x, y, x_axes, y_axes))
 
 
 @implements(np.kron)
@@ -281,5 +281,5 @@ def cross(a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1, axi
         first, second = u[1] * v[2], -(u[0] * v[2])
     else:
         first, second = u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2]
-    found = np.stack([first, second, last], -1)
-    return xp.moveaxis(found, -1, axis_of(axisc, found.ndim))
+    result = np.stack([first, second, last], -1)
+    return xp.moveaxis(result, -1, axis_of(axisc, result.ndim))

@@ -1,4 +1,4 @@
-"""Functions that write at places counted over the whole array, ``.flat``, and ``ufunc.at``."""
+"""Functions that write at flat positions of an array, ``.flat``, and ``ufunc.at``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_bool, axis_of, choose_where, permute, positions, reshaped, xp
-from pullback.tracer.arrays.concretize import not_made
+from pullback.tracer.arrays.concretize import not_traced
 from pullback.tracer.arrays.make import (
     as_stored,
     as_traced,
@@ -41,30 +41,30 @@ def _target(function: str, a: Any) -> TracedArray:
         return a
     if not isinstance(a, np.ndarray):
         raise TypeError(f"argument 1 must be numpy.ndarray, not {type(a).__name__}")
-    raise not_made(f"np.{function} into an array that the traced function did not make", "return the value instead")
+    raise not_traced(f"np.{function} into an array that the traced function did not make", "return the value instead")
 
 
 def _array(function: str, a: Any) -> TracedArray:
-    """A target that is not a scalar."""
+    """Return the target, which must not be a scalar. Raises TypeError for a scalar."""
     x = _target(function, a)
     if not (x.ndim or x.is_cell):
         raise TypeError(f"{function}() argument 1 must be numpy.ndarray, not numpy.{x.dtype.name}")
     return x
 
 
-def _line(x: TracedArray) -> TracedArray:
+def _flat(x: TracedArray) -> TracedArray:
     return reshaped(x, (x.size,))
 
 
 def _repeated(values: TracedArray, count: int) -> TracedArray:
-    """The first ``count`` elements of an array that is repeated without end."""
-    line = _line(values)
+    """Return the first ``count`` elements of the endless repetition of an array."""
+    line = _flat(values)
     if line.size >= count:
         return line if line.size == count else line[:count]
     return broadcast_to(line, (count,)) if line.size == 1 else xp.take(line, lifted(np.arange, count) % line.size)
 
 
-def _set_line(x: TracedArray, line: TracedArray) -> None:
+def _set_flat(x: TracedArray, line: TracedArray) -> None:
     update(x, reshaped(line, x.shape), "unsafe")
 
 
@@ -79,27 +79,27 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
         if mode != "raise":
             index = np.mod(index, x.size) if mode == "wrap" else np.clip(index, 0, x.size - 1)
     else:
-        index = _line(in_range(index, 0, x.size, mode))
+        index = _flat(in_range(index, 0, x.size, mode))
     if index.size and values.size:
-        _set_line(x, written(_line(x), index, _repeated(values, index.size)))
+        _set_flat(x, written(_flat(x), index, _repeated(values, index.size)))
 
 
 def _ranked(mask: TracedArray, values: TracedArray) -> TracedArray:
-    """For each true element of a mask the next of the values, which are repeated without end."""
+    """Return, at each true element of a mask, the next of the values, which are repeated endlessly."""
     rank = xp.cumsum(mask) - 1
-    return xp.take(_line(values), xp.mod(xp.maximum(rank, 0), values.size))
+    return xp.take(_flat(values), xp.mod(xp.maximum(rank, 0), values.size))
 
 
 @implements(np.place)
-def place(arr: Any, mask: Any, vals: Any) -> None:
+def place_(arr: Any, mask: Any, vals: Any) -> None:
     x, chosen = _array("place", arr), as_bool(as_traced(mask))
     if chosen.size != x.size:
         raise ValueError("place: mask and data must be the same size")
-    values, chosen = as_stored(vals, x.dtype), _line(chosen)
+    values, chosen = as_stored(vals, x.dtype), _flat(chosen)
     if not values.size:
         emit("check", xp.logical_not(chosen), error="ValueError", message="Cannot insert from an empty array!")
         return
-    _set_line(x, choose_where(chosen, cast(_ranked(chosen, values), x.dtype), _line(x)))
+    _set_flat(x, choose_where(chosen, cast(_ranked(chosen, values), x.dtype), _flat(x)))
 
 
 @implements(np.putmask)
@@ -110,16 +110,16 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
     if isinstance(values, np.ndarray | TracedArray):
         source = as_traced(values)
         if (source.ndim or source.is_cell) and not np.can_cast(source.dtype, x.dtype, "safe"):
-            what = "array data" if source.ndim else "scalar"
-            raise TypeError(f"Cannot cast {what} from {source.dtype!r} to {x.dtype!r} according to the rule 'safe'")
-    given = as_stored(values, x.dtype)
-    if given.size and x.size:
-        _set_line(x, choose_where(_line(chosen), cast(_repeated(given, x.size), x.dtype), _line(x)))
+            description = "array data" if source.ndim else "scalar"
+            raise TypeError(f"Cannot cast {description} from {source.dtype!r} to {x.dtype!r} according to the rule 'safe'")
+    source_values = as_stored(values, x.dtype)
+    if source_values.size and x.size:
+        _set_flat(x, choose_where(_flat(chosen), cast(_repeated(source_values, x.size), x.dtype), _flat(x)))
 
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    """One value at each index along an axis."""
+    """Write one value at each index along an axis."""
     x = _target("put_along_axis", arr)
     if axis is None:
         if np.ndim(indices) != 1:
@@ -154,7 +154,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 
 class Flat:
-    """``x.flat``: the elements in row-major order, however ``x`` lies in memory."""
+    """``x.flat``: the elements in row-major order, whatever the memory order of ``x``."""
 
     __slots__ = ("base",)
 
@@ -165,7 +165,7 @@ class Flat:
         return self.base.size
 
     def __iter__(self) -> Iterator[Any]:
-        line = _line(self.base)
+        line = _flat(self.base)
         return (line[k] for k in range(line.size))
 
     def __getitem__(self, key: Any) -> Any:
@@ -173,28 +173,28 @@ class Flat:
             if len(key) != 1:
                 raise IndexError("unsupported iterator index")
             (key,) = key
-        return fresh(_line(self.base)[key])
+        return fresh(_flat(self.base)[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         x, values = self.base, as_stored(value, self.base.dtype)
-        line = _line(x)
+        line = _flat(x)
         if values.size == 1:
-            _set_line(x, written(line, key, reshaped(values, ())))
+            _set_flat(x, written(line, key, reshaped(values, ())))
             return
         if not np.ndim(key) and not isinstance(key, slice):
             raise ValueError("Error setting single item of array.")
         if not values.size:
             return
         if isinstance(key, TracedArray) and key.dtype.kind == "b" and isinstance(static_array(key), TracedArray):
-            _set_line(x, choose_where(key, cast(_ranked(key, values), x.dtype), line))
+            _set_flat(x, choose_where(key, cast(_ranked(key, values), x.dtype), line))
             return
-        _set_line(x, written(line, key, _repeated(values, line[key].size)))
+        _set_flat(x, written(line, key, _repeated(values, line[key].size)))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return fresh(_line(self.base)) if dtype is None else cast(_line(self.base), dtype)
+        return fresh(_flat(self.base)) if dtype is None else cast(_flat(self.base), dtype)
 
     def copy(self) -> TracedArray:
-        return fresh(_line(self.base))
+        return fresh(_flat(self.base))
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         return function(*(self.copy() if a is self else a for a in args), **kwargs)
@@ -208,19 +208,21 @@ hook("flat")(Flat)
 
 @hook("set_flat")
 def set_flat(x: TracedArray, value: Any) -> None:
-    """``x.flat = value``."""
+    """Perform ``x.flat = value``."""
     if isinstance(value, TracedArray) and value is not x and root_of(value) is root_of(x):
-        raise TraceError("a write into .flat of elements of the same array, which NumPy reads and writes in turns; write the "
-                         "elements of a copy, x.flat = values.copy()")
+        raise TraceError(
+            "a write into .flat of elements of the same array, which NumPy reads and writes in turns; write the "
+            "elements of a copy, x.flat = values.copy()"
+        )
     values = as_stored(value, x.dtype)
     if values.size and x.size:
-        _set_line(x, _repeated(values, x.size))
+        _set_flat(x, _repeated(values, x.size))
 
 
 # ufunc.at
 
-# How many places the steps of ``ufunc.at`` are written out for, where they are values.
-MOST_PLACES = 64
+# The largest number of traced indices for which the steps of ``ufunc.at`` are unrolled.
+MOST_TRACED_INDICES = 64
 
 _ASSOCIATIVE = frozenset((
     np.maximum, np.minimum, np.fmax, np.fmin, np.multiply, np.logical_and, np.logical_or, np.bitwise_and, np.bitwise_or,
@@ -230,46 +232,46 @@ _ASSOCIATIVE = frozenset((
 
 @register_method("at")
 def at(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None:
-    """``ufunc.at(x, key, value)``: repeated indices count each time."""
+    """Perform ``ufunc.at(x, key, value)``: each repetition of an index applies the ufunc again."""
     if len(values) != ufunc.nin - 1:
         raise ValueError("second operand needed for ufunc" if ufunc.nin > 1 else "second operand provided when ufunc is unary")
     if not isinstance(x, TracedArray):
-        raise not_made(f"{name_of(ufunc)}.at into an array that the traced function did not make", "return the value instead")
+        raise not_traced(f"{name_of(ufunc)}.at into an array that the traced function did not make", "return the value instead")
     if x.readonly:
         update(x, x)
-    given = [wrapping(as_traced(v)) for v in values]
-    inner, _ = loop_of(ufunc, (x.dtype, *(v.dtype for v in given)))  # raises NumPy's TypeError before a place is looked at
+    operands = [wrapping(as_traced(v)) for v in values]
+    inner, _ = loop_of(ufunc, (x.dtype, *(v.dtype for v in operands)))  # raises NumPy's TypeError before the indices are checked
     wanted = plan_of(x.shape, key)
     try:
-        _at(ufunc, x, key, wanted, given, inner[0])
+        _at(ufunc, x, key, wanted, operands, inner[0])
     except ValueError:
         shape = x[key].shape
-        if any(v.ndim > len(shape) or common_shape([v.shape, shape]) != shape for v in given):
+        if any(v.ndim > len(shape) or common_shape([v.shape, shape]) != shape for v in operands):
             raise ValueError("array is not broadcastable to correct shape") from None
         raise
 
 
-def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, given: Sequence[Any], dtype: np.dtype[Any]) -> None:
-    """``dtype``: what NumPy adds in."""
+def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, operands: Sequence[Any], dtype: np.dtype[Any]) -> None:
+    """Apply the ufunc at the positions of ``plan``. ``dtype``: the dtype in which NumPy computes."""
     if not plan.arrays:
         part = x[key if any(k is Ellipsis for k in _tuple(key)) else (*_tuple(key), ...)]
-        ufunc(part, *given, out=part, casting="unsafe")
+        ufunc(part, *operands, out=part, casting="unsafe")
         return
-    casts = np.can_cast(kind_of(given[0]), x.dtype, "same_kind") and not (x.dtype.kind in "iu" and dtype.kind not in "iu")
+    casts = np.can_cast(kind_of(operands[0]), x.dtype, "same_kind") and not (x.dtype.kind in "iu" and dtype.kind not in "iu")
     if ufunc in (np.add, np.subtract) and x.dtype.kind != "b" and casts:
-        amount = cast(given[0], x.dtype)
+        amount = cast(operands[0], x.dtype)
         update(x, scattered("scatter_add", x, plan, xp.negative(amount) if ufunc is np.subtract else amount))
         return
-    how = gather_of(plan)
+    gather = gather_of(plan)
     base = part_of(x, plan)
-    order = [*how.axes, *(k for k in range(base.ndim) if k not in how.axes)]
-    sizes = [base.shape[k] for k in how.axes]
-    lines = reshaped(permute(base, order), (math.prod(sizes), math.prod(base.shape) // max(math.prod(sizes), 1)))
-    shape = how.indices[0].shape
-    place = _line(_linear(how.indices, sizes))
-    rows = [_rows(v, shape, base, how) for v in given]
-    static = _static_places(key, x.shape, sizes)
-    new = reshaped(_applied(ufunc, lines, place, rows, static), [base.shape[k] for k in order])
+    order = [*gather.axes, *(k for k in range(base.ndim) if k not in gather.axes)]
+    sizes = [base.shape[k] for k in gather.axes]
+    rows_of_base = reshaped(permute(base, order), (math.prod(sizes), math.prod(base.shape) // max(math.prod(sizes), 1)))
+    shape = gather.indices[0].shape
+    positions_ = _flat(_linear(gather.indices, sizes))
+    rows = [_rows(v, shape, base, gather) for v in operands]
+    static = _static_positions(key, x.shape, sizes)
+    new = reshaped(_applied(ufunc, rows_of_base, positions_, rows, static), [base.shape[k] for k in order])
     new = permute(new, np.argsort(order).tolist())
     update(x, with_part(x, plan, new))
 
@@ -279,67 +281,67 @@ def _tuple(key: Any) -> tuple[Any, ...]:
 
 
 def _linear(indices: Sequence[TracedArray], sizes: Sequence[int]) -> Any:
-    found: Any = 0
+    linear: Any = 0
     for index, n in zip(indices, sizes, strict=True):
-        found = found * n + xp.where(index < 0, index + n, index)
-    return found
+        linear = linear * n + xp.where(index < 0, index + n, index)
+    return linear
 
 
-def _static_places(key: Any, shape: Sequence[int], sizes: Sequence[int]) -> Any:
-    """The places as a NumPy array, if they are no values of the program."""
+def _static_positions(key: Any, shape: Sequence[int], sizes: Sequence[int]) -> Any:
+    """Return the linear positions as a NumPy array if they are known at trace time, else None."""
     items = [i for i in _tuple(key) if i is not None and i is not Ellipsis and not isinstance(i, slice)]
     arrays = [static_array(i) if isinstance(i, TracedArray) else np.asarray(i) for i in items]
     if len(arrays) != len(sizes) or any(isinstance(a, TracedArray) or a.dtype.kind not in "iu" for a in arrays):
         return None
-    together = np.broadcast_arrays(*(np.where(a < 0, a + n, a) for a, n in zip(arrays, sizes, strict=True)))
-    return np.ravel_multi_index(tuple(together), tuple(sizes)).ravel()
+    broadcast = np.broadcast_arrays(*(np.where(a < 0, a + n, a) for a, n in zip(arrays, sizes, strict=True)))
+    return np.ravel_multi_index(tuple(broadcast), tuple(sizes)).ravel()
 
 
-def _rows(value: TracedArray, shape: Sequence[int], base: TracedArray, how: Any) -> TracedArray:
-    """A value as one row for each place."""
-    rest = tuple(n for k, n in enumerate(base.shape) if k not in how.axes)
-    gathered = (*shape, *rest)
-    target = [gathered[k] for k in how.perm]
-    for axis in how.new:
+def _rows(value: TracedArray, shape: Sequence[int], base: TracedArray, gather: Any) -> TracedArray:
+    """Broadcast a value to one row per indexed position."""
+    trailing = tuple(n for k, n in enumerate(base.shape) if k not in gather.axes)
+    gathered = (*shape, *trailing)
+    target = [gathered[k] for k in gather.perm]
+    for axis in gather.new:
         target.insert(axis, 1)
-    spread = broadcast_to(value, target)
-    back = sorted(range(len(how.perm)), key=lambda k: how.perm[k])
-    kept = reshaped(spread, [gathered[k] for k in how.perm])
+    expanded = broadcast_to(value, target)
+    back = sorted(range(len(gather.perm)), key=lambda k: gather.perm[k])
+    kept = reshaped(expanded, [gathered[k] for k in gather.perm])
     count = math.prod(shape)
-    return reshaped(permute(kept, back), (count, spread.size // count if count else 0))
+    return reshaped(permute(kept, back), (count, expanded.size // count if count else 0))
 
 
-def _applied(ufunc: np.ufunc, lines: Any, place: Any, rows: Sequence[Any], static: Any) -> TracedArray:
-    """``lines`` with a ufunc applied to its rows at each place in turn."""
+def _applied(ufunc: np.ufunc, lines: Any, indices: Any, rows: Sequence[Any], static: Any) -> TracedArray:
+    """Return ``lines`` after applying the ufunc to the row at each index, one index after another."""
     lines = fresh(lines)
-    count = place.size
+    count = indices.size
     if static is not None:
         nth = np.array([np.sum(static[:k] == p) for k, p in enumerate(static)], int)
-        for turn in range(int(nth.max(initial=-1)) + 1):
-            chosen = np.flatnonzero(nth == turn)
-            _once(ufunc, lines, static[chosen], [r[chosen] for r in rows])
-    elif count <= MOST_PLACES:
+        for repetition in range(int(nth.max(initial=-1)) + 1):
+            chosen = np.flatnonzero(nth == repetition)
+            _apply_once(ufunc, lines, static[chosen], [r[chosen] for r in rows])
+    elif count <= MOST_TRACED_INDICES:
         for k in range(count):
-            _once(ufunc, lines, place[k : k + 1], [r[k : k + 1] for r in rows])
+            _apply_once(ufunc, lines, indices[k : k + 1], [r[k : k + 1] for r in rows])
     elif ufunc in _ASSOCIATIVE:
-        order = xp.argsort(place, kind="stable")
-        place, (values,) = place[order], (r[order] for r in rows)
+        order = xp.argsort(indices, kind="stable")
+        indices, (values,) = indices[order], (r[order] for r in rows)
         step = 1
         while step < count:
-            together = expand(place[step:] == place[:-step], (1,))
+            is_same = expand(indices[step:] == indices[:-step], (1,))
             joined = cast(ufunc(values[:-step], values[step:]), values.dtype)
-            values = xp.concatenate([values[:step], xp.where(together, joined, values[step:])])
+            values = xp.concatenate([values[:step], xp.where(is_same, joined, values[step:])])
             step *= 2
-        _once(ufunc, lines, place, [values])
+        _apply_once(ufunc, lines, indices, [values])
     else:
         raise TraceError(
-            f"{name_of(ufunc)}.at with {count} traced indices: up to {MOST_PLACES} are supported; "
+            f"{name_of(ufunc)}.at with {count} traced indices: up to {MOST_TRACED_INDICES} are supported; "
             "use np.add.at, np.multiply.at or np.maximum.at, or indices that are no traced values"
         )
     return lines
 
 
-def _once(ufunc: np.ufunc, lines: Any, place: Any, rows: Sequence[Any]) -> None:
-    """Each place once; of repeated ones the last counts."""
-    old = lines[place]
-    lines[place] = ufunc(old, *rows, out=old, casting="unsafe")
+def _apply_once(ufunc: np.ufunc, lines: Any, indices: Any, rows: Sequence[Any]) -> None:
+    """Apply the ufunc to the rows at distinct indices; for a repeated index the last write remains."""
+    old = lines[indices]
+    lines[indices] = ufunc(old, *rows, out=old, casting="unsafe")

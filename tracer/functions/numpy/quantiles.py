@@ -1,7 +1,7 @@
 """Medians, quantiles and percentiles, with and without NaNs, by all of NumPy's methods.
 
-Those are the ones of R. Hyndman and Y. Fan, "Sample quantiles in statistical packages" (1996), and
-four more. As ``numpy/lib/_function_base_impl.py`` and ``_nanfunctions_impl.py``.
+The methods are the nine of R. Hyndman and Y. Fan, "Sample quantiles in statistical packages" (1996), and four more. After
+``numpy/lib/_function_base_impl.py`` and ``_nanfunctions_impl.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.arrays.arguments import as_array, as_number, axis_list, given, permute, refuse, reshaped, xp
+from pullback.tracer.arrays.arguments import as_array, as_number, axis_list, or_default, permute, refuse, reshaped, xp
 from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
@@ -22,7 +22,7 @@ Axes = tuple[int, ...]
 
 
 def _columns(x: TracedArray, axes: Axes) -> Any:
-    """The given axes as the first one."""
+    """Merge the given axes into one and move it to the front."""
     kept = [k for k in range(x.ndim) if k not in axes]
     return reshaped(permute(x, (*axes, *kept)), (math.prod(x.shape[k] for k in axes), *(x.shape[k] for k in kept)))
 
@@ -32,15 +32,15 @@ def _axes(x: TracedArray, axis: Any) -> Axes:
         return tuple(range(x.ndim))
     axes = axis_list(axis, x.ndim)
     kept = [n for k, n in enumerate(x.shape) if k not in axes]
-    if len(axes) != 1 and math.prod(kept) == 0:  # NumPy joins the axes by a reshape that has no answer then
+    if len(axes) != 1 and math.prod(kept) == 0:  # NumPy merges the axes by a reshape, which is ambiguous then
         raise ValueError(f"cannot reshape array of size 0 into shape ({','.join(map(str, kept))},newaxis)")
     return axes
 
 
-def _kept(found: Any, axes: Axes, keepdims: Any, lead: int = 0) -> Any:
-    if given(keepdims, False) and axes:
-        return xp.expand_dims(found, tuple(sorted(a + lead for a in axes)))
-    return as_number(found)
+def _with_kept_axes(result: Any, axes: Axes, keepdims: Any, lead: int = 0) -> Any:
+    if or_default(keepdims, False) and axes:
+        return xp.expand_dims(result, tuple(sorted(a + lead for a in axes)))
+    return as_number(result)
 
 
 # medians
@@ -52,10 +52,10 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     axes = _axes(x, axis)
     ordered = xp.sort(_columns(x, axes), axis=0)
     n = ordered.shape[0]
-    found = xp.mean(ordered[(n - 1) // 2 : n // 2 + 1] if n else ordered, axis=0)
+    result = xp.mean(ordered[(n - 1) // 2 : n // 2 + 1] if n else ordered, axis=0)
     if n and x.dtype.kind == "f":
-        found = xp.where(xp.isnan(ordered[-1]), ordered[-1], found)
-    return _kept(found, axes, keepdims)
+        result = xp.where(xp.isnan(ordered[-1]), ordered[-1], result)
+    return _with_kept_axes(result, axes, keepdims)
 
 
 @implements(np.nanmedian)
@@ -68,20 +68,20 @@ def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool =
     count = xp.sum(ordered == ordered, axis=0)
     low, high = (_pick(ordered, xp.maximum(k, 0), ()) for k in ((count - 1) // 2, count // 2))
     high = xp.where(count % 2 == 1, low, high)
-    return _kept(xp.mean(xp.stack([low, high]), axis=0), axes, keepdims)
+    return _with_kept_axes(xp.mean(xp.stack([low, high]), axis=0), axes, keepdims)
 
 
-# methods: the index, counted from 0 and not always whole, of a share of ``n`` elements, and how far to go from the element
-# before it to the next; none where the index is that of an element
+# Methods: a function from (n, q) to the quantile's index among n sorted elements, which may be fractional, and a function for
+# the interpolation weight between the elements before and after it; None if the index is an integer.
 
 
 def _between(alpha: float, beta: float) -> Callable[[Any, Any], Any]:
     return lambda n, q: n * q + (alpha + q * (1 - alpha - beta)) - 1
 
 
-def _whole(index: Any, stays: Callable[[Any, Any], Any]) -> Any:
+def _rounded(index: Any, rounds_down: Callable[[Any, Any], Any]) -> Any:
     before = xp.floor(index)
-    return _integers(xp.maximum(xp.where(stays(index - before, before), before, before + 1), 0))
+    return _integers(xp.maximum(xp.where(rounds_down(index - before, before), before, before + 1), 0))
 
 
 def _integers(x: Any) -> Any:
@@ -90,9 +90,9 @@ def _integers(x: Any) -> Any:
 
 _Method = tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any] | None]
 _METHODS: dict[str, _Method] = {
-    "inverted_cdf": (lambda n, q: _whole(n * q - 1, lambda part, before: part == 0), None),
+    "inverted_cdf": (lambda n, q: _rounded(n * q - 1, lambda part, before: part == 0), None),
     "averaged_inverted_cdf": (lambda n, q: n * q - 1, lambda part, index: xp.where(part == 0, 0.5, 1.0)),
-    "closest_observation": (lambda n, q: _whole(n * q - 1 - 0.5, lambda part, before: (part == 0) & (before % 2 == 1)), None),
+    "closest_observation": (lambda n, q: _rounded(n * q - 1 - 0.5, lambda part, before: (part == 0) & (before % 2 == 1)), None),
     "interpolated_inverted_cdf": (_between(0, 1), lambda part, index: part),
     "hazen": (_between(0.5, 0.5), lambda part, index: part),
     "weibull": (_between(0, 0), lambda part, index: part),
@@ -110,20 +110,20 @@ _METHODS: dict[str, _Method] = {
 
 
 def _pick(ordered: Any, index: Any, shares: tuple[int, ...]) -> Any:
-    """The elements at an index for each share, and perhaps for each column."""
-    rest = ordered.shape[1:]
-    if not rest or index.shape == shares:
+    """Return the elements at an index for each share of q; the index may differ per column."""
+    columns = ordered.shape[1:]
+    if not columns or index.shape == shares:
         return xp.take(ordered, index, axis=0)
-    rows = reshaped(as_traced(index), (math.prod(shares), *rest))
-    return reshaped(xp.take_along_axis(ordered, rows, axis=0), (*shares, *rest))
+    rows = reshaped(as_traced(index), (math.prod(shares), *columns))
+    return reshaped(xp.take_along_axis(ordered, rows, axis=0), (*shares, *columns))
 
 
-def _chosen(ordered: Any, count: Any, q: Any, method: str, is_weak: bool) -> Any:
-    """The quantiles of ordered columns whose first ``count`` elements are numbers."""
+def _interpolated_quantile(ordered: Any, count: Any, q: Any, method: str, is_weak: bool) -> Any:
+    """Return the quantiles of sorted columns whose first ``count`` elements are numbers."""
     index_of, weigh = _METHODS[method]
-    each = isinstance(count, TracedArray)
+    is_per_column = isinstance(count, TracedArray)
     share = q
-    if each:
+    if is_per_column:
         share = xp.reshape(q, (*q.shape, *(1,) * count.ndim))
         count = cast(count, q.dtype) if q.dtype.kind == "f" else count
     index = index_of(count, share)
@@ -133,15 +133,15 @@ def _chosen(ordered: Any, count: Any, q: Any, method: str, is_weak: bool) -> Any
     last = xp.maximum(count - 1, 0)
     low, high = (_pick(ordered, _integers(xp.clip(k, 0, last)), q.shape) for k in (before, before + 1))
     part = weigh(index - before, index)
-    if not each:
+    if not is_per_column:
         part = xp.reshape(part, (*part.shape, *(1,) * (ordered.ndim - 1)))
     step = high - low
     if is_weak:
         part = _cast(part, step.dtype if step.dtype.kind == "f" else np.float64)
     else:
         part = _cast(part, index.dtype)
-    found = xp.where(part < 0.5, low + step * part, high - step * (1 - part))
-    return cast(as_traced(found), np.result_type(step.dtype, part.dtype))
+    result = xp.where(part < 0.5, low + step * part, high - step * (1 - part))
+    return cast(as_traced(result), np.result_type(step.dtype, part.dtype))
 
 
 def _cast(x: Any, dtype: Any) -> Any:
@@ -149,16 +149,16 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _weighted(x: Any, weights: Any, axes: Axes, q: Any, skips_nan: bool) -> Any:
-    """By the cumulated weights of the ordered elements; those of NaNs left out count nothing."""
+    """Return quantiles by the cumulated weights of the sorted elements; skipped NaNs have weight 0."""
     rows = _columns(x, axes)
-    heavy = _columns(broadcast_to(_aligned(weights, x, axes), x.shape), axes)
+    sorted_weights = _columns(broadcast_to(_aligned(weights, x, axes), x.shape), axes)
     has_numbers: Any = True
     if skips_nan and x.dtype.kind == "f":
-        heavy = xp.where(xp.isnan(rows), 0, heavy)
+        sorted_weights = xp.where(xp.isnan(rows), 0, sorted_weights)
         has_numbers = xp.any(~xp.isnan(rows), axis=0)
     at = permutation(rows, 0)
-    ordered, heavy = (xp.take_along_axis(v, at, axis=0) for v in (rows, heavy))
-    share = xp.cumsum(heavy, axis=0, dtype=np.float64)
+    ordered, sorted_weights = (xp.take_along_axis(v, at, axis=0) for v in (rows, sorted_weights))
+    share = xp.cumsum(sorted_weights, axis=0, dtype=np.float64)
     share = share / share[-1]
     _check(xp.all(~xp.isnan(share[-1]) | (not has_numbers if has_numbers is True else ~has_numbers)), _NO_WEIGHT)
     share = _cast(xp.where(share == 0, -1.0, share), q.dtype if q.dtype.kind == "f" else np.float64)
@@ -171,7 +171,7 @@ _NO_WEIGHT = "Weights included NaN, inf or were all zero."
 
 
 def _aligned(weights: Any, x: TracedArray, axes: Axes) -> TracedArray:
-    """Weights of an array, or of the axes that are reduced, in the array's order of axes."""
+    """Return weights, of the array's shape or of the reduced axes' shape, in the array's order of axes."""
     w = as_traced(weights)
     if w.shape == x.shape:
         return w
@@ -179,8 +179,8 @@ def _aligned(weights: Any, x: TracedArray, axes: Axes) -> TracedArray:
         raise TypeError("Axis must be specified when shapes of a and weights differ.")
     if w.shape != tuple(x.shape[k] for k in axes):
         raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
-    turned = permute(w, sorted(range(len(axes)), key=axes.__getitem__))
-    return reshaped(turned, tuple(n if k in axes else 1 for k, n in enumerate(x.shape)))
+    transposed = permute(w, sorted(range(len(axes)), key=axes.__getitem__))
+    return reshaped(transposed, tuple(n if k in axes else 1 for k, n in enumerate(x.shape)))
 
 
 def _check(holds: Any, message: str) -> None:
@@ -208,7 +208,7 @@ def _quantile(
     axes = _axes(x, axis)
     if weights is not None:
         _check(xp.all(as_traced(weights) >= 0), "Weights must be non-negative.")
-        found = _weighted(x, weights, axes, q, skips_nan)
+        result = _weighted(x, weights, axes, q, skips_nan)
         ordered = None if skips_nan else xp.max(_columns(x, axes), axis=0)
     else:
         rows = xp.sort(_columns(x, axes), axis=0)
@@ -216,12 +216,12 @@ def _quantile(
             raise IndexError("index -1 is out of bounds for axis 0 with size 0")
         is_counted = skips_nan and x.dtype.kind == "f"
         count = xp.sum(rows == rows, axis=0) if is_counted else rows.shape[0]
-        found = _chosen(rows, count, q, method, is_weak)
+        result = _interpolated_quantile(rows, count, q, method, is_weak)
         ordered = None if skips_nan else rows[-1]
     if ordered is not None and x.dtype.kind == "f":
-        found = xp.where(xp.isnan(ordered), _cast(ordered, found.dtype), found)
-    found = _kept(found, axes, keepdims, q.ndim)
-    return found if weights is None else as_array(found)
+        result = xp.where(xp.isnan(ordered), _cast(ordered, result.dtype), result)
+    result = _with_kept_axes(result, axes, keepdims, q.ndim)
+    return result if weights is None else as_array(result)
 
 
 def _is_weak(q: Any) -> bool:

@@ -1,7 +1,7 @@
 """Reductions: NumPy's calling conventions over the IR's reduce ops.
 
-Result dtypes are NumPy's: sums and products of bools and small integers are 64-bit, means of integers float64; sums
-of float16 are accumulated in float32. Statistics follow NumPy's formulas (``numpy/_core/_methods.py``).
+Result dtypes are NumPy's: sums and products of bools and small integers are 64-bit, means of integers float64; sums of float16
+are accumulated in float32. Statistics follow NumPy's formulas (``numpy/_core/_methods.py``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pullback.tracer.arrays.arguments import (
     axis_of,
     choose_where,
     existing,
-    given,
     is_scalars_axis,
-    line_of,
+    or_default,
     part,
     positions,
     reduced_axes,
     reshaped,
+    scanned,
     xp,
 )
 from pullback.tracer.arrays.make import (
@@ -46,35 +46,35 @@ from pullback.tracer.arrays.traced import TracedArray
 
 
 def reduced(op: str, x: TracedArray, axes: Axes, keepdims: bool = False) -> TracedArray:
-    """One reduce op over sorted axes; no axes is no reduction."""
+    """Emit one reduce op over sorted axes; without axes return a copy."""
     if not axes:
         return fresh(x)
-    found = emit(op, x, axes=axes)
-    return expand(found, axes) if keepdims else found
+    result = emit(op, x, axes=axes)
+    return expand(result, axes) if keepdims else result
 
 
 def _masked(x: TracedArray, where: Any, identity: Any) -> TracedArray:
-    """``x`` with the identity where the mask is false."""
+    """Return ``x`` with ``identity`` where the mask is false."""
     if where is True or where is NOVALUE:
         return x
     mask = broadcast_to(as_bool(as_traced(where)), x.shape)
     return choose_where(mask, x, full(x.shape, identity, x.dtype))
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype NumPy sums and multiplies in."""
+def _accumulator_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which NumPy sums and multiplies."""
     if dtype.kind in "bi" and dtype.itemsize < 8:
         return np.dtype(np.int64)
     return np.dtype(np.uint64) if dtype.kind == "u" and dtype.itemsize < 8 else dtype
 
 
 def _fold(op: str, x: TracedArray, axis: Any, dtype: Any, keepdims: Any, initial: Any, where: Any) -> TracedArray:
-    """A sum or a product."""
-    target = _wide(x.dtype) if dtype is None else np.dtype(dtype)
+    """Return a sum or a product."""
+    target = _accumulator_dtype(x.dtype) if dtype is None else np.dtype(dtype)
     x, axes, identity = cast(x, target), reduced_axes(axis, x.ndim), int(op == "prod")
     if target.kind == "b":
         x = _masked(x, where, bool(identity))
-        holds = reduced("all" if identity else "any", x, axes, bool(given(keepdims, False)))
+        holds = reduced("all" if identity else "any", x, axes, bool(or_default(keepdims, False)))
         if initial is NOVALUE:
             return holds
         refuse_sequence(initial, target)
@@ -82,12 +82,12 @@ def _fold(op: str, x: TracedArray, axis: Any, dtype: Any, keepdims: Any, initial
     x = _masked(x, where, identity)
     if target == np.float16 and axes:
         x = cast(x, np.float32)
-    found = cast(reduced(op, x, axes, bool(given(keepdims, False))), target)
+    result = cast(reduced(op, x, axes, bool(or_default(keepdims, False))), target)
     if initial is NOVALUE:
-        return found
+        return result
     refuse_sequence(initial, target)
     start = cast(as_traced(initial), target)
-    return start * found if identity else start + found
+    return start * result if identity else start + result
 
 
 @register_method("sum")
@@ -135,13 +135,13 @@ def _extreme(op: str, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
     if initial is NOVALUE and math.prod(n for k, n in enumerate(x.shape) if k in axes) == 0:
         raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
     if x.dtype.kind == "c" and initial is not NOVALUE and x.size == 0:  # complex numbers have no least one
-        shape = [1 if k in axes else n for k, n in enumerate(x.shape)] if given(keepdims, False) else kept
+        shape = [1 if k in axes else n for k, n in enumerate(x.shape)] if or_default(keepdims, False) else kept
         return fresh(broadcast_to(cast(as_traced(initial), x.dtype), shape))
-    found = reduced(op, x, axes, bool(given(keepdims, False)))
+    result = reduced(op, x, axes, bool(or_default(keepdims, False)))
     if initial is NOVALUE:
-        return found
-    start = broadcast_to(cast(as_traced(initial), x.dtype), found.shape)
-    return emit(ufunc, start, found)
+        return result
+    start = broadcast_to(cast(as_traced(initial), x.dtype), result.shape)
+    return emit(ufunc, start, result)
 
 
 @register_method("max")
@@ -174,18 +174,18 @@ def min(
 @implements(np.any)
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
     x = _masked(as_bool(as_traced(a)), where, False)
-    if axis is None and x.size == 0 and not given(keepdims, False):
+    if axis is None and x.size == 0 and not or_default(keepdims, False):
         return literal(False, np.bool_)
-    return reduced("any", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
+    return reduced("any", x, reduced_axes(axis, x.ndim), bool(or_default(keepdims, False)))
 
 
 @register_method("all")
 @implements(np.all)
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> TracedArray:
     x = _masked(as_bool(as_traced(a)), where, True)
-    if axis is None and x.size == 0 and not given(keepdims, False):
+    if axis is None and x.size == 0 and not or_default(keepdims, False):
         return literal(True, np.bool_)
-    return reduced("all", x, reduced_axes(axis, x.ndim), bool(given(keepdims, False)))
+    return reduced("all", x, reduced_axes(axis, x.ndim), bool(or_default(keepdims, False)))
 
 
 def _position(op: str, a: Any, axis: Any, keepdims: Any) -> TracedArray:
@@ -193,11 +193,11 @@ def _position(op: str, a: Any, axis: Any, keepdims: Any) -> TracedArray:
     if axis is None or is_scalars_axis(axis, x.ndim):
         flat = reshaped(x, (x.size,))
         _refuse_empty(op, flat, 0)
-        found = emit(op, flat, axes=(0,))
-        return expand(found, range(x.ndim)) if given(keepdims, False) else found
+        result = emit(op, flat, axes=(0,))
+        return expand(result, range(x.ndim)) if or_default(keepdims, False) else result
     at = axis_of(axis, x.ndim)
     _refuse_empty(op, x, at)
-    return reduced(op, x, (at,), bool(given(keepdims, False)))
+    return reduced(op, x, (at,), bool(or_default(keepdims, False)))
 
 
 def _refuse_empty(op: str, x: TracedArray, axis: int) -> None:
@@ -218,7 +218,7 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) 
 
 
 def _count(x: TracedArray, axes: Axes, keepdims: bool, where: Any) -> Any:
-    """How many elements a reduction takes: a scalar, or an array where a mask decides."""
+    """Return the number of reduced elements: a scalar, or an array if a mask selects them."""
     if where is True or where is NOVALUE:
         return emit("count", x, axes=tuple(axes), shape=tuple(x.shape[a] for a in axes))
     mask = broadcast_to(as_bool(as_traced(where)), x.shape)
@@ -226,7 +226,7 @@ def _count(x: TracedArray, axes: Axes, keepdims: bool, where: Any) -> Any:
 
 
 def _quotient(total: TracedArray, count: Any) -> TracedArray:
-    """``total / count`` in the dtype of ``total``."""
+    """Return ``total / count`` in the dtype of ``total``."""
     if total.dtype.kind in "fc":
         return total / cast(as_traced(count), total.dtype)
     return cast(cast(total, np.float64) / cast(as_traced(count), np.float64), total.dtype)
@@ -237,20 +237,20 @@ def _quotient(total: TracedArray, count: Any) -> TracedArray:
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> TracedArray:
-    x, keep = as_traced(a), bool(given(keepdims, False))
+    x, keep = as_traced(a), bool(or_default(keepdims, False))
     is_half = dtype is None and x.dtype == np.float16
-    inside = dtype
+    accumulator = dtype
     if dtype is None and x.dtype.kind in "biu":
-        inside = np.float64
+        accumulator = np.float64
     elif is_half:
-        inside = np.float32
-    total = _fold("sum", x, axis, inside, keep, NOVALUE, where)
-    found = _quotient(total, _count(x, axes_of(axis, x.ndim), keep, where))
-    return cast(found, np.float16) if is_half else found
+        accumulator = np.float32
+    total = _fold("sum", x, axis, accumulator, keep, NOVALUE, where)
+    result = _quotient(total, _count(x, axes_of(axis, x.ndim), keep, where))
+    return cast(result, np.float16) if is_half else result
 
 
 def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any, average: Any, correction: Any) -> TracedArray:
-    x, keep = as_traced(a), bool(given(keepdims, False))
+    x, keep = as_traced(a), bool(or_default(keepdims, False))
     if correction is not NOVALUE:
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -302,8 +302,8 @@ def std(
     mean: Any = NOVALUE,
     correction: Any = NOVALUE,
 ) -> TracedArray:
-    found = _variance(a, axis, dtype, ddof, keepdims, where, mean, correction)
-    return cast(xp.sqrt(found), found.dtype)
+    variance = _variance(a, axis, dtype, ddof, keepdims, where, mean, correction)
+    return cast(xp.sqrt(variance), variance.dtype)
 
 
 @implements(np.ptp)
@@ -322,22 +322,22 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> TracedA
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> TracedArray | tuple[TracedArray, TracedArray]:
-    x, keep = as_traced(a), bool(given(keepdims, False))
+    x, keep = as_traced(a), bool(or_default(keepdims, False))
     if weights is None:
-        found = mean(x, axis, keepdims=keep)
-        count = x.size / found.size  # NumPy divides here too, and raises for results without elements
-        return (found, full(found.shape, count, found.dtype)) if returned else found
+        result = mean(x, axis, keepdims=keep)
+        count = x.size / result.size  # NumPy divides here too, and raises for results without elements
+        return (result, full(result.shape, count, result.dtype)) if returned else result
     w = _weights(x, axis, as_traced(weights))
     kinds = [x.dtype, w.dtype, *([np.dtype(np.float64)] if x.dtype.kind in "biu" else [])]
     dtype = np.result_type(*kinds)
     scale = sum(w, axis, dtype, keepdims=keep)
     emit("check", scale != 0, error="ZeroDivisionError", message="Weights sum to zero, can't be normalized")
-    found = sum(cast(x, dtype) * cast(w, dtype), axis, keepdims=keep) / scale
-    return (found, broadcast_to(scale, found.shape)) if returned else found
+    result = sum(cast(x, dtype) * cast(w, dtype), axis, keepdims=keep) / scale
+    return (result, broadcast_to(scale, result.shape)) if returned else result
 
 
 def _weights(x: TracedArray, axis: Any, w: TracedArray) -> TracedArray:
-    """Weights spread to the shape of ``x``, as numpy.average takes them."""
+    """Broadcast weights to the shape of ``x``, as numpy.average does."""
     if w.shape == x.shape:
         return w
     if axis is None:
@@ -351,18 +351,18 @@ def _weights(x: TracedArray, axis: Any, w: TracedArray) -> TracedArray:
 
 
 def _detached(x: TracedArray) -> TracedArray:
-    """``x`` with no derivative: its bits, read as integers and back."""
+    """Return ``x`` without a derivative: its bits, cast to integers and back."""
     bits = emit("bitcast", x, dtype=f"i{x.itemsize * 8}")
-    found: TracedArray = emit("bitcast", bits, dtype=x.dtype)
-    return found
+    result: TracedArray = emit("bitcast", bits, dtype=x.dtype)
+    return result
 
 
 @twin_of("scipy.special.logsumexp")
 def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
-    """log(sum(b * exp(a))) without overflow: the largest term is taken out first (and is no part of the derivative).
+    """Return log(sum(b * exp(a))) without overflow: the largest term is factored out, as a constant to derivatives.
 
-    Infinite terms stand for themselves. With ``b`` the sum must be positive, else the result is NaN, unless ``return_sign`` asks
-    for the logarithm of its size and its sign.
+    Infinite terms give infinite results. With ``b`` the sum must be positive, else the result is NaN, unless ``return_sign``
+    requests the logarithm of its magnitude and its sign.
     """
     x = as_traced(a)
     if x.dtype.kind != "f":
@@ -380,22 +380,22 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
     if b is not None:
         terms = choose_where(b != 0, b * terms, full(terms.shape, 0, terms.dtype))
     total = sum(terms, axes, keepdims=True)
-    found = np.log(np.abs(total) if return_sign else total) + top
+    result = np.log(np.abs(total) if return_sign else total) + top
     if b is None:
-        found = choose_where(xp.isinf(highest), highest, found)
-    shape = found.shape if keepdims else [n for k, n in enumerate(x.shape) if k not in axes]
-    return (reshaped(found, shape), reshaped(xp.sign(total), shape)) if return_sign else reshaped(found, shape)
+        result = choose_where(xp.isinf(highest), highest, result)
+    shape = result.shape if keepdims else [n for k, n in enumerate(x.shape) if k not in axes]
+    return (reshaped(result, shape), reshaped(xp.sign(total), shape)) if return_sign else reshaped(result, shape)
 
 
 def _scanned(op: str, a: Any, axis: Any, dtype: Any) -> TracedArray:
-    x, at = line_of(as_traced(a), axis)
-    target = _wide(x.dtype) if dtype is None else np.dtype(dtype)
+    x, at = scanned(as_traced(a), axis)
+    target = _accumulator_dtype(x.dtype) if dtype is None else np.dtype(dtype)
     x = cast(x, target)
     if op == "cumsum":
         return emit("cumsum", x, axis=at, reverse=False)
     one = full(x.shape, 1, target)
-    place = positions(x.shape, at)
-    first = emit("eq", place, full(x.shape, 0, np.int64))
+    index = positions(x.shape, at)
+    first = emit("eq", index, full(x.shape, 0, np.int64))
     zero = full(x.shape, 0, target)
     return emit("linear_recurrence", choose_where(first, one, x), choose_where(first, x, zero), axis=at, reverse=False)
 
@@ -418,12 +418,12 @@ def _cumulative(name: str, x: Any, axis: Any, dtype: Any, include_initial: Any) 
         if a.ndim != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
-    found = _scanned(name, a, axis, dtype)
+    result = _scanned(name, a, axis, dtype)
     if not include_initial:
-        return found
+        return result
     at = axis_of(axis, a.ndim)
-    first = full(tuple(1 if k == at else n for k, n in enumerate(a.shape)), int(name == "cumprod"), found.dtype)
-    joined: TracedArray = xp.concatenate([first, found], axis=at)
+    first = full(tuple(1 if k == at else n for k, n in enumerate(a.shape)), int(name == "cumprod"), result.dtype)
+    joined: TracedArray = xp.concatenate([first, result], axis=at)
     return joined
 
 

@@ -1,4 +1,4 @@
-"""Search in sorted arrays, and interpolation between their entries: a binary search whose steps are written out."""
+"""Search in sorted arrays, by an unrolled binary search, and interpolation between their entries."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from pullback.tracer.arrays.traced import TracedArray
 
 
 def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
-    """How many entries of a sorted vector are below each value (``side`` "right": or equal to it). NaN is above all."""
+    """Count, for each value, the entries of a sorted vector below it (``side`` "right": or equal to it). NaN sorts last."""
     n = a.size
-    found: Any = full(v.shape, 0, np.int64)
+    count: Any = full(v.shape, 0, np.int64)
     if not n:
-        return found
+        return count
     step = 1 << (int(lifted(int.bit_length, n)) - 1)
     while step:
-        next_ = found + step
+        next_ = count + step
         entry: Any = xp.take(a, xp.minimum(next_, n) - 1)
         below = _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
-        found = xp.where((next_ <= n) & below, next_, found)
+        count = xp.where((next_ <= n) & below, next_, count)
         step >>= 1
-    return found
+    return count
 
 
 def _sorts_before(a: Any, b: Any) -> Any:
-    """Whether NumPy sorts ``a`` before ``b``: NaN is last, of complex numbers first those with a NaN imaginary part."""
+    """Return whether NumPy sorts ``a`` before ``b``: NaN is last; among complex NaNs, a NaN imaginary part sorts first."""
     if a.dtype.kind not in "fc":
         return a < b
     if a.dtype.kind == "f":
         return (a < b) | (xp.isnan(b) & ~xp.isnan(a))
     lower, higher = a.real < b.real, a.real > b.real
-    alike = (a.real == b.real) | (xp.isnan(a.real) & xp.isnan(b.real))
+    is_equal = (a.real == b.real) | (xp.isnan(a.real) & xp.isnan(b.real))
     has_a, has_b = ~xp.isnan(a.imag), ~xp.isnan(b.imag)
-    known = (lower & (has_a | ~has_b)) | (higher & ~has_b & has_a) | (alike & ((a.imag < b.imag) | (~has_b & has_a)))
-    return known | (~(lower | higher | alike) & xp.isnan(b.real))
+    is_before = (lower & (has_a | ~has_b)) | (higher & ~has_b & has_a) | (is_equal & ((a.imag < b.imag) | (~has_b & has_a)))
+    return is_before | (~(lower | higher | is_equal) & xp.isnan(b.real))
 
 
 @implements(np.searchsorted)
@@ -76,13 +76,14 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     rising: Any = xp.where(falls, edges[::-1], edges)
     is_ordered = as_traced(xp.all(rising[:-1] <= rising[1:]))
     emit("check", is_ordered, error="ValueError", message="bins must be monotonically increasing or decreasing")
-    found = searchsorted(rising, x, side)
-    return xp.where(falls, edges.size - found, found)
+    index = searchsorted(rising, x, side)
+    return xp.where(falls, edges.size - index, index)
 
 
 @implements(np.isin)
 def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:
-    """By a search among the sorted elements; NaN is not among them. What it says of a number is an array, too."""
+    """Return membership by a search in the sorted test elements; NaN is never a member. A scalar element gives a 0-d array
+    too."""
     x, y = promote(as_traced(element), xp.ravel(as_traced(test_elements)))
     if kind not in (None, "sort", "table"):
         raise ValueError(f"Invalid kind: '{kind}'. Please use None, 'sort' or 'table'.")
@@ -93,30 +94,31 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     if not y.size:
         return as_array(full(x.shape, bool(invert), bool))
     if x.dtype.kind == "c":
-        found = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
+        result = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
     else:
         ordered = xp.sort(y)
-        place = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
-        found = xp.take(ordered, place) == x
-    return as_array(~found if invert else found)
+        index = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
+        result = xp.take(ordered, index) == x
+    return as_array(~result if invert else result)
 
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """NumPy's: linear between the points, ``left`` and ``right`` beyond them; float64, or complex128 of complex values."""
-    place, points, values = (as_traced(v) for v in (x, xp, fp))
-    place, points = cast(place, np.float64), cast(points, np.float64)
+    """Interpolate linearly between points, with ``left`` and ``right`` beyond them; returns float64, or complex128 for complex
+    values."""
+    at, points, values = (as_traced(v) for v in (x, xp, fp))
+    at, points = cast(at, np.float64), cast(points, np.float64)
     values = cast(values, np.complex128 if values.dtype.kind == "c" else np.float64)
     if points.ndim != 1 or values.ndim != 1 or points.shape != values.shape:
         raise ValueError("fp and xp are not of the same length.")
     if not points.size:
         raise ValueError("array of sample points is empty")
     if period is not None:
-        return _periodic(place, points, values, period)
-    return _interpolated(place, points, values, left, right)
+        return _periodic(at, points, values, period)
+    return _interpolated(at, points, values, left, right)
 
 
-def _periodic(place: Any, points: Any, values: Any, period: Any) -> Any:
+def _periodic(at: Any, points: Any, values: Any, period: Any) -> Any:
     if not isinstance(period, TracedArray) and period == 0:
         raise ValueError("period must be a non-zero value")
     period = xp.abs(as_traced(period))
@@ -125,7 +127,7 @@ def _periodic(place: Any, points: Any, values: Any, period: Any) -> Any:
     points, values = xp.take(points, order), xp.take(values, order)
     points = xp.concatenate((points[-1:] - period, points, points[:1] + period))
     values = xp.concatenate((values[-1:], values, values[:1]))
-    return _interpolated(place % period, points, values, None, None)
+    return _interpolated(at % period, points, values, None, None)
 
 
 def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> Any:
@@ -139,8 +141,8 @@ def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> An
         x0, x1, y0, y1 = (xp.take(v, k) for v in (points, values) for k in (j, j + 1))
         slope = (y1 - y0) / (x1 - x0)
         inside = slope * (x - x0) + y0
-        again = slope * (x - x1) + y1
-        inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(again) & (y0 == y1), y0, again), inside)
-        inside = xp.where(x == points[-1], again, inside)
-    found = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
-    return as_number(xp.where(xp.isnan(x), math.nan, found))
+        from_right = slope * (x - x1) + y1
+        inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(from_right) & (y0 == y1), y0, from_right), inside)
+        inside = xp.where(x == points[-1], from_right, inside)
+    result = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
+    return as_number(xp.where(xp.isnan(x), math.nan, result))

@@ -1,4 +1,5 @@
-"""Functions that pick elements: where, select, take and their kin; those whose shape depends on values are refused."""
+"""Functions that select elements, such as where, select and take; functions whose result's shape depends on values are
+refused."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.shapes.symbolic import lifted
-from pullback.tracer.arrays.arguments import NOVALUE, as_bool, axis_of, choose_where, line_of, positions, reshaped, xp
+from pullback.tracer.arrays.arguments import NOVALUE, as_bool, axis_of, choose_where, positions, reshaped, scanned, xp
 from pullback.tracer.arrays.make import (
     as_traced,
     broadcast_shapes,
@@ -48,12 +49,13 @@ def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
         raise ValueError("either both or neither of x and y should be given")
     x, y = as_traced(x), as_traced(y)
     a, b = promote_wrapping(x, y) if _WHERE_WRAPS else promote(x, y)
-    found = choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
-    return found if found.ndim else created(found)
+    result = choose_where(*broadcast_together(as_bool(as_traced(condition)), a, b))
+    return result if result.ndim else created(result)
 
 
 def _where_wraps() -> bool:
-    """Whether ``where`` of the installed NumPy takes a Python int that is out of bounds: it does up to NumPy 2.4."""
+    """Return whether ``where`` of the installed NumPy wraps a Python int that is out of the dtype's bounds, as up to NumPy
+    2.4."""
     try:
         np.where(True, 300, np.zeros((), np.uint8))
     except OverflowError:
@@ -75,11 +77,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TracedArray:
         if c.dtype != np.bool_:
             raise TypeError(f"invalid entry {k} in condlist: should be boolean ndarray")
     choices = promote_wrapping(*(as_traced(c) for c in choicelist), as_traced(default))
-    together = broadcast_together(*conditions, *choices)
-    conditions, (*values, found) = together[: len(conditions)], together[len(conditions) :]
+    broadcast = broadcast_together(*conditions, *choices)
+    conditions, (*values, result) = broadcast[: len(conditions)], broadcast[len(conditions) :]
     for c, value in zip(reversed(conditions), reversed(values), strict=True):
-        found = choose_where(c, value, found)
-    return created(found)
+        result = choose_where(c, value, result)
+    return created(result)
 
 
 def index_of(indices: Any, kind: type[Exception] = TypeError, message: str = "") -> TracedArray:
@@ -90,7 +92,7 @@ def index_of(indices: Any, kind: type[Exception] = TypeError, message: str = "")
 
 
 def in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
-    """Indices made to lie inside an axis, as ``mode`` says."""
+    """Return indices brought into ``0 ... n - 1`` by ``mode``; for "raise", emit the check that they are in range."""
     match mode:
         case "raise":
             check_range(index, axis, n)
@@ -105,7 +107,7 @@ def in_range(index: TracedArray, axis: int, n: int, mode: str) -> TracedArray:
 @register_method("take")
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> TracedArray:
-    x, at = line_of(as_traced(a), axis)
+    x, at = scanned(as_traced(a), axis)
     if mode == "raise" and 0 in (*x.shape[:at], *x.shape[at + 1 :]):
         return full((*x.shape[:at], *index_of(indices).shape, *x.shape[at + 1 :]), 0, x.dtype)
     if mode == "raise" and not isinstance(indices, TracedArray) and x.shape[at]:
@@ -114,10 +116,10 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     if not x.shape[at] and index.size:
         raise IndexError("cannot do a non-empty take from an empty axes.")
     index = in_range(index, at, x.shape[at], mode)
-    found = emit("gather", x, index, axes=(at,))
+    result = emit("gather", x, index, axes=(at,))
     rank = index.ndim
-    perm = [*range(rank, rank + at), *range(rank), *range(rank + at, found.ndim)]
-    return xp.transpose(found, perm)
+    perm = [*range(rank, rank + at), *range(rank), *range(rank + at, result.ndim)]
+    return xp.transpose(result, perm)
 
 
 @implements(np.take_along_axis)
@@ -140,8 +142,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = NOVALUE) -> TracedArray:
     x = broadcast_to(x, tuple(x.shape[k] if k == at else shape[k] for k in range(x.ndim)))
     index = broadcast_to(index, shape)
     check_range(index, at, x.shape[at])
-    places = {k: positions(shape, k) for k in others}
-    return emit("gather", x, *(index if k == at else places[k] for k in range(x.ndim)), axes=tuple(range(x.ndim)))
+    grid_indices = {k: positions(shape, k) for k in others}
+    return emit("gather", x, *(index if k == at else grid_indices[k] for k in range(x.ndim)), axes=tuple(range(x.ndim)))
 
 
 @implements(np.choose)
@@ -155,10 +157,10 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Traced
         low, high = full(index.shape, 0, np.int64), full(index.shape, len(values), np.int64)
         valid = emit("bitand", emit("ge", index, low), emit("lt", index, high))
         emit("check", valid, error="ValueError", message="invalid entry in choice array")
-    found = values[0]
+    result = values[0]
     for k, value in enumerate(values[1:], 1):
-        found = choose_where(emit("eq", index, full(index.shape, k, np.int64)), value, found)
-    return fresh(found)
+        result = choose_where(emit("eq", index, full(index.shape, k, np.int64)), value, result)
+    return fresh(result)
 
 
 @register_method("choose")
@@ -219,15 +221,15 @@ def mask_indices(n: Any, mask_func: Any, k: Any = 0) -> Any:
 def ix_(*args: Any) -> tuple[Any, ...]:
     if not any(map(holds_traced, args)):
         return np.ix_(*args)
-    found = []
+    results = []
     for k, sequence in enumerate(args):
         x = as_traced(sequence)
         if x.ndim != 1:
             raise ValueError("Cross index must be 1 dimensional")
         if x.dtype.kind == "b":
             raise TraceError(f"np.ix_ of a traced mask: {DATA_DEPENDENT}")
-        found.append(reshaped(x, (1,) * k + x.shape + (1,) * (len(args) - k - 1)))
-    return tuple(found)
+        results.append(reshaped(x, (1,) * k + x.shape + (1,) * (len(args) - k - 1)))
+    return tuple(results)
 
 
 def _refused(name: str) -> Any:

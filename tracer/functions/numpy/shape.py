@@ -1,6 +1,7 @@
-"""Functions that move elements and compute nothing: shapes, axes, repetition, diagonals.
+"""Functions that move elements without computing: shapes, axes, repetition, diagonals.
 
-What NumPy gives as a view is marked by ``view``: it cannot be written, nor read after its array was.
+Where NumPy returns a view, the result is marked by ``view``: without a recipe it can neither be written nor read after a write
+to its array.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pullback.tracer.arrays.arguments import (
     axis_of,
     choose_where,
     existing,
-    line_of,
     part,
     permute,
     positions,
     reduced_axes,
     refuse,
     reshaped,
+    scanned,
     shape_of,
     xp,
 )
@@ -44,7 +45,7 @@ from pullback.tracer.arrays.make import (
     static_array,
     strides_of,
 )
-from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major, of_reshaped
+from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major, strides_of_reshape
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import Recipe, TracedArray
 from pullback.tracer.arrays.views import view
@@ -54,34 +55,35 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 def reshaped_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """``x`` in row-major order under another shape: a view, or a copy where NumPy copies.
+    """Return ``x`` in row-major order under another shape: a view, or a copy where NumPy copies.
 
-    Where the array's order in memory is not known, what may be either cannot be written, nor read after ``x`` was.
+    If the memory order of ``x`` is unknown, the result may be either: it can neither be written nor read after a write to
+    ``x``.
     """
     shape = tuple(shape)
     strides = strides_of(x)
-    if strides is not None and of_reshaped(x.shape, strides, shape) is None:
+    if strides is not None and strides_of_reshape(x.shape, strides, shape) is None:
         return _copied(x, shape)
     is_view = strides is not None or x.ndim <= 1 or [n for n in x.shape if n != 1] == [n for n in shape if n != 1]
     old = x.shape
     recipe = Recipe(
         take=lambda base: reshaped(base, shape),
         put=lambda base, new: reshaped(new, old),
-        strides=lambda strides: of_reshaped(old, strides, shape),
+        strides=lambda strides: strides_of_reshape(old, strides, shape),
         key=("reshape", shape),
     )
     return view(reshaped(x, shape), x, recipe if is_view else None)
 
 
 def _copied(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """A copy in row-major order under another shape."""
-    found = fresh(reshaped(x, shape))
-    found.is_dense = True
-    return found
+    """Return a row-major copy under another shape."""
+    result = fresh(reshaped(x, shape))
+    result.is_dense = True
+    return result
 
 
 def permuted_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
-    """``x`` with its axes in another order, as a view."""
+    """Return ``x`` with its axes permuted, as a view."""
     perm = tuple(perm)
     back = sorted(range(len(perm)), key=lambda k: perm[k])
     recipe = Recipe(
@@ -94,21 +96,21 @@ def permuted_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
 
 
 def flat_view(x: TracedArray) -> TracedArray:
-    """All elements in row-major order; writes into it are writes into ``x``, however that lies in memory."""
+    """Return all elements in row-major order, as a view that can be written whatever the memory order of ``x``."""
     old = x.shape
     recipe = Recipe(take=lambda base: reshaped(base, (base.size,)), put=lambda base, new: reshaped(new, old), key="flat")
     return view(reshaped(x, (x.size,)), x, recipe)
 
 
 def _resolve(shape: Any, size: int) -> tuple[int, ...]:
-    """A new shape with its -1 worked out."""
+    """Return a new shape with its -1 replaced by the extent that follows from ``size``."""
     sizes = shape_of(shape)
     unknown = [k for k, n in enumerate(sizes) if n < 0]
     if len(unknown) > 1:
         raise ValueError("can only specify one unknown dimension")
-    known = math.prod(n for n in sizes if n >= 0)
-    if unknown and known and size % known == 0:
-        sizes = tuple(size // known if n < 0 else n for n in sizes)
+    product = math.prod(n for n in sizes if n >= 0)
+    if unknown and product and size % product == 0:
+        sizes = tuple(size // product if n < 0 else n for n in sizes)
     if math.prod(sizes) != size or any(n < 0 for n in sizes):
         raise ValueError(f"cannot reshape array of size {size} into shape {str(shape_of(shape)).replace(' ', '')}")
     return sizes
@@ -117,15 +119,15 @@ def _resolve(shape: Any, size: int) -> tuple[int, ...]:
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> TracedArray:
     x = as_traced(a)
-    found = _resolve(shape, x.size)
+    new_shape = _resolve(shape, x.size)
     if order == "A":
         order = _memory_order(x, strides_of(x), order)
     if order == "C":
-        return reshaped_view(x, found)
+        return reshaped_view(x, new_shape)
     if order != "F":
         raise ValueError(f"order must be one of 'C', 'F' or 'A' (got {order!r})")
-    backwards = reshaped_view(permuted_view(x, range(x.ndim)[::-1]), found[::-1])
-    return permuted_view(backwards, range(len(found))[::-1])
+    backwards = reshaped_view(permuted_view(x, range(x.ndim)[::-1]), new_shape[::-1])
+    return permuted_view(backwards, range(len(new_shape))[::-1])
 
 
 @register_method("reshape")
@@ -154,7 +156,7 @@ def ravel(a: Any, order: str = "C") -> TracedArray:
 
 
 def _memory_order(x: TracedArray, strides: Strides | None, order: str) -> str:
-    """"A" and "K" as "C" or "F" where they are one of the two, else "K"."""
+    """Return "C" or "F" for order "A" or "K" if the array has that memory order, else "K" (for "A": "C")."""
     if strides is None:
         raise TraceError(f"order={order!r} of an array whose order in memory is not known; use order='C' or 'F'")
     if is_row_major(x.shape, strides):
@@ -258,22 +260,23 @@ def expand_dims(a: Any, axis: Any) -> TracedArray:
 
 
 def _broadcast_view(x: TracedArray, shape: Sequence[int], is_readonly: bool) -> TracedArray:
-    """``x`` broadcast, as a view that cannot be written."""
+    """Return ``x`` broadcast to ``shape``, as a view that cannot be written."""
     shape = tuple(shape)
     lead = len(shape) - x.ndim
 
-    def strides(given: Strides) -> Strides:
-        return (0,) * lead + tuple(s if n == m else 0 for s, n, m in zip(given, x.shape, shape[lead:], strict=True))
+    def strides(source: Strides) -> Strides:
+        return (0,) * lead + tuple(s if n == m else 0 for s, n, m in zip(source, x.shape, shape[lead:], strict=True))
 
-    found = broadcast_to(x, shape)
+    value = broadcast_to(x, shape)
     recipe = Recipe(take=lambda base: broadcast_to(base, shape), put=None, strides=strides, key=("broadcast", shape))
-    made = as_array(view(found, x, recipe))
-    if not is_readonly and made.base is not None:
-        made.readonly = OVERLAPS
-    return made
+    result = as_array(view(value, x, recipe))
+    if not is_readonly and result.base is not None:
+        result.readonly = OVERLAPS
+    return result
 
 
 OVERLAPS = "its elements are those of the array that it was broadcast from; write into that array, or into a copy"
+"""The reason that a broadcast view cannot be written, for the error message."""
 
 
 @implements(np.broadcast_to)
@@ -293,7 +296,7 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[TracedArray, ...]
 
 
 def _at_least(rank: int, arrays: Sequence[Any]) -> Any:
-    found = []
+    results = []
     for a in arrays:
         x = as_traced(a)
         missing = rank - x.ndim
@@ -302,8 +305,8 @@ def _at_least(rank: int, arrays: Sequence[Any]) -> Any:
             lead = 0 if rank == 3 and x.ndim == 2 else before
             shape = (1,) * lead + x.shape + (1,) * (missing - lead)
             x = reshaped_view(x, shape)
-        found.append(x)
-    return found[0] if len(found) == 1 else tuple(found)
+        results.append(x)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 @implements(np.atleast_1d)
@@ -376,23 +379,23 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> TracedArray:
 
 
 def joined(xs: Sequence[TracedArray], axis: int) -> TracedArray:
-    """Arrays of one dtype, end to end along an axis."""
+    """Concatenate arrays of one dtype along an axis."""
     xs = [x for x in xs if x.shape[axis]] or list(xs[:1])
     if len(xs) == 1:
         return xs[0]
     starts = [0, *itertools.accumulate(x.shape[axis] for x in xs)]
     shape = list(xs[0].shape)
     shape[axis] = starts.pop()
-    found = emit("concat", *xs, axis=axis, starts=tuple(starts), shape=tuple(shape))
-    assert isinstance(found, TracedArray)
-    return found
+    result = emit("concat", *xs, axis=axis, starts=tuple(starts), shape=tuple(shape))
+    assert isinstance(result, TracedArray)
+    return result
 
 
 def _rolled(x: TracedArray, shift: Any, axis: int) -> TracedArray:
     n = x.shape[axis]
     if isinstance(shift, TracedArray):
-        place = np.mod(lifted(np.arange, n) - cast(shift, np.int64), n)
-        return xp.take(x, place, axis=axis)
+        index = np.mod(lifted(np.arange, n) - cast(shift, np.int64), n)
+        return xp.take(x, index, axis=axis)
     by = extent_of(shift) % n if n else 0
     return joined([part(x, axis, n - by, by), part(x, axis, 0, n - by)], axis) if by else x
 
@@ -442,7 +445,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
             "np.repeat with traced repeats: the shape of its result depends on values; "
             "repeat each element a fixed number of times"
         )
-    x, at = line_of(x, axis)
+    x, at = scanned(x, axis)
     counts = np.asarray(1 if is_size(repeats) else repeats)
     if counts.size == 1:
         count = repeats if is_size(repeats) else operator.index(counts.reshape(())[()])
@@ -460,7 +463,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
 @register_method("diagonal")
 @implements(np.diagonal)
 def diagonal(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1) -> TracedArray:
-    """A view that cannot be written."""
+    """Return a diagonal, as a view that cannot be written."""
     x = as_traced(a)
     if x.ndim < 2:
         raise ValueError("diag requires an array of at least two dimensions")
@@ -468,11 +471,11 @@ def diagonal(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1) -> TracedA
     if i == j:
         raise ValueError("axis1 and axis2 cannot be the same")
     offset = operator.index(offset)
-    rest = [k for k in range(x.ndim) if k not in (i, j)]
+    others = [k for k in range(x.ndim) if k not in (i, j)]
     recipe = Recipe(
         take=lambda base: _diagonal(base, offset, i, j),
         put=None,
-        strides=lambda strides: (*(strides[k] for k in rest), strides[i] + strides[j]),
+        strides=lambda strides: (*(strides[k] for k in others), strides[i] + strides[j]),
         key=("diagonal", offset, i, j),
     )
     return view(_diagonal(x, offset, i, j), x, recipe)
@@ -483,9 +486,9 @@ def _diagonal(x: TracedArray, offset: int, i: int, j: int) -> TracedArray:
     top, left = max(-offset, 0), max(offset, 0)
     count = max(min(x.shape[0] - top, x.shape[1] - left), 0)
     x = part(part(x, 0, top if count else 0, count), 1, left if count else 0, count)
-    place = positions((count,), 0)
-    found = emit("gather", x, place, place, axes=(0, 1))
-    return permute(found, [*range(1, found.ndim), 0])
+    index = positions((count,), 0)
+    result = emit("gather", x, index, index, axes=(0, 1))
+    return permute(result, [*range(1, result.ndim), 0])
 
 
 @implements(np.diag)
@@ -508,13 +511,13 @@ def diagflat(v: Any, k: int = 0) -> TracedArray:
 
 
 def band(shape: Sequence[int], k: int, comparison: str) -> TracedArray:
-    """Whether column - row compares with ``k``, over the last two axes of ``shape``."""
+    """Return whether column - row compares with ``k``, elementwise over the last two axes of ``shape``."""
     rank = len(shape)
     offset = full(shape, k, np.int64)
     row = positions(shape, rank - 2)
-    found = emit(comparison, positions(shape, rank - 1), row + offset if k else row)
-    assert isinstance(found, TracedArray)
-    return found
+    result = emit(comparison, positions(shape, rank - 1), row + offset if k else row)
+    assert isinstance(result, TracedArray)
+    return result
 
 
 def _triangle(m: Any, k: int, comparison: str) -> TracedArray:
@@ -548,9 +551,9 @@ def trace(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = 
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> TracedArray:
     x = as_traced(a)
-    found = created(x)
-    found.is_dense = found.is_dense if order in ("K", "A") else order == "C" or found.ndim < 2
-    return found
+    result = created(x)
+    result.is_dense = result.is_dense if order in ("K", "A") else order == "C" or result.ndim < 2
+    return result
 
 
 @register_method("copy")
@@ -562,8 +565,8 @@ def copy_method(a: TracedArray, order: str = "C") -> TracedArray:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> TracedArray:
     refuse("astype", device=None if device == "cpu" else device)
     array = as_traced(x)
-    found = convert(array, dtype)
-    return created(found) if array.is_cell else fresh(found)
+    result = convert(array, dtype)
+    return created(result) if array.is_cell else fresh(result)
 
 
 @register_method("astype")
@@ -578,7 +581,7 @@ def astype_method(
     target = np.dtype(dtype)
     if not np.can_cast(a.dtype, target, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast array data from {a.dtype!r} to {target!r} according to the rule '{casting}'")
-    found = convert(a, target)
+    result = convert(a, target)
     if a.is_cell:
-        return created(found)
-    return fresh(found) if copy else found
+        return created(result)
+    return fresh(result) if copy else result

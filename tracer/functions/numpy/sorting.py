@@ -1,5 +1,8 @@
-"""Order: sort, argsort, partition, lexsort. A partition is a full sort. Sorts are stable, NaN is last, and the derivative of a
-sorted array goes to the elements where they came from."""
+"""sort, argsort, partition and lexsort.
+
+A partition is a full sort. Sorts are stable, NaN is last, and the derivative of a sorted array goes to the elements it came
+from.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable", "quick", "heap",
 
 
 def _sortable(x: TracedArray) -> TracedArray:
-    """In a dtype that is sorted, in the same order."""
+    """Convert to a dtype that the sort ops support and that keeps the order."""
     if x.type.dtype in SORTABLE:
         return cast(x, x.dtype)
     return cast(x, np.uint8 if x.dtype == np.bool_ else np.float32)
@@ -27,13 +30,15 @@ def _sortable(x: TracedArray) -> TracedArray:
 def _along(op: str, x: TracedArray, axis: int) -> TracedArray:
     perm = [*(k for k in range(x.ndim) if k != axis), axis]
     back = sorted(range(x.ndim), key=perm.__getitem__)
-    found: TracedArray = emit(op, permute(_sortable(x), perm))
-    return permute(found, back)
+    result: TracedArray = emit(op, permute(_sortable(x), perm))
+    return permute(result, back)
 
 
 def permutation(x: TracedArray, axis: int) -> TracedArray:
-    """The permutation along an axis that sorts it, stably. Complex numbers: by the real parts, then the imaginary ones; those of
-    which a part is NaN come last."""
+    """Return the permutation that sorts along an axis, stably.
+
+    Complex numbers are ordered by their real parts, then the imaginary ones; numbers with a NaN part come last.
+    """
     if x.dtype.kind != "c":
         return _along("argsort", x, axis)
     real, imag = xp.real(x), xp.imag(x)
@@ -42,11 +47,11 @@ def permutation(x: TracedArray, axis: int) -> TracedArray:
 
 
 def _by_keys(keys: list[Any], axis: int) -> TracedArray:
-    """The order by the last key, then by the one before it, and so on."""
-    found = permutation(keys[0], axis)
+    """Return the order by the last key, ties by the one before it, and so on."""
+    order = permutation(keys[0], axis)
     for key in keys[1:]:
-        found = xp.take_along_axis(found, permutation(xp.take_along_axis(key, found, axis=axis), axis), axis=axis)
-    return found
+        order = xp.take_along_axis(order, permutation(xp.take_along_axis(key, order, axis=axis), axis), axis=axis)
+    return order
 
 
 def _prepared(name: str, a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> tuple[TracedArray, int]:
@@ -82,14 +87,14 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
 
 @implements(np.sort_complex)
 def sort_complex(a: Any) -> Any:
-    found = sort(a)
-    if found.dtype.kind == "c":
-        return found
-    return cast(found, np.complex64 if found.dtype.char in "bhBH" else np.complex128)
+    result = sort(a)
+    if result.dtype.kind == "c":
+        return result
+    return cast(result, np.complex64 if result.dtype.char in "bhBH" else np.complex128)
 
 
 def _check_kth(kth: Any, kind: str, count: int) -> None:
-    """Raises ValueError as NumPy does."""
+    """Raise ValueError as NumPy does for an invalid ``kth`` or ``kind``."""
     if kind != "introselect":
         raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
     for k in np.atleast_1d(np.asarray(static_ints(kth))).ravel():
@@ -99,7 +104,7 @@ def _check_kth(kth: Any, kind: str, count: int) -> None:
 
 @implements(np.partition)
 def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
-    """A sorted array, in which every position is where a partition would put it."""
+    """Return the sorted array, which satisfies every partition."""
     x, at = _prepared("partition", a, axis, None, order, None)
     if x.size:
         _check_kth(kth, kind, x.shape[at])
@@ -116,7 +121,7 @@ def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", or
 
 @implements(np.lexsort)
 def lexsort(keys: Any, axis: Any = -1) -> Any:
-    """The order by the last key, then by the one before it, and so on."""
+    """Return the order by the last key, ties by the one before it, and so on."""
     columns = [as_traced(k) for k in keys]
     if not columns:
         raise TypeError("need sequence of keys with len > 0 in lexsort")

@@ -1,7 +1,7 @@
 """``reduce``, ``accumulate`` and ``reduceat`` of ufuncs that have no reduction of their own.
 
-Those of associative functions are trees of log n steps; a difference or a quotient is one of a sum or a product; any other goes
-element by element, which is written out.
+Associative functions are reduced by a tree of log n steps; a difference or quotient by one sum or product; any other function
+element by element, in unrolled steps.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_STEPS = 256
-"""So many elements, at most, are gone through one by one."""
+"""The largest number of elements that are processed one by one, because each step is unrolled."""
 ASSOCIATIVE = {
     np.add, np.multiply, np.maximum, np.minimum, np.fmax, np.fmin, np.logaddexp, np.logaddexp2, np.hypot, np.gcd, np.lcm,
     np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_and, np.logical_or, np.logical_xor,
 }  # fmt: skip
 _FROM_IDENTITY = (np.hypot, np.gcd)
-"""Ufuncs that change what they meet alone with their identity: a single element too is their value with it."""
+"""Ufuncs whose reduction starts from the identity even for a single element: hypot(0, x) and gcd(0, x) are abs(x)."""
 _INVERSE: dict[np.ufunc, np.ufunc] = {np.subtract: np.add, np.true_divide: np.multiply}
 
 
 def _prepared(ufunc: np.ufunc, method: str, array: Any, dtype: Any) -> TracedArray:
-    """The elements in the dtype that the loop takes and gives; they are cast to it by any rule, as NumPy does. Raises what NumPy
-    raises for a dtype without such a loop."""
+    """Return the elements in the dtype that the loop takes and returns; as in NumPy, any cast to it is allowed.
+
+    Raises NumPy's error for a dtype without such a loop.
+    """
     if ufunc.nin != 2 or ufunc.nout != 1:
         kind = "functions returning a single value" if ufunc.nin == 2 else "binary functions"
         raise ValueError(f"{method} only supported for {kind}")
@@ -56,7 +58,7 @@ def _prepared(ufunc: np.ufunc, method: str, array: Any, dtype: Any) -> TracedArr
 
 
 def _folded(ufunc: np.ufunc, x: Any, mask: Any = None) -> Any:
-    """Along the first axis, of at least one element. ``mask``: of elements that are left out, where order matters."""
+    """Reduce along the first axis, which has at least one element. ``mask``: the elements to include, where the order matters."""
     n = x.shape[0]
     if ufunc in _INVERSE:
         return x[0] if n == 1 else ufunc(x[0], _folded(_INVERSE[ufunc], x[1:]))
@@ -68,10 +70,10 @@ def _folded(ufunc: np.ufunc, x: Any, mask: Any = None) -> Any:
             n = x.shape[0]
         return x[0]
     _check_steps(ufunc, n)
-    found = x[0]
+    result = x[0]
     for k in range(1, n):
-        found = ufunc(found, x[k]) if mask is None else xp.where(mask[k], ufunc(found, x[k]), found)
-    return found
+        result = ufunc(result, x[k]) if mask is None else xp.where(mask[k], ufunc(result, x[k]), result)
+    return result
 
 
 def _check_steps(ufunc: np.ufunc, n: int) -> None:
@@ -105,11 +107,11 @@ def reduce(
     kept = [k for k in range(x.ndim) if k not in axes]
     size = math.prod(x.shape[k] for k in axes)
 
-    def in_rows(values: Any) -> Any:
+    def as_rows(values: Any) -> Any:
         return reshaped(permute(values, (*axes, *kept)), (size, *(x.shape[k] for k in kept)))
 
-    rows = in_rows(x)
-    skipped = None if mask is None else in_rows(mask)
+    rows = as_rows(x)
+    skipped = None if mask is None else as_rows(mask)
     if (initial is not NOVALUE and initial is not None) or not size or ufunc in _FROM_IDENTITY or mask is not None:
         if start is None or initial is None:
             raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
@@ -118,27 +120,27 @@ def reduce(
         if skipped is not None:
             skipped = xp.concatenate([xp.ones(first.shape, bool), skipped])
     in_order = ufunc not in ASSOCIATIVE and ufunc not in _INVERSE
-    found = cast(as_traced(_folded(ufunc, rows, skipped if in_order else None)), x.dtype)
+    result = cast(as_traced(_folded(ufunc, rows, skipped if in_order else None)), x.dtype)
     if skipped is not None and size:
-        found = cast(as_traced(xp.where(xp.any(skipped[1:], axis=0), found, rows[0])), x.dtype)
-    found = copy_of(found)
-    return xp.expand_dims(found, axes) if keepdims else found
+        result = cast(as_traced(xp.where(xp.any(skipped[1:], axis=0), result, rows[0])), x.dtype)
+    result = copy_of(result)
+    return xp.expand_dims(result, axes) if keepdims else result
 
 
 def _identity(ufunc: np.ufunc, dtype: Any) -> Any:
-    """What a ufunc begins with, as an element of a dtype; None if it begins with the first element."""
+    """Return the identity of a ufunc as an element of ``dtype``; None if a reduction starts from the first element."""
     identity = ufunc.identity
     return None if identity is None else np.asarray(identity).astype(dtype)[()]
 
 
 def _filled(value: Any, x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
-    number = stored(as_traced(value), x.dtype, is_item=True)
-    return broadcast_to(reshaped(number, ()) if number.ndim else number, shape)
+    element = stored(as_traced(value), x.dtype, is_item=True)
+    return broadcast_to(reshaped(element, ()) if element.ndim else element, shape)
 
 
 @hook("accumulated_axis")
 def accumulated_axis(axis: Any, ndim: int) -> Any:
-    """The one axis of an ``accumulate``. Raises ValueError for several; None are all there are."""
+    """Return the one axis of an ``accumulate``; None stands for all axes. Raises ValueError for several."""
     axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if len(axes) != 1:
         raise ValueError("accumulate does not allow multiple axes")
@@ -147,11 +149,11 @@ def accumulated_axis(axis: Any, ndim: int) -> Any:
 
 @hook("accumulate")
 def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Any:
-    given = as_traced(array)
-    if not given.ndim:
+    source = as_traced(array)
+    if not source.ndim:
         raise TypeError("cannot accumulate on a scalar")
-    at = axis_of(accumulated_axis(axis, given.ndim), given.ndim)
-    x = _prepared(ufunc, "accumulate", given, dtype)
+    at = axis_of(accumulated_axis(axis, source.ndim), source.ndim)
+    x = _prepared(ufunc, "accumulate", source, dtype)
     rows: Any = xp.moveaxis(x, at, 0)
     n = rows.shape[0]
     if n < 2:
@@ -166,10 +168,10 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, ou
             step *= 2
     else:
         _check_steps(ufunc, n)
-        found = [rows[0]]
+        results = [rows[0]]
         for k in range(1, n):
-            found.append(ufunc(found[-1], rows[k]))
-        rows = xp.stack(found)
+            results.append(ufunc(results[-1], rows[k]))
+        rows = xp.stack(results)
     return xp.moveaxis(rows, 0, at)
 
 
@@ -180,23 +182,23 @@ def reduceat(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: An
         raise TraceError(
             f"{name_of(ufunc)}.reduceat at traced positions is not supported; give known ones, or use np.add.at on a new array"
         )
-    given = as_traced(array)
-    if not given.ndim:
+    source = as_traced(array)
+    if not source.ndim:
         raise TypeError("cannot reduceat on a scalar")
-    at = axis_of(accumulated_axis(axis, given.ndim), given.ndim)
-    n = given.shape[at]
-    places = [operator.index(k) for k in np.asarray(starts).ravel()]
-    for k in places:
+    at = axis_of(accumulated_axis(axis, source.ndim), source.ndim)
+    n = source.shape[at]
+    offsets = [operator.index(k) for k in np.asarray(starts).ravel()]
+    for k in offsets:
         if not 0 <= k < n:
             raise IndexError(f"index {k} out-of-bounds in {ufunc.__name__}.reduceat [0, {n})")
-    x: Any = _prepared(ufunc, "reduceat", given, dtype)
+    x: Any = _prepared(ufunc, "reduceat", source, dtype)
     rows = xp.moveaxis(x, at, 0)
-    if ufunc is np.add and places == sorted(set(places)) and places:
-        owner = np.searchsorted(places, lifted(np.arange, places[0], n), side="right") - 1
-        sums = xp.zeros((len(places), *rows.shape[1:]), dtype=rows.dtype, like=x)
-        np.add.at(sums, owner, rows[places[0] :])
+    if ufunc is np.add and offsets == sorted(set(offsets)) and offsets:
+        owner = np.searchsorted(offsets, lifted(np.arange, offsets[0], n), side="right") - 1
+        sums = xp.zeros((len(offsets), *rows.shape[1:]), dtype=rows.dtype, like=x)
+        np.add.at(sums, owner, rows[offsets[0] :])
         return xp.moveaxis(sums, 0, at)
-    ends = [*places[1:], n]
-    parts = [_folded(ufunc, rows[i : max(j, i + 1)]) for i, j in zip(places, ends)]
-    found = xp.stack(parts) if parts else rows[:0]
-    return xp.moveaxis(found, 0, at)
+    ends = [*offsets[1:], n]
+    parts = [_folded(ufunc, rows[i : max(j, i + 1)]) for i, j in zip(offsets, ends)]
+    result = xp.stack(parts) if parts else rows[:0]
+    return xp.moveaxis(result, 0, at)

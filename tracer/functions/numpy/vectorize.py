@@ -1,4 +1,4 @@
-"""Functions that call a function of the user's for elements or slices: vectorize, piecewise, apply_along_axis and their kin."""
+"""Functions that call a user's function on elements or slices: vectorize, piecewise, apply_along_axis and similar ones."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Vectorized:
         if self.signature is not None:
             raise TraceError("np.vectorize with signature= is not supported; write the loop, or an expression of whole arrays")
         names = [k for k in range(len(args)) if k not in self.excluded], [k for k in kwargs if k not in self.excluded]
-        given = [args[k] for k in names[0]] + [kwargs[k] for k in names[1]]
+        varying = [args[k] for k in names[0]] + [kwargs[k] for k in names[1]]
 
         def function(*values: Any) -> Any:
-            rest = iter(values)
-            positional = [next(rest) if k in names[0] else a for k, a in enumerate(args)]
-            return self.pyfunc(*positional, **{k: next(rest) if k in names[1] else v for k, v in kwargs.items()})
+            remaining = iter(values)
+            positional = [next(remaining) if k in names[0] else a for k, a in enumerate(args)]
+            return self.pyfunc(*positional, **{k: next(remaining) if k in names[1] else v for k, v in kwargs.items()})
 
-        return _over(function, [as_traced(g) for g in given], _types(self.otypes))
+        return _over_all_elements(function, [as_traced(g) for g in varying], _types(self.otypes))
 
 
 def _types(otypes: Any) -> list[Any] | None:
@@ -60,7 +60,7 @@ def _types(otypes: Any) -> list[Any] | None:
     return [np.dtype(t) for t in otypes]
 
 
-def _over(function: Callable[..., Any], arrays: list[TracedArray], otypes: list[Any] | None) -> Any:
+def _over_all_elements(function: Callable[..., Any], arrays: list[TracedArray], otypes: list[Any] | None) -> Any:
     if not arrays:
         return function()
     arrays = broadcast_together(*arrays)
@@ -73,12 +73,12 @@ def _over(function: Callable[..., Any], arrays: list[TracedArray], otypes: list[
         firsts = first if isinstance(first, tuple) else (first,)
         otypes = [as_traced(f).dtype for f in firsts]
     kinds = [_KINDS[v.dtype.kind] for v in vectors]
-    wide = [cast(v, DTYPES[k]) for v, k in zip(vectors, kinds)]
-    result, columns = over_elements(function, wide, kinds)
+    widened = [cast(v, DTYPES[k]) for v, k in zip(vectors, kinds)]
+    result, columns = over_elements(function, widened, kinds)
     if any(c.ndim > 1 for c in columns):
         raise ValueError("setting an array element with a sequence.")
-    found = tuple(as_array(reshaped(cast(c, d), shape)) for c, d in zip(columns, otypes))
-    return found if isinstance(result, tuple) else found[0]
+    results = tuple(as_array(reshaped(cast(c, d), shape)) for c, d in zip(columns, otypes))
+    return results if isinstance(result, tuple) else results[0]
 
 
 @twin(np.vectorize)
@@ -87,7 +87,7 @@ def vectorize(*args: Any, **kwargs: Any) -> Vectorized:
 
 
 class _OutsideVectorized(Outside):
-    """An object of np.vectorize that was made outside."""
+    """An np.vectorize object that was created outside the trace."""
 
     __slots__ = ()
     __class__ = property(lambda self: type(self._real))
@@ -113,35 +113,38 @@ def outside_vectorized(value: Any, names: Names) -> _OutsideVectorized:
 
 @implements(np.apply_along_axis)
 def apply_along_axis(func1d: Callable[..., Any], axis: Any, arr: Any, *args: Any, **kwargs: Any) -> TracedArray:
-    """``func1d`` is traced once, for all slices."""
+    """Apply ``func1d`` along an axis; it is traced once for all slices."""
     x = as_traced(arr)
     at = axis_of(axis, x.ndim)
     x = xp.moveaxis(x, at, -1)
-    rest = x.shape[:-1]
-    if 0 in rest:
+    batch = x.shape[:-1]
+    if 0 in batch:
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
-    rows = reshaped(x, (math.prod(rest), x.shape[-1]))
-    found = over_axes(lambda row: as_traced(func1d(row, *args, **kwargs)), (rows,), {})
-    found = reshaped(found, (*rest, *found.shape[1:]))
-    inside = range(len(rest), found.ndim)
-    return xp.moveaxis(found, tuple(inside), tuple(range(at, at + len(inside)))) if inside else found
+    rows = reshaped(x, (math.prod(batch), x.shape[-1]))
+    result = over_axes(lambda row: as_traced(func1d(row, *args, **kwargs)), (rows,), {})
+    result = reshaped(result, (*batch, *result.shape[1:]))
+    inside = range(len(batch), result.ndim)
+    return xp.moveaxis(result, tuple(inside), tuple(range(at, at + len(inside)))) if inside else result
 
 
 @implements(np.apply_over_axes)
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> TracedArray:
     x = as_traced(a)
     for axis in (axes,) if np.ndim(axes) == 0 else axes:
-        found = as_traced(func(x, operator.index(axis)))
-        x = found if found.ndim == x.ndim else xp.expand_dims(found, axis)
+        result = as_traced(func(x, operator.index(axis)))
+        x = result if result.ndim == x.ndim else xp.expand_dims(result, axis)
     return x
 
 
-# by pieces
+# piecewise functions
 
 
 @implements(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> TracedArray:
-    """Each function is called with all of ``x`` and must work element by element; the last condition that holds chooses."""
+    """Evaluate each function on all of ``x`` and select by the conditions; the last condition that holds wins.
+
+    The functions must work element by element.
+    """
     a = as_traced(x)
     conditions = list(condlist) if isinstance(condlist, list | tuple) else condlist
     if isinstance(conditions, TracedArray | np.ndarray):
@@ -158,11 +161,11 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tr
         raise ValueError(
             f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected"
         )
-    found = full(a.shape, 0, a.dtype)
+    result = full(a.shape, 0, a.dtype)
     for condition, function in zip(conditions, funclist):
         value = _piece(function, a, args, kw) if callable(function) else as_stored(function, a.dtype)
-        found = choose_where(condition, broadcast_to(cast(value, a.dtype), a.shape), found)
-    return as_array(found)
+        result = choose_where(condition, broadcast_to(cast(value, a.dtype), a.shape), result)
+    return as_array(result)
 
 
 def _piece(function: Callable[..., Any], x: TracedArray, args: Any, kwargs: Any) -> TracedArray:
@@ -171,11 +174,11 @@ def _piece(function: Callable[..., Any], x: TracedArray, args: Any, kwargs: Any)
     def of_one(element: Any) -> Any:
         return reshaped(as_traced(function(reshaped(element, (1,)), *args, **kwargs)), ())
 
-    _, (found,) = over_elements(of_one, [vector], [""])
-    return reshaped(found, x.shape)
+    _, (values,) = over_elements(of_one, [vector], [""])
+    return reshaped(values, x.shape)
 
 
-# of items
+# functions of iterables
 
 
 @twin(np.fromiter)

@@ -1,4 +1,4 @@
-"""Python's builtins and its module math on traced numbers. Importing it registers them."""
+"""Python's builtins and its module math on traced numbers. Importing this package registers them."""
 
 from pullback.tracer.functions.python import builtins, math
 

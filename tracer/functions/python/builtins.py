@@ -1,8 +1,8 @@
-"""Python's builtins on traced values: what they give in Python, without a branch on a traced value.
+"""Python's builtins on traced values; they return what Python does, without branching on a traced value.
 
-``max`` and ``min`` give the first operand that no other beats: ``max(a, b)`` is ``np.where(b > a, b, a)``, so a tie and its
-gradient belong to the first; operands of several dtypes are promoted. ``float``, ``int`` and ``bool`` of a traced scalar are
-traced Python numbers. ``any`` and ``all`` look at every item.
+``max`` and ``min`` return the first operand that no other beats: ``max(a, b)`` is ``np.where(b > a, b, a)``, so in a tie the
+gradient goes to the first operand; operands of several dtypes are promoted. ``float``, ``int`` and ``bool`` of a traced scalar
+are traced Python numbers. ``any`` and ``all`` read every item.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
 
 
 def _known(function: Callable[[list[Any]], Any], items: list[Any]) -> Any:
-    """What a function makes of the items and where they came from, if all are known in the trace."""
-    inside = [known_value(as_traced(i)) for i in items]
-    if builtins.any(k is None for k in inside):
+    """Return ``function`` of the items' values, and the sources of the values, if all values are known at trace time; else
+    None."""
+    values = [known_value(as_traced(i)) for i in items]
+    if builtins.any(k is None for k in values):
         return None
-    return function([k[0] for k in inside if k]), frozenset().union(*(k[1] for k in inside if k))
+    return function([k[0] for k in values if k]), frozenset().union(*(k[1] for k in values if k))
 
 
 class _Pair:
@@ -84,17 +85,17 @@ def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
     except (TypeError, ValueError, TraceError):
         message = f"{name} by a traced key of items that are no numbers; choose by np.argmax or np.argmin of an array"
         raise TraceError(message) from None
-    found = xp.where(better, a, b)
-    return weak(found, builtins.max(a.weak, b.weak, key=_RANK.__getitem__)) if a.weak and b.weak else found
+    result = xp.where(better, a, b)
+    return weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__)) if a.weak and b.weak else result
 
 
 def _extreme_of(x: TracedArray, name: str) -> Any:
-    """The first element of a vector that no other beats; NaNs but a leading one lose."""
+    """Return the first element of a vector that no other beats; a NaN loses unless it is the first element."""
     if x.dtype.kind != "f":
         return x[xp.argmax(x) if name == "max" else xp.argmin(x)]
-    rest = xp.where(xp.isnan(x), -math.inf if name == "max" else math.inf, x)
-    place = xp.argmax(rest) if name == "max" else xp.argmin(rest)
-    return x[xp.where(xp.isnan(x[0]) | xp.isnan(x[place]), 0, place)]
+    without_nans = xp.where(xp.isnan(x), -math.inf if name == "max" else math.inf, x)
+    index = xp.argmax(without_nans) if name == "max" else xp.argmin(without_nans)
+    return x[xp.where(xp.isnan(x[0]) | xp.isnan(x[index]), 0, index)]
 
 
 twin(builtins.max)(_extreme("max", builtins.max, np.greater))
@@ -103,7 +104,7 @@ twin(builtins.min)(_extreme("min", builtins.min, np.less))
 
 @twin(builtins.sum)
 def sum_(iterable: Any, /, start: Any = 0) -> Any:
-    """A traced array is summed along its first axis, as by NumPy; any other iterable item by item."""
+    """Sum a traced array along its first axis, as NumPy does, and any other iterable item by item."""
     if not isinstance(iterable, TracedArray) or not iterable.ndim or not len(iterable):
         return builtins.sum(iterable, start)
     dtype = np.dtype(np.int64) if iterable.dtype.kind == "b" else iterable.dtype
@@ -121,9 +122,9 @@ def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
             return real(items)
         if builtins.any(isinstance(i, TracedArray) and i.size != 1 for i in items):
             raise TraceError(f"{name} of arrays, whose truth is ambiguous; take np.{name} of each")
-        found = weak(functools.reduce(combine, [scalar(i if holds_traced(i) else bool(i), "bool") for i in items]), "bool")
-        found.known = _known(real, items)
-        return found
+        result = weak(functools.reduce(combine, [scalar(i if holds_traced(i) else bool(i), "bool") for i in items]), "bool")
+        result.known = _known(real, items)
+        return result
 
     return call
 
@@ -146,7 +147,7 @@ def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
 
 @twin(builtins.round)
 def round_(number: Any, ndigits: Any = None) -> Any:
-    """Half to even; an int without ``ndigits``, as of every number of Python's and scalar of NumPy's."""
+    """Round half to even; without ``ndigits`` the result is an int, as for Python's numbers and NumPy's scalars."""
     if not isinstance(number, TracedArray) or ndigits is not None:
         return builtins.round(number, ndigits)
     if number.ndim:
@@ -176,7 +177,7 @@ def complex_(*args: Any, **kwargs: Any) -> Any:
 
 
 def _complex(real: Any = 0, imag: Any = None) -> Any:
-    """Python's: ``imag`` may be complex too, and is added times 1j."""
+    """Return Python's complex(real, imag): ``imag`` may be complex too, and is multiplied by 1j and added."""
     x = scalar(real, "complex")
     if imag is None:
         return x
@@ -186,7 +187,7 @@ def _complex(real: Any = 0, imag: Any = None) -> Any:
 
 @call_of("int")
 def int_(*args: Any, **kwargs: Any) -> Any:
-    """Truncated to 64 bits; the program raises Python's ValueError for NaN and an OverflowError beyond."""
+    """Truncate to a 64-bit int; the compiled program raises Python's ValueError for NaN and OverflowError out of range."""
     if len(args) == 1 and is_size(args[0]):
         return as_int(args[0])
     if not takes_traced(args, kwargs):

@@ -1,7 +1,7 @@
-"""Python's ``math`` on traced scalars: float64 inside, Python numbers out, as in ``math``.
+"""Python's ``math`` on traced scalars: computed in float64, returned as Python numbers.
 
-Where ``math`` raises ValueError or OverflowError for what a function has no value for, the program gives NaN or infinity, as
-NumPy does. ``floor``, ``ceil`` and ``trunc`` give integers, and raise as Python does for NaN and infinities.
+Where ``math`` raises ValueError or OverflowError outside a function's domain or range, the program returns NaN or infinity, as
+NumPy does. ``floor``, ``ceil`` and ``trunc`` return integers, and raise as Python does for NaN and infinities.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Function = Callable[..., Any]
 
 
 def traced(name: str, kind: str = "float") -> Callable[[Function], Function]:
-    """Decorator: the function stands for ``math.<name>``; it takes float64 scalars and its result is a Python number."""
+    """Register the decorated function as ``math.<name>``; it takes float64 scalars and its result is a Python number."""
 
     def register(function: Function) -> Function:
         def call(*args: Any) -> Any:
             if kind == "int" and len(args) == 1 and as_traced(args[0]).dtype.kind in "iub":
                 return scalar(args[0], "int")
-            given = [scalar(a, "float") for a in args]
-            found = function(*given)
-            if isinstance(found, tuple):
-                return found
-            found = weak(found, kind) if found.weak != kind else found
-            found.known = _known(getattr(math, name), args)
-            return found
+            scalars = [scalar(a, "float") for a in args]
+            result = function(*scalars)
+            if isinstance(result, tuple):
+                return result
+            result = weak(result, kind) if result.weak != kind else result
+            result.known = _known(getattr(math, name), args)
+            return result
 
         twin_of(f"math.{name}")(call)
         return function
@@ -47,12 +47,12 @@ def traced(name: str, kind: str = "float") -> Callable[[Function], Function]:
 
 
 def _known(function: Function, args: Any) -> Any:
-    """The value, if those of all arguments are known in the trace."""
-    inside = [known_value(as_traced(a)) for a in args]
-    if any(k is None for k in inside):
+    """Return the value and its sources if the values of all arguments are known at trace time, else None."""
+    values = [known_value(as_traced(a)) for a in args]
+    if any(k is None for k in values):
         return None
     try:
-        return function(*(k[0] for k in inside if k)), frozenset().union(*(k[1] for k in inside if k))
+        return function(*(k[0] for k in values if k)), frozenset().union(*(k[1] for k in values if k))
     except (ValueError, OverflowError):
         return None
 
@@ -96,14 +96,14 @@ def hypot(*coordinates: TracedArray) -> Any:
 
 @traced("remainder")
 def remainder(x: TracedArray, y: TracedArray) -> Any:
-    """x - n * y for the integer n nearest to x / y, exactly: CPython's method."""
+    """Return x - n * y, exactly, for the integer n nearest to x / y, by CPython's method."""
     a, b = np.abs(x), np.abs(y)
     low = np.fmod(a, b)
     high = b - low
     tie = low - 2.0 * np.fmod(0.5 * (a - low), b)
-    near = xp.where(low < high, low, xp.where(low > high, -high, tie))
-    found = xp.copysign(1.0, x) * near
-    return xp.where(np.isfinite(x) & np.isinf(y), x, found)
+    magnitude = xp.where(low < high, low, xp.where(low > high, -high, tie))
+    result = xp.copysign(1.0, x) * magnitude
+    return xp.where(np.isfinite(x) & np.isinf(y), x, result)
 
 
 @traced("modf")
@@ -125,8 +125,8 @@ def ldexp(x: Any, i: Any) -> Any:
 @twin_of("math.isclose")
 def isclose(a: Any, b: Any, *, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> Any:
     x, y = scalar(a, "float"), scalar(b, "float")
-    near = xp.abs(x - y) <= xp.maximum(rel_tol * xp.maximum(xp.abs(x), xp.abs(y)), abs_tol)
-    return weak((xp.isfinite(x) & xp.isfinite(y) & near) | (x == y), "bool")
+    close = xp.abs(x - y) <= xp.maximum(rel_tol * xp.maximum(xp.abs(x), xp.abs(y)), abs_tol)
+    return weak((xp.isfinite(x) & xp.isfinite(y) & close) | (x == y), "bool")
 
 
 @twin_of("math.dist")
@@ -137,17 +137,17 @@ def dist(p: Any, q: Any) -> Any:
     return weak(cast(as_traced(hypot(*(scalar(a, "float") - scalar(b, "float") for a, b in zip(p, q)))), np.float64), "float")
 
 
-# of iterables, which need not be lists
+# functions of iterables, which need not be lists
 
 
-def _of_items(name: str, function: Function) -> None:
+def _register_of_items(name: str, function: Function) -> None:
     real = getattr(math, name, None)
     if real is None:
         return
 
     def call(*iterables: Any, **kwargs: Any) -> Any:
-        given = [i if isinstance(i, TracedArray) else list(i) for i in iterables]
-        return function(*given, **kwargs) if takes_traced(given, kwargs) else real(*given, **kwargs)
+        items = [i if isinstance(i, TracedArray) else list(i) for i in iterables]
+        return function(*items, **kwargs) if takes_traced(items, kwargs) else real(*items, **kwargs)
 
     twin(f"math.{name}")(call)
 
@@ -166,13 +166,14 @@ def _sumprod(p: Any, q: Any) -> Any:
     return functools.reduce(lambda total, pair: total + pair[0] * pair[1], zip(p, q), 0)
 
 
-_of_items("prod", _product)
-_of_items("fsum", _sum)
-_of_items("sumprod", _sumprod)
+_register_of_items("prod", _product)
+_register_of_items("fsum", _sum)
+_register_of_items("sumprod", _sumprod)
 
 
-def _refused(name: str, instead: str, is_of_ints: bool = False) -> None:
-    """A function that needs the values: ints that are known in the trace become static."""
+def _register_refused(name: str, instead: str, is_of_ints: bool = False) -> None:
+    """Register a function that needs the values of its arguments: integers known at trace time are passed to Python's
+    function."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_of_ints and not kwargs and all(known_value(as_traced(a)) for a in args):
@@ -184,8 +185,8 @@ def _refused(name: str, instead: str, is_of_ints: bool = False) -> None:
 
 _INTEGERS = "name the argument in static_argnames if it is a Python int"
 for _name in ("comb", "factorial", "perm"):
-    _refused(_name, f"{_INTEGERS}, or use scipy.special.gammaln", is_of_ints=True)
+    _register_refused(_name, f"{_INTEGERS}, or use scipy.special.gammaln", is_of_ints=True)
 for _name in ("gcd", "lcm", "isqrt"):
-    _refused(_name, _INTEGERS, is_of_ints=True)
+    _register_refused(_name, _INTEGERS, is_of_ints=True)
 for _name in ("nextafter", "ulp"):
-    _refused(_name, "compute it outside the traced function")
+    _register_refused(_name, "compute it outside the traced function")

@@ -1,4 +1,4 @@
-"""SciPy's functions on traced arrays, a subpackage a file or folder. Importing it registers them."""
+"""SciPy's functions on traced arrays, a file or folder for each subpackage. Importing this package registers them."""
 
 from pullback.tracer.functions.scipy import (
     fft,

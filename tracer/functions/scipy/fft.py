@@ -1,7 +1,7 @@
-"""scipy.fft: NumPy's transforms under its signatures, and the cosine and sine transforms, which are made of those.
+"""scipy.fft: NumPy's transforms under SciPy's signatures, and the cosine and sine transforms, which are composed of them.
 
-A cosine or sine transform is the transform of a sequence extended by symmetry (Makhoul, A fast cosine transform in one and two
-dimensions, 1980; the definitions are in the documentation of ``scipy.fft.dct`` and ``dst``).
+A cosine or sine transform is the Fourier transform of a sequence extended by symmetry (Makhoul, A fast cosine transform in one
+and two dimensions, 1980; the definitions are in the documentation of ``scipy.fft.dct`` and ``dst``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.fft import (
     SWAPPED,
-    along,
     complexes,
     fftshift,
     floats,
@@ -28,6 +27,7 @@ from pullback.tracer.functions.numpy.fft import (
     resized,
     scaled,
     transformed,
+    transformed_along,
 )
 
 
@@ -37,27 +37,27 @@ def _norm(norm: Any, inverse: bool = False) -> Any:
     return SWAPPED[norm] if inverse else norm
 
 
-def _unplanned(plan: Any) -> None:
+def _refuse_plan(plan: Any) -> None:
     if plan is not None:
         raise NotImplementedError("Passing a precomputed plan is not yet supported by scipy.fft functions")
 
 
 def _real(x: Any) -> TracedArray:
-    """An array of real numbers. Raises TypeError as SciPy does."""
-    found = as_traced(x)
-    if found.dtype.kind == "c":
+    """Return an array of real numbers. Raises TypeError as SciPy does for complex ones."""
+    array = as_traced(x)
+    if array.dtype.kind == "c":
         raise TypeError("x must be a real sequence")
-    return found
+    return array
 
 
 def _length(n: Any, default: int) -> int:
-    found = default if n is None else extent_of(n)
-    if found < 1:
-        raise ValueError(f"invalid number of data points ({found}) specified")
-    return found
+    length = default if n is None else extent_of(n)
+    if length < 1:
+        raise ValueError(f"invalid number of data points ({length}) specified")
+    return length
 
 
-def _one(name: str) -> None:
+def _register_one_axis(name: str) -> None:
     @twin_of(f"scipy.fft.{name}")
     def transform(
         x: Any,
@@ -69,7 +69,7 @@ def _one(name: str) -> None:
         *,
         plan: Any = None,
     ) -> TracedArray:
-        _unplanned(plan)
+        _refuse_plan(plan)
         a = floats(_real(x) if name in ("rfft", "ihfft") else x)
         at = axis_of(axis, a.ndim)
         count = _length(n, 2 * (a.shape[at] - 1) if name in ("irfft", "hfft") else a.shape[at])
@@ -81,7 +81,7 @@ def _one(name: str) -> None:
 
 
 def _axes(a: TracedArray, s: Any, axes: Any) -> tuple[Any, list[int]]:
-    """The lengths, or None, and the axes. Raises ValueError as SciPy does."""
+    """Return the lengths (or None) and the axes of a transform along several axes. Raises ValueError as SciPy does."""
     if s is not None:
         s = [extent_of(n) for n in (s if np.ndim(s) else [s])]
     if axes is not None:
@@ -100,7 +100,7 @@ def _axes(a: TracedArray, s: Any, axes: Any) -> tuple[Any, list[int]]:
     return s, at
 
 
-def _several(name: str, default: Any) -> None:
+def _register_many_axes(name: str, default: Any) -> None:
     kind = name.rstrip("2n")
 
     @twin_of(f"scipy.fft.{name}")
@@ -108,7 +108,7 @@ def _several(name: str, default: Any) -> None:
         x: Any, s: Any = None, axes: Any = default, norm: Any = None, overwrite_x: bool = False, workers: Any = None, *,
         plan: Any = None,
     ) -> TracedArray:  # fmt: skip
-        _unplanned(plan)
+        _refuse_plan(plan)
         a = floats(_real(x) if kind in ("rfft", "ihfft") else x)
         lengths, at = _axes(a, s, axes)
         if not at:
@@ -118,16 +118,16 @@ def _several(name: str, default: Any) -> None:
         if any(n < 1 and n != -1 for n in (lengths or [])):
             raise ValueError(f"invalid number of data points ({lengths}) specified")
         if kind == "hfft":
-            return along(xp.conjugate(a), lengths, at, _norm(norm, True), "irfft")
+            return transformed_along(xp.conjugate(a), lengths, at, _norm(norm, True), "irfft")
         if kind == "ihfft":
-            return xp.conjugate(along(a, lengths, at, _norm(norm, True), "rfft"))
-        return along(a, lengths, at, _norm(norm), kind)
+            return xp.conjugate(transformed_along(a, lengths, at, _norm(norm, True), "rfft"))
+        return transformed_along(a, lengths, at, _norm(norm), kind)
 
 
 for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
-    _one(_name)
-    _several(f"{_name}2", (-2, -1))
-    _several(f"{_name}n", None)
+    _register_one_axis(_name)
+    _register_many_axes(f"{_name}2", (-2, -1))
+    _register_many_axes(f"{_name}n", None)
 twin_of("scipy.fft.fftshift")(fftshift)
 twin_of("scipy.fft.ifftshift")(ifftshift)
 
@@ -144,11 +144,11 @@ def rfftfreq(n: Any, d: Any = 1.0, device: Any = None, **kwargs: Any) -> Any:
     return as_traced(np.fft.rfftfreq(count) * count) / (count * as_traced(d))
 
 
-# cosine and sine transforms along the last axis; none is scaled
+# unscaled cosine and sine transforms along the last axis
 
 
-def _turn(shape: tuple[int, ...], dtype: Any, step: float, start: float = 0.0) -> TracedArray:
-    """exp(-i (step k + start)) at position k of the last axis."""
+def _phases(shape: tuple[int, ...], dtype: Any, step: float, start: float = 0.0) -> TracedArray:
+    """Return the phase factors exp(-i (step k + start)) at position k of the last axis."""
     angle = positions(shape, len(shape) - 1, np.float64) * step + start
     return emit("complex", *(cast(p, dtype) for p in (xp.cos(angle), -xp.sin(angle))))
 
@@ -160,25 +160,25 @@ def _cosine1(x: Any) -> Any:
 
 def _cosine2(x: Any) -> Any:
     n = x.shape[-1]
-    both = transformed(xp.concatenate([x, xp.flip(x, -1)], axis=-1), None, -1, None, "rfft")[..., :n]
-    return (both * _turn(both.shape, x.dtype, math.pi / (2 * n))).real
+    spectrum = transformed(xp.concatenate([x, xp.flip(x, -1)], axis=-1), None, -1, None, "rfft")[..., :n]
+    return (spectrum * _phases(spectrum.shape, x.dtype, math.pi / (2 * n))).real
 
 
 def _cosine3(x: Any) -> Any:
     n = x.shape[-1]
-    turned = complexes(x) * xp.conjugate(_turn(x.shape, x.dtype, math.pi / (2 * n)))
-    return transformed(resized(turned, n + 1, x.ndim - 1), 2 * n, -1, "forward", "irfft")[..., :n]
+    phased = complexes(x) * xp.conjugate(_phases(x.shape, x.dtype, math.pi / (2 * n)))
+    return transformed(resized(phased, n + 1, x.ndim - 1), 2 * n, -1, "forward", "irfft")[..., :n]
 
 
 def _cosine4(x: Any) -> Any:
     n = x.shape[-1]
-    turned = complexes(x) * _turn(x.shape, x.dtype, math.pi / (2 * n))
-    found = transformed(turned, 2 * n, -1, None, "fft")[..., :n]
-    return 2 * (found * _turn(x.shape, x.dtype, math.pi / (2 * n), math.pi / (4 * n))).real
+    phased = complexes(x) * _phases(x.shape, x.dtype, math.pi / (2 * n))
+    spectrum = transformed(phased, 2 * n, -1, None, "fft")[..., :n]
+    return 2 * (spectrum * _phases(x.shape, x.dtype, math.pi / (2 * n), math.pi / (4 * n))).real
 
 
 def _alternating(x: Any) -> Any:
-    """With the sign of every other value changed."""
+    """Negate every other value along the last axis."""
     return xp.where(positions(x.shape, x.ndim - 1) % 2 == 0, x, -x)
 
 
@@ -198,20 +198,21 @@ UNSCALED: dict[tuple[str, int], Callable[[Any], Any]] = {
     ("s", 3): lambda x: _alternating(_cosine3(xp.flip(x, -1))),
     ("s", 4): lambda x: _alternating(_cosine4(xp.flip(x, -1))),
 }
+"""The unscaled transform along the last axis, by family ("c": cosine, "s": sine) and type."""
 INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
 
 
-def _edges(x: Any, places: list[int], factor: float) -> Any:
-    """Some values along the last axis times a factor."""
+def _scale_edges(x: Any, edge_positions: list[int], factor: float) -> Any:
+    """Multiply the values at some positions of the last axis by a factor."""
     at = positions(x.shape, x.ndim - 1)
-    chosen = at == places[0] % x.shape[-1]
-    for place in places[1:]:
-        chosen = chosen | (at == place % x.shape[-1])
+    chosen = at == edge_positions[0] % x.shape[-1]
+    for position in edge_positions[1:]:
+        chosen = chosen | (at == position % x.shape[-1])
     return xp.where(chosen, x * x.dtype.type(factor), x)
 
 
 def _trigonometric(a: Any, family: str, kind: int, n: Any, axis: int, norm: Any, inverse: bool, orthogonalize: Any) -> Any:
-    """A cosine ("c") or sine ("s") transform along one axis."""
+    """Compute a cosine ("c") or sine ("s") transform along one axis."""
     x = floats(a)
     if x.dtype.kind == "c":
         parts = (_trigonometric(p, family, kind, n, axis, norm, inverse, orthogonalize) for p in (x.real, x.imag))
@@ -225,23 +226,23 @@ def _trigonometric(a: Any, family: str, kind: int, n: Any, axis: int, norm: Any,
     ends = {("c", 1): [0, -1], ("c", 2): [0], ("c", 3): [0], ("s", 2): [-1], ("s", 3): [-1]}.get((family, kind))
     before, after = kind in (1, 3), kind in (1, 2)
     if is_orthogonal and ends and before:
-        x = _edges(x, ends, math.sqrt(2.0))
-    found = UNSCALED[family, kind](x)
+        x = _scale_edges(x, ends, math.sqrt(2.0))
+    result = UNSCALED[family, kind](x)
     if is_orthogonal and ends and after:
-        found = _edges(found, ends, math.sqrt(0.5))
-    whole = 2 * (count + ({"c": -1, "s": 1}[family] if kind == 1 else 0))
-    factor = {None: 1.0, "backward": 1.0, "ortho": math.sqrt(1.0 / whole), "forward": 1.0 / whole}[norm]
-    return xp.moveaxis(cast(scaled(found, factor), x.dtype), -1, axis)
+        result = _scale_edges(result, ends, math.sqrt(0.5))
+    period = 2 * (count + ({"c": -1, "s": 1}[family] if kind == 1 else 0))
+    factor = {None: 1.0, "backward": 1.0, "ortho": math.sqrt(1.0 / period), "forward": 1.0 / period}[norm]
+    return xp.moveaxis(cast(scaled(result, factor), x.dtype), -1, axis)
 
 
 def _kind(kind: Any, family: str) -> int:
-    found = operator.index(kind)
-    if found not in INVERSE:
+    result = operator.index(kind)
+    if result not in INVERSE:
         raise ValueError(f"invalid {'DCT' if family == 'c' else 'DST'} type")
-    return found
+    return result
 
 
-def _line(name: str, family: str, inverse: bool) -> None:
+def _register_trigonometric(name: str, family: str, inverse: bool) -> None:
     @twin_of(f"scipy.fft.{name}")
     def transform(
         x: Any, type: Any = 2, n: Any = None, axis: Any = -1, norm: Any = None, overwrite_x: bool = False, workers: Any = None,
@@ -251,7 +252,7 @@ def _line(name: str, family: str, inverse: bool) -> None:
         return _trigonometric(a, family, _kind(type, family), n, axis_of(axis, a.ndim), norm, inverse, orthogonalize)
 
 
-def _grid(name: str, family: str, inverse: bool) -> None:
+def _register_trigonometric_n(name: str, family: str, inverse: bool) -> None:
     @twin_of(f"scipy.fft.{name}")
     def transform(
         x: Any, type: Any = 2, s: Any = None, axes: Any = None, norm: Any = None, overwrite_x: bool = False,
@@ -267,7 +268,7 @@ def _grid(name: str, family: str, inverse: bool) -> None:
 
 
 for _name, _family in (("dct", "c"), ("dst", "s")):
-    _line(_name, _family, False)
-    _line(f"i{_name}", _family, True)
-    _grid(f"{_name}n", _family, False)
-    _grid(f"i{_name}n", _family, True)
+    _register_trigonometric(_name, _family, False)
+    _register_trigonometric(f"i{_name}", _family, True)
+    _register_trigonometric_n(f"{_name}n", _family, False)
+    _register_trigonometric_n(f"i{_name}n", _family, True)

@@ -1,4 +1,4 @@
-"""Interpolation of scipy.interpolate: on grids, and by piecewise polynomials."""
+"""scipy.interpolate: interpolation on grids, and by piecewise polynomials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check(condition: Any, message: str) -> None:
 
 @twin_of("scipy.interpolate.RegularGridInterpolator")
 class GridInterpolator:
-    """SciPy's RegularGridInterpolator, linear or to the nearest point; of grids that ascend."""
+    """SciPy's RegularGridInterpolator, linear or to the nearest point, on ascending grids."""
 
     def __init__(
         self, points: Any, values: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = np.nan, **kwargs: Any
@@ -51,40 +51,40 @@ class GridInterpolator:
             _check(p[1:] > p[:-1], f"The points in dimension {k} must be strictly ascending")
 
     def __call__(self, xi: Any, method: Any = None, *, nu: Any = None) -> Any:
-        how = self.method if method is None else method
-        if how not in ("linear", "nearest") or nu is not None:
-            raise TraceError(f"RegularGridInterpolator of traced arrays with method={how!r} is not supported; use 'linear'")
+        chosen = self.method if method is None else method
+        if chosen not in ("linear", "nearest") or nu is not None:
+            raise TraceError(f"RegularGridInterpolator of traced arrays with method={chosen!r} is not supported; use 'linear'")
         rank = len(self.grid)
         if isinstance(xi, tuple):
             xi = xp.stack(xp.broadcast_arrays(*(as_traced(x) for x in xi)), axis=-1)
-        places = _float(xi)
-        if not places.ndim:
-            places = reshaped(places, (1,))
-        if places.ndim == 1 and rank == 1:
-            places = reshaped(places, (places.shape[0], 1))
-        if places.shape[-1] != rank:
+        points = _float(xi)
+        if not points.ndim:
+            points = reshaped(points, (1,))
+        if points.ndim == 1 and rank == 1:
+            points = reshaped(points, (points.shape[0], 1))
+        if points.shape[-1] != rank:
             raise ValueError(
-                f"The requested sample points xi have dimension {places.shape[-1]}, but this RegularGridInterpolator has "
+                f"The requested sample points xi have dimension {points.shape[-1]}, but this RegularGridInterpolator has "
                 f"dimension {rank}"
             )
-        flat = reshaped(places, (math.prod(places.shape[:-1]), rank))
-        found = self._at(flat, how)
-        lead = places.shape[:-1] if places.ndim > 1 else (1,)
-        return xp.reshape(found, lead + tuple(self.values.shape[rank:]))
+        flat = reshaped(points, (math.prod(points.shape[:-1]), rank))
+        result = self._at(flat, chosen)
+        lead = points.shape[:-1] if points.ndim > 1 else (1,)
+        return xp.reshape(result, lead + tuple(self.values.shape[rank:]))
 
-    def _at(self, flat: Any, how: str) -> Any:
+    def _at(self, flat: Any, method: str) -> Any:
         sides = []
         is_outside: Any = None
         for k, p in enumerate(self.grid):
             x, n = flat[:, k], p.shape[0]
-            beyond = (x < p[0]) | (x > p[-1])
+            is_beyond = (x < p[0]) | (x > p[-1])
             if self.bounds_error:
-                _check(~beyond, f"One of the requested xi is out of bounds in dimension {k}")
-            is_outside = beyond if is_outside is None else is_outside | beyond
+                _check(~is_beyond, f"One of the requested xi is out of bounds in dimension {k}")
+            is_outside = is_beyond if is_outside is None else is_outside | is_beyond
             low = xp.clip(xp.searchsorted(p, x, side="right") - 1, 0, max(n - 2, 0))
             high = xp.minimum(low + 1, n - 1)
             share = (x - p[low]) / xp.where(high == low, 1.0, p[high] - p[low])
-            if how == "nearest":
+            if method == "nearest":
                 sides.append([(xp.where(share <= 0.5, low, high), None)])
             else:
                 sides.append([(low, 1.0 - share), (high, share)])
@@ -113,7 +113,7 @@ def grid_interpolator(value: Any, names: Names) -> Any:
 
 
 class PiecewisePolynomial:
-    """A function of one variable in pieces: ``c[k, i]`` is the coefficient of (x - x[i])**(degree - k) in piece i."""
+    """A piecewise polynomial of one variable: ``c[k, i]`` is the coefficient of (x - x[i])**(degree - k) in piece i."""
 
     def __init__(self, c: Any, x: Any, extrapolate: Any, axis: int = 0) -> None:
         self.c = as_traced(c)
@@ -122,15 +122,15 @@ class PiecewisePolynomial:
         self.axis = axis
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
-        how = self.extrapolate if extrapolate is None else extrapolate
-        given = _float(x)
-        flat: Any = reshaped(given, (given.size,))
+        extrapolates = self.extrapolate if extrapolate is None else extrapolate
+        points = _float(x)
+        flat: Any = reshaped(points, (points.size,))
         knots: Any = self.x
-        if how == "periodic":
+        if extrapolates == "periodic":
             flat = knots[0] + (flat - knots[0]) % (knots[-1] - knots[0])
         piece = xp.clip(xp.searchsorted(knots, flat, side="right") - 1, 0, knots.shape[0] - 2)
-        rest = self.c.ndim - 2
-        step = reshaped(flat - knots[piece], (flat.shape[0], *(1,) * rest))
+        trailing_rank = self.c.ndim - 2
+        step = reshaped(flat - knots[piece], (flat.shape[0], *(1,) * trailing_rank))
         degree = self.c.shape[0] - 1
         total: Any = None
         for k in range(degree + 1 - nu):
@@ -140,13 +140,13 @@ class PiecewisePolynomial:
             total = term if total is None else total * step + term
         if total is None:
             total = self.c[0][piece] * 0.0
-        if not how:
+        if not extrapolates:
             is_outside = (flat < knots[0]) | (flat > knots[-1])
             total = xp.where(reshaped(is_outside, step.shape), np.nan, total)
-        found = xp.reshape(total, tuple(given.shape) + tuple(self.c.shape[2:]))
-        order = [given.ndim + k for k in range(self.axis)]
-        order += list(range(given.ndim)) + [given.ndim + k for k in range(self.axis, rest)]
-        return xp.transpose(found, order) if order != sorted(order) else found
+        result = xp.reshape(total, tuple(points.shape) + tuple(self.c.shape[2:]))
+        order = [points.ndim + k for k in range(self.axis)]
+        order += list(range(points.ndim)) + [points.ndim + k for k in range(self.axis, trailing_rank)]
+        return xp.transpose(result, order) if order != sorted(order) else result
 
     def derivative(self, nu: int = 1) -> PiecewisePolynomial:
         c: Any = self.c
@@ -158,7 +158,8 @@ class PiecewisePolynomial:
 
 @twin_of("scipy.interpolate.CubicSpline")
 def cubic_spline(x: Any, y: Any, axis: Any = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> PiecewisePolynomial:
-    """The slopes at the knots solve a linear system (de Boor, A Practical Guide to Splines, 1978), here a dense one."""
+    """Return the spline whose slopes at the knots solve a linear system (de Boor, A Practical Guide to Splines, 1978), here a
+    dense one."""
     if bc_type not in ("not-a-knot", "natural", "clamped"):
         raise TraceError(
             "scipy.interpolate.CubicSpline of traced values with such a bc_type= is not supported; "
@@ -175,28 +176,28 @@ def cubic_spline(x: Any, y: Any, axis: Any = 0, bc_type: Any = "not-a-knot", ext
     _check(knots[1:] > knots[:-1], "`x` must be strictly increasing sequence.")
     step: Any = knots[1:] - knots[:-1]
     trailing = (1,) * (rows.ndim - 1)
-    wide = reshaped(step, (n - 1, *trailing))
-    rate = (rows[1:] - rows[:-1]) / wide
+    widths = reshaped(step, (n - 1, *trailing))
+    rate = (rows[1:] - rows[:-1]) / widths
     matrix, right = xp.zeros((n, n), like=knots), xp.zeros(rows.shape, like=knots)
     inner = lifted(np.arange, 1, n - 1)
     matrix[inner, inner - 1] = step[1:]
     matrix[inner, inner] = 2.0 * (step[:-1] + step[1:])
     matrix[inner, inner + 1] = step[:-1]
-    right[1:-1] = 3.0 * (wide[1:] * rate[:-1] + wide[:-1] * rate[1:])
-    for end, beside, first, second in ((0, 1, 0, 1), (n - 1, n - 2, n - 2, n - 3)):
+    right[1:-1] = 3.0 * (widths[1:] * rate[:-1] + widths[:-1] * rate[1:])
+    for end, next_, first, second in ((0, 1, 0, 1), (n - 1, n - 2, n - 2, n - 3)):
         if bc_type == "not-a-knot":
-            both = step[first] + step[second]
-            matrix[end, end], matrix[end, beside] = step[second], both
-            right[end] = ((step[first] + 2.0 * both) * step[second] * rate[first] + step[first] ** 2 * rate[second]) / both
+            span = step[first] + step[second]
+            matrix[end, end], matrix[end, next_] = step[second], span
+            right[end] = ((step[first] + 2.0 * span) * step[second] * rate[first] + step[first] ** 2 * rate[second]) / span
         elif bc_type == "natural":
-            matrix[end, end], matrix[end, beside] = 2.0, 1.0
+            matrix[end, end], matrix[end, next_] = 2.0, 1.0
             right[end] = 3.0 * rate[first]
         else:
             matrix[end, end] = 1.0
     flat = reshaped(as_traced(right), (n, right.size // n))
     slopes = xp.reshape(xp.linalg.solve(matrix, flat), rows.shape)
     curve = slopes[:-1] + slopes[1:] - 2.0 * rate
-    c = xp.stack([curve / wide**2, (rate - slopes[:-1] - curve) / wide, slopes[:-1], rows[:-1]])
+    c = xp.stack([curve / widths**2, (rate - slopes[:-1] - curve) / widths, slopes[:-1], rows[:-1]])
     return PiecewisePolynomial(c, knots, True if extrapolate is None else extrapolate, at)
 
 
@@ -233,10 +234,10 @@ def interp1d(
         is_outside = (points < knots[0]) | (points > knots[-1])
         if is_strict:
             _check(~is_outside, "A value in x_new is above or below the interpolation range.")
-        found = pieces(points)
+        result = pieces(points)
         if extends or is_strict:
-            return found
+            return result
         shape = [1] * at + list(points.shape) + [1] * (values.ndim - 1 - at)
-        return xp.where(reshaped(is_outside, shape), fill_value, found)
+        return xp.where(reshaped(is_outside, shape), fill_value, result)
 
     return evaluate

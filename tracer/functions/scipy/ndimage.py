@@ -1,4 +1,4 @@
-"""Filters and interpolation of scipy.ndimage, as compositions: computed in float64 and cast to the dtype of the input."""
+"""Filters and interpolation of scipy.ndimage, composed of array functions; computed in float64 and cast to the input's dtype."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PADS = {
 }  # fmt: skip
 
 
-def _input(name: str, given: Any, output: Any) -> tuple[TracedArray, np.dtype[Any]]:
-    x = as_traced(given)
+def _input(name: str, input: Any, output: Any) -> tuple[TracedArray, np.dtype[Any]]:
+    x = as_traced(input)
     if x.dtype.kind == "c" or isinstance(output, np.ndarray | TracedArray):
         raise TraceError(f"scipy.ndimage.{name} of traced complex numbers, or into an array, is not supported; use the result")
     return cast(x, np.float64), x.dtype if output is None else np.dtype(output)
@@ -38,33 +38,33 @@ def _pad(x: Any, margins: Sequence[tuple[int, int]], mode: str, cval: Any) -> An
 
 
 def _per_axis(value: Any, rank: int) -> list[Any]:
-    found = list(value) if isinstance(value, list | tuple | np.ndarray) else [value] * rank
-    if len(found) != rank:
+    values = list(value) if isinstance(value, list | tuple | np.ndarray) else [value] * rank
+    if len(values) != rank:
         raise RuntimeError("sequence argument must have length equal to input rank")
-    return found
+    return values
 
 
 def _correlated(x: Any, weights: Any, mode: str, cval: Any, origins: Sequence[Any]) -> Any:
-    """The sum of shifted arrays, weighted; an origin moves the window to the left."""
+    """Return the weighted sum of shifted arrays; a positive origin moves the window to the left."""
     margins = []
     for n, origin in zip(weights.shape, origins):
         before = n // 2 + operator.index(origin)
         if not 0 <= before < n:
             raise ValueError("invalid origin")
         margins.append((before, n - 1 - before))
-    wide = _pad(x, margins, mode, cval)
+    padded = _pad(x, margins, mode, cval)
     total: Any = None
-    for place in itertools.product(*map(range, weights.shape)):
-        shifted = wide
-        for axis, start in enumerate(place):
+    for offset in itertools.product(*map(range, weights.shape)):
+        shifted = padded
+        for axis, start in enumerate(offset):
             shifted = part(shifted, axis, start, x.shape[axis])
-        term = shifted * weights[place]
+        term = shifted * weights[offset]
         total = term if total is None else total + term
     return 0.0 * x if total is None else total
 
 
-def _filter(name: str, given: Any, weights: Any, output: Any, mode: str, cval: Any, origin: Any, is_convolution: bool) -> Any:
-    x, dtype = _input(name, given, output)
+def _filter(name: str, input: Any, weights: Any, output: Any, mode: str, cval: Any, origin: Any, is_convolution: bool) -> Any:
+    x, dtype = _input(name, input, output)
     w: Any = cast(as_traced(weights), np.float64)
     if w.ndim != x.ndim:
         raise RuntimeError("filter weights array has incorrect shape.")
@@ -85,7 +85,7 @@ def convolve(input: Any, weights: Any, output: Any = None, mode: str = "reflect"
     return _filter("convolve", input, weights, output, mode, cval, origin, True)
 
 
-def _line(weights: Any, axis: int, rank: int) -> Any:
+def _on_axis(weights: Any, axis: int, rank: int) -> Any:
     w = as_traced(weights)
     if w.ndim != 1:
         raise RuntimeError("no filter weights given")
@@ -98,7 +98,7 @@ def correlate1d(
 ) -> Any:
     rank = as_traced(input).ndim
     at = axis_of(axis, rank)
-    return correlate(input, _line(weights, at, rank), output, mode, cval, [origin if k == at else 0 for k in range(rank)])
+    return correlate(input, _on_axis(weights, at, rank), output, mode, cval, [origin if k == at else 0 for k in range(rank)])
 
 
 @twin_of("scipy.ndimage.convolve1d")
@@ -106,18 +106,18 @@ def convolve1d(
     input: Any, weights: Any, axis: Any = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0
 ) -> Any:
     n = as_traced(weights).shape[0]
-    turned = xp.flip(as_traced(weights))
-    return correlate1d(input, turned, axis, output, mode, cval, -origin - (n % 2 == 0))
+    flipped = xp.flip(as_traced(weights))
+    return correlate1d(input, flipped, axis, output, mode, cval, -origin - (n % 2 == 0))
 
 
 def _along_axes(function: Any, input: Any, axes: Any, mode: Any, *values: Any) -> Any:
-    """One filter after the other; ``values`` and the mode may differ by axis."""
+    """Apply a filter along one axis after another; ``values`` and the mode may differ by axis."""
     rank = as_traced(input).ndim
-    places = range(rank) if axes is None else axis_list(axes, rank)
-    found = input
-    for axis, how, *given in zip(places, *(_per_axis(v, len(places)) for v in (mode, *values))):
-        found = function(found, axis, how, *given)
-    return found
+    positions = range(rank) if axes is None else axis_list(axes, rank)
+    result = input
+    for axis, axis_mode, *axis_values in zip(positions, *(_per_axis(v, len(positions)) for v in (mode, *values))):
+        result = function(result, axis, axis_mode, *axis_values)
+    return result
 
 
 @twin_of("scipy.ndimage.gaussian_filter1d")
@@ -163,38 +163,38 @@ def uniform_filter(
     return _along_axes(once, input, axes, mode, size, origin)
 
 
-def _edges(name: str, smooth: Sequence[float]) -> None:
+def _register_edge_filter(name: str, smooth: Sequence[float]) -> None:
     def evaluate(input: Any, axis: Any = -1, output: Any = None, mode: Any = "reflect", cval: Any = 0.0) -> Any:
         rank = as_traced(input).ndim
         at, modes = axis_of(axis, rank), _per_axis(mode, rank)
-        found = correlate1d(input, np.array([-1.0, 0.0, 1.0]), at, output, modes[at], cval)
+        result = correlate1d(input, np.array([-1.0, 0.0, 1.0]), at, output, modes[at], cval)
         for k in range(rank):
             if k != at:
-                found = correlate1d(found, np.array(smooth), k, output, modes[k], cval)
-        return found
+                result = correlate1d(result, np.array(smooth), k, output, modes[k], cval)
+        return result
 
     twin_of(f"scipy.ndimage.{name}")(evaluate)
 
 
-_edges("sobel", [1.0, 2.0, 1.0])
-_edges("prewitt", [1.0, 1.0, 1.0])
+_register_edge_filter("sobel", [1.0, 2.0, 1.0])
+_register_edge_filter("prewitt", [1.0, 1.0, 1.0])
 
 
 # interpolation
 
 
-def _inside(place: Any, n: int, mode: str) -> Any:
-    """A coordinate brought into the array, where that is done before the neighbours are found."""
+def _inside(coordinate: Any, n: int, mode: str) -> Any:
+    """Return a coordinate moved into the array, for modes that do so before the neighbours are determined."""
     if mode == "nearest":
-        return xp.clip(place, 0.0, n - 1.0)
+        return xp.clip(coordinate, 0.0, n - 1.0)
     if mode == "wrap" and n > 1:
-        is_outside = (place < 0) | (place > n - 1)
-        return xp.where(is_outside, place % (n - 1.0), place)
-    return place
+        is_outside = (coordinate < 0) | (coordinate > n - 1)
+        return xp.where(is_outside, coordinate % (n - 1.0), coordinate)
+    return coordinate
 
 
 def _neighbour(k: Any, n: int, mode: str) -> Any:
-    """The index of a neighbour brought into the array."""
+    """Return the index of a neighbour, moved into the array."""
     match mode:
         case "mirror":
             period = max(2 * (n - 1), 1)
@@ -211,19 +211,19 @@ def map_coordinates(
     input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
     prefilter: bool = True,
 ) -> Any:  # fmt: skip
-    """Of orders 0 and 1. The derivative by the coordinates is that of the cell a point is in."""
+    """Interpolate with order 0 or 1. The derivative by a coordinate is that within the grid cell of the point."""
     if order not in (0, 1):
         raise TraceError(f"scipy.ndimage.map_coordinates of traced arrays with order={order} is not supported; use order=1")
     if mode not in PADS:
         raise RuntimeError("boundary mode not supported")
     x, dtype = _input("map_coordinates", input, output)
-    places: Any = cast(as_traced(coordinates), np.float64)
-    if places.shape[0] != x.ndim:
+    points: Any = cast(as_traced(coordinates), np.float64)
+    if points.shape[0] != x.ndim:
         raise RuntimeError("invalid shape for coordinate array")
     axes = []
     is_outside: Any = False
     for axis, n in enumerate(x.shape):
-        at = _inside(places[axis], n, mode)
+        at = _inside(points[axis], n, mode)
         if mode == "constant":
             is_outside = is_outside | (at < 0) | (at > n - 1)
         if order == 0:
@@ -236,44 +236,44 @@ def map_coordinates(
         index, weight = [], None
         is_beyond: Any = False
         for (k, w), n in zip(corner, x.shape):
-            whole = cast(as_traced(k), np.int64)
-            is_beyond = is_beyond | (whole < 0) | (whole > n - 1)
-            index.append(_neighbour(whole, n, mode))
+            integral = cast(as_traced(k), np.int64)
+            is_beyond = is_beyond | (integral < 0) | (integral > n - 1)
+            index.append(_neighbour(integral, n, mode))
             weight = w if weight is None or w is None else weight * w
         value = x[tuple(broadcast_together(*index))]
         if mode == "grid-constant":
             value = xp.where(is_beyond, cval, value)
         term = value if weight is None else weight * value
         total = term if total is None else total + term
-    found = xp.where(is_outside, cval, total) if mode == "constant" else total
-    return cast(xp.round(found) if dtype.kind in "iu" else found, dtype)
+    result = xp.where(is_outside, cval, total) if mode == "constant" else total
+    return cast(xp.round(result) if dtype.kind in "iu" else result, dtype)
 
 
-# order in windows
+# rank filters
 
 
 def _windows(x: Any, shape: Sequence[int], mode: str, cval: Any, origins: Sequence[Any]) -> list[Any]:
-    """The array shifted to each place of a window; an origin moves the window to the left."""
+    """Return the array shifted to each offset of a window; a positive origin moves the window to the left."""
     margins = []
     for n, origin in zip(shape, origins):
         before = n // 2 + operator.index(origin)
         if not 0 <= before < n:
             raise ValueError("invalid origin")
         margins.append((before, n - 1 - before))
-    wide = _pad(x, margins, mode, cval)
-    found = []
-    for place in itertools.product(*map(range, shape)):
-        shifted = wide
-        for axis, start in enumerate(place):
+    padded = _pad(x, margins, mode, cval)
+    shifted_arrays = []
+    for offset in itertools.product(*map(range, shape)):
+        shifted = padded
+        for axis, start in enumerate(offset):
             shifted = part(shifted, axis, start, x.shape[axis])
-        found.append(shifted)
-    return found
+        shifted_arrays.append(shifted)
+    return shifted_arrays
 
 
-def _extreme(name: str, pick: Callable[[Any, Any], Any]) -> None:
-    """Registers scipy.ndimage.NAME_filter and NAME_filter1d, of boxes and footprints, axis by axis where that is the same."""
+def _register_extreme(name: str, pick: Callable[[Any, Any], Any]) -> None:
+    """Register scipy.ndimage.NAME_filter and NAME_filter1d, for boxes (filtered axis by axis) and footprints."""
 
-    def along(
+    def along_axis(
         input: Any, size: Any, axis: Any = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0
     ) -> Any:
         x, dtype = _input(f"{name}_filter1d", input, output)
@@ -295,10 +295,10 @@ def _extreme(name: str, pick: Callable[[Any, Any], Any]) -> None:
             sizes = size if footprint is None else np.shape(footprint)
 
             def once(x: Any, axis: int, how: str, n: Any, shift: Any) -> Any:
-                return along(x, n, axis, output, how, cval, shift) if n > 1 else x
+                return along_axis(x, n, axis, output, how, cval, shift) if n > 1 else x
 
-            found: Any = _along_axes(once, input, axes, mode, sizes, origin)
-            return cast(found, found.dtype if output is None else np.dtype(output))
+            result: Any = _along_axes(once, input, axes, mode, sizes, origin)
+            return cast(result, result.dtype if output is None else np.dtype(output))
         if axes is not None:
             raise TraceError(f"scipy.ndimage.{name}_filter of traced arrays with axes and a footprint is not supported; use size")
         x, dtype = _input(f"{name}_filter", input, output)
@@ -310,16 +310,16 @@ def _extreme(name: str, pick: Callable[[Any, Any], Any]) -> None:
         windows = _windows(x, chosen.shape, mode, cval, _per_axis(origin, x.ndim))
         return cast(functools.reduce(pick, itertools.compress(windows, chosen.ravel())), dtype)
 
-    twin_of(f"scipy.ndimage.{name}_filter1d")(along)
+    twin_of(f"scipy.ndimage.{name}_filter1d")(along_axis)
     twin_of(f"scipy.ndimage.{name}_filter")(box)
 
 
-_extreme("maximum", lambda a, b: xp.where(b > a, b, a))
-_extreme("minimum", lambda a, b: xp.where(b < a, b, a))
+_register_extreme("maximum", lambda a, b: xp.where(b > a, b, a))
+_register_extreme("minimum", lambda a, b: xp.where(b < a, b, a))
 
 
 def _ranked(x: Any, shape: Sequence[int], rank: int, mode: str, cval: Any, origins: Sequence[Any]) -> Any:
-    """The element of a rank in each window."""
+    """Return the element of rank ``rank`` in each window."""
     return xp.sort(xp.stack(_windows(x, shape, mode, cval, origins), axis=0), axis=0)[rank]
 
 
@@ -334,8 +334,8 @@ def median_filter(
         raise RuntimeError("no footprint or filter size provided")
     x, dtype = _input("median_filter", input, output)
     shape = _per_axis(static_ints(size), x.ndim)
-    found = _ranked(x, shape, int(np.prod(shape)) // 2, mode, cval, _per_axis(origin, x.ndim))
-    return cast(found, dtype)
+    result = _ranked(x, shape, int(np.prod(shape)) // 2, mode, cval, _per_axis(origin, x.ndim))
+    return cast(result, dtype)
 
 
 def _median(name: str, volume: Any, kernel_size: Any) -> Any:

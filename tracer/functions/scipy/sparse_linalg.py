@@ -1,5 +1,7 @@
-"""The iterative solvers of scipy.sparse.linalg for dense matrices: the solution itself, by a factorisation, which is within any
-tolerance. A matrix that is singular raises LinAlgError."""
+"""The iterative solvers of scipy.sparse.linalg for dense matrices, which return the solution by a factorisation.
+
+This satisfies any tolerance. A singular matrix raises LinAlgError.
+"""
 
 from __future__ import annotations
 

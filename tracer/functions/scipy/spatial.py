@@ -1,4 +1,4 @@
-"""Distances of scipy.spatial.distance and the quantiser of scipy.cluster.vq, as compositions."""
+"""Distances of scipy.spatial.distance and the quantiser of scipy.cluster.vq, composed of array functions."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ _METRICS: dict[str, Metric] = {
 def _metric(name: Any, options: dict[str, Any]) -> Metric:
     if callable(name):
         name = next((k for k in _METRICS if getattr(name, "__name__", "") == k), name)
-    found = _METRICS.get(name) if isinstance(name, str) else None
-    if found is None:
+    metric = _METRICS.get(name) if isinstance(name, str) else None
+    if metric is None:
         raise TraceError(
             f"scipy.spatial.distance with metric={name!r} is not supported with traced arrays; "
             f"use {', '.join(map(repr, _METRICS))}, or write its formula"
         )
     if name != "minkowski":
         refuse(f"scipy.spatial.distance ({name})", **options)
-        return found
+        return metric
     return lambda u, v: _minkowski(u, v, **options)
 
 
@@ -102,7 +102,7 @@ def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) 
 
 @twin_of("scipy.spatial.distance.squareform")
 def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
-    """Of a matrix: its upper triangle; that it is symmetric is not checked."""
+    """Convert between a matrix and its condensed vector. Only the upper triangle of a matrix is read; symmetry is not checked."""
     x = as_traced(X)
     if x.ndim == 2 and force.lower() != "tomatrix":
         first, second = np.triu_indices(x.shape[0], 1)
@@ -114,13 +114,13 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
         raise ValueError("Incompatible vector size. It must be a binomial coefficient n choose 2 for some integer n >= 2.")
     if n == 1:
         return xp.zeros((1, 1), x.dtype, like=x)
-    place = np.zeros((n, n), np.int64)
+    index = np.zeros((n, n), np.int64)
     first, second = np.triu_indices(n, 1)
-    place[first, second] = place[second, first] = lifted(np.arange, x.shape[0])
-    return xp.where(lifted(np.eye, n, dtype=bool), np.zeros((), x.dtype), xp.take(x, place))
+    index[first, second] = index[second, first] = lifted(np.arange, x.shape[0])
+    return xp.where(lifted(np.eye, n, dtype=bool), np.zeros((), x.dtype), xp.take(x, index))
 
 
-def _of_vectors(name: str) -> None:
+def _register_vector_metric(name: str) -> None:
     def evaluate(u: Any, v: Any, **kwargs: Any) -> Any:
         x, y = (cast(as_traced(a), np.float64) for a in (u, v))
         if x.ndim != 1 or y.ndim != 1:
@@ -131,7 +131,7 @@ def _of_vectors(name: str) -> None:
 
 
 for _name in ("euclidean", "sqeuclidean", "cityblock", "chebyshev", "cosine", "correlation", "canberra", "braycurtis"):
-    _of_vectors(_name)
+    _register_vector_metric(_name)
 
 
 @twin_of("scipy.spatial.distance.minkowski")
@@ -145,7 +145,7 @@ def minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
 
 @twin_of("scipy.cluster.vq.vq")
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> Any:
-    """The nearest code of each observation, and its distance."""
+    """Return the index of the nearest code of each observation, and its distance."""
     x, codes = as_traced(obs), as_traced(code_book)
     dtype = np.float32 if x.dtype == codes.dtype == np.float32 else np.float64
     if x.ndim != codes.ndim:

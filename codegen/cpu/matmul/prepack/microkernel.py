@@ -1,7 +1,8 @@
-"""The tile of a matrix product whose right operand was packed before, and whose left one is read as it lies, row by row.
+"""Build the microkernel of a matrix product whose right operand is prepacked and whose left operand is read in place, row by
+row.
 
-What a processor loads for all lanes at once may lie anywhere, so nothing is gained by packing a few rows for it. Sums stay in
-registers from the first term of a run to its last.
+A broadcast load may read from anywhere, so packing a few rows for it gains nothing. Accumulators stay in registers through a K
+block.
 """
 
 from __future__ import annotations
@@ -9,29 +10,29 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from pullback.codegen.cpu.loops.nest_builder import number, serial, when, whole
+from pullback.codegen.cpu.loops.nest_builder import constant, floor_div, serial, when
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel.functions import FAR
+from pullback.ir.ops.kernel.functions import UNBOUNDED
 
-NEXT = 16
-"""So many terms ahead a panel is asked for, from the second cache into the first."""
-SEVERAL = 4
-"""So many terms are written out: where a row is need not be computed for each."""
+PREFETCH_DISTANCE = 16
+"""K iterations by which a panel is prefetched from L2 into L1."""
+K_UNROLL = 4
+"""K iterations unrolled, so that row addresses are not computed for each."""
 VECTORS = 2
-LOW = 4
-"""The rows of tiles for the rows that are left, and the fewest that a product may have."""
+SHORT_ROWS = 4
+"""Rows of the short microkernel, which serves the remaining rows; a product with fewer rows is not prepacked."""
 
 
 @dataclass(frozen=True)
-class RowsTile:
-    """A tile of so many rows by two vectors of a dtype. Parameters of its function: the left rows, how far apart they lie; the
-    packed panel; how many terms; whether sums are put or added, what they are multiplied by, where they go, how far apart rows
-    are there, and how many columns there are."""
+class PrepackedMicrokernel:
+    """The microkernel of ``rows`` rows by two vectors of a dtype. Parameters of the function: the left rows and their stride;
+    the packed panel; the K extent; whether sums are stored or added, the factor by which they are multiplied, their target
+    with its row stride, and the column count."""
 
     dtype: DType
     rows: int
@@ -43,101 +44,106 @@ class RowsTile:
         return VECTORS * self.lanes
 
     @property
-    def several(self) -> int:
-        """How many terms are written out."""
-        return SEVERAL if self.rows > LOW else 1
+    def k_unroll(self) -> int:
+        """K iterations unrolled."""
+        return K_UNROLL if self.rows > SHORT_ROWS else 1
 
     @property
     def name(self) -> str:
         return f"rows_{self.dtype.name}_{self.rows}x{self.columns}"
 
     def define(self) -> Instruction:
-        """The definition, at the top of a kernel."""
+        """Return the definition, which stands at the top of a kernel."""
         return Instruction(OPS["function"], (), (), {"function": self.name}, (_function(self),))
 
-    def call(self, b: Builder, *given: Value) -> None:
-        b.emit(OPS["call"], given, {"function": self.name})
+    def call(self, b: Builder, *arguments: Value) -> None:
+        b.emit(OPS["call"], arguments, {"function": self.name})
 
     def function(self) -> Block:
-        row = RefType(self.dtype, (FAR,))
+        row = RefType(self.dtype, (UNBOUNDED,))
         types: dict[str, Type] = {
             "left": row, "apart": scalar(I64), "panel": row, "count": scalar(I64), "is_first": scalar(BOOL),
             "scale": scalar(self.dtype), "to": row, "to_apart": scalar(I64), "width": scalar(I64),
         }  # fmt: skip
-        given = {name: Value(t, name) for name, t in types.items()}
+        values = {name: Value(t, name) for name, t in types.items()}
         b = Builder()
-        zero = number(b, 0)
-        left = b.emit(OPS["ref_at"], (given["left"], zero, given["apart"]), {})[0]
-        sums = b.emit(OPS["ref_at"], (given["to"], zero, given["to_apart"]), {})[0]
+        zero = constant(b, 0)
+        left = b.emit(OPS["ref_at"], (values["left"], zero, values["apart"]), {})[0]
+        sums = b.emit(OPS["ref_at"], (values["to"], zero, values["to_apart"]), {})[0]
         inner, lane = Builder(), Value(scalar(I64), "v")
-        self.body(inner, lane, given, left, sums)
+        self.body(inner, lane, values, left, sums)
         params = {"map": "vector", "multiple": self.lanes}
-        b.emit(OPS["for"], (number(b, self.lanes),), params, [inner.block([lane], [])])
-        return b.block(list(given.values()), [])
+        b.emit(OPS["for"], (constant(b, self.lanes),), params, [inner.block([lane], [])])
+        return b.block(list(values.values()), [])
 
-    def body(self, b: Builder, lane: Value, given: dict[str, Value], left: Value, sums: Value) -> None:
-        """What a lane does."""
-        lanes = [lane, *(b.add(lane, number(b, x * self.lanes)) for x in range(1, VECTORS))]
-        rows = [number(b, r) for r in range(self.rows)]
-        at = [(row, place, b.lt(place, given["width"])) for row in rows for place in lanes]
+    def body(self, b: Builder, lane: Value, values: dict[str, Value], left: Value, sums: Value) -> None:
+        """Emit the work of one lane."""
+        lanes = [lane, *(b.add(lane, constant(b, x * self.lanes)) for x in range(1, VECTORS))]
+        rows = [constant(b, r) for r in range(self.rows)]
+        positions = [(row, column, b.lt(column, values["width"])) for row in rows for column in lanes]
 
         def ask(b: Builder, r: Value) -> None:
             for x in lanes:
                 b.prefetch(sums, r, x, into_l1=True)
 
-        serial(b, number(b, self.rows), ask)
-        zero, zero_at, scale = b.const(0.0, self.dtype), number(b, 0), given["scale"]
-        several = whole(b, given["count"], self.several) if self.several > 1 else zero_at
-        done = b.mul(several, number(b, self.several))
-        counts = (several, zero_at, self.several), (b.sub(given["count"], done), done, 1)
-        totals = [zero] * len(at)
-        for count, first, step in counts[self.several == 1 :]:
-            terms = self.terms(b, lanes, (given["panel"], left), first, step)
+        serial(b, constant(b, self.rows), ask)
+        zero, zero_at, scale = b.const(0.0, self.dtype), constant(b, 0), values["scale"]
+        unrolled = floor_div(b, values["count"], self.k_unroll) if self.k_unroll > 1 else zero_at
+        done = b.mul(unrolled, constant(b, self.k_unroll))
+        counts = (unrolled, zero_at, self.k_unroll), (b.sub(values["count"], done), done, 1)
+        totals = [zero] * len(positions)
+        for count, first, step in counts[self.k_unroll == 1 :]:
+            terms = self.k_loop_body(b, lanes, (values["panel"], left), first, step)
             totals = list(b.emit(OPS["for"], (count, *totals), {"map": "serial"}, [terms]))
 
         def put(b: Builder) -> None:
-            for (row, place, holds), total in zip(at, totals, strict=True):
-                b.store_if(b.mul(total, scale), sums, holds, row, place)
+            for (row, column, mask), total in zip(positions, totals, strict=True):
+                b.store_if(b.mul(total, scale), sums, mask, row, column)
 
         def add(b: Builder) -> None:
-            for (row, place, holds), total in zip(at, totals, strict=True):
-                before = b.load_if(sums, holds, row, place)
-                b.store_if(self.multiply_add(b, total, scale, before), sums, holds, row, place)
+            for (row, column, mask), total in zip(positions, totals, strict=True):
+                before = b.load_if(sums, mask, row, column)
+                b.store_if(self.multiply_add(b, total, scale, before), sums, mask, row, column)
 
-        when(b, given["is_first"], put)
-        when(b, b.bitnot(given["is_first"]), add)
+        when(b, values["is_first"], put)
+        when(b, b.bitnot(values["is_first"]), add)
 
-    def terms(self, b: Builder, lanes: list[Value], refs: tuple[Value, Value], first: Value, count: int) -> Block:
-        """So many terms of all sums, from a first one on."""
+    def k_loop_body(self, b: Builder, lanes: list[Value], refs: tuple[Value, Value], first: Value, count: int) -> Block:
+        """Build the body of the K loop, ``count`` iterations at a time from ``first`` on."""
         panel, left = refs
         step, q = Builder(b.loc), Value(scalar(I64), "q")
         sums = before = [Value(scalar(self.dtype), "sum") for _ in range(self.rows * VECTORS)]
-        start = step.add(step.mul(q, number(step, count)), first)
+        start = step.add(step.mul(q, constant(step, count)), first)
         for k in range(count):
-            p = step.add(start, number(step, k)) if k else start
-            column = step.mul(p, number(step, self.columns))
+            p = step.add(start, constant(step, k)) if k else start
+            column = step.mul(p, constant(step, self.columns))
             right = [step.load(panel, step.add(column, lane)) for lane in lanes]
             after = []
             for r in range(self.rows):
-                x = step.load(left, number(step, r), p)
+                x = step.load(left, constant(step, r), p)
                 after += [self.multiply_add(step, x, y, sums[r * VECTORS + k]) for k, y in enumerate(right)]
             sums = after
             for lane in lanes:
-                step.prefetch(panel, step.add(step.add(column, number(step, NEXT * self.columns)), lane), into_l1=True)
+                step.prefetch(
+                    panel, step.add(step.add(column, constant(step, PREFETCH_DISTANCE * self.columns)), lane), into_l1=True
+                )
         return step.block([q, *before], sums)
 
     def multiply_add(self, b: Builder, x: Value, y: Value, z: Value) -> Value:
-        found: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
-        return found
+        """Emit ``x * y + z``, fused where the machine has FMA."""
+        total: Value = b.fma(x, y, z) if self.has_fma else b.add(b.mul(x, y), z)
+        return total
 
 
-def tiles(dtype: DType, target: Target) -> tuple[RowsTile, RowsTile]:
-    """The tiles of products of a dtype on a machine: the tall one and the low one."""
+def microkernels(dtype: DType, target: Target) -> tuple[PrepackedMicrokernel, PrepackedMicrokernel]:
+    """Return the tall and the short microkernel of a dtype on a machine."""
     lanes = max(1, target.vector_bytes // dtype.bytes)
-    tall = 8 if target.vector_bytes == 64 else 6 if target.has_fma else LOW
-    return RowsTile(dtype, tall, lanes, target.has_fma), RowsTile(dtype, LOW, lanes, target.has_fma)
+    tall = 8 if target.vector_bytes == 64 else 6 if target.has_fma else SHORT_ROWS
+    return PrepackedMicrokernel(dtype, tall, lanes, target.has_fma), PrepackedMicrokernel(
+        dtype, SHORT_ROWS, lanes, target.has_fma
+    )
 
 
 @functools.cache
-def _function(tile: RowsTile) -> Block:
+def _function(tile: PrepackedMicrokernel) -> Block:
     return tile.function()

@@ -1,8 +1,8 @@
-"""prepacked: operands of products that stay the same in a loop are packed once before it.
+"""prepacked: pack loop-invariant right operands of matrix products once, before the loop.
 
-Requires: a lowered module for the CPU. Keeps: its meaning. A right operand of a plain product in a loop, which the loop does not
-write, is brought into the order in which tiles read it before the outermost loop that leaves it alone; the product in the loop
-reads that (``prepacked_kernels``), or the operand itself where it does not pay, by its extents.
+Requires: a lowered module for the CPU. Keeps: its meaning. A right operand of a plain product in a loop that does not write it
+is packed into panels before the outermost loop in which it is invariant. The product in the loop reads the panels
+(``prepack.kernels``), or the operand itself where its extents make packing not pay.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from pullback.ir.ops.program import Launch, Repeat, RepeatWhile, View, launch
 from pullback.ir.shapes.extents import product
 
 PACK = "pack_"
-"""What the names of kernels that pack begin with."""
+"""Prefix of the names of packing kernels."""
 
 
 def prepacked(module: Module, machine: Target) -> Module:
-    """The module with such operands packed, for machines that multiply and add in one."""
+    """Return the module with such operands packed, on machines with FMA."""
     program, *kernels = module.functions
     plain = {k.name: k for k in kernels if _is_plain(k)}
     if not plain or not machine.has_fma:
         return module
     work = _Work(module, plain, machine)
     body = work.block(program.body, ())
-    if not work.made:
+    if not work.kernels:
         return module
     program = replace(program, body=body)
     launched = {i.params["kernel"] for i in walk(body) if isinstance(i.op, Launch)}
-    return Module((program, *(k for k in kernels if k.name in launched), *work.made.values()))
+    return Module((program, *(k for k in kernels if k.name in launched), *work.kernels.values()))
 
 
 def packs(step: Instruction) -> bool:
-    """Whether a step of a program is a launch that packs."""
+    """Return whether a step of a program launches a packing kernel."""
     return isinstance(step.op, Launch) and step.params["kernel"].startswith(PACK)
 
 
 def _is_plain(kernel: Function) -> bool:
-    """Whether all that a kernel does is a product of real matrices, of which the left one is not stored transposed."""
+    """Return whether a kernel is one product of real dense matrices whose left operand is not transposed."""
     if [i.op for i in kernel.instructions] != [gemm]:
         return False
     (i,) = kernel.instructions
@@ -59,10 +59,10 @@ def _is_dense(ref: Value) -> bool:
 
 @dataclass(eq=False)
 class _Loop:
-    """A loop: what it writes, as buffers that were made; and what is done before it."""
+    """A loop: the buffers it writes, the values it defines, the steps inserted before it, and the operands packed there."""
 
     writes: frozenset[Value]
-    inside: frozenset[Value]
+    defined: frozenset[Value]
     before: Builder
     packed: dict[tuple[object, ...], tuple[Value, ...]]
 
@@ -74,71 +74,77 @@ class _Work:
         self.owner = owners(program)
         self.accesses = {k.name: (*kernel_accesses(k), False) for k in kernels}
         self.makers = {v: i for i in walk(program.body) for v in i.results}
-        self.made: dict[str, Function] = {}
+        self.kernels: dict[str, Function] = {}
 
     def block(self, block: Block, loops: tuple[_Loop, ...]) -> Block:
-        made: list[Instruction] = []
+        """Rewrite the steps of a block inside ``loops``, outermost first."""
+        instructions: list[Instruction] = []
         for i in block.instructions:
             if isinstance(i.op, Repeat | RepeatWhile):
-                made += self.loop(i, loops)
+                instructions += self.loop(i, loops)
             elif isinstance(i.op, Launch) and loops and i.params["kernel"] in self.plain:
-                made.append(self.launch(i, loops))
+                instructions.append(self.launch(i, loops))
             elif i.regions:
-                made.append(replace(i, regions=tuple(self.block(r, loops) for r in i.regions)))
+                instructions.append(replace(i, regions=tuple(self.block(r, loops) for r in i.regions)))
             else:
-                made.append(i)
-        return replace(block, instructions=tuple(made))
+                instructions.append(i)
+        return replace(block, instructions=tuple(instructions))
 
     def loop(self, i: Instruction, loops: tuple[_Loop, ...]) -> list[Instruction]:
-        """A loop, with what is packed around it."""
+        """Rewrite a loop; return it with the packing before it and the release of the panels after it."""
         writes = written(self.program, i, self.owner, self.accesses)
         inside = frozenset(v for r in i.regions for v in (*r.parameters, *(x for k in walk(r) for x in _defined(k))))
         loop = _Loop(writes, inside, Builder(i.loc), {})
-        made = replace(i, regions=tuple(self.block(r, (*loops, loop)) for r in i.regions))
+        rewritten = replace(i, regions=tuple(self.block(r, (*loops, loop)) for r in i.regions))
         after = Builder(i.loc)
         for buffers in loop.packed.values():
             for ref in buffers:
                 after.free(ref)
-        return [*loop.before.instructions, made, *after.instructions]
+        return [*loop.before.instructions, rewritten, *after.instructions]
 
     def launch(self, i: Instruction, loops: Sequence[_Loop]) -> Instruction:
-        """A product in loops, by an operand that was packed before the outermost one that it can be."""
+        """Rewrite the launch of a product to read panels that are packed before the outermost loop in which its operand is
+        invariant."""
         kernel, sizes = self.plain[i.params["kernel"]], i.params["sizes"]
         (plain,) = kernel.instructions
         left, right, out = plain.operands
         source, views = self.source(i.operands[kernel.parameters.index(right)])
-        loop = next((each for each in loops if source not in each.inside and self.owner[source] not in each.writes), None)
+        loop = next(
+            (candidate for candidate in loops if source not in candidate.defined and self.owner[source] not in candidate.writes),
+            None,
+        )
         if loop is None or not _is_dense(source):
             return i
-        rows, terms, columns = (_extent(e, sizes) for e in (out.type.shape[0], left.type.shape[1], out.type.shape[1]))
-        of, is_turned = Prepacked(out.type.dtype, self.machine), plain.params["transpose_b"]
-        key = source, right.type.dtype, is_turned, rows, terms, columns
+        rows, depth, columns = (_extent(e, sizes) for e in (out.type.shape[0], left.type.shape[1], out.type.shape[1]))
+        form, is_transposed = Prepacked(out.type.dtype, self.machine), plain.params["transpose_b"]
+        key = source, right.type.dtype, is_transposed, rows, depth, columns
         if key not in loop.packed:
-            loop.packed[key] = self.pack(loop.before.at(i.loc), of, (source, views), is_turned, (terms, columns, rows))
+            loop.packed[key] = self.pack(loop.before.at(i.loc), form, (source, views), is_transposed, (depth, columns, rows))
         buffers = loop.packed[key]
         name = f"{kernel.name}_packed"
-        if name not in self.made:
-            self.made[name] = of.multiply(name, kernel, len(sizes))
+        if name not in self.kernels:
+            self.kernels[name] = form.multiply(name, kernel, len(sizes))
         params = {**i.params, "kernel": name, "sizes": (*sizes, *buffers[0].type.shape)}
         return replace(i, operands=(*i.operands, *buffers), params=params)
 
     def pack(
-        self, b: Builder, of: Prepacked, operand: tuple[Value, Sequence[Instruction]], is_turned: bool, sizes: Sequence[Extent]
+        self, b: Builder, form: Prepacked, operand: tuple[Value, Sequence[Instruction]], is_transposed: bool,
+        sizes: Sequence[Extent]
     ) -> tuple[Value, ...]:  # fmt: skip
-        """The buffers of an operand that is packed here."""
+        """Emit the packing of an operand; return its buffers."""
         ref, views = operand
         for view in views:
             ref = b.emit(view.op, (ref,), dict(view.params))[0]
-        named = zip(("packed", "known"), of.buffers(*sizes[:2]), strict=True)
+        named = zip(("packed", "known"), form.buffers(*sizes[:2]), strict=True)
         buffers = tuple(b.at(b.loc, name).alloc(dtype=dtype, shape=shape) for name, (dtype, shape) in named)
-        name = f"{PACK}{of.dtype.name}_{'nt'[is_turned]}"
-        if name not in self.made:
-            self.made[name] = of.pack(name, is_turned)
+        name = f"{PACK}{form.dtype.name}_{'nt'[is_transposed]}"
+        if name not in self.kernels:
+            self.kernels[name] = form.pack(name, is_transposed)
         b.emit(launch, (ref, *buffers), {"kernel": name, "sizes": (*sizes, *buffers[0].type.shape)})
         return buffers
 
     def source(self, value: Value) -> tuple[Value, list[Instruction]]:
-        """The buffer or row that a reference is a view of, and these views."""
+        """Return the buffer or row that a reference is a view of, and the views in between."""
         views: list[Instruction] = []
         while value in self.makers and isinstance(self.makers[value].op, View):
             views.append(self.makers[value])
@@ -151,6 +157,6 @@ def _defined(i: Instruction) -> tuple[Value, ...]:
 
 
 def _extent(extent: Extent, sizes: Sequence[Extent]) -> Extent:
-    """An extent of a kernel as the program has it."""
-    found = sizes[int(extent[1:])] if isinstance(extent, str) else extent
-    return product(found) if isinstance(found, tuple | list) else found
+    """Return an extent of a kernel as an extent of the program."""
+    program_extent = sizes[int(extent[1:])] if isinstance(extent, str) else extent
+    return product(program_extent) if isinstance(program_extent, tuple | list) else program_extent

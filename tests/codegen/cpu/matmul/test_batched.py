@@ -12,7 +12,7 @@ import pytest
 import pullback as pb
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.fuse.rewrites.contraction_layouts import layout
-from pullback.codegen.fuse.rewrites.contractions import contractions
+from pullback.codegen.fuse.rewrites.contractions import canonical_contractions
 from pullback.ir.ops.array.contract import split
 from pullback.ir.text import parse_function, parse_module
 from pullback.runtime.threads import threads
@@ -53,7 +53,7 @@ def arrays(spec: str, extents: dict[str, int], dtype: str) -> tuple[Array, Array
     return x.astype(dtype), y.astype(dtype)
 
 
-def assert_close(found: Array, spec: str, x: Array, y: Array) -> None:
+def assert_close(result: Array, spec: str, x: Array, y: Array) -> None:
     """Within (k + 2) u |x| |y|, k the number of terms, and a unit of the result more for halves."""
     wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
     expected = np.einsum(spec, x.astype(wide), y.astype(wide))
@@ -63,8 +63,8 @@ def assert_close(found: Array, spec: str, x: Array, y: Array) -> None:
     bound = (2 * terms + 4) * unit * np.einsum(spec, np.abs(x).astype(np.longdouble), np.abs(y).astype(np.longdouble))
     if x.dtype == np.float16:
         bound += np.finfo(np.float16).eps * np.abs(expected)
-    assert found.shape == expected.shape and found.dtype == x.dtype
-    assert (np.abs(found - expected) <= bound).all()
+    assert result.shape == expected.shape and result.dtype == x.dtype
+    assert (np.abs(result - expected) <= bound).all()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -146,8 +146,8 @@ def test_small_products_share_a_function_wherever_the_batch_is() -> None:
     def lanes(*words: str) -> list[str]:
         (kernel,) = parse_module(batch_text("f64", words)).functions  # type: ignore[arg-type]
         scheduled = schedule(kernel, "", machine)
-        found = [i.params["function"] for i in scheduled.instructions if i.op.name == "function"]
-        return [name for name in found if name.startswith("lanes")]
+        result = [i.params["function"] for i in scheduled.instructions if i.op.name == "function"]
+        return [name for name in result if name.startswith("lanes")]
 
     assert lanes("mzk", "zkn", "mzn") == lanes("kzm", "znk", "zmn") == ["lanes_f64"]
     assert lanes("mk", "zkn", "zmn") == ["lanes_f64_left"]
@@ -161,11 +161,11 @@ def test_same_bits_for_any_number_of_threads(words: tuple[str, str, str]) -> Non
         for sizes in ([9, 150, 300, 20], [3, 150, 300, 150], [40, 30, 100, 100]):
             extents = dict(zip("zmkn", sizes, strict=True))
             x, w = arrays(spec, extents, "float64")
-            found = []
-            for number in (1, 2, 5):
-                threads.set_num_threads(number)
-                found.append(run(words, "AVX-512", x, w, sizes))
-            assert all(np.array_equal(found[0], other) for other in found[1:])
+            result = []
+            for count in (1, 2, 5):
+                threads.set_num_threads(count)
+                result.append(run(words, "AVX-512", x, w, sizes))
+            assert all(np.array_equal(result[0], other) for other in result[1:])
     finally:
         threads.set_num_threads(before)
 
@@ -175,8 +175,8 @@ def test_same_bits_for_any_number_of_threads(words: tuple[str, str, str]) -> Non
 
 def moved(spec: str) -> int:
     (left, right), out = split(spec)
-    found = layout(left, right, out, dict.fromkeys(spec, "n"))
-    return sum(new != old for new, old in zip(found.words, (left, right, out), strict=True))
+    result = layout(left, right, out, dict.fromkeys(spec, "n"))
+    return sum(new != old for new, old in zip(result.words, (left, right, out), strict=True))
 
 
 def test_what_lies_well_is_not_rearranged() -> None:
@@ -185,10 +185,20 @@ def test_what_lies_well_is_not_rearranged() -> None:
         assert moved(spec) == 0, spec
 
 
-@pytest.mark.parametrize(("spec", "number"), [("mkz,zkn->zmn", 1), ("zmk,zkn->mnz", 1), ("mkz,knz->mnz", 3), ("mk,zkn->zmn", 0),
-                                              ("zmk,kn->mzn", 0), ("ambk,abkn->abmn", 1), ("mk,kn->mn", 0)])
-def test_how_many_are_rearranged(spec: str, number: int) -> None:
-    assert moved(spec) == number
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ("mkz,zkn->zmn", 1),
+        ("zmk,zkn->mnz", 1),
+        ("mkz,knz->mnz", 3),
+        ("mk,zkn->zmn", 0),
+        ("zmk,kn->mzn", 0),
+        ("ambk,abkn->abmn", 1),
+        ("mk,kn->mn", 0),
+    ],
+)
+def test_how_many_are_rearranged(spec: str, count: int) -> None:
+    assert moved(spec) == count
 
 
 def test_few_rows_do_not_share_an_operand() -> None:
@@ -208,7 +218,7 @@ func f(%x: f64[m,z,k], %y: f64[z,k,n]) -> (f64[m,z,n]) {
     function = parse_function(text)
 
     def specs(target: str) -> list[str]:
-        return [i.params["spec"] for i in contractions(function, target).instructions if i.op.name == "contract"]
+        return [i.params["spec"] for i in canonical_contractions(function, target).instructions if i.op.name == "contract"]
 
     assert (specs("cpu"), specs("cuda")) == (["mzk,zkn->mzn"], ["zmk,zkn->zmn"])
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pullback.codegen.cpu.matmul import blocked as product_blocks
-from pullback.codegen.cpu.matmul.blocking import Shape, shape_for
-from pullback.codegen.cpu.matmul.microkernel import Tile
+from pullback.codegen.cpu.matmul.blocking import Blocking, blocking_for
+from pullback.codegen.cpu.matmul.microkernel import Microkernel
 from pullback.codegen.cpu.schedule import schedule
 from pullback.ir import Block, Function, Module
 from pullback.ir.core.types import F32, F64
@@ -35,12 +35,12 @@ def operands(m: int, k: int, n: int, dtype: str, turned: tuple[bool, bool], seed
     return x, w, *(np.ascontiguousarray(a.T if t else a) for a, t in zip((x, w), turned, strict=True))
 
 
-def assert_within_bound(found: Any, x: Any, w: Any) -> None:
+def assert_within_bound(result: Any, x: Any, w: Any) -> None:
     """|error| <= k u |x| |w| / (1 - k u)."""
     high = np.longdouble if x.dtype == np.float64 else np.float64
     k, unit = x.shape[1], np.finfo(x.dtype).eps / 2
     bound = k * unit / (1 - k * unit) * (np.abs(x).astype(high) @ np.abs(w).astype(high)) + np.finfo(x.dtype).smallest_subnormal
-    assert (np.abs(found - x.astype(high) @ w.astype(high)) <= bound).all()
+    assert (np.abs(result - x.astype(high) @ w.astype(high)) <= bound).all()
 
 
 def run(text: str, machine: str, x: Any, w: Any, m: int, k: int, n: int) -> Any:
@@ -62,8 +62,8 @@ def test_any_shape(extents: tuple[int, int, int], dtype: str, first: bool, secon
         stored_x = np.repeat(stored_x, 2, axis=0)[::2]
         stored_w = np.repeat(stored_w, 3, axis=1)[:, ::3]
     text = product_text(dtype, turned, "strided" if strided else "")
-    found = run(text, machine, stored_x, stored_w, m, k, n)
-    assert_within_bound(found, x, w)
+    result = run(text, machine, stored_x, stored_w, m, k, n)
+    assert_within_bound(result, x, w)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -77,15 +77,15 @@ def test_several_runs_of_terms_and_blocks(machine: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_do_not_depend_on_the_number_of_threads(dtype: str) -> None:
     before = threads.get_num_threads()
-    found = []
+    result = []
     x, w, *_ = operands(311, 1100, 290, dtype, (False, False))
     try:
-        for number in (1, 2, 3, 7):
-            threads.set_num_threads(number)
-            found.append(run(product_text(dtype), "AVX-512", x, w, 311, 1100, 290))
+        for count in (1, 2, 3, 7):
+            threads.set_num_threads(count)
+            result.append(run(product_text(dtype), "AVX-512", x, w, 311, 1100, 290))
     finally:
         threads.set_num_threads(before)
-    assert all((each == found[0]).all() for each in found)
+    assert all((each == result[0]).all() for each in result)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -94,9 +94,9 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(machine: str) -> None:
     x[3, 7], w[9, 5], x[29, 0] = np.nan, np.inf, -np.inf
     with np.errstate(invalid="ignore"):
         expected = x.astype(np.float64) @ w.astype(np.float64)
-    found = run(product_text("f32"), machine, x, w, 30, 50, 40)
+    result = run(product_text("f32"), machine, x, w, 30, 50, 40)
     for kind in (np.isnan, np.isposinf, np.isneginf):
-        assert (kind(found) == kind(expected)).all()
+        assert (kind(result) == kind(expected)).all()
 
 
 def test_no_memory_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_no_memory_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[int] = []
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: given_back.append(given[1]))
-    found = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
-    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **found})
+    result = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
+    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **result})
     assert kernel([stored_x, stored_w, np.empty((20, 20))], [20, 20, 20]) == 0xFFFFFFFE
     assert not given_back
 
@@ -116,35 +116,35 @@ def test_no_memory_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_shapes_fit_registers_and_caches(machine: str, dtype: Any) -> None:
     target = MACHINES[machine]
-    shape = shape_for(target, dtype)
+    shape = blocking_for(target, dtype)
     registers = 32 if target.vector_bytes == 64 else 16
-    for rows in (shape.rows, *shape.lows):
+    for rows in (shape.rows, *shape.short_rows):
         passes = shape.passes(rows)
         assert [r for some in passes for r in some] == list(range(rows))
         assert max(map(len, passes)) * shape.vectors + shape.vectors + 1 <= registers
-    assert shape.rows * shape.terms * dtype.bytes <= 32 << 10
-    assert shape.most_wide * shape.terms * shape.columns * dtype.bytes <= target.cache or shape.most_wide == 1
+    assert shape.rows * shape.k_block * dtype.bytes <= 32 << 10
+    assert shape.max_column_panels * shape.k_block * shape.columns * dtype.bytes <= target.cache or shape.max_column_panels == 1
 
 
-TINY = Shape(rows=4, vectors=1, sums=4, lanes=4, terms=8, most_wide=2, most_high=2)
+TINY = Blocking(rows=4, vectors=1, accumulators=4, lanes=4, k_block=8, max_column_panels=2, max_row_panels=2)
 
 
 def test_text(monkeypatch: pytest.MonkeyPatch, bless: bool, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr(product_blocks, "shape_for", lambda *given: TINY)
+    monkeypatch.setattr(product_blocks, "blocking_for", lambda *given: TINY)
     path = GOLDEN / "matmul" / "scheduled" / "tiny.ir"
     (kernel,) = parse_module(product_text("f32", (False, False))).functions
-    found = print_module(Module((schedule(kernel),)))
+    result = print_module(Module((schedule(kernel),)))
     if bless:
         path.parent.mkdir(exist_ok=True)
-        path.write_text(found)
-    assert path.read_text() == found
+        path.write_text(result)
+    assert path.read_text() == result
 
 
 def test_text_of_a_tile_in_halves(bless: bool, request: pytest.FixtureRequest) -> None:
     """Of whose sums registers hold half: columns are asked for in the first pass alone, the two other places in one pass each."""
     path = GOLDEN / "matmul" / "scheduled" / "halves.ir"
-    tile = Tile(F32, replace(TINY, rows=2, sums=1), has_fma=True)
-    found = print_module(Module((Function("k", Block((), (tile.define(),), ()), "kernel"),)))
+    tile = Microkernel(F32, replace(TINY, rows=2, accumulators=1), has_fma=True)
+    result = print_module(Module((Function("k", Block((), (tile.define(),), ()), "kernel"),)))
     if bless:
-        path.write_text(found)
-    assert path.read_text() == found
+        path.write_text(result)
+    assert path.read_text() == result

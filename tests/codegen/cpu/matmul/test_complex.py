@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pullback as pb
-from pullback.codegen.cpu.matmul.blocking import Shape, shape_for
-from pullback.codegen.cpu.matmul.complex_numbers import ComplexTile
+from pullback.codegen.cpu.matmul.blocking import Blocking, blocking_for
+from pullback.codegen.cpu.matmul.complex_numbers import ComplexMicrokernel
 from pullback.codegen.cpu.matmul.library_or_generated import owned
 from pullback.codegen.cpu.schedule import schedule
-from pullback.codegen.cuda.schedule.naive_matmul import plain_products
+from pullback.codegen.cuda.schedule.naive_matmul import expand_products
 from pullback.codegen.targets import Target
 from pullback.ir import OPS, Function, Module
 from pullback.ir.core.structure import Block, walk
@@ -33,7 +33,7 @@ Array = Any
 EXTENTS = st.one_of(st.integers(0, 40), st.integers(0, 200))
 DTYPES = {"f32": np.complex64, "f64": np.complex128}
 TURNS = [(False, False), (False, True), (True, False), (True, True)]
-TINY = Shape(rows=2, vectors=1, sums=4, lanes=4, terms=8, most_wide=2, most_high=2, planes=2)
+TINY = Blocking(rows=2, vectors=1, accumulators=4, lanes=4, k_block=8, max_column_panels=2, max_row_panels=2, planes=2)
 
 
 def text_of(dtype: str, turned: tuple[bool, bool] = (False, False)) -> str:
@@ -82,8 +82,8 @@ def test_functions_that_kernels_share_pack_operands(turned: tuple[bool, bool]) -
     plain = text_of("f64", turned)
     conjugate = plain.replace("    yield %2, %3\n", "    %4: f64[] = neg %3\n    yield %2, %4\n")
     for text, packs in ((plain, {left, right}), (conjugate, {left})):
-        found = schedule(parse_function(text), "", Target(64))
-        names = {i.params["function"] for i in found.instructions if i.op is OPS["function"]}
+        result = schedule(parse_function(text), "", Target(64))
+        names = {i.params["function"] for i in result.instructions if i.op is OPS["function"]}
         assert names == {"tile_c128_6x16", *packs}
 
 
@@ -94,15 +94,15 @@ def run(text: str, machine: str, x: Array, w: Array, turned: tuple[bool, bool] =
     return np.array(out)
 
 
-def assert_within_bound(found: Array, x: Array, w: Array) -> None:
+def assert_within_bound(result: Array, x: Array, w: Array) -> None:
     """A part is a sum of 2 k products."""
     unit, terms = np.finfo(x.dtype).eps / 2, 2 * x.shape[-1]
     wide, factor = np.clongdouble, terms * unit / (1 - terms * unit)
     (a, b), (c, d) = ((np.abs(z.real).astype(np.longdouble), np.abs(z.imag).astype(np.longdouble)) for z in (x, w))
     exact = x.astype(wide) @ w.astype(wide)
     least = np.finfo(x.dtype).smallest_subnormal
-    assert (np.abs(found.real - exact.real) <= factor * (a @ c + b @ d) + least).all()
-    assert (np.abs(found.imag - exact.imag) <= factor * (a @ d + b @ c) + least).all()
+    assert (np.abs(result.real - exact.real) <= factor * (a @ c + b @ d) + least).all()
+    assert (np.abs(result.imag - exact.imag) <= factor * (a @ d + b @ c) + least).all()
 
 
 # kernels
@@ -110,10 +110,10 @@ def assert_within_bound(found: Array, x: Array, w: Array) -> None:
 
 def test_text_of_the_tile(bless: bool, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / "matmul" / "scheduled" / "complex_tile.ir"
-    found = print_module(Module((Function("k", Block((), (ComplexTile(F32, TINY, True).define(),), ()), "kernel"),)))
+    result = print_module(Module((Function("k", Block((), (ComplexMicrokernel(F32, TINY, True).define(),), ()), "kernel"),)))
     if bless:
-        path.write_text(found)
-    assert path.read_text() == found
+        path.write_text(result)
+    assert path.read_text() == result
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -138,15 +138,15 @@ def test_several_runs_of_terms_and_blocks(machine: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_do_not_depend_on_the_number_of_threads(dtype: str) -> None:
     before = threads.get_num_threads()
-    found = []
+    result = []
     x, w = numbers((211, 600), DTYPES[dtype]), numbers((600, 190), DTYPES[dtype], 1)
     try:
-        for number in (1, 2, 3, 7):
-            threads.set_num_threads(number)
-            found.append(run(text_of(dtype), "AVX-512", x, w))
+        for count in (1, 2, 3, 7):
+            threads.set_num_threads(count)
+            result.append(run(text_of(dtype), "AVX-512", x, w))
     finally:
         threads.set_num_threads(before)
-    assert all((each == found[0]).all() for each in found)
+    assert all((each == result[0]).all() for each in result)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -157,9 +157,9 @@ def test_what_is_not_finite(machine: str) -> None:
     with np.errstate(invalid="ignore"):
         a, b, c, d = (z.astype(np.float64) for z in (x.real, x.imag, w.real, w.imag))
         expected = [a @ c - b @ d, a @ d + b @ c]
-    found = run(text_of("f32"), machine, x, w)
+    result = run(text_of("f32"), machine, x, w)
     for kind in (np.isnan, np.isposinf, np.isneginf):
-        for one, two in zip((found.real, found.imag), expected, strict=True):
+        for one, two in zip((result.real, result.imag), expected, strict=True):
             np.testing.assert_array_equal(kind(one), kind(two))
 
 
@@ -177,17 +177,17 @@ def test_subnormal_parts(machine: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_tiles_fit_registers(machine: str, dtype: Any) -> None:
-    shape = shape_for(MACHINES[machine], dtype, 2)
+    shape = blocking_for(MACHINES[machine], dtype, 2)
     registers = 32 if MACHINES[machine].vector_bytes == 64 else 16
     rows = max(map(len, shape.passes(shape.rows)))
     assert 2 * rows * shape.vectors + 2 * shape.vectors + 1 <= registers
-    assert 2 * shape.rows * shape.terms * dtype.bytes <= 32 << 10
+    assert 2 * shape.rows * shape.k_block * dtype.bytes <= 32 << 10
 
 
 def test_the_interpreter_and_plain_loops_have_the_same_products() -> None:
     (kernel,) = parse_module(text_of("f64")).functions
     x, w = numbers((3, 4), np.complex128), numbers((4, 5), np.complex128, 1)
-    for each in (kernel, Function("k", plain_products(kernel.body), "kernel")):
+    for each in (kernel, Function("k", expand_products(kernel.body), "kernel")):
         out = np.zeros((3, 5), np.complex128)
         parts = [z.view(np.float64).reshape(*z.shape, 2) for z in (x, w, out)]
         interpret(each, *parts, sizes={"s0": 3, "s1": 4, "s2": 5})
@@ -223,8 +223,8 @@ def test_exports_need_no_library_in_loops_too(tmp_path: Path) -> None:
     exported = pb.export(steps, "c128[m,k]", "c128[k,k]", path=tmp_path / "steps")
     assert "gemm" not in exported.header.read_text()
     if exported.library is not None:
-        found = pb.load(exported.library, trust=True)(x, w)
-        for one, other in zip(found, pb.jit(steps)(x, w), strict=True):
+        result = pb.load(exported.library, trust=True)(x, w)
+        for one, other in zip(result, pb.jit(steps)(x, w), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -239,9 +239,9 @@ def test_exports_need_no_library_in_loops_too(tmp_path: Path) -> None:
 )
 def test_batches(shapes: tuple[Any, Any], dtype: Any) -> None:
     x, y = numbers(shapes[0], dtype), numbers(shapes[1], dtype, 1)
-    found = pb.jit(lambda x, y: x @ y)(x, y)
-    assert found.dtype == dtype
-    for k, each in enumerate(found):
+    result = pb.jit(lambda x, y: x @ y)(x, y)
+    assert result.dtype == dtype
+    for k, each in enumerate(result):
         assert_within_bound(each, x[k], y if y.ndim == 2 else y[k])
 
 
@@ -274,10 +274,10 @@ def test_forms(form: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     product_choices.forget()
     choices.forget()
     x, y = numbers((70, 70), np.complex128), numbers((70, 70), np.complex128, 1)
-    found = pb.jit(CONJUGATES[form])(x, y)
+    result = pb.jit(CONJUGATES[form])(x, y)
     product_choices.forget()
     choices.forget()
-    np.testing.assert_allclose(found, CONJUGATES[form](x, y), rtol=1e-12, atol=1e-11)
+    np.testing.assert_allclose(result, CONJUGATES[form](x, y), rtol=1e-12, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -297,5 +297,5 @@ def test_gradients_to_the_second_order(name: str) -> None:
     np.testing.assert_allclose(pb.jit(slope)(x, y), (along[1] - along[0]) / (2 * step), rtol=1e-5)
     slopes = [slope(x + t * v, y + t * u) for t in (-step, step)]
     second = pb.jit(pb.grad(slope, argnums=(0, 1)))(x, y)
-    found = sum(np.sum((g * d).real) for g, d in zip(second, (v, u), strict=True))
-    np.testing.assert_allclose(found, (slopes[1] - slopes[0]) / (2 * step), rtol=1e-5)
+    result = sum(np.sum((g * d).real) for g, d in zip(second, (v, u), strict=True))
+    np.testing.assert_allclose(result, (slopes[1] - slopes[0]) / (2 * step), rtol=1e-5)

@@ -173,8 +173,8 @@ def test_stores_side_by_side_are_turned_in_registers(target: Target, dtype: str)
 def test_lanes_that_repeat_or_share_elements_are_no_gathers(target: Target, dtype: str, is_whole: bool) -> None:
     """Each vector loads as much as its lanes have among them, and not more."""
     text = EACH if is_whole else EACH.replace(", multiple=16", "")
-    kernel, found = compiled(text.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
-    assert not is_whole or "gather" not in found
+    kernel, result = compiled(text.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
+    assert not is_whole or "gather" not in result
     for count in (16, 32, 48) if is_whole else (1, 18, 37):
         x = np.random.default_rng(count).normal(size=max(5, -(-count // 4))).astype("f4" if dtype == "f32" else "f8")
         out = fenced(np.zeros((2, count), x.dtype))
@@ -185,8 +185,8 @@ def test_lanes_that_repeat_or_share_elements_are_no_gathers(target: Target, dtyp
 @pytest.mark.parametrize("target", WIDE, ids=str)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_both_parts_of_complex_numbers_are_read_by_the_same_loads(dtype: str, target: Target) -> None:
-    kernel, found = compiled(PARTS.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
-    assert "gather" not in found
+    kernel, result = compiled(PARTS.replace("T[", f"{dtype}[").replace("&T", f"&{dtype}"), target)
+    assert "gather" not in result
     for count in range(40):
         x = np.random.default_rng(count).normal(size=(count, 2)).astype("f4" if dtype == "f32" else "f8")
         out = fenced(np.zeros(2, x.dtype))
@@ -206,8 +206,8 @@ def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) 
 
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(take_some)
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: held.pop(given[1]) and None)
-    found = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
-    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **found})
+    result = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
+    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **result})
     x, w = (np.ones((40, 40), np.float32) for _ in range(2))
     out = np.zeros_like(x)
     assert compiled_product(product_text("f32"), "AVX-512")([x, w, out], [40, 40, 40]) == 0
@@ -217,7 +217,7 @@ def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_call_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
-    given = ctypes.cast(take, ctypes.c_void_p).value
+    arguments = ctypes.cast(take, ctypes.c_void_p).value
     text = product_text("f64").replace("kernel k(", "kernel k0(")
     program = """pullback-ir 2
 
@@ -227,12 +227,12 @@ program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
   return %out
 }
 """
-    found, *kernels = parse_module(program + text.partition("\n")[2]).functions
-    scheduled = Module((found, *map(schedule, kernels)))
+    result, *kernels = parse_module(program + text.partition("\n")[2]).functions
+    scheduled = Module((result, *map(schedule, kernels)))
     executable = Executable(scheduled)
     x = np.ones((3, 3))
     with monkeypatch.context() as patch:
-        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": given, "give": 0})
+        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": arguments, "give": 0})
         with pytest.raises(MemoryError, match="no memory"):
             executable.run([x, x], {"m": 3, "k": 3, "n": 3})
     assert (Executable(scheduled).run([x, x], {"m": 3, "k": 3, "n": 3})[0] == 3).all()
@@ -241,14 +241,14 @@ program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
 def test_a_loop_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step of a loop says is not passed by."""
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
-    given = ctypes.cast(take, ctypes.c_void_p).value
+    arguments = ctypes.cast(take, ctypes.c_void_p).value
 
     def powers(x: Any, w: Any, count: int) -> Any:
         return pb.fori_loop(0, count, lambda _, x: np.maximum(x @ w, 0), x)
 
     x, w = np.ones((3, 40, 200)), np.tile(np.eye(200), (3, 1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": given, "give": 0})
+        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": arguments, "give": 0})
         with pytest.raises(MemoryError, match="no memory"):
             pb.jit(lambda x, w: powers(x, w, 3))(x, w)
     np.testing.assert_array_equal(pb.jit(lambda x, w: powers(x, w, 2))(x, w), x)

@@ -54,10 +54,10 @@ MISTAKES: dict[str, Callable[..., Any]] = {
 def test_messages(name: str) -> None:
     function = MISTAKES[name]
     needed = function.__code__.co_varnames[: function.__code__.co_argcount]
-    given = {n: np.ones(SHAPES[n]) for n in needed}
-    for call in (function, lambda **given: function(**given) * 2.0, pb.jit(function)):
+    arguments = {n: np.ones(SHAPES[n]) for n in needed}
+    for call in (function, lambda **arguments: function(**arguments) * 2.0, pb.jit(function)):
         with pytest.raises(ValueError) as info:
-            call(**given)
+            call(**arguments)
         if call is function:
             expected = str(info.value)
         assert str(info.value) == expected
@@ -65,7 +65,7 @@ def test_messages(name: str) -> None:
         frames = traceback.extract_tb(info.tb)
         assert any(f.filename == __file__ and f.lineno == function.__code__.co_firstlineno for f in frames)
     with pytest.raises(ValueError) as info:
-        pb.grad(lambda given: np.sum(function(**given)))(given)
+        pb.grad(lambda arguments: np.sum(function(**arguments)))(arguments)
     assert str(info.value) == expected
 
 

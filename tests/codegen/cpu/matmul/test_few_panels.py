@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pullback.codegen.cpu.matmul.blocked import FLAT, RUN
-from pullback.codegen.cpu.matmul.blocking import shape_for
+from pullback.codegen.cpu.matmul.blocking import blocking_for
 from pullback.ir.core.types import F32, F64
 from pullback.runtime.memory import kernel_scratch as own_memory
 from pullback.runtime.threads import threads
@@ -22,12 +22,21 @@ DTYPES = {"f32": F32, "f64": F64}
 
 def around(machine: str, dtype: str) -> list[tuple[int, int, int]]:
     """Rows, terms and columns on both sides of where another way begins."""
-    shape = shape_for(MACHINES[machine], DTYPES[dtype])
+    shape = blocking_for(MACHINES[machine], DTYPES[dtype])
     high, wide = shape.rows, shape.columns
-    low = tuple(m for rows in shape.lows for m in (rows, rows + 1, high + rows, 2 * high + rows - 1))
-    few = [(m, k, n) for m in (1, high - 1, high, high + 1, FLAT * high, FLAT * high + 1, *low) for k, n in (
-        (RUN, wide), (RUN + 1, wide - 1), (3 * RUN - 1, 3 * wide + 1), (1, 5 * wide), (200, 4096 // shape.lanes + wide + 3))]
-    return few + [(5 * high + e, k, 2 * wide + e) for e in (0, 1) for k in (1, 30, shape.terms, shape.terms + 1)]
+    low = tuple(m for rows in shape.short_rows for m in (rows, rows + 1, high + rows, 2 * high + rows - 1))
+    few = [
+        (m, k, n)
+        for m in (1, high - 1, high, high + 1, FLAT * high, FLAT * high + 1, *low)
+        for k, n in (
+            (RUN, wide),
+            (RUN + 1, wide - 1),
+            (3 * RUN - 1, 3 * wide + 1),
+            (1, 5 * wide),
+            (200, 4096 // shape.lanes + wide + 3),
+        )
+    ]
+    return few + [(5 * high + e, k, 2 * wide + e) for e in (0, 1) for k in (1, 30, shape.k_block, shape.k_block + 1)]
 
 
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)], ids=str)
@@ -80,14 +89,14 @@ def test_bits_do_not_depend_on_the_number_of_threads(sizes: tuple[int, int, int]
     m, k, n = sizes
     x, w, *_ = operands(m, k, n, "f32", (False, False))
     before = threads.get_num_threads()
-    found = []
+    result = []
     try:
-        for number in (1, 2, 3, 7):
-            threads.set_num_threads(number)
-            found.append(run(product_text("f32"), "AVX-512", x, w, m, k, n))
+        for count in (1, 2, 3, 7):
+            threads.set_num_threads(count)
+            result.append(run(product_text("f32"), "AVX-512", x, w, m, k, n))
     finally:
         threads.set_num_threads(before)
-    assert all((each == found[0]).all() for each in found)
+    assert all((each == result[0]).all() for each in result)
 
 
 def test_nan_stays_in_its_row_and_column() -> None:
@@ -95,9 +104,9 @@ def test_nan_stays_in_its_row_and_column() -> None:
     x[3, 7], w[9, 5], w[39, 69] = np.nan, np.inf, np.nan
     with np.errstate(invalid="ignore"):
         expected = x.astype(np.float64) @ w.astype(np.float64)
-        found = run(product_text("f32"), "AVX-512", x, w, 14, 40, 70)
+        result = run(product_text("f32"), "AVX-512", x, w, 14, 40, 70)
     for kind in (np.isnan, np.isposinf, np.isneginf):
-        assert (kind(found) == kind(expected)).all()
+        assert (kind(result) == kind(expected)).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -109,18 +118,18 @@ def test_subnormal_numbers_in_some_panels(sizes: tuple[int, int, int], dtype: st
     x[2, 40:50] = least / 8
     w[33:60, 70:200] *= least / 4
     x[5 % m] *= 1 / x.dtype.type(2) ** 20
-    before, found = threads.get_num_threads(), []
+    before, result = threads.get_num_threads(), []
     try:
-        for number in (1, 2, 7):
-            threads.set_num_threads(number)
-            found.append(run(product_text(dtype), "AVX-512", x, w, m, k, n))
+        for count in (1, 2, 7):
+            threads.set_num_threads(count)
+            result.append(run(product_text(dtype), "AVX-512", x, w, m, k, n))
     finally:
         threads.set_num_threads(before)
-    assert all((each == found[0]).all() for each in found)
+    assert all((each == result[0]).all() for each in result)
     high = np.longdouble if dtype == "f64" else np.float64
     bound = 2 * k * np.finfo(x.dtype).eps * (np.abs(x).astype(high) @ np.abs(w).astype(high))
     bound += (k // RUN + 1) * np.finfo(x.dtype).smallest_subnormal
-    assert (np.abs(found[0] - x.astype(high) @ w.astype(high)) <= bound).all()
+    assert (np.abs(result[0] - x.astype(high) @ w.astype(high)) <= bound).all()
 
 
 class Rooms:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.cpu.matmul.blocking import Shape
-from pullback.codegen.cpu.matmul.few_rows import ROWS, STRIP, TERMS, VECTORS, FewRows
+from pullback.codegen.cpu.matmul.blocking import Blocking
+from pullback.codegen.cpu.matmul.few_rows import K_UNROLL, ROWS, STRIP, VECTORS, FewRows
 from pullback.ir import Module
 from pullback.ir.core.structure import Block, Function
 from pullback.ir.core.types import F32
@@ -34,8 +34,8 @@ def shapes(dtype: str) -> list[tuple[int, int, int]]:
     least, most = (size // np.dtype(dtype).itemsize for size in (4 * VECTORS**2 * LANES, STRIP))
     run = 1024 // np.dtype(dtype).itemsize
     return [
-        (1, 5, least), (ROWS, 9, least - 1), (2, 0, least), (3, 1, least + 1), (5, TERMS, 71), (ROWS, TERMS + 3, most),
-        (ROWS - 1, run - 1, most + 1), (4, run, 2 * most - 1), (ROWS, run + 1, 3 * most + 5), (6, 2 * run + TERMS, 100),
+        (1, 5, least), (ROWS, 9, least - 1), (2, 0, least), (3, 1, least + 1), (5, K_UNROLL, 71), (ROWS, K_UNROLL + 3, most),
+        (ROWS - 1, run - 1, most + 1), (4, run, 2 * most - 1), (ROWS, run + 1, 3 * most + 5), (6, 2 * run + K_UNROLL, 100),
         (ROWS + 1, 20, 100), (0, 7, 100), (ROWS, 1000, 1000),
     ]  # fmt: skip
 
@@ -55,19 +55,21 @@ def test_every_shape_within_its_bound(form: str, dtype: str) -> None:
     before = threads.get_num_threads()
     for m, k, n in shapes(numpy):
         x, w = RNG.normal(size=(m, k)).astype(numpy), RNG.normal(size=(k, n)).astype(numpy)
-        given = [fenced(np.ascontiguousarray(a.T) if is_turned else a) for a, is_turned in zip((x, w), TURNED[form], strict=True)]
-        found = []
+        arguments = [
+            fenced(np.ascontiguousarray(a.T) if is_turned else a) for a, is_turned in zip((x, w), TURNED[form], strict=True)
+        ]
+        result = []
         try:
             for count in (1, 2, 3):
                 threads.set_num_threads(count)
                 out = fenced(np.full((m, n), np.nan, numpy))
-                assert kernel([*given, out], [m, k, n]) == 0
-                found.append(out)
+                assert kernel([*arguments, out], [m, k, n]) == 0
+                result.append(out)
         finally:
             threads.set_num_threads(before)
         wide = x.astype(np.longdouble) @ w.astype(np.longdouble)
-        assert np.all(abs(found[0] - wide) <= bound(x, w, numpy)), (m, k, n)
-        assert all(np.array_equal(found[0], other) for other in found[1:])
+        assert np.all(abs(result[0] - wide) <= bound(x, w, numpy)), (m, k, n)
+        assert all(np.array_equal(result[0], other) for other in result[1:])
 
 
 @pytest.mark.parametrize("form", TURNED)
@@ -84,9 +86,9 @@ def test_which_products_are_read_as_they_lie(form: str, monkeypatch: pytest.Monk
     kernel = compiled_product(product_text("f32", TURNED[form]), MACHINE)
     for m, k, n in shapes("f4"):
         x, w = np.ones((m, k), "f4"), np.ones((k, n), "f4")
-        given = [np.ascontiguousarray(a.T) if is_turned else a for a, is_turned in zip((x, w), TURNED[form], strict=True)]
+        arguments = [np.ascontiguousarray(a.T) if is_turned else a for a, is_turned in zip((x, w), TURNED[form], strict=True)]
         calls.clear()
-        assert kernel([*given, np.empty((m, n), "f4")], [m, k, n]) == 0
+        assert kernel([*arguments, np.empty((m, n), "f4")], [m, k, n]) == 0
         is_few = 0 < m <= ROWS and n >= VECTORS**2 * LANES and not TURNED[form][1]
         assert bool(calls) is is_few, (m, k, n)
 
@@ -158,18 +160,18 @@ def test_calls(form: str) -> None:
         if form == "left turned":
             x = np.ascontiguousarray(x.T)
         expected = FORMS[form](x, w) if "gradient" not in form else (1 - np.tanh(x @ w) ** 2) @ w.T
-        found = pb.jit(FORMS[form])(x, w)
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found, expected, rtol=accuracy, atol=accuracy * 10)
+        result = pb.jit(FORMS[form])(x, w)
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected, rtol=accuracy, atol=accuracy * 10)
 
 
 def test_text(bless: bool, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / "matmul" / "scheduled" / "few.ir"
-    few = FewRows(F32, Shape(rows=4, vectors=1, sums=2, lanes=4, terms=8, most_wide=2, most_high=2))
-    found = print_module(Module((Function("k", Block((), (few.define(),), ()), "kernel"),)))
+    few = FewRows(F32, Blocking(rows=4, vectors=1, accumulators=2, lanes=4, k_block=8, max_column_panels=2, max_row_panels=2))
+    result = print_module(Module((Function("k", Block((), (few.define(),), ()), "kernel"),)))
     if bless:
-        path.write_text(found)
-    assert path.read_text() == found
+        path.write_text(result)
+    assert path.read_text() == result
 
 
 def test_machines() -> None:

@@ -63,8 +63,8 @@ def run_formula(pick: Pick) -> None:
         g = numbers(np.shape(function(a, b)), dtype, rng)
         expected = formula(*map(bounded, (a, b, g)))
         with products(how):
-            found = gradient(a, b, g)
-        for one, wanted, x in zip(found, expected, (a, b), strict=True):
+            result = gradient(a, b, g)
+        for one, wanted, x in zip(result, expected, (a, b), strict=True):
             assert np.shape(one) == x.shape
             assert_within(one, wanted, (name, dtype, extents, how))
 
@@ -81,18 +81,18 @@ def run_differences(pick: Pick) -> None:
     if program.epilogue.needs and not shape[-1]:
         return
     rest = tuple(numbers(s, "d", rng) for s in program.epilogue.shapes(shape))
-    flat = [x for given in (*operands, rest) for x in given]
+    flat = [x for arguments in (*operands, rest) for x in arguments]
     moving = [k for k, x in enumerate(flat) if x.dtype.kind == "f"]
-    counts = [len(given) for given in operands]
+    counts = [len(arguments) for arguments in operands]
     call = program.function(windows)
 
-    def loss(*given: Array) -> Array:
+    def loss(*arguments: Array) -> Array:
         every = list(flat)
-        for k, x in zip(moving, given):
+        for k, x in zip(moving, arguments):
             every[k] = x
         parts = [tuple(every[sum(counts[:k]) : sum(counts[: k + 1])]) for k in range(len(counts))]
-        found = call(parts, tuple(every[sum(counts) :]))
-        return sum(np.sum(np.sin(z + 0.5) * z) for z in (found if isinstance(found, tuple) else (found,)))
+        result = call(parts, tuple(every[sum(counts) :]))
+        return sum(np.sum(np.sin(z + 0.5) * z) for z in (result if isinstance(result, tuple) else (result,)))
 
     at = [flat[k] for k in moving]
     along = [np.asarray(rng.normal(size=x.shape)) for x in at]
@@ -101,10 +101,10 @@ def run_differences(pick: Pick) -> None:
         return
     wanted = tuple(range(len(at)))
     with products(how):
-        found = pb.jit(pb.grad(loss, argnums=wanted))(*at)
+        result = pb.jit(pb.grad(loss, argnums=wanted))(*at)
         _, turned = pb.jit(lambda at, along: pb.jvp(pb.grad(loss, argnums=wanted), at, along))(tuple(at), tuple(along))
     note = (str(program), extents, how)
-    for order, value, parts in ((1, first, found), (2, second, turned)):
+    for order, value, parts in ((1, first, result), (2, second, turned)):
         products_of = [np.sum(p.astype(np.longdouble) * d) for p, d in zip(parts, along, strict=True)]
         size = 1 + sum(float(np.sum(np.abs(p * d))) for p, d in zip(parts, along, strict=True))
         assert all(p.shape == x.shape and p.dtype == np.float64 for p, x in zip(parts, at, strict=True)), note
@@ -120,14 +120,14 @@ def differences(loss: Callable[..., Any], at: list[Array], along: list[Array]) -
         with np.errstate(all="ignore"):
             return loss(*(np.asarray(x + np.longdouble(h) * d) for x, d in zip(wide, along, strict=True)))
 
-    found = []
+    result = []
     here = moved(0.0)
     for h in (2.0**-13, 2.0**-14):
         ahead, behind, far, back = moved(h), moved(-h), moved(2 * h), moved(-2 * h)
         first = (8 * (ahead - behind) - (far - back)) / (12 * h)
         second = (16 * (ahead + behind) - (far + back) - 30 * here) / (12 * h * h)
-        found.append((first, second))
-    (a, b), (c, d) = found
+        result.append((first, second))
+    (a, b), (c, d) = result
     agree = [abs(a - c) <= 1e-10 * (1 + abs(c)), abs(b - d) <= 1e-7 * (1 + abs(d))]
     return c, d, bool(np.isfinite([float(c), float(d)]).all() and all(agree))
 

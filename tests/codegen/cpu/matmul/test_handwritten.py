@@ -34,8 +34,8 @@ def test_products(path: Path, sizes: tuple[int, int, int]) -> None:
     ]
     (expected,) = interpret(program, *arguments, sizes=known, module=module)
     scheduled = checked(Module((program, *map(schedule, kernels))))
-    (found,) = Executable(scheduled).run(arguments, known)
-    assert_close(found, expected, 4 + sizes[1], floor=1.0, note=sizes)
+    (result,) = Executable(scheduled).run(arguments, known)
+    assert_close(result, expected, 4 + sizes[1], floor=1.0, note=sizes)
 
 
 @pytest.mark.parametrize("sizes", [(700, 20, 90), (1500, 300, 70), (64, 600, 900)], ids=str)
@@ -47,16 +47,16 @@ def test_parts_of_several_blocks(sizes: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(m)
     x, s, w = (rng.normal(size=shape) for shape in ((m, k), m, (k, n)))
     before = threads.get_num_threads()
-    found = []
+    result = []
     try:
-        for number in (1, 2, 3, 7):
-            threads.set_num_threads(number)
-            found.append(executable.run([x, s, w], {"m": m, "k": k, "n": n})[0])
+        for count in (1, 2, 3, 7):
+            threads.set_num_threads(count)
+            result.append(executable.run([x, s, w], {"m": m, "k": k, "n": n})[0])
     finally:
         threads.set_num_threads(before)
     product = (x @ w) * s[:, None]
-    assert_close(found[0], np.stack([product.sum(0), product.max(0)]), 64 * k, floor=np.sqrt(m * k))
-    assert all((each == found[0]).all() for each in found)
+    assert_close(result[0], np.stack([product.sum(0), product.max(0)]), 64 * k, floor=np.sqrt(m * k))
+    assert all((each == result[0]).all() for each in result)
 
 
 BATCH = """pullback-ir 2
@@ -80,9 +80,9 @@ def test_batches(sizes: tuple[int, int, int, int], apart: bool) -> None:
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((b, m, k), (b, n, k)))
     before = threads.get_num_threads()
     try:
-        for number in (1, 2, 7):
-            threads.set_num_threads(number)
-            (found,) = executable.run([x, w], {"b": b, "m": m, "k": k, "n": n})
-            assert_close(found, x @ w.transpose(0, 2, 1), 4 * k + 4, floor=np.sqrt(k + 1))
+        for count in (1, 2, 7):
+            threads.set_num_threads(count)
+            (result,) = executable.run([x, w], {"b": b, "m": m, "k": k, "n": n})
+            assert_close(result, x @ w.transpose(0, 2, 1), 4 * k + 4, floor=np.sqrt(k + 1))
     finally:
         threads.set_num_threads(before)

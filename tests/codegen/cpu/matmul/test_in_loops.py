@@ -40,10 +40,10 @@ def test_products(way: str, dtype: Any) -> None:
 
     for sizes in SIZES:
         a, b = operands(way, sizes, dtype)
-        found = products(np.stack([a, -a]), b)
+        result = products(np.stack([a, -a]), b)
         expected = np.stack([multiply(a, b), -2 * multiply(a, b)])
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found, expected, rtol=0, atol=(1e-13 if dtype == np.float64 else 1e-4) * (1 + sizes[1]))
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected, rtol=0, atol=(1e-13 if dtype == np.float64 else 1e-4) * (1 + sizes[1]))
 
 
 @pytest.mark.parametrize("way", STORED)
@@ -62,5 +62,5 @@ def test_batches_of_products(way: str) -> None:
 def test_infinities_stay_where_they_are() -> None:
     """0 times infinity is NaN in each way."""
     a, b = np.zeros((2, 1, 3)), np.full((3, 4), np.inf)
-    found = pb.jit(lambda a, b: pb.scan(lambda k, x: (k, x @ b), 0.0, a)[1])(a, b)
-    assert np.isnan(found).all()
+    result = pb.jit(lambda a, b: pb.scan(lambda k, x: (k, x @ b), 0.0, a)[1])(a, b)
+    assert np.isnan(result).all()

@@ -40,7 +40,7 @@ from pullback.runtime.cache import cache as caches
 from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.choices import matmul as product_choices
 from pullback.runtime.choices.choices import VARIABLE, Unmeasurable, choices
-from pullback.runtime.choices.matmul import bits, settled
+from pullback.runtime.choices.matmul import generated_mask, settled
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.program import tune_matmul as product_timing
 
@@ -89,8 +89,8 @@ def made_up(monkeypatch: pytest.MonkeyPatch, faster: dict[str, str]) -> list[Sha
 
 
 def tuned(dtype: str) -> int:
-    found = list(product_timing.tuned(dtype))
-    return sum(1 << k for k, each in enumerate(found) if each.chosen == OURS)
+    result = list(product_timing.tuned(dtype))
+    return sum(1 << k for k, each in enumerate(result) if each.chosen == OURS)
 
 
 # classes
@@ -121,9 +121,9 @@ def asked(dtype: str) -> tuple[list[Instruction], Value]:
 
 def is_library(dtype: str, chosen: int, shape: Shape) -> bool:
     """What a kernel decides."""
-    made, condition = asked(dtype)
+    built, condition = asked(dtype)
     b = Builder()
-    for i in made:
+    for i in built:
         if i.op is OPS["tuned"]:
             assert i.params["extents"] == ("s0", "s1", "s2")
             b.append(Instruction(OPS["const"], (), i.results, {"value": chosen, "dtype": I64}))
@@ -169,35 +169,35 @@ def test_the_table_goes_by_what_kernels_the_library_has() -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_without_a_measurement_the_table_decides(dtype: str, unsettled: Path) -> None:
-    found = settled(dtype)
-    assert [each.how for each in found] == ["default"] * len(CLASSES)
-    assert [each.chosen for each in found] == [product_choices.default_of(dtype, k) for k in range(len(CLASSES))]
+    result = settled(dtype)
+    assert [each.how for each in result] == ["default"] * len(CLASSES)
+    assert [each.chosen for each in result] == [product_choices.default_of(dtype, k) for k in range(len(CLASSES))]
     assert not KernelCache(unsettled).entries()
 
 
 @pytest.mark.parametrize(("text", "expected"), [("gemm=ours", ALL), ("library", 0), ("gemm=library,ours", 0)])
 def test_the_environment_pins_all_classes(text: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    assert bits("f32") == bits("f64") == expected and settled("f32")[0].how == "pinned"
+    assert generated_mask("f32") == generated_mask("f64") == expected and settled("f32")[0].how == "pinned"
 
 
 @pytest.mark.usefixtures("both_ways")
 def test_what_was_measured_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = bits("f64")
+    usual = generated_mask("f64")
     other = {c.name: LIBRARY if usual >> k & 1 else OURS for k, c in enumerate(CLASSES)}
     shapes = made_up(monkeypatch, other)
     assert tuned("f64") == ALL ^ usual and shapes == [s for c in CLASSES for s in (*c.examples, *c.examples)]
-    assert bits("f64") == usual, "what is settled stays while the process lives"
+    assert generated_mask("f64") == usual, "what is settled stays while the process lives"
     forget()
-    assert bits("f64") == ALL ^ usual and {each.how for each in settled("f64")} == {"remembered"}
+    assert generated_mask("f64") == ALL ^ usual and {each.how for each in settled("f64")} == {"remembered"}
     monkeypatch.setenv(VARIABLE, "gemm=static")
     forget()
-    assert bits("f64") == usual
+    assert generated_mask("f64") == usual
 
 
 @pytest.mark.usefixtures("both_ways")
 def test_what_is_about_as_fast_stays_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = bits("f32")
+    usual = generated_mask("f32")
 
     def times(dtype: str, shape: Shape) -> dict[str, float]:
         position = next(k for k, c in enumerate(CLASSES) if shape in c.examples)
@@ -213,14 +213,14 @@ def test_what_cannot_be_measured_is_as_usual(monkeypatch: pytest.MonkeyPatch, un
         raise Unmeasurable("no memory")
 
     monkeypatch.setattr(product_timing, "times", times)
-    usual = bits("f32")
+    usual = generated_mask("f32")
     assert tuned("f32") == usual and not KernelCache(unsettled).entries()
 
 
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("payload", [b"", b"{", b'{"chosen": "nobody", "seconds": {}}', b'{"chosen": "ours"}'])
 def test_a_damaged_entry_is_none(payload: bytes, monkeypatch: pytest.MonkeyPatch, unsettled: Path) -> None:
-    usual = bits("f64")
+    usual = generated_mask("f64")
     made_up(monkeypatch, {"large": LIBRARY if usual >> LARGE & 1 else OURS})
     tuned("f64")
     cache = KernelCache(unsettled)
@@ -228,56 +228,56 @@ def test_a_damaged_entry_is_none(payload: bytes, monkeypatch: pytest.MonkeyPatch
         cache.put(entry.key, payload, kind="choice")
     monkeypatch.setattr(caches, "_default", KernelCache(unsettled))
     forget()
-    assert bits("f64") == usual and {each.how for each in settled("f64")} == {"default"}
+    assert generated_mask("f64") == usual and {each.how for each in settled("f64")} == {"default"}
 
 
 @pytest.mark.usefixtures("both_ways")
 def test_a_damaged_file_is_none(monkeypatch: pytest.MonkeyPatch, unsettled: Path) -> None:
-    usual = bits("f64")
+    usual = generated_mask("f64")
     made_up(monkeypatch, {"large": LIBRARY if usual >> LARGE & 1 else OURS})
     tuned("f64")
     for path in (p for p in unsettled.rglob("*") if p.is_file()):
         path.write_bytes(path.read_bytes()[:-3])
     monkeypatch.setattr(caches, "_default", KernelCache(unsettled))
     forget()
-    assert bits("f64") == usual
+    assert generated_mask("f64") == usual
 
 
 @pytest.mark.usefixtures("both_ways")
 def test_measurements_that_disagree_say_nothing(monkeypatch: pytest.MonkeyPatch, unsettled: Path) -> None:
-    found = itertools.cycle([{OURS: 1.0, LIBRARY: 2.0}, {OURS: 3.0, LIBRARY: 2.0}])
-    monkeypatch.setattr(product_timing.Race, "total", lambda race: next(found))
+    result = itertools.cycle([{OURS: 1.0, LIBRARY: 2.0}, {OURS: 3.0, LIBRARY: 2.0}])
+    monkeypatch.setattr(product_timing.Comparison, "total", lambda race: next(result))
     assert {each.how for each in product_timing.tuned("f32")} == {"default"} and not KernelCache(unsettled).entries()
 
 
-SECOND = "from pullback.runtime.choices.matmul import bits; print(bits('f32'), bits('f64'))"
+SECOND = "from pullback.runtime.choices.matmul import generated_mask; print(generated_mask('f32'), generated_mask('f64'))"
 
 
 @pytest.mark.usefixtures("both_ways")
 def test_processes_with_one_cache_agree(monkeypatch: pytest.MonkeyPatch, unsettled: Path) -> None:
     made_up(monkeypatch, {c.name: OURS for c in CLASSES})
     assert tuned("f32") == tuned("f64") == ALL
-    found = []
+    result = []
     for environ in ({}, {VARIABLE: "gemm=static"}, {"PULLBACK_CACHE_DIR": "off"}):
         environ = {**os.environ, "PULLBACK_CACHE_DIR": str(unsettled), **environ}
         done = subprocess.run([sys.executable, "-c", SECOND], env=environ, capture_output=True, text=True, check=True)
-        found.append(done.stdout.split())
+        result.append(done.stdout.split())
     usual = [str(sum(1 << k for k in range(len(CLASSES)) if product_choices.default_of(d, k) == OURS)) for d in ("f32", "f64")]
-    assert found == [[str(ALL)] * 2, usual, usual]
+    assert result == [[str(ALL)] * 2, usual, usual]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("both_ways")
 def test_a_forked_child_does_as_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = bits("f64")
+    usual = generated_mask("f64")
     made_up(monkeypatch, {c.name: LIBRARY if usual >> k & 1 else OURS for k, c in enumerate(CLASSES)})
     tuned("f64")
     read, write = os.pipe()
     child = os.fork()
     if not child:
         try:
-            os.write(write, str(bits("f64")).encode())
+            os.write(write, str(generated_mask("f64")).encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -304,22 +304,22 @@ def test_both_ways_are_right(shape: Shape, dtype: str) -> None:
     name = {"float32": "f32", "float64": "f64"}[dtype]
     for chosen in (0, ALL):
         out = np.full((rows, columns), np.nan, dtype)
-        product_timing.bound(name, [x, w, out], chosen)()
+        product_timing.product_call(name, [x, w, out], chosen)()
         assert (abs(out - exact) <= bound).all()
 
 
 @pytest.mark.usefixtures("both_ways")
 def test_calls_are_done_as_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(2).standard_normal((300, 301))
-    found = []
+    result = []
     for pin in (OURS, LIBRARY):
         monkeypatch.setenv(VARIABLE, f"gemm={pin}")
         forget()
         f = pb.jit(lambda x: (x.T @ x) * 1.5)
-        found.append(f(x))
+        result.append(f(x))
         (line,) = f.explain(x).choices
         assert line == f"gemm of f64, 301x300 by 300x301, large (all others): {pin} (pinned)"
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(result[0], result[1], rtol=1e-9, atol=1e-9)
 
 
 # what is shown

@@ -20,7 +20,7 @@ from pullback.codegen.lower.lower import lower
 from pullback.ir import Module
 from pullback.ir.core.structure import walk
 from pullback.ir.core.types import DTYPES
-from pullback.ir.ops.kernel.functions import parted
+from pullback.ir.ops.kernel.functions import split_functions
 from pullback.ir.ops.program import Launch
 from pullback.ir.text import parse_module, print_module
 from pullback.runtime.compile.engine import default_engine
@@ -53,10 +53,10 @@ def packed_module(text: str, machine: Any = WIDE) -> Module:
 
 def test_text(bless: bool) -> None:
     program, *kernels = packed_module(BOTH).functions
-    found = print_module(Module((program, *(parted(kernel)[0] for kernel in kernels))))
+    result = print_module(Module((program, *(split_functions(kernel)[0] for kernel in kernels))))
     if bless:
-        SCHEDULED.write_text(found)
-    assert found == SCHEDULED.read_text()
+        SCHEDULED.write_text(result)
+    assert result == SCHEDULED.read_text()
 
 
 GEMM = """pullback-ir 2
@@ -74,11 +74,11 @@ def kernels_for(dtype: str, machine: str, is_turned: bool) -> tuple[Prepacked, C
     target = MACHINES[machine]
     of = Prepacked(DTYPES[dtype], target)
     (plain,) = parse_module(GEMM.replace("f64", dtype)).functions
-    made = []
+    built = []
     for kernel in (of.pack("k", is_turned), of.multiply("k", plain, 3)):
         emitted = emit(schedule(kernel, target.cpu, target), "k", target)
-        made.append(Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel))
-    return of, *made
+        built.append(Compiled(default_engine().load(emitted.text, symbols=["k"])["k"], emitted.slots, kernel))
+    return of, *built
 
 
 def multiply(x: Any, w: Any, machine: str, is_turned: bool = False) -> Any:
@@ -119,11 +119,11 @@ def test_threads_change_no_bits() -> None:
             rng = np.random.default_rng(m)
             x, w = rng.normal(size=(m, k)), rng.normal(size=(k, n))
             x[3:9], w[:, 40:60] = subnormal.small(np.float64, (6, k)), subnormal.small(np.float64, (k, 20))
-            found = []
-            for number in (1, 2, 3, 7):
-                threads.set_num_threads(number)
-                found.append(multiply(x, w, "AVX-512").tobytes())
-            assert len(set(found)) == 1, (m, k, n)
+            result = []
+            for count in (1, 2, 3, 7):
+                threads.set_num_threads(count)
+                result.append(multiply(x, w, "AVX-512").tobytes())
+            assert len(set(result)) == 1, (m, k, n)
     finally:
         threads.set_num_threads(before)
 
@@ -157,6 +157,7 @@ func f(%h: f64[m,k], %w: f64[k,k], %x: f64[t,k,k]) -> (f64[m,k], f64[k,k]) {
 
 def nested(ws: Any, h: Any, n: Any) -> Any:
     """Each layer has a matrix for all of its steps; steps choose between a product and none."""
+
     def layer(h: Any, w: Any) -> Any:
         def step(h: Any, t: Any) -> Any:
             return pb.cond(t % 2 == 0, lambda h: np.tanh(h @ w), lambda h: h + 1.0, h), None
@@ -188,8 +189,8 @@ def until_by_hand(w: Any, h: Any) -> Any:
 def test_nested_loops(layers: int, steps: int) -> None:
     rng = np.random.default_rng(layers)
     ws, h = rng.normal(size=(layers, 20, 20)) / 4, rng.normal(size=(6, 20))
-    found = pb.jit(nested)(ws, h, np.arange(steps))
-    np.testing.assert_allclose(found, nested_by_hand(ws, h, np.arange(steps)), rtol=1e-12, atol=1e-13)
+    result = pb.jit(nested)(ws, h, np.arange(steps))
+    np.testing.assert_allclose(result, nested_by_hand(ws, h, np.arange(steps)), rtol=1e-12, atol=1e-13)
 
 
 def test_loops_of_unknown_length() -> None:

@@ -48,30 +48,30 @@ KNOWN = {name: pipeline.Templates() for name in MODES}
 def products(how: str) -> Iterator[None]:
     """Contractions share kernels with their neighbours, or do not, with templates of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(carrying, "TARGETS", MODES[how])
-        patch.setattr(carrying, "BATCHES", MODES[how] & {"cpu"})
+        patch.setattr(carrying, "FUSING_TARGETS", MODES[how])
+        patch.setattr(carrying, "BATCH_TARGETS", MODES[how] & {"cpu"})
         patch.setattr(pipeline, "templates", KNOWN[how])
         patch.setattr(pipeline, "stored_key", lambda *given: None)
         yield
 
 
 @contextmanager
-def on_threads(number: int) -> Iterator[None]:
+def on_threads(count: int) -> Iterator[None]:
     before = pb.get_num_threads()
-    pb.set_num_threads(number)
+    pb.set_num_threads(count)
     try:
         yield
     finally:
         pb.set_num_threads(before)
 
 
-def leaves(found: Any) -> list[Array]:
-    return [np.asarray(x) for x in flatten(found)[0]]
+def leaves(result: Any) -> list[Array]:
+    return [np.asarray(x) for x in flatten(result)[0]]
 
 
-def compare(found: Any, expected: Any, note: object) -> None:
+def compare(result: Any, expected: Any, note: object) -> None:
     """Results with what was expected: exact, or within bounds."""
-    for a, e in zip(tupled(found), tupled(expected), strict=True):
+    for a, e in zip(tupled(result), tupled(expected), strict=True):
         if isinstance(e, Bounded):
             assert_within(a, e, note)
         else:
@@ -83,7 +83,8 @@ def bounds(program: Program, operands: Any) -> Any:
     """Operands that know their errors, but for those that take part in nothing that rounds."""
     is_inexact = any(d in INEXACT for d in program.dtypes) or np.result_type(*program.dtypes[:2]).kind in "fc"
     return [
-        tuple(bounded(x, is_inexact and d in EXACT) for x in given) for given, d in zip(operands, program.dtypes, strict=True)
+        tuple(bounded(x, is_inexact and d in EXACT) for x in arguments)
+        for arguments, d in zip(operands, program.dtypes, strict=True)
     ]
 
 
@@ -109,11 +110,11 @@ def run(pick: Pick, dtypes: Any) -> None:
             compiled = pb.jit(program.function(windows))
         note = (str(program), extents, how)
         with products(how):
-            found = compiled(operands, rest)
-            compare(found, expected, note)
+            result = compiled(operands, rest)
+            compare(result, expected, note)
             with on_threads(1):
                 alone = compiled(operands, rest)
-        for one, two in zip(leaves(found), leaves(alone), strict=True):
+        for one, two in zip(leaves(result), leaves(alone), strict=True):
             assert one.tobytes() == two.tobytes(), f"other bits on one thread: {note}"
 
 
@@ -168,9 +169,9 @@ def test_all_shapes_share_kernels(name: str, how: str) -> None:
         for is_vector, most in ((False, 0), (True, VECTORS)):
             before = counters.snapshot()
             for m, k, n in (shape for shape in shapes if (1 in shape) == is_vector):
-                found = compiled(np.full((m, k), 0.5), np.ones((k, n)))
+                result = compiled(np.full((m, k), 0.5), np.ones((k, n)))
                 if name == "plain":
-                    np.testing.assert_array_equal(found, np.full((m, n), 0.5 * k))
+                    np.testing.assert_array_equal(result, np.full((m, n), 0.5 * k))
             after = counters.snapshot()
             assert after.templates_built - before.templates_built <= most
             assert is_vector or after.compiles == before.compiles
@@ -195,10 +196,10 @@ def test_halves_are_rounded_once(name: str, dtype: Any) -> None:
     function, rng = HALVES[name], np.random.default_rng(5)
     for terms in (1, 2, 7, 300):
         a, b = (np.abs(rng.normal(size=(rows, terms))).astype(dtype) for rows in (9, 4))
-        found = pb.jit(function)(a, b)
+        result = pb.jit(function)(a, b)
         exact = function(a.astype(float), b.astype(float))
-        assert found.dtype == dtype
-        np.testing.assert_array_less(np.abs(found.astype(float) - exact), (unit(dtype) + 1e-4) * exact)
+        assert result.dtype == dtype
+        np.testing.assert_array_less(np.abs(result.astype(float) - exact), (unit(dtype) + 1e-4) * exact)
 
 
 @pytest.mark.long

@@ -61,11 +61,11 @@ def test_special_numbers(name: str, how: str) -> None:
             operands[-1].flat[:: 3 + operands[-1].size // 7] = 0.0
             expected = np.asarray(spelled_out(form, [x.astype("d" if kind != "huge" else dtype) for x in operands]))
             with products(how):
-                found = np.asarray(compiled(*operands))
+                result = np.asarray(compiled(*operands))
             for is_kind in (np.isnan, np.isposinf, np.isneginf):
-                np.testing.assert_array_equal(is_kind(found), is_kind(expected), err_msg=f"{is_kind.__name__} {dtype} {kind}")
+                np.testing.assert_array_equal(is_kind(result), is_kind(expected), err_msg=f"{is_kind.__name__} {dtype} {kind}")
             finite = np.isfinite(expected)
-            np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-5 if dtype == "f" else 1e-12, atol=1e-5)
+            np.testing.assert_allclose(result[finite], expected[finite], rtol=1e-5 if dtype == "f" else 1e-12, atol=1e-5)
 
 
 @pytest.mark.parametrize("how", MODES)
@@ -121,10 +121,10 @@ def _engine(level: str) -> Any:
 def test_other_machines(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random products on machines with narrower vectors."""
     try:
-        found = _engine(level)
+        result = _engine(level)
     except ValueError as error:
         pytest.skip(str(error))
-    monkeypatch.setattr(engine, "_default", found)
+    monkeypatch.setattr(engine, "_default", result)
     monkeypatch.setattr("tests.codegen.cpu.matmul.test_random.KNOWN", {name: pipeline.Templates() for name in MODES})
     for seed in range(6):
         run(seeded(seed), SAME)

@@ -51,9 +51,9 @@ def test_every_form_within_its_bound(form: str, dtype: str) -> None:
         wide = function(x.astype(np.longdouble), y.astype(np.longdouble))
         sizes = function(abs(x).astype(np.longdouble), abs(y).astype(np.longdouble))
         u = np.finfo(dtype).eps / 2 * shape[0]
-        found = compiled(x, y)
-        assert found.dtype == dtype
-        assert np.all(abs(found - wide) <= u / (1 - u) * sizes), shape
+        result = compiled(x, y)
+        assert result.dtype == dtype
+        assert np.all(abs(result - wide) <= u / (1 - u) * sizes), shape
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -79,10 +79,10 @@ def test_what_is_not_finite_goes_where_it_belongs() -> None:
     x[4_321, 2], y[17, 3], x[99, 5], y[99, 0] = np.nan, np.inf, np.inf, 0
     with np.errstate(invalid="ignore"):
         expected = x.T @ y
-        found = pb.jit(FORMS["x.T @ y"])(x, y)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_array_equal(found == np.inf, expected == np.inf)
-    np.testing.assert_array_equal(found == -np.inf, expected == -np.inf)
+        result = pb.jit(FORMS["x.T @ y"])(x, y)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    np.testing.assert_array_equal(result == np.inf, expected == np.inf)
+    np.testing.assert_array_equal(result == -np.inf, expected == -np.inf)
 
 
 def test_a_matrix_by_itself_and_its_gradients() -> None:

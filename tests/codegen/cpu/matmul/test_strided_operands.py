@@ -138,8 +138,8 @@ def test_reductions_of_strided_matrices(form: str, dtype: str) -> None:
         x, u, v = (np.asarray(3 * RNG.standard_normal(shape)).astype(dtype) for shape in ((m, n), m, n))
         expected = compiled(x, u, v)
         for name, strided in layouts(x):
-            found = compiled(strided, u, v)
-            for a, b in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
+            result = compiled(strided, u, v)
+            for a, b in zip(result, expected, strict=True) if isinstance(result, tuple) else [(result, expected)]:
                 assert np.array_equal(a, b), (name, m, n)
 
 
@@ -178,8 +178,8 @@ def test_elements_of_strided_matrices(form: str, dtype: str) -> None:
         expected, wanted = compiled(x, y, v), call(x, y, v)
         for (name, left), (other, right) in zip(layouts(x), list(layouts(y))[::-1], strict=True):
             for second in (y, right):
-                found = compiled(left, second, v)
-                for a, b, c in zip(*((r if form == "both" else (r,)) for r in (found, expected, wanted)), strict=True):
+                result = compiled(left, second, v)
+                for a, b, c in zip(*((r if form == "both" else (r,)) for r in (result, expected, wanted)), strict=True):
                     if np.ndim(b):
                         assert np.array_equal(a, b), (name, other, m, n)
                     else:
@@ -194,11 +194,11 @@ def test_sums_of_all_elements_go_as_they_lie() -> None:
     try:
         for m, n in ((30, 50), (700, 900)):
             x = RNG.standard_normal((m, n))
-            found = []
-            for number in (1, 2):
-                pb.set_num_threads(number)
-                found += [compiled(np.asfortranarray(x)), compiled(np.ascontiguousarray(x.T))]
-            assert len(set(found)) == 1
+            result = []
+            for count in (1, 2):
+                pb.set_num_threads(count)
+                result += [compiled(np.asfortranarray(x)), compiled(np.ascontiguousarray(x.T))]
+            assert len(set(result)) == 1
     finally:
         pb.set_num_threads(threads)
 
@@ -208,9 +208,9 @@ def test_values_and_gradients_of_strided_matrices() -> None:
     x = RNG.standard_normal((70, 90))
     value, gradient = compiled(x)
     for name, strided in layouts(x):
-        found = compiled(strided)
-        assert np.array_equal(found[1], gradient), name
-        np.testing.assert_allclose(found[0], value, rtol=1e-13)
+        result = compiled(strided)
+        assert np.array_equal(result[1], gradient), name
+        np.testing.assert_allclose(result[0], value, rtol=1e-13)
 
 
 def test_the_gradient_of_a_regression_reads_rows() -> None:
@@ -222,7 +222,7 @@ def test_the_gradient_of_a_regression_reads_rows() -> None:
     x, y, w = RNG.standard_normal((300, 90)), (RNG.random(300) > 0.5) * 1.0, RNG.standard_normal(90)
     value, gradient = compiled(x, y, w)
     for name, strided in layouts(x):
-        found = compiled(strided, y, w)
-        assert found[0] == value and np.array_equal(found[1], gradient), name
+        result = compiled(strided, y, w)
+        assert result[0] == value and np.array_equal(result[1], gradient), name
     kernels = parse_module(compiled.stages(np.asfortranarray(x), y, w)["lower"]).functions[1:]
     assert sum(isinstance(i.op, StageRows) for kernel in kernels for i in walk(kernel.body)) == 1

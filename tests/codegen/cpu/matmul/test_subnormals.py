@@ -33,7 +33,7 @@ def small(dtype: Any, shape: tuple[int, ...], seed: int = 1) -> Any:
     return size.view(dtype) * rng.choice([-1, 1], shape).astype(dtype)
 
 
-def agree(found: Any, x: Any, w: Any) -> None:
+def agree(result: Any, x: Any, w: Any) -> None:
     """Within the bound of sums in any order, and half of the least number more; what is not finite is where it has to be."""
     with np.errstate(invalid="ignore", over="ignore"):
         wide = x.astype(np.longdouble), w.astype(np.longdouble)
@@ -41,9 +41,9 @@ def agree(found: Any, x: Any, w: Any) -> None:
         limits = np.finfo(x.dtype)
         bound = (K + 4) * size * limits.eps + limits.smallest_subnormal * (K // 64 + 1)
         is_finite = np.isfinite(exact)
-        np.testing.assert_array_equal(np.isfinite(found), is_finite)
-        assert (np.abs(found - exact)[is_finite] <= bound[is_finite]).all()
-        np.testing.assert_array_equal(found[~is_finite], exact[~is_finite].astype(x.dtype))
+        np.testing.assert_array_equal(np.isfinite(result), is_finite)
+        assert (np.abs(result - exact)[is_finite] <= bound[is_finite]).all()
+        np.testing.assert_array_equal(result[~is_finite], exact[~is_finite].astype(x.dtype))
 
 
 def large(x: Any) -> Any:
@@ -135,19 +135,19 @@ def test_sums_of_scaled_operands_lose_no_bits(dtype: Any) -> None:
     limits = np.finfo(dtype)
     x = np.full((M, K), limits.smallest_subnormal * 5, dtype)
     w = np.full((K, N), 1 / 16, dtype)
-    found = multiply(x, w, "AVX-512")
-    np.testing.assert_array_less(np.abs(found / limits.smallest_subnormal - K * 5 / 16), 2)
+    result = multiply(x, w, "AVX-512")
+    np.testing.assert_array_less(np.abs(result / limits.smallest_subnormal - K * 5 / 16), 2)
 
 
 def test_scaled_products_do_not_depend_on_threads() -> None:
     x, w = (np.concatenate([a] * 12, axis) for a, axis in zip(plain(np.float32), (0, 1), strict=True))
     huge_columns(x, w)
     x[40:300:3, ::5] = small(x.dtype, x[40:300:3, ::5].shape)
-    before, found = threads.get_num_threads(), []
+    before, result = threads.get_num_threads(), []
     try:
-        for number in (1, 2, 3, 7):
-            threads.set_num_threads(number)
-            found.append(multiply(x, w, "AVX-512"))
+        for count in (1, 2, 3, 7):
+            threads.set_num_threads(count)
+            result.append(multiply(x, w, "AVX-512"))
     finally:
         threads.set_num_threads(before)
-    assert all(each.tobytes() == found[0].tobytes() for each in found)
+    assert all(each.tobytes() == result[0].tobytes() for each in result)

@@ -1,7 +1,7 @@
-"""numpy.linalg on traced arrays: eigenvalues of symmetric matrices, singular values, orthogonal factors, and what they serve.
+"""numpy.linalg on traced arrays: eigenvalues, singular values, QR factors, and the functions built on them.
 
-As in NumPy, float32 is computed in float64 and rounded, and integers give float64. What has no derivative, such as the vectors of
-equal eigenvalues, gives NaN.
+As in NumPy, float32 is computed in float64 and rounded, and integers give float64. A result that has no derivative, such as
+the eigenvectors of equal eigenvalues, gets NaN as its derivative.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from pullback.tracer.arrays.arguments import NOVALUE, choose_where, given, xp
+from pullback.tracer.arrays.arguments import NOVALUE, choose_where, or_default, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, expand, full
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
@@ -23,11 +23,11 @@ SVDResult: Any = type(np.linalg.svd(np.ones((1, 1))))
 QRResult: Any = type(np.linalg.qr(np.ones((1, 1))))
 
 
-# what the functions of NumPy and SciPy share; matrices here are of float32 or float64
+# shared by the functions of NumPy and SciPy; the matrices are float32 or float64
 
 
 def symmetric_eigen(a: TracedArray, lower: bool) -> tuple[TracedArray, TracedArray]:
-    """Eigenvalues and eigenvectors, from one triangle."""
+    """Return eigenvalues and eigenvectors of symmetric matrices, read from one triangle."""
     values, vectors, info = emit("eigh", a, lower=lower)
     emit("check", info == 0, error="LinAlgError", message="Eigenvalues did not converge")
     return values, vectors
@@ -57,7 +57,7 @@ def any_svd(a: TracedArray, full: bool) -> tuple[TracedArray, TracedArray, Trace
 
 
 def by_eigenvalues(a: TracedArray) -> tuple[TracedArray, TracedArray, TracedArray]:
-    """The singular value decomposition of Hermitian matrices."""
+    """Return the singular value decomposition of Hermitian matrices, from their eigenvalues."""
     values, vectors = symmetric_eigen(a, True)
     order = xp.argsort(xp.abs(values), axis=-1)[..., ::-1]
     sign, size = (xp.take_along_axis(x, order, -1) for x in (xp.sign(values), xp.abs(values)))
@@ -66,7 +66,7 @@ def by_eigenvalues(a: TracedArray) -> tuple[TracedArray, TracedArray, TracedArra
 
 
 def any_qr(a: TracedArray, full: bool) -> tuple[TracedArray, TracedArray]:
-    """Orthonormal columns, as many as there are rows if ``full``, and an upper trapezium."""
+    """Return orthonormal columns (as many as there are rows if ``full``) and an upper trapezoidal matrix."""
     m, n = a.shape[-2:]
     if m < n:
         q, r = emit("qr", a[..., :m], full=False)
@@ -78,30 +78,35 @@ def any_qr(a: TracedArray, full: bool) -> tuple[TracedArray, TracedArray]:
 
 
 def pseudo_inverse(a: TracedArray, cutoff: Any, is_cut: bool) -> tuple[TracedArray, TracedArray]:
-    """The pseudo-inverse, and which singular values count: those above ``cutoff(largest)``. ``is_cut``: others may be more than
-    rounding."""
+    """Return the pseudo-inverse, and which singular values are kept: those above ``cutoff(largest)``.
+
+    ``is_cut``: the dropped ones may be larger than rounding errors.
+    """
     form = form_of(a)
     u, s, vt = thin_svd(a)
     counts = s > cutoff(xp.max(s, axis=-1, keepdims=True, initial=0))
     zero, one = full(s.shape, 0, s.dtype), full(s.shape, 1, s.dtype)
     inverse = choose_where(counts, one / choose_where(counts, s, one), zero)
-    found: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, has_cutoff=bool(is_cut))
-    return found, counts
+    result: TracedArray = emit("pinv", a, u, s, vt, inverse, form=form, has_cutoff=bool(is_cut))
+    return result, counts
 
 
 def least_squares(
     a: TracedArray, b: TracedArray, rcond: Any, is_cut: bool
 ) -> tuple[TracedArray, TracedArray, TracedArray, TracedArray]:
-    """By the pseudo-inverse. With more rows than columns the columns must be independent: the residuals' shape depends on it."""
+    """Solve least squares by the pseudo-inverse; returns solution, residuals, rank and singular values.
+
+    With more rows than columns the columns must be independent, because the shape of the residuals depends on it.
+    """
     m, n = a.shape
     inverse, counts = pseudo_inverse(a, lambda top: rcond * top, is_cut)
     rank = xp.sum(counts, dtype=np.int32)
-    found = inverse @ b
+    solution = inverse @ b
     residuals = full((0,), 0, real_dtype(a.dtype))
     if m > n:
         emit("check", rank == n, error="LinAlgError", message="lstsq of dependent columns cannot be compiled; use np.linalg.pinv")
-        residuals = xp.sum(xp.abs(b - a @ found) ** 2, axis=0)
-    return found, residuals, rank, singular_values(a)
+        residuals = xp.sum(xp.abs(b - a @ solution) ** 2, axis=0)
+    return solution, residuals, rank, singular_values(a)
 
 
 def matrices_of(x: Any) -> TracedArray:
@@ -135,7 +140,7 @@ def eigvalsh(a: Any, UPLO: Any = "L") -> TracedArray:
 
 
 def eigen(a: TracedArray) -> tuple[TracedArray, TracedArray]:
-    """Eigenvalues and eigenvectors of general matrices."""
+    """Return eigenvalues and eigenvectors of general matrices."""
     values, vectors, info = emit("eig", a)
     emit("check", info == 0, error="LinAlgError", message="Eigenvalues did not converge")
     return values, vectors
@@ -145,20 +150,20 @@ def _general(a: Any) -> tuple[TracedArray, TracedArray]:
     x = square(a)
     emit("check", xp.isfinite(x), error="LinAlgError", message="Array must not contain infs or NaNs")
     dtype = result_dtype(x)
-    found = np.complex64 if dtype in (np.float32, np.complex64) else np.complex128
+    complex_dtype = np.complex64 if dtype in (np.float32, np.complex64) else np.complex128
     values, vectors = eigen(in_double(x, dtype))
-    return cast(values, found), cast(vectors, found)
+    return cast(values, complex_dtype), cast(vectors, complex_dtype)
 
 
 @implements(np.linalg.eig)
 def eig(a: Any) -> Any:
-    """Complex results, of matrices with real eigenvalues too."""
+    """Return complex eigenvalues and eigenvectors, complex also where NumPy's are real."""
     return EigResult(*_general(a))
 
 
 @implements(np.linalg.eigvals)
 def eigvals(a: Any) -> TracedArray:
-    """Complex results, of matrices with real eigenvalues too."""
+    """Return complex eigenvalues, complex also where NumPy's are real."""
     return _general(a)[0]
 
 
@@ -176,8 +181,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 @implements(np.linalg.svdvals)
 def svdvals(x: Any, /) -> TracedArray:
-    found: TracedArray = svd(x, compute_uv=False)
-    return found
+    values: TracedArray = svd(x, compute_uv=False)
+    return values
 
 
 @implements(np.linalg.qr)
@@ -189,7 +194,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     if mode == "raw":
         packed, scales = emit("reflections", in_double(x, dtype), form=form_of(x))
         return cast(transposed(packed), dtype), cast(scales, dtype)
-    q, r = (cast(found, dtype) for found in any_qr(in_double(x, dtype), mode == "complete"))
+    q, r = (cast(factor, dtype) for factor in any_qr(in_double(x, dtype), mode == "complete"))
     return r if mode == "r" else QRResult(q, r)
 
 
@@ -201,7 +206,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NOVA
     dtype = result_dtype(x)
     is_cut = rcond is not None or (rtol is not NOVALUE and rtol is not None)
     if rcond is None:
-        rcond = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else given(rtol, 1e-15)
+        rcond = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else or_default(rtol, 1e-15)
     limit = xp.expand_dims(as_traced(rcond), -1)
     x = in_double(x, dtype)
     x = emit("hermitian_from_triangle", x, lower=True) if hermitian else x
@@ -223,9 +228,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[TracedArray, TracedArray, 
     eps = np.finfo(np.float64).eps
     is_cut = rcond is not None and rcond != -1
     rcond = eps * max(m, n) if rcond is None else eps if rcond == -1 else rcond
-    found, residuals, rank, values = least_squares(in_double(x, dtype), in_double(y, dtype), rcond, is_cut)
+    solution, residuals, rank, values = least_squares(in_double(x, dtype), in_double(y, dtype), rcond, is_cut)
     real = real_dtype(dtype)
-    return cast(found[:, 0] if is_vector else found, dtype), cast(residuals, real), rank, cast(values, real)
+    return cast(solution[:, 0] if is_vector else solution, dtype), cast(residuals, real), rank, cast(values, real)
 
 
 @implements(np.linalg.matrix_rank)

@@ -27,8 +27,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     if a.dtype.kind in "biu":
         a = cast(a, np.float64)
     if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        found = np.sqrt(np.sum(_squares(a)))
-        return expand(found, range(a.ndim)) if keepdims else found
+        result = np.sqrt(np.sum(_squares(a)))
+        return expand(result, range(a.ndim)) if keepdims else result
     axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
     if len(axes) == 1:
         return _vector_norm(a, ord, axes, keepdims)
@@ -44,20 +44,24 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     if ord in (2, -2, "nuc"):
         values = svdvals(xp.moveaxis(a, axes, (-2, -1)))
         best = values if ord == "nuc" else (_largest if ord == 2 else xp.min)(values, axis=(-1,), keepdims=True)
-        found = _flat_at_zero(best, best).sum(-1)
-        return expand(found, sorted(axes)) if keepdims else found
+        result = _zero_where_zero(best, best).sum(-1)
+        return expand(result, sorted(axes)) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
 
 
 _SCALES = {"f": (2.0**-40, 2.0**-90, 2.0**40, 2.0**80), "d": (2.0**-400, 2.0**-600, 2.0**400, 2.0**600)}
-"""Where the largest element is below the first number, a vector is divided by the second before it is squared, where it is above
-the third by the fourth: powers of two, so that nothing is rounded, and squares of what counts are normal numbers."""
+"""By dtype character: low threshold, its divisor, high threshold, its divisor.
+
+A vector whose largest element is below the low threshold is divided by the first divisor before it is squared; above the high
+threshold, by the second. They are powers of two, so that scaling rounds nothing and the squares that matter are normal
+numbers.
+"""
 
 
 def euclidean(x: TracedArray) -> TracedArray:
-    """The norm of a vector that overflows and underflows only where the result does, as BLAS nrm2 has it.
+    """Return the norm of a vector; it overflows and underflows only where the result does, as BLAS nrm2.
 
-    The scale is constant to derivatives, which are those of the norm of the scaled vector.
+    The scale is a constant to derivatives, which are those of the norm of the scaled vector.
     """
     parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
     largest = xp.max(xp.abs(parts[0]))
@@ -69,8 +73,8 @@ def euclidean(x: TracedArray) -> TracedArray:
     scale = xp.where(is_high, up, xp.where(is_low, down, dtype.type(1)))
     inverse = xp.where(is_high, 1 / up, xp.where(is_low, 1 / down, dtype.type(1)))
     scaled = [part * inverse for part in parts]
-    found: TracedArray = xp.sqrt(sum(xp.sum(part * part) for part in scaled)) * scale
-    return found
+    result: TracedArray = xp.sqrt(sum(xp.sum(part * part) for part in scaled)) * scale
+    return result
 
 
 def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) -> TracedArray:
@@ -86,39 +90,39 @@ def _vector_norm(a: TracedArray, ord: Any, axes: Sequence[int], keepdims: bool) 
     if ord in (np.inf, -np.inf):
         return (_largest if ord > 0 else xp.min)(xp.abs(a), axis=tuple(axes), keepdims=keepdims)
     total = xp.sum(xp.abs(a) ** ord, axis=tuple(axes), keepdims=keepdims)
-    return _flat_at_zero(total, total ** (1 / ord)) if ord > 0 else total ** (1 / ord)
+    return _zero_where_zero(total, total ** (1 / ord)) if ord > 0 else total ** (1 / ord)
 
 
-def _norm_of_nothing() -> dict[str, float]:
-    """Return what NumPy's largest-element norms begin with: 0 since NumPy 2.4, before which none of no elements is an error."""
+def _initial_of_empty_norm() -> dict[str, float]:
+    """Return NumPy's initial value for largest-element norms: 0 since NumPy 2.4; before, an empty axis is an error."""
     try:
         return {"initial": float(np.linalg.norm(np.zeros(0), np.inf))}
     except ValueError:
         return {}
 
 
-_OF_NOTHING = _norm_of_nothing()
+_EMPTY_INITIAL = _initial_of_empty_norm()
 
 
 def _largest(x: TracedArray, axis: tuple[int, ...], keepdims: bool) -> Any:
-    """Return the greatest elements along axes, as norms take them: where there are none, NumPy's norm of nothing."""
-    start = _OF_NOTHING if math.prod(x.shape[k] for k in axis) == 0 else {}
+    """Return the greatest elements along axes as norms take them; over an empty axis, NumPy's norm of an empty vector."""
+    start = _EMPTY_INITIAL if math.prod(x.shape[k] for k in axis) == 0 else {}
     return xp.max(x, axis=axis, keepdims=keepdims, **start)
 
 
-def _flat_at_zero(size: TracedArray, found: TracedArray) -> TracedArray:
-    """0 where ``size`` is, with derivatives of 0 there at every order."""
-    return choose_where(size == 0, full(found.shape, 0, found.dtype), found)
+def _zero_where_zero(size: TracedArray, result: TracedArray) -> TracedArray:
+    """Return ``result``, but 0 where ``size`` is 0, with derivatives of 0 there at every order."""
+    return choose_where(size == 0, full(result.shape, 0, result.dtype), result)
 
 
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> TracedArray:
     a = as_traced(x)
     axes = axis_list(range(a.ndim) if axis is None else axis, a.ndim)
-    rest = [k for k in range(a.ndim) if k not in axes]
-    flat = reshaped(xp.transpose(a, (*axes, *rest)), (math.prod(a.shape[k] for k in axes), *(a.shape[k] for k in rest)))
-    found = norm(flat, ord, axis=0)
-    return expand(found, sorted(axes)) if keepdims else found
+    kept = [k for k in range(a.ndim) if k not in axes]
+    flat = reshaped(xp.transpose(a, (*axes, *kept)), (math.prod(a.shape[k] for k in axes), *(a.shape[k] for k in kept)))
+    result = norm(flat, ord, axis=0)
+    return expand(result, sorted(axes)) if keepdims else result
 
 
 @implements(np.linalg.matrix_norm)
@@ -134,11 +138,11 @@ def cond(x: Any, p: Any = None) -> TracedArray:
     if p in (None, 2, -2):
         values = svdvals(a)
         first, last = values[..., 0], values[..., -1]
-        found = last / first if p == -2 else first / last
+        result = last / first if p == -2 else first / last
     else:
         square(a)
         dtype = result_dtype(a)
         inverse = unchecked_inverse(in_double(a, dtype))
-        found = cast(norm(a, p, (-2, -1)) * norm(inverse, p, (-2, -1)), real_dtype(dtype))
-    is_found = ~xp.isnan(found) | xp.isnan(a).any(axis=(-2, -1))
-    return choose_where(is_found, found, full(found.shape, np.inf, found.dtype))
+        result = cast(norm(a, p, (-2, -1)) * norm(inverse, p, (-2, -1)), real_dtype(dtype))
+    is_defined = ~xp.isnan(result) | xp.isnan(a).any(axis=(-2, -1))
+    return choose_where(is_defined, result, full(result.shape, np.inf, result.dtype))

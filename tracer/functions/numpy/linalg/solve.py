@@ -1,7 +1,7 @@
-"""numpy.linalg on traced arrays, over the IR's factorisations.
+"""numpy.linalg on traced arrays, composed of the IR's factorisations.
 
-As in NumPy, matrices are the last two axes, float32 is computed in float64 and rounded, integers give float64, and a matrix that
-cannot be factored is a LinAlgError when the compiled function runs.
+As in NumPy, matrices are the last two axes, float32 is computed in float64 and rounded, integers give float64, and a matrix
+that cannot be factored raises LinAlgError when the compiled function runs.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ SlogdetResult = type(np.linalg.slogdet(np.ones((1, 1))))
 Solve = Callable[..., TracedArray]
 
 
-# what the functions of NumPy and SciPy share; matrices here are of float32 or float64
+# shared by the functions of NumPy and SciPy; the matrices are float32 or float64
 
 
 def transposed(x: TracedArray) -> TracedArray:
-    found: TracedArray = emit("transpose", x, perm=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
-    return found
+    result: TracedArray = emit("transpose", x, perm=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return result
 
 
 def conjugate(x: TracedArray) -> TracedArray:
-    found: TracedArray = xp.conjugate(x) if x.dtype.kind == "c" else x
-    return found
+    result: TracedArray = xp.conjugate(x) if x.dtype.kind == "c" else x
+    return result
 
 
 def adjoint(x: TracedArray) -> TracedArray:
-    """The conjugate of the transposed matrix."""
+    """Return the conjugate transpose."""
     return conjugate(transposed(x))
 
 
 def diagonal(x: TracedArray) -> TracedArray:
-    found: TracedArray = xp.diagonal(x, axis1=-2, axis2=-1)
-    return found
+    result: TracedArray = xp.diagonal(x, axis1=-2, axis2=-1)
+    return result
 
 
 def identity_like(x: TracedArray) -> TracedArray:
@@ -52,7 +52,7 @@ def identity_like(x: TracedArray) -> TracedArray:
 
 
 def lower_factor(a: TracedArray, message: str) -> TracedArray:
-    """The Cholesky factor, from the lower triangle."""
+    """Return the Cholesky factor, computed from the lower triangle. Emits the check that the factorisation succeeded."""
     factor, info = emit("cholesky", a)
     emit("check", info == 0, error="LinAlgError", message=message)
     assert isinstance(factor, TracedArray)
@@ -60,29 +60,29 @@ def lower_factor(a: TracedArray, message: str) -> TracedArray:
 
 
 def triangular(a: TracedArray, b: TracedArray, lower: bool, trans: bool = False, unit: bool = False) -> TracedArray:
-    """The solution x of op(a) x = b for a triangle of a."""
+    """Return the solution x of op(a) x = b, where only one triangle of ``a`` is read."""
 
     def solve_one(a: TracedArray, b: TracedArray) -> TracedArray:
-        found: TracedArray = emit("triangular_solve", a, b, lower=lower, transposed=trans, unit_diagonal=unit)
-        return found
+        solution: TracedArray = emit("triangular_solve", a, b, lower=lower, transposed=trans, unit_diagonal=unit)
+        return solution
 
     return _by_columns(solve_one, b, a)
 
 
 def general(a: TracedArray, b: TracedArray, message: str, trans: bool = False) -> TracedArray:
-    """The solution x of op(a) x = b by LU factors."""
+    """Return the solution x of op(a) x = b, by LU factors."""
     packed, pivots = emit("lu", a, form="square")
     emit("check", diagonal(packed) != 0, error="LinAlgError", message=message)
 
     def solve_one(a: TracedArray, b: TracedArray, packed: TracedArray, pivots: TracedArray) -> TracedArray:
-        found: TracedArray = emit("solve", a, packed, b, pivots, transposed=trans)
-        return found
+        solution: TracedArray = emit("solve", a, packed, b, pivots, transposed=trans)
+        return solution
 
     return _by_columns(solve_one, b, a, packed, pivots)
 
 
 def _by_columns(solve_one: Solve, b: TracedArray, a: TracedArray, *others: TracedArray) -> TracedArray:
-    """``solve_one`` with all batches alike; those of b become columns where a has none."""
+    """Call ``solve_one`` with equal batch axes; if ``a`` has no batch axes, those of ``b`` become columns."""
     n, k = b.shape[-2:]
     outer = b.shape[:-2]
     if a.ndim == 2:
@@ -91,29 +91,30 @@ def _by_columns(solve_one: Solve, b: TracedArray, a: TracedArray, *others: Trace
         columns = reshaped(xp.moveaxis(b, -2, 0), (n, math.prod(outer) * k))
         return xp.moveaxis(reshaped(solve_one(a, columns, *others), (n, *outer, k)), 0, -2)
     batch, rank = broadcast_shapes(a.shape[:-2], outer), a.ndim - 2
-    alike = [broadcast_to(x, (*batch, *x.shape[rank:])) for x in (a, *others)]
-    return solve_one(alike[0], broadcast_to(b, (*batch, n, k)), *alike[1:])
+    broadcast = [broadcast_to(x, (*batch, *x.shape[rank:])) for x in (a, *others)]
+    return solve_one(broadcast[0], broadcast_to(b, (*batch, n, k)), *broadcast[1:])
 
 
 def unchecked_inverse(a: TracedArray) -> TracedArray:
-    """The inverse; of a singular matrix infinities and NaN."""
+    """Return the inverse; a singular matrix gives infinities and NaN."""
     packed, pivots = emit("lu", a, form="square")
-    found: TracedArray = emit("solve", a, packed, identity_like(a), pivots, transposed=False)
-    return found
+    inverse: TracedArray = emit("solve", a, packed, identity_like(a), pivots, transposed=False)
+    return inverse
 
 
 def determinant(a: TracedArray) -> TracedArray:
-    """Of small matrices by its definition, whose derivatives of all orders hold for singular ones, too."""
+    """Return the determinant; for n <= 3 by its definition, whose derivatives of all orders are also right for singular
+    matrices."""
     n = a.shape[-1]
     if n <= 3:
         return _minor(a, tuple(range(n)))
     packed, pivots = emit("lu", a, form="square")
-    found: TracedArray = emit("det", a, packed, pivots)
-    return found
+    result: TracedArray = emit("det", a, packed, pivots)
+    return result
 
 
 def _minor(a: TracedArray, columns: tuple[int, ...]) -> Any:
-    """The determinant of the last rows and these columns."""
+    """Return the determinant of the last ``len(columns)`` rows and these columns."""
     if not columns:
         return full(a.shape[:-2], 1, a.dtype)
     row = a.shape[-1] - len(columns)
@@ -124,7 +125,7 @@ def _minor(a: TracedArray, columns: tuple[int, ...]) -> Any:
 
 
 def signed_logarithm(a: TracedArray) -> tuple[TracedArray, TracedArray]:
-    """The sign of the determinant and the logarithm of its absolute value."""
+    """Return the sign of the determinant and the logarithm of its absolute value."""
     packed, pivots = emit("lu", a, form="square")
     sign, size = emit("slogdet", a, packed, pivots)
     return sign, size
@@ -134,7 +135,7 @@ def signed_logarithm(a: TracedArray) -> tuple[TracedArray, TracedArray]:
 
 
 def square(x: Any) -> TracedArray:
-    """A stack of square matrices. Raises NumPy's errors."""
+    """Return ``x`` as a stack of square matrices. Raises NumPy's errors."""
     a = as_traced(x)
     if a.ndim < 2:
         raise LinAlgError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
@@ -144,7 +145,8 @@ def square(x: Any) -> TracedArray:
 
 
 def result_dtype(*arrays: TracedArray) -> np.dtype[Any]:
-    """Of single precision if all arrays are, else of double; complex if one is. Raises TypeError for other floats."""
+    """Return the result's dtype: single precision if all arrays are, else double; complex if one is. Raises TypeError for
+    other floats."""
     for x in arrays:
         if x.dtype.kind in "fV" and x.dtype not in (np.float32, np.float64):
             raise TypeError(f"array type {x.dtype.name} is unsupported in linalg")
@@ -155,12 +157,12 @@ def result_dtype(*arrays: TracedArray) -> np.dtype[Any]:
 
 
 def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """That of the parts of a complex dtype."""
+    """Return the dtype of the real and imaginary parts of a complex dtype."""
     return dtype.type(0).real.dtype
 
 
 def in_double(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
-    """The array in the precision in which NumPy computes results of a dtype."""
+    """Convert to the precision in which NumPy computes results of ``dtype``."""
     return cast(x, np.complex128 if dtype.kind == "c" else np.float64)
 
 
@@ -190,8 +192,8 @@ def solve(a: Any, b: Any) -> TracedArray:
             f"(size {m} is different from {n})"
         )
     y = in_double(y, dtype)
-    found = general(in_double(x, dtype), expand(y, (1,)) if is_vector else y, "Singular matrix")
-    return cast(found[..., 0] if is_vector else found, dtype)
+    solution = general(in_double(x, dtype), expand(y, (1,)) if is_vector else y, "Singular matrix")
+    return cast(solution[..., 0] if is_vector else solution, dtype)
 
 
 @implements(np.linalg.inv)
@@ -219,7 +221,7 @@ def det(a: Any) -> TracedArray:
 
 @implements(np.linalg.matrix_power)
 def matrix_power(a: Any, n: Any) -> TracedArray:
-    """By repeated squaring."""
+    """Return a matrix power, by repeated squaring."""
     x = square(a)
     try:
         power = operator.index(n)
@@ -230,8 +232,8 @@ def matrix_power(a: Any, n: Any) -> TracedArray:
     if power < 0:
         x, power = inv(x), -power
     if power <= 3:
-        for found in [x] * (power - 1):
-            x = x @ found
+        for factor in [x] * (power - 1):
+            x = x @ factor
         return x
     power_of_two: Any = None
     result: Any = None
@@ -245,28 +247,28 @@ def matrix_power(a: Any, n: Any) -> TracedArray:
 
 @implements(np.linalg.multi_dot)
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> TracedArray:
-    """The product of matrices in the order of least work."""
+    """Return the product of a chain of matrices, multiplied in the order of least work."""
     if len(arrays) < 2:
         raise ValueError("Expecting at least two arrays.")
-    found = [as_traced(x) for x in arrays]
-    for x in found[1:-1] if len(found) > 2 else ():
+    matrices = [as_traced(x) for x in arrays]
+    for x in matrices[1:-1] if len(matrices) > 2 else ():
         if x.ndim != 2:
             raise LinAlgError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
-    if len(found) == 2:
-        return xp.dot(*found)
-    is_row, is_column = found[0].ndim == 1, found[-1].ndim == 1
-    found[0] = expand(found[0], (0,)) if is_row else found[0]
-    found[-1] = expand(found[-1], (1,)) if is_column else found[-1]
-    for x in (found[0], found[-1]):
+    if len(matrices) == 2:
+        return xp.dot(*matrices)
+    is_row, is_column = matrices[0].ndim == 1, matrices[-1].ndim == 1
+    matrices[0] = expand(matrices[0], (0,)) if is_row else matrices[0]
+    matrices[-1] = expand(matrices[-1], (1,)) if is_column else matrices[-1]
+    for x in (matrices[0], matrices[-1]):
         if x.ndim != 2:
             raise LinAlgError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
-    result = _chain(found, _splits([x.shape[0] for x in found] + [found[-1].shape[1]]), 0, len(found) - 1)
+    result = _chain(matrices, _splits([x.shape[0] for x in matrices] + [matrices[-1].shape[1]]), 0, len(matrices) - 1)
     kept = tuple(n for n, gone in zip(result.shape, (is_row, is_column), strict=True) if not gone)
     return reshaped(result, kept)
 
 
 def _splits(extents: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Where to split each chain i..j of matrices of ``extents``, so that the products cost least."""
+    """Return where to split each chain i..j of matrices with these ``extents`` so that the products cost least."""
     count = len(extents) - 1
     cost: dict[tuple[int, int], int] = {(i, i): 0 for i in range(count)}
     best: dict[tuple[int, int], int] = {}

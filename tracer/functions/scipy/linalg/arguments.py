@@ -1,4 +1,4 @@
-"""What the functions of scipy.linalg share: which calls are ours, checks of arguments, the dtype in which SciPy computes."""
+"""Helpers shared by scipy.linalg: registration, checks of arguments, and the dtype in which SciPy computes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 def scipy_twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function stands for these of scipy.linalg where an argument is traced."""
+    """Register the decorated function as the replacement of these scipy.linalg functions; it is called where an argument is
+    traced."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -33,15 +34,15 @@ def scipy_twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def finite(x: Any, check_finite: bool) -> TracedArray:
-    found = strong(x)
-    if check_finite and found.dtype.kind in "fcV":
-        emit("check", xp.isfinite(found), error="ValueError", message="array must not contain infs or NaNs")
-    return found
+    array = strong(x)
+    if check_finite and array.dtype.kind in "fcV":
+        emit("check", xp.isfinite(array), error="ValueError", message="array must not contain infs or NaNs")
+    return array
 
 
 @functools.cache
 def _dtypeof_lapack(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which SciPy computes on arrays of these."""
+    """Return the dtype in which SciPy computes on arrays of these dtypes."""
     find = resolve("scipy.linalg.blas.find_best_blas_type")
     return np.dtype(find([np.empty((1, 1), dtype) for dtype in dtypes])[1])
 
@@ -52,19 +53,20 @@ def of_lapack(*arrays: TracedArray) -> list[TracedArray]:
 
 
 def for_schur(x: TracedArray) -> TracedArray:
-    """In the dtype of SciPy's Schur forms, which take small integers for large ones."""
+    """Convert to the dtype of SciPy's Schur forms, which treat small integers as large ones."""
     return cast(x, np.float64) if x.dtype.kind in "iu" else of_lapack(x)[0]
 
 
 def square_matrix(x: TracedArray, message: str) -> TracedArray:
-    """``{shape}`` in the message stands for the shape."""
+    """Return ``x`` if it is a stack of square matrices, else raise ValueError; ``{shape}`` in the message is replaced by its
+    shape."""
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
         raise ValueError(message.format(shape=x.shape))
     return x
 
 
 def solved(solve: Callable[[TracedArray], TracedArray], b: TracedArray) -> TracedArray:
-    """``solve`` of matrices, for a vector or matrices."""
+    """Apply ``solve``, which takes matrices, to a vector or matrices ``b``."""
     return solve(expand(b, (1,)))[..., 0] if b.ndim == 1 else solve(b)
 
 
@@ -78,7 +80,7 @@ def nonzero(x: TracedArray, message: str) -> None:
 
 
 def rectangle(a: Any, check_finite: bool = True) -> TracedArray:
-    """A stack of matrices, in a dtype of LAPACK."""
+    """Return a stack of matrices in a dtype of LAPACK."""
     x = finite(a, check_finite)
     if x.ndim < 2:
         raise ValueError("expected matrix")
@@ -86,13 +88,13 @@ def rectangle(a: Any, check_finite: bool = True) -> TracedArray:
 
 
 def vector(x: Any, function: str) -> TracedArray:
-    found = strong(x)
-    if found.ndim > 1:
-        raise TraceError(f"scipy.linalg.{function} of an array of {found.ndim} axes is not supported; pass a vector")
-    return found if found.ndim else expand(found, (0,))
+    array = strong(x)
+    if array.ndim > 1:
+        raise TraceError(f"scipy.linalg.{function} of an array of {array.ndim} axes is not supported; pass a vector")
+    return array if array.ndim else expand(array, (0,))
 
 
-def alike(*arrays: TracedArray) -> list[TracedArray]:
-    """Stacks of matrices with one batch."""
+def common_batch(*arrays: TracedArray) -> list[TracedArray]:
+    """Broadcast stacks of matrices to common batch axes."""
     batch = broadcast_shapes(*(x.shape[:-2] for x in arrays))
     return [broadcast_to(x, (*batch, *x.shape[-2:])) for x in arrays]

@@ -1,6 +1,7 @@
-"""scipy.linalg on traced arrays: eigenvalues, singular values, orthogonal factors, and what they serve.
+"""scipy.linalg on traced arrays: eigenvalues, singular values, QR factors, and the functions built on them.
 
-float32 is computed in float32. What has no derivative, such as the vectors of equal eigenvalues, gives NaN.
+float32 is computed in float32. A result that has no derivative, such as the eigenvectors of equal eigenvalues, gets NaN as its
+derivative.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.linalg import decompositions as spectral
 from pullback.tracer.functions.numpy.linalg import solve as linalg
 from pullback.tracer.functions.numpy.linalg.solve import adjoint, conjugate
-from pullback.tracer.functions.scipy.linalg.arguments import alike, finite, of_lapack, rectangle, scipy_twin, square_matrix
+from pullback.tracer.functions.scipy.linalg.arguments import common_batch, finite, of_lapack, rectangle, scipy_twin, square_matrix
 from pullback.tracer.user_code.errors import TraceError
 
 # eigenvalues
@@ -34,7 +35,7 @@ def eig(
     check_finite: bool = True,
     homogeneous_eigvals: bool = False,
 ) -> Any:
-    """Complex vectors, of matrices with real eigenvalues too."""
+    """Return complex eigenvalues and eigenvectors, complex also where SciPy's are real."""
     refuse("scipy.linalg.eig", instead="solve(b, a) has the same eigenvalues", b=b)
     refuse("scipy.linalg.eig", instead="they are the vectors of the adjoint matrix", left=left or None)
     refuse("scipy.linalg.eig", homogeneous_eigvals=homogeneous_eigvals or None)
@@ -52,9 +53,9 @@ def eigvals(
     check_finite: bool = True,
     homogeneous_eigvals: bool = False,
 ) -> TracedArray:
-    """The order of the last arguments depends on SciPy's version: they are given by name."""
-    found: TracedArray = eig(a, b, False, False, overwrite_a, False, check_finite, homogeneous_eigvals)
-    return found
+    """Return the eigenvalues. The last parameters are keyword-only because their order depends on SciPy's version."""
+    values: TracedArray = eig(a, b, False, False, overwrite_a, False, check_finite, homogeneous_eigvals)
+    return values
 
 
 def _eigen(
@@ -64,8 +65,8 @@ def _eigen(
     x = square_matrix(finite(a, check_finite), 'expected square "a" matrix')
     if kind not in (1, 2, 3):
         raise ValueError(f'"type" must be 1, 2 or 3, not {kind}')
-    found = of_lapack(x) if b is None else None
-    values, vectors = spectral.symmetric_eigen(found[0], lower) if found else _generalized(x, b, lower, check_finite, kind)
+    operand = of_lapack(x) if b is None else None
+    values, vectors = spectral.symmetric_eigen(operand[0], lower) if operand else _generalized(x, b, lower, check_finite, kind)
     if subset is None:
         return values, vectors
     low, high = (operator.index(k) for k in subset)
@@ -78,18 +79,18 @@ def _eigen(
 
 
 def _generalized(x: TracedArray, b: Any, lower: bool, check_finite: bool, kind: int) -> tuple[TracedArray, TracedArray]:
-    """By the Cholesky factor l of b: the matrix is l^-1 a l^-H, for types 2 and 3 l^H a l."""
+    """Reduce to a symmetric problem by the Cholesky factor l of b: the matrix is l^-1 a l^-H, for types 2 and 3 l^H a l."""
     y = square_matrix(finite(b, check_finite), 'expected square "b" matrix')
     if x.shape[-2:] != y.shape[-2:]:
         raise ValueError(f"wrong b dimensions {y.shape}, should be {x.shape}")
-    x, y = alike(*of_lapack(x, y))
+    x, y = common_batch(*of_lapack(x, y))
     factor = linalg.lower_factor(y if lower else adjoint(y), "B is not positive definite: it cannot be factored")
-    whole = emit("hermitian_from_triangle", x, lower=lower)
+    full_matrix = emit("hermitian_from_triangle", x, lower=lower)
     if kind == 1:
-        half = linalg.triangular(factor, whole, True)
+        half = linalg.triangular(factor, full_matrix, True)
         product = linalg.triangular(factor, adjoint(half), True)
     else:
-        product = adjoint(factor) @ whole @ factor
+        product = adjoint(factor) @ full_matrix @ factor
     values, vectors = spectral.symmetric_eigen(product, True)
     return values, factor @ vectors if kind == 3 else linalg.triangular(conjugate(factor), vectors, True, trans=True)
 
@@ -109,9 +110,9 @@ def eigh(
     subset_by_value: Any = None,
     driver: str | None = None,
 ) -> Any:
-    """Eigenvectors have the signs that driver "evd" gives them."""
-    found = _eigen(a, b, bool(lower), check_finite, subset_by_index, type, {"subset_by_value": subset_by_value})
-    return found[0] if eigvals_only else found
+    """Return eigenvalues and eigenvectors; the eigenvectors have the signs that driver "evd" gives them."""
+    result = _eigen(a, b, bool(lower), check_finite, subset_by_index, type, {"subset_by_value": subset_by_value})
+    return result[0] if eigvals_only else result
 
 
 @scipy_twin("eigvalsh")
@@ -142,7 +143,7 @@ def eigh_tridiagonal(
     tol: float = 0.0,
     lapack_driver: str = "auto",
 ) -> Any:
-    """By the whole matrix, as driver "stevd" does."""
+    """Solve by the full matrix, as driver "stevd" does."""
     x, y = finite(d, check_finite), finite(e, check_finite)
     for k in (x, y):
         if k.ndim < 1:
@@ -154,9 +155,9 @@ def eigh_tridiagonal(
         raise ValueError(f"d ({n}) must have one more element than e ({y.shape[-1]})")
     x, y = of_lapack(x, y)
     row, column = lifted(np.arange, n)[:, None], lifted(np.arange, n)
-    beside = xp.concatenate([y, xp.zeros_like(x[..., :1])], -1)
-    below = xp.where(row == column + 1, beside[..., None, :], x.dtype.type(0))
-    whole = xp.where(row == column, x[..., :, None], below + linalg.transposed(below))
+    padded = xp.concatenate([y, xp.zeros_like(x[..., :1])], -1)
+    below = xp.where(row == column + 1, padded[..., None, :], x.dtype.type(0))
+    full_matrix = xp.where(row == column, x[..., :, None], below + linalg.transposed(below))
     subset = None
     match select:
         case "i" | 2:
@@ -167,8 +168,8 @@ def eigh_tridiagonal(
             pass
         case _:
             raise ValueError(f"invalid argument for select: {select!r}")
-    found = _eigen(whole, None, True, False, subset, 1, {})
-    return found[0] if eigvals_only else found
+    result = _eigen(full_matrix, None, True, False, subset, 1, {})
+    return result[0] if eigvals_only else result
 
 
 @scipy_twin("eigvalsh_tridiagonal")
@@ -181,8 +182,8 @@ def eigvalsh_tridiagonal(
     tol: float = 0.0,
     lapack_driver: str = "auto",
 ) -> TracedArray:
-    found: TracedArray = eigh_tridiagonal(d, e, True, select, select_range, check_finite, tol, lapack_driver)
-    return found
+    values: TracedArray = eigh_tridiagonal(d, e, True, select, select_range, check_finite, tol, lapack_driver)
+    return values
 
 
 # singular values
@@ -213,15 +214,15 @@ def diagsvd(s: Any, M: int, N: int) -> TracedArray:
         raise ValueError("Length of s must be M or N.")
     square = xp.where(np.eye(x.shape[-1], dtype=bool), x[..., None, :], x.dtype.type(0))
     sides = [(0, 0)] * (x.ndim - 1)
-    found: TracedArray = xp.pad(square, [*sides, (0, M - x.shape[-1]), (0, N - x.shape[-1])])
-    return found
+    result: TracedArray = xp.pad(square, [*sides, (0, M - x.shape[-1]), (0, N - x.shape[-1])])
+    return result
 
 
 @scipy_twin("pinv")
 def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = False, check_finite: bool = True) -> Any:
     x = rectangle(a, check_finite)
-    found, counts = spectral.pseudo_inverse(x, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
-    return (found, xp.sum(counts, axis=-1)) if return_rank else found
+    inverse, counts = spectral.pseudo_inverse(x, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
+    return (inverse, xp.sum(counts, axis=-1)) if return_rank else inverse
 
 
 def _cutoff(x: TracedArray, atol: Any, rtol: Any) -> Any:
@@ -236,8 +237,8 @@ def pinvh(
 ) -> Any:
     x = square_matrix(rectangle(a, check_finite), "expected square matrix")
     mirrored = emit("hermitian_from_triangle", x, lower=bool(lower))
-    found, counts = spectral.pseudo_inverse(mirrored, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
-    return (found, xp.sum(counts, axis=-1)) if return_rank else found
+    inverse, counts = spectral.pseudo_inverse(mirrored, _cutoff(x, atol, rtol), (atol, rtol) != (None, None))
+    return (inverse, xp.sum(counts, axis=-1)) if return_rank else inverse
 
 
 @scipy_twin("lstsq")
@@ -250,7 +251,7 @@ def lstsq(
     check_finite: bool = True,
     lapack_driver: str | None = None,
 ) -> Any:
-    """As numpy.linalg.lstsq."""
+    """Solve least squares as numpy.linalg.lstsq does."""
     x, y = finite(a, check_finite), finite(b, check_finite)
     if x.ndim != 2 or y.ndim not in (1, 2):
         raise TraceError("scipy.linalg.lstsq of stacks of matrices is not supported; call it for each")
@@ -261,35 +262,35 @@ def lstsq(
     x, y = of_lapack(x, y)
     least = np.finfo(x.dtype).eps if cond is None else cond
     columns = expand(y, (1,)) if y.ndim == 1 else y
-    found, residuals, rank, values = spectral.least_squares(x, columns, least, cond is not None)
+    solution, residuals, rank, values = spectral.least_squares(x, columns, least, cond is not None)
     if y.ndim == 1:
-        found, residuals = found[:, 0], residuals[0] if residuals.size else residuals
+        solution, residuals = solution[:, 0], residuals[0] if residuals.size else residuals
     if lapack_driver == "gelsy":
-        return found, full((0,), 0, x.dtype), cast(rank, np.int64), None
-    return found, residuals if x.shape[0] > x.shape[1] else cast(residuals, x.dtype), cast(rank, np.int64), values
+        return solution, full((0,), 0, x.dtype), cast(rank, np.int64), None
+    return solution, residuals if x.shape[0] > x.shape[1] else cast(residuals, x.dtype), cast(rank, np.int64), values
 
 
 @scipy_twin("null_space")
 def null_space(
     A: Any, rcond: Any = None, *, overwrite_a: bool = False, check_finite: bool = True, lapack_driver: str = "gesdd"
 ) -> TracedArray:
-    """Of matrices of full rank."""
+    """Return an orthonormal basis of the null space of matrices of full rank; a lower rank fails the check."""
     x = rectangle(A, check_finite)
     _, s, vt = spectral.any_svd(x, True)
-    _full_rank(x, s, rcond, "null_space")
+    _check_full_rank(x, s, rcond, "null_space")
     return adjoint(vt[..., s.shape[-1] :, :])
 
 
 @scipy_twin("orth")
 def orth(A: Any, rcond: Any = None) -> TracedArray:
-    """Of matrices of full rank."""
+    """Return an orthonormal basis of the range of matrices of full rank; a lower rank fails the check."""
     x = rectangle(A)
     u, s, _ = spectral.thin_svd(x)
-    _full_rank(x, s, rcond, "orth")
+    _check_full_rank(x, s, rcond, "orth")
     return u
 
 
-def _full_rank(x: TracedArray, s: TracedArray, rcond: Any, name: str) -> None:
+def _check_full_rank(x: TracedArray, s: TracedArray, rcond: Any, name: str) -> None:
     scale = np.finfo(s.dtype).eps * max(x.shape[-2:]) if rcond is None else rcond
     message = f"scipy.linalg.{name} of a matrix of lower rank cannot be compiled: the shape of the result depends on it; use svd"
     emit("check", s > xp.max(s, axis=-1, keepdims=True, initial=0) * scale, error="LinAlgError", message=message)
@@ -343,11 +344,11 @@ def qr(
         x = xp.take_along_axis(x, pivots[..., None, :], -1)
     if mode == "raw":
         packed, scales = emit("reflections", x, form=spectral.form_of(x))
-        found: tuple[Any, ...] = (packed, scales), xp.triu(packed[..., : min(x.shape[-2:]), :])
+        result: tuple[Any, ...] = (packed, scales), xp.triu(packed[..., : min(x.shape[-2:]), :])
     else:
         q, r = spectral.any_qr(x, mode in ("full", "r"))
-        found = (r,) if mode == "r" else (q, r)
-    return found if pivots is None else (*found, cast(pivots, np.int32))
+        result = (r,) if mode == "r" else (q, r)
+    return result if pivots is None else (*result, cast(pivots, np.int32))
 
 
 @scipy_twin("qr_multiply")
@@ -372,9 +373,9 @@ def qr_multiply(
 
 @scipy_twin("hessenberg")
 def hessenberg(a: Any, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """Of at most two rows and columns the matrix as it is, in its dtype."""
-    given = square_matrix(finite(a, check_finite), "expected square matrix")
-    if given.shape[-1] <= 2:
-        return (given, as_traced(np.broadcast_to(np.eye(given.shape[-1]), given.shape))) if calc_q else given
-    h, q = emit("hessenberg", rectangle(given, False))
+    """Return the Hessenberg form; a matrix of at most two rows is returned unchanged, in its own dtype."""
+    matrix = square_matrix(finite(a, check_finite), "expected square matrix")
+    if matrix.shape[-1] <= 2:
+        return (matrix, as_traced(np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape))) if calc_q else matrix
+    h, q = emit("hessenberg", rectangle(matrix, False))
     return (h, q) if calc_q else h

@@ -1,4 +1,4 @@
-"""Functions of matrices from scipy.linalg: the exponential and those that are made of it."""
+"""Functions of matrices from scipy.linalg: the exponential and functions composed of it, roots, logarithms and Schur forms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.linalg import decompositions as spectral
 from pullback.tracer.functions.numpy.linalg import solve as linalg
 from pullback.tracer.functions.numpy.products import strong
-from pullback.tracer.functions.scipy.linalg.arguments import alike, finite, for_schur, of_lapack, scipy_twin
+from pullback.tracer.functions.scipy.linalg.arguments import common_batch, finite, for_schur, of_lapack, scipy_twin
 
 
 def _square(x: TracedArray) -> TracedArray:
@@ -24,7 +24,7 @@ def _square(x: TracedArray) -> TracedArray:
 
 
 def result_dtype(x: TracedArray) -> Any:
-    """SciPy's dtype of a function of matrices."""
+    """Return SciPy's dtype of the result of a function of matrices."""
     single = x.dtype.kind in "fVc" and x.dtype.itemsize <= (8 if x.dtype.kind == "c" else 4)
     if x.dtype.kind == "c":
         return np.complex64 if single else np.complex128
@@ -32,14 +32,14 @@ def result_dtype(x: TracedArray) -> Any:
 
 
 def exponential(x: TracedArray) -> TracedArray:
-    """In double precision."""
-    found: TracedArray = emit("expm", linalg.in_double(x, np.dtype(result_dtype(x))))
-    return found
+    """Return the exponential, in double precision."""
+    result: TracedArray = emit("expm", linalg.in_double(x, np.dtype(result_dtype(x))))
+    return result
 
 
 @scipy_twin("expm")
 def expm(A: Any) -> TracedArray:
-    """By the method that SciPy has for matrices of large norm, in float64."""
+    """Return the exponential by SciPy's method for matrices of large norm, computed in float64."""
     x = strong(A)
     if x.ndim < 2 and x.size != 1:
         raise LinAlgError("The input array must be at least two-dimensional")
@@ -49,14 +49,14 @@ def expm(A: Any) -> TracedArray:
     return cast(exponential(x), result_dtype(x))
 
 
-def _joined(rows: Any) -> TracedArray:
-    found: TracedArray = xp.concatenate([xp.concatenate(row, -1) for row in rows], -2)
-    return found
+def _block_matrix(rows: Any) -> TracedArray:
+    result: TracedArray = xp.concatenate([xp.concatenate(row, -1) for row in rows], -2)
+    return result
 
 
 @scipy_twin("expm_frechet")
 def expm_frechet(A: Any, E: Any, method: str | None = None, compute_expm: bool = True, check_finite: bool = True) -> Any:
-    """The derivative along E is a block of an exponential: N. Higham, Functions of Matrices (2008), section 10.6."""
+    """Return the derivative along E, a block of one exponential: N. Higham, Functions of Matrices (2008), section 10.6."""
     x, y = finite(A, check_finite), finite(E, check_finite)
     if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
         raise ValueError("expected A to be a square matrix")
@@ -66,21 +66,21 @@ def expm_frechet(A: Any, E: Any, method: str | None = None, compute_expm: bool =
         raise ValueError("expected A and E to be the same shape")
     if method not in (None, "SPS", "blockEnlarge"):
         raise ValueError(f"Unknown implementation {method}")
-    x, y = alike(*(linalg.in_double(k, np.result_type(x.dtype, y.dtype)) for k in (x, y)))
+    x, y = common_batch(*(linalg.in_double(k, np.result_type(x.dtype, y.dtype)) for k in (x, y)))
     n = x.shape[-1]
-    found = exponential(_joined([[x, y], [xp.zeros_like(x), x]]))
-    derivative = found[..., :n, n:]
-    return (found[..., :n, :n], derivative) if compute_expm else derivative
+    blocks = exponential(_block_matrix([[x, y], [xp.zeros_like(x), x]]))
+    derivative = blocks[..., :n, n:]
+    return (blocks[..., :n, :n], derivative) if compute_expm else derivative
 
 
 def _cos_and_sin(A: Any) -> tuple[TracedArray, TracedArray]:
-    """The exponential of [[0, -a], [a, 0]] is [[cos a, -sin a], [sin a, cos a]]."""
+    """Return cosine and sine: the exponential of [[0, -a], [a, 0]] is [[cos a, -sin a], [sin a, cos a]]."""
     x = _square(as_traced(A))
     dtype, n = result_dtype(x), x.shape[-1]
     x = linalg.in_double(x, np.dtype(dtype))
     zero = xp.zeros_like(x)
-    found = exponential(_joined([[zero, -x], [x, zero]]))
-    return cast(found[..., :n, :n], dtype), cast(found[..., n:, :n], dtype)
+    blocks = exponential(_block_matrix([[zero, -x], [x, zero]]))
+    return cast(blocks[..., :n, :n], dtype), cast(blocks[..., n:, :n], dtype)
 
 
 @scipy_twin("cosm")
@@ -122,23 +122,23 @@ def tanhm(A: Any) -> TracedArray:
     return cast(linalg.general(up + down, up - down, "A singular matrix detected"), dtype)
 
 
-def _is_real(info: TracedArray, name: str) -> None:
+def _check_real(info: TracedArray, name: str) -> None:
     message = f"scipy.linalg.{name} of this real matrix is complex; pass the matrix as a complex one"
     emit("check", info == 0, error="LinAlgError", message=message)
 
 
-def _rooted(op: str, x: TracedArray, name: str) -> TracedArray:
-    """The square root or the logarithm, in double precision."""
-    found, info = emit(op, linalg.in_double(x, np.dtype(result_dtype(x))))
+def _root_or_log(op: str, x: TracedArray, name: str) -> TracedArray:
+    """Return the square root or the logarithm (``op``), in double precision."""
+    result, info = emit(op, linalg.in_double(x, np.dtype(result_dtype(x))))
     if x.dtype.kind != "c":
-        _is_real(info, name)
-    assert isinstance(found, TracedArray)
-    return found
+        _check_real(info, name)
+    assert isinstance(result, TracedArray)
+    return result
 
 
 @scipy_twin("sqrtm")
 def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> TracedArray:
-    """Real of real matrices, which may have no negative eigenvalues."""
+    """Return the square root; a real matrix gives a real one, and must have no negative eigenvalues."""
     _refuse_deprecated("sqrtm", disp=disp, blocksize=blocksize)
     x = strong(A)
     if x.ndim < 2:
@@ -146,7 +146,7 @@ def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> TracedArray:
     if x.shape[-2] != x.shape[-1]:
         raise LinAlgError("Last 2 dimensions of the array must be square")
     emit("check", xp.isfinite(x), error="LinAlgError", message="sqrtm: array must not contain infs or NaNs")
-    return cast(_rooted("sqrtm", x, "sqrtm"), result_dtype(x))
+    return cast(_root_or_log("sqrtm", x, "sqrtm"), result_dtype(x))
 
 
 def _refuse_deprecated(name: str, **arguments: Any) -> None:
@@ -155,50 +155,53 @@ def _refuse_deprecated(name: str, **arguments: Any) -> None:
 
 @scipy_twin("logm")
 def logm(A: Any, disp: Any = None) -> TracedArray:
-    """Real of real matrices, which may have no negative eigenvalues."""
+    """Return the logarithm; a real matrix gives a real one, and must have no negative eigenvalues."""
     _refuse_deprecated("logm", disp=disp)
     x = _square(finite(A, True))
-    return cast(_rooted("logm", x, "logm"), np.complex128 if x.dtype.kind == "c" else np.float64)
+    return cast(_root_or_log("logm", x, "logm"), np.complex128 if x.dtype.kind == "c" else np.float64)
 
 
 @scipy_twin("fractional_matrix_power")
 def fractional_matrix_power(A: Any, t: Any) -> TracedArray:
-    """The whole part of the power by products, the rest by the logarithm."""
+    """Return a power: its integral part by products, the fractional part by the logarithm."""
     x = _square(strong(A))
     power = float(t)
-    whole = math.floor(power)
-    if power == whole:
-        return linalg.matrix_power(x, whole)
-    wide = linalg.in_double(finite(x, True), np.dtype(result_dtype(x)))
-    found = exponential((power - whole) * _rooted("logm", wide, "fractional_matrix_power"))
-    return linalg.matrix_power(wide, whole) @ found if whole else found
+    integral = math.floor(power)
+    if power == integral:
+        return linalg.matrix_power(x, integral)
+    matrix = linalg.in_double(finite(x, True), np.dtype(result_dtype(x)))
+    fractional = exponential((power - integral) * _root_or_log("logm", matrix, "fractional_matrix_power"))
+    return linalg.matrix_power(matrix, integral) @ fractional if integral else fractional
 
 
 @scipy_twin("signm")
 def signm(A: Any, disp: Any = None) -> TracedArray:
-    """a times the inverse of the root of its square."""
+    """Return ``a`` times the inverse of the square root of its square."""
     _refuse_deprecated("signm", disp=disp)
     x = _square(finite(A, True))
     dtype = for_schur(x).dtype
     x = linalg.in_double(x, dtype)
-    return cast(linalg.general(_rooted("sqrtm", x @ x, "signm"), x, "A singular matrix detected"), dtype)
+    return cast(linalg.general(_root_or_log("sqrtm", x @ x, "signm"), x, "A singular matrix detected"), dtype)
 
 
 @scipy_twin("funm")
 def funm(A: Any, func: Any, disp: bool = True) -> TracedArray:
-    """By eigenvectors, as many as the matrix has rows. Real of real matrices; ``func`` is given a complex vector."""
+    """Return ``func`` of a matrix, by its eigenvectors, which must be linearly independent.
+
+    A real matrix gives a real result. ``func`` is called with the complex vector of eigenvalues.
+    """
     refuse("scipy.linalg.funm", disp=None if disp else disp)
     x = _square(finite(A, True))
     dtype = for_schur(x).dtype
     values, vectors = spectral.eigen(linalg.in_double(x, dtype))
     scaled = vectors * as_traced(func(values))[..., None, :]
-    turned = linalg.general(linalg.transposed(vectors), linalg.transposed(scaled), "A singular matrix detected")
-    found = linalg.transposed(turned)
+    solution = linalg.general(linalg.transposed(vectors), linalg.transposed(scaled), "A singular matrix detected")
+    result = linalg.transposed(solution)
     if dtype.kind == "c":
-        return cast(found, dtype)
-    limit = 1e-9 * (1 + xp.max(xp.abs(xp.real(found)), initial=0))
-    _is_real(cast(xp.max(xp.abs(xp.imag(found)), initial=0) > limit, np.int32), "funm")
-    return cast(xp.real(found), dtype)
+        return cast(result, dtype)
+    limit = 1e-9 * (1 + xp.max(xp.abs(xp.real(result)), initial=0))
+    _check_real(cast(xp.max(xp.abs(xp.imag(result)), initial=0) > limit, np.int32), "funm")
+    return cast(xp.real(result), dtype)
 
 
 # Schur forms
@@ -232,7 +235,7 @@ def _schur(x: TracedArray) -> tuple[TracedArray, TracedArray]:
 
 @scipy_twin("rsf2csf")
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[TracedArray, TracedArray]:
-    """The complex Schur form of the real one."""
+    """Return the complex Schur form from the real one."""
     x, y = (_complex(of_lapack(finite(k, check_finite))[0]) for k in (T, Z))
     for name, k in (("Z", y), ("T", x)):
         if k.ndim < 2 or k.shape[-2] != k.shape[-1]:

@@ -1,7 +1,7 @@
-"""scipy.linalg on traced arrays, over the IR's factorisations.
+"""scipy.linalg's solvers on traced arrays, composed of the IR's factorisations.
 
-float32 is computed in float32. ``check_finite`` is honoured, ``overwrite_a`` and ``overwrite_b`` are not needed. Structure that
-``solve`` and ``inv`` would look for is not: a general matrix is factored.
+float32 is computed in float32. ``check_finite`` is honoured; ``overwrite_a`` and ``overwrite_b`` are ignored. Unlike SciPy,
+``solve`` and ``inv`` do not search the matrix for structure: without ``assume_a`` a general matrix is factored.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 @scipy_twin("cho_factor")
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[TracedArray, bool]:
-    """The other triangle of the factor, of which SciPy promises nothing, is zero."""
+    """Return the Cholesky factor and ``lower``. The other triangle, whose contents SciPy leaves undefined, is zero."""
     return _factor(a, lower, check_finite), lower
 
 
@@ -101,12 +101,12 @@ def solve_triangular(
 
 
 def _triangular(a: TracedArray, b: TracedArray, lower: bool, trans: Any, unit: bool = False) -> TracedArray:
-    a, is_turned = _trans(a, trans)
-    return linalg.triangular(a, b, lower, is_turned, unit)
+    a, is_transposed = _trans(a, trans)
+    return linalg.triangular(a, b, lower, is_transposed, unit)
 
 
 def _trans(a: TracedArray, trans: Any) -> tuple[TracedArray, bool]:
-    """The matrix, conjugated where its adjoint is meant, and whether it is to be transposed."""
+    """Return the matrix, conjugated if ``trans`` requests the adjoint, and whether it must be transposed."""
     if trans not in (0, 1, 2, "N", "T", "C"):
         raise ValueError(f"trans={trans!r}: 0, 1, 2, 'N', 'T' or 'C' was expected")
     return linalg.conjugate(a) if trans in (2, "C") else a, trans not in (0, "N")
@@ -123,10 +123,10 @@ def solve(
     assume_a: str | None = None,
     transposed: bool = False,
 ) -> TracedArray:
-    """By Cholesky factors for ``assume_a`` "pos", else by LU factors; of a symmetric matrix one triangle is read."""
+    """Solve by Cholesky factors for ``assume_a`` "pos", else by LU factors; only one triangle of a symmetric matrix is read."""
     x, y = finite(a, check_finite), finite(b, check_finite)
     x, y = promote(x, y)
-    x, y = (cast(k, _of_dtype(x.dtype)) for k in (x, y))
+    x, y = (cast(k, _solver_dtype(x.dtype)) for k in (x, y))
     x = expand(x, range(2 - x.ndim)) if x.ndim < 2 else x
     y = expand(y, (0,)) if y.ndim == 0 else y
     square_matrix(x, "Expected square matrix, got a1.shape={shape}")
@@ -137,8 +137,8 @@ def solve(
     return solved(lambda c: _structured(x, c, assume_a, bool(lower), bool(transposed)), y)
 
 
-def _of_dtype(dtype: np.dtype[Any]) -> Any:
-    """The dtype in which SciPy solves equations of one."""
+def _solver_dtype(dtype: np.dtype[Any]) -> Any:
+    """Return the dtype in which SciPy solves equations of ``dtype``."""
     if dtype.kind == "c":
         return dtype
     return np.float32 if dtype.kind in "fV" and dtype.itemsize <= 4 else np.float64
@@ -192,13 +192,13 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> TracedA
 def norm_of(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> TracedArray:
     x = finite(a, check_finite)
     if axis is None and not keepdims and x.ndim == 1 and x.size and x.dtype.char in "fdFD" and (ord is None or ord == 2):
-        return weak(cast(euclidean(x), np.float64), "float")  # BLAS gives a Python float
+        return weak(cast(euclidean(x), np.float64), "float")  # BLAS returns a Python float
     return norm(x, ord, axis, keepdims)
 
 
 @scipy_twin("lu_factor")
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[TracedArray, TracedArray]:
-    """No warning comes of a singular matrix."""
+    """Return the LU factors and pivots. Unlike SciPy, no warning is issued for a singular matrix."""
     packed, pivots = _lu(rectangle(a, check_finite))
     return packed, cast(pivots[..., : min(packed.shape[-2:])], np.int32)
 
@@ -222,8 +222,8 @@ def lu(
     left, upper = packed[..., :k], xp.triu(packed[..., :k, :])
     lower = xp.tril(left, -1) + lifted(np.eye, m, k, dtype=x.dtype)
     if not x.size:
-        none: Any = np.empty((*batch, 0), np.int32) if p_indices else np.empty((*batch, 0, 0), linalg.real_dtype(x.dtype))
-        return (lower, upper) if permute_l else (as_traced(none), lower, upper)
+        empty: Any = np.empty((*batch, 0), np.int32) if p_indices else np.empty((*batch, 0, 0), linalg.real_dtype(x.dtype))
+        return (lower, upper) if permute_l else (as_traced(empty), lower, upper)
     perm = emit("permutation", pivots, inverse=False)
     at = [*(positions(perm.shape, axis) for axis in range(len(batch))), perm]
     if permute_l:
@@ -234,9 +234,9 @@ def lu(
             "scatter_set", full(perm.shape, 0, np.int64), *at, positions(perm.shape, len(batch)), axes=tuple(range(len(at)))
         )
         return cast(order, np.int64 if (m, n) == (1, 1) else np.int32), lower, upper
-    found = xp.expand_dims(perm, -2) == lifted(np.arange, m)[:, None]
+    permutation = xp.expand_dims(perm, -2) == lifted(np.arange, m)[:, None]
     dtype = x.dtype if (m, n) == (1, 1) else linalg.real_dtype(x.dtype)
-    return cast(found, dtype), lower, upper
+    return cast(permutation, dtype), lower, upper
 
 
 @scipy_twin("lu_solve")
@@ -245,8 +245,8 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
     y = finite(b, check_finite)
     fits(packed, y, "Shapes of lu {a} and b {b} are incompatible")
     packed, y = of_lapack(packed, y)
-    packed, is_turned = _trans(packed, trans)
-    return solved(functools.partial(_by_pivots, packed, pivots, is_turned), y)
+    packed, is_transposed = _trans(packed, trans)
+    return solved(functools.partial(_by_pivots, packed, pivots, is_transposed), y)
 
 
 def _by_pivots(packed: TracedArray, pivots: TracedArray, trans: bool, b: TracedArray) -> TracedArray:
@@ -261,5 +261,5 @@ def _by_pivots(packed: TracedArray, pivots: TracedArray, trans: bool, b: TracedA
         rows = emit("gather", b, *at, axes=axes)
         return linalg.triangular(packed, linalg.triangular(packed, rows, True, unit=True), False)
     x = linalg.triangular(packed, linalg.triangular(packed, b, False, True), True, True, True)
-    found: TracedArray = emit("scatter_set", full(x.shape, 0, x.dtype), *at, x, axes=axes)
-    return found
+    result: TracedArray = emit("scatter_set", full(x.shape, 0, x.dtype), *at, x, axes=axes)
+    return result

@@ -1,4 +1,4 @@
-"""Matrices of a form from scipy.linalg: compositions of reads at known places."""
+"""Structured matrices of scipy.linalg, composed of reads at static positions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def block_diag(*arrs: Any) -> TracedArray:
 
 
 def _vectors(x: Any, since: str) -> TracedArray:
-    """Vectors along the last axis; a number is a vector of one. SciPy raveled them before a version."""
-    found = strong(x)
-    return found if found.ndim and np.lib.NumpyVersion(import_module("scipy").__version__) >= since else xp.ravel(found)
+    """Return vectors along the last axis, a number as a vector of one element; SciPy before version ``since`` ravels the
+    array."""
+    array = strong(x)
+    return array if array.ndim and np.lib.NumpyVersion(import_module("scipy").__version__) >= since else xp.ravel(array)
 
 
 @scipy_twin("toeplitz")
@@ -64,7 +65,7 @@ def circulant(c: Any) -> TracedArray:
 
 
 def circulants(x: TracedArray) -> TracedArray:
-    """Of each vector along the last axis."""
+    """Return the circulant matrix of each vector along the last axis."""
     n = lifted(np.arange, x.shape[-1])
     return x[..., (n[:, None] - n) % max(len(n), 1)]
 
@@ -100,8 +101,8 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> TracedArray:
         first, count = trim, count - 2 * trim
     at = first + lifted(np.arange, count)[:, None] - lifted(np.arange, n)
     inside = (at >= 0) & (at < m)
-    found: TracedArray = xp.where(inside, x[..., np.clip(at, 0, m - 1)], x.dtype.type(0))
-    return found
+    result: TracedArray = xp.where(inside, x[..., np.clip(at, 0, m - 1)], x.dtype.type(0))
+    return result
 
 
 @scipy_twin("fiedler")
@@ -114,7 +115,7 @@ def fiedler(a: Any) -> TracedArray:
 
 @scipy_twin("fiedler_companion")
 def fiedler_companion(a: Any) -> TracedArray:
-    """Of the coefficients of a polynomial: a matrix of five diagonals."""
+    """Return the pentadiagonal companion matrix of a polynomial's coefficients."""
     x = as_traced(a)
     n = x.shape[-1] if x.ndim else 0
     if n <= 2:
@@ -156,5 +157,5 @@ def khatri_rao(a: Any, b: Any) -> TracedArray:
         raise ValueError("The both arrays should be 2-dimensional.")
     if x.shape[-1] != y.shape[-1]:
         raise ValueError("The number of columns for both arrays should be equal.")
-    found = x[..., :, None, :] * y[..., None, :, :]
-    return reshaped(found, (*found.shape[:-3], math.prod(found.shape[-3:-1]), found.shape[-1]))
+    products = x[..., :, None, :] * y[..., None, :, :]
+    return reshaped(products, (*products.shape[:-3], math.prod(products.shape[-3:-1]), products.shape[-1]))

@@ -1,4 +1,4 @@
-"""Equations of scipy.linalg: banded, Toeplitz and circulant systems, those of Sylvester and Lyapunov."""
+"""Structured equations of scipy.linalg: banded, Toeplitz and circulant systems, Sylvester and Lyapunov equations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.linalg import solve as linalg
 from pullback.tracer.functions.numpy.linalg.solve import adjoint, conjugate
 from pullback.tracer.functions.scipy.linalg.arguments import (
-    alike,
+    common_batch,
     finite,
     for_schur,
     of_lapack,
@@ -31,11 +31,11 @@ from pullback.tracer.user_code.errors import TraceError
 def _banded(bands: TracedArray, b: TracedArray, lower: int, upper: int, message: str) -> TracedArray:
     def solve(columns: TracedArray) -> TracedArray:
         batch = broadcast_shapes(bands.shape[:-2], columns.shape[:-2])
-        given = [broadcast_to(x, (*batch, *x.shape[-2:])) for x in (columns, bands)]
-        found, info = emit("banded_solve", *given, lower=lower, upper=upper)
+        operands = [broadcast_to(x, (*batch, *x.shape[-2:])) for x in (columns, bands)]
+        solution, info = emit("banded_solve", *operands, lower=lower, upper=upper)
         emit("check", info == 0, error="LinAlgError", message=message)
-        assert isinstance(found, TracedArray)
-        return found
+        assert isinstance(solution, TracedArray)
+        return solution
 
     return solved(solve, b)
 
@@ -45,8 +45,8 @@ def solve_banded(
     l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, check_finite: bool = True
 ) -> TracedArray:
     lower, upper = (operator.index(k) for k in l_and_u)
-    given = (finite(x, check_finite) for x in (ab, b))
-    bands, y = of_lapack(*(cast(x, np.float64) if x.dtype.kind in "biu" else x for x in given))
+    arrays = (finite(x, check_finite) for x in (ab, b))
+    bands, y = of_lapack(*(cast(x, np.float64) if x.dtype.kind in "biu" else x for x in arrays))
     if bands.shape[-1] != y.shape[0 if y.ndim == 1 else -2]:
         raise ValueError("shapes of ab and b are not compatible.")
     if lower + upper + 1 != bands.shape[-2]:
@@ -66,7 +66,7 @@ def solveh_banded(
     lower: bool = False,
     check_finite: bool = True,
 ) -> TracedArray:
-    """By LU factors of all the diagonals; that the matrix is positive definite is seen by its Cholesky factors."""
+    """Solve by LU factors of all diagonals; a Cholesky factorisation only checks that the matrix is positive definite."""
     half, y = of_lapack(finite(ab, check_finite), finite(b, check_finite))
     if half.shape[-1] != y.shape[0 if y.ndim == 1 else -2]:
         raise ValueError("shapes of ab and b are not compatible.")
@@ -97,7 +97,7 @@ def _toeplitz(c_or_cr: Any, check_finite: bool) -> TracedArray:
 
 @scipy_twin("solve_toeplitz")
 def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> TracedArray:
-    """By LU factors of the whole matrix."""
+    """Solve by LU factors of the full matrix."""
     a, y = _toeplitz(c_or_cr, check_finite), finite(b, check_finite)
     if a.shape[-1] != y.shape[0 if y.ndim == 1 else -2]:
         raise ValueError("incompatible dimensions")
@@ -120,7 +120,7 @@ def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: A
 def solve_circulant(
     c: Any, b: Any, singular: str = "raise", tol: Any = None, caxis: int = -1, baxis: int = 0, outaxis: int = 0
 ) -> TracedArray:
-    """By LU factors of the whole matrix."""
+    """Solve by LU factors of the full matrix."""
     x, y = (k if k.ndim else expand(k, (0,)) for k in (as_traced(c), as_traced(b)))
     if singular != "raise" or tol is not None:
         raise TraceError("scipy.linalg.solve_circulant with singular='lstsq' or a tol cannot be compiled; leave them out")
@@ -129,11 +129,11 @@ def solve_circulant(
         raise ValueError(f"Shapes of c {x.shape} and b {y.shape} are incompatible")
     x, y = promote(xp.moveaxis(x, caxis, -1), xp.moveaxis(y, baxis, -1))
     is_single = x.dtype.kind in "fVc" and x.itemsize <= (8 if x.dtype.kind == "c" else 4)
-    narrow, wide = (np.complex64, np.complex128) if x.dtype.kind == "c" else (np.float32, np.float64)
-    right = expand(cast(y, wide), (y.ndim,))
-    found = linalg.general(circulants(cast(x, wide)), right, "near singular circulant matrix.")[..., 0]
-    found = cast(found, narrow if is_single else wide)
-    return xp.moveaxis(found, -1, outaxis)
+    single, double = (np.complex64, np.complex128) if x.dtype.kind == "c" else (np.float32, np.float64)
+    right = expand(cast(y, double), (y.ndim,))
+    solution = linalg.general(circulants(cast(x, double)), right, "near singular circulant matrix.")[..., 0]
+    solution = cast(solution, single if is_single else double)
+    return xp.moveaxis(solution, -1, outaxis)
 
 
 # Sylvester and Lyapunov
@@ -146,12 +146,12 @@ def _schur(a: TracedArray) -> tuple[TracedArray, TracedArray]:
 
 
 def sylvester(a: TracedArray, b: TracedArray, c: TracedArray) -> TracedArray:
-    """x with a x + x b = c."""
+    """Return x with a x + x b = c."""
     batch = broadcast_shapes(*(x.shape[:-2] for x in (a, b, c)))
     a, b, c = (broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b, c))
     (ta, za), (tb, zb) = _schur(a), _schur(b)
-    found: TracedArray = emit("sylvester", c, a, b, ta, tb, za, zb, transposed=False)
-    return found
+    solution: TracedArray = emit("sylvester", c, a, b, ta, tb, za, zb, transposed=False)
+    return solution
 
 
 @scipy_twin("solve_sylvester")
@@ -164,7 +164,7 @@ def solve_sylvester(a: Any, b: Any, q: Any) -> TracedArray:
     return sylvester(x, y, z)
 
 
-def _with_right_side(a: Any, q: Any) -> tuple[TracedArray, TracedArray]:
+def _lyapunov_operands(a: Any, q: Any) -> tuple[TracedArray, TracedArray]:
     x, y = as_traced(a), as_traced(q)
     for name, k in (("a", x), ("q", y)):
         if k.ndim < 2 or k.shape[-2] != k.shape[-1]:
@@ -177,26 +177,26 @@ def _with_right_side(a: Any, q: Any) -> tuple[TracedArray, TracedArray]:
 
 @scipy_twin("solve_continuous_lyapunov", "solve_lyapunov")
 def solve_continuous_lyapunov(a: Any, q: Any) -> TracedArray:
-    x, y = _with_right_side(a, q)
+    x, y = _lyapunov_operands(a, q)
     return sylvester(x, adjoint(x), y)
 
 
 @scipy_twin("solve_discrete_lyapunov")
 def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> TracedArray:
-    """x with a x a^H - x + q = 0."""
-    x, y = (cast(finite(k, True), np.complex128 if k.dtype.kind == "c" else np.float64) for k in _with_right_side(a, q))
+    """Return x with a x a^H - x + q = 0."""
+    x, y = (cast(finite(k, True), np.complex128 if k.dtype.kind == "c" else np.float64) for k in _lyapunov_operands(a, q))
     n = x.shape[-1]
-    meth = (method or ("bilinear" if n >= 10 else "direct")).lower()
-    if meth == "direct":
-        x, y = alike(x, y)
+    solver = (method or ("bilinear" if n >= 10 else "direct")).lower()
+    if solver == "direct":
+        x, y = common_batch(x, y)
         product = x[..., :, None, :, None] * conjugate(x)[..., None, :, None, :]
-        whole: Any = lifted(np.eye, n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
+        system: Any = lifted(np.eye, n * n, dtype=x.dtype) - reshaped(product, (*x.shape[:-2], n * n, n * n))
         right = reshaped(y, (*y.shape[:-2], n * n, 1))
-        return reshaped(linalg.general(whole, right, "A singular matrix detected"), y.shape)
-    if meth != "bilinear":
-        raise ValueError(f"Unknown solver {meth}")
-    one, turned = lifted(np.eye, n, dtype=x.dtype), adjoint(x)
-    inverse = linalg.general(turned + one, linalg.identity_like(turned), "A singular matrix detected")
-    b = (turned - one) @ inverse
+        return reshaped(linalg.general(system, right, "A singular matrix detected"), y.shape)
+    if solver != "bilinear":
+        raise ValueError(f"Unknown solver {solver}")
+    identity, a_h = lifted(np.eye, n, dtype=x.dtype), adjoint(x)
+    inverse = linalg.general(a_h + identity, linalg.identity_like(a_h), "A singular matrix detected")
+    b = (a_h - identity) @ inverse
     c = 2 * (adjoint(inverse) @ y @ inverse)
     return sylvester(adjoint(b), b, -c)

@@ -1,4 +1,5 @@
-"""Convolutions and linear filters of np and scipy.signal, computed directly: sums of products, no Fourier transforms."""
+"""Convolutions and linear filters of NumPy and scipy.signal, computed directly by sums of products, without Fourier
+transforms."""
 
 from __future__ import annotations
 
@@ -20,23 +21,27 @@ from pullback.tracer.functions.scipy.signal.fft_convolve import fftconvolve
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_TERMS = 64
-"""Kernels of up to so many elements are written out as a sum of shifted arrays: such a sum is fast, and takes a tenth of a second
-to compile for each dozen."""
+"""The largest kernel, in elements, that is unrolled to a sum of shifted arrays: such a sum is fast, but compiling it takes a
+tenth of a second for each dozen elements."""
 
 LONG = 64
-"""Floats are convolved by Fourier transforms, where SciPy may choose, from lengths with a product of the cube of this on."""
+"""The threshold, in elements, for convolving floats by Fourier transforms where SciPy may choose the method: both arrays are
+longer, and the product of their sizes exceeds its cube."""
 
 MOST_SAMPLES = 256
-"""Recursive filters of higher order take up to so many samples as one block."""
+"""The block length, in samples, of recursive filters of order 2 and above; longer if the order or the square root of the
+signal's length exceeds it."""
 
 
 Sides = Sequence[int]
-"""How many results of a full convolution are left out at one end of each axis."""
+"""The number of results of a full convolution that are left out at one end of each axis."""
 
 
 def convolved(a: TracedArray, b: TracedArray, before: Sides = (), after: Sides = ()) -> Any:
-    """Return the convolution of two arrays of one rank and dtype, neither empty: the full one without some results at both ends
-    of each axis. Only what overlaps is multiplied, so an infinity or NaN reaches those results alone that it is part of."""
+    """Return the convolution of two non-empty arrays of one rank and dtype, without some results at both ends of each axis.
+
+    Only overlapping elements are multiplied, so an infinity or NaN reaches only the results that it is part of.
+    """
     if b.size > a.size:
         a, b = b, a
     rank = a.ndim
@@ -52,12 +57,12 @@ def convolved(a: TracedArray, b: TracedArray, before: Sides = (), after: Sides =
     if rank == 1:
         return reshaped(_long_rows(reshaped(a, (1, *a.shape)), b, before[0], after[0]), shape)
     space = shape + b.shape
-    places = [positions(space, k) - positions(space, rank + k) + before[k] for k in range(rank)]
-    return _overlapping(a, b, places)
+    source_positions = [positions(space, k) - positions(space, rank + k) + before[k] for k in range(rank)]
+    return _overlapping(a, b, source_positions)
 
 
 def _moved(a: TracedArray, tap: Any, ends: Sequence[tuple[int, ...]], shape: Sequence[int]) -> Any:
-    """Return an array times a tap, at its offset among the results; None where all of that is left out."""
+    """Return ``a * tap`` at its offset among the results, zeros elsewhere; None if all of it is left out."""
     starts: list[int] = []
     for axis, (k, n, m, first, last) in enumerate(ends):
         low, high = max(0, first - k), max(0, last - (m - 1 - k))
@@ -72,20 +77,24 @@ def _moved(a: TracedArray, tap: Any, ends: Sequence[tuple[int, ...]], shape: Seq
     return emit("pad", term, start=tuple(starts), step=(1,) * len(starts), shape=tuple(shape))
 
 
-def _overlapping(a: TracedArray, b: TracedArray, places: Sequence[Any]) -> Any:
-    """Return sums over the last axes, those of ``b``, of its elements times those of ``a`` at some places, which may lie beside
-    the array: 0 times an infinity would be NaN."""
-    space = places[0].shape
-    inside = [xp.clip(place, 0, n - 1) for place, n in zip(places, a.shape)]
+def _overlapping(a: TracedArray, b: TracedArray, source_positions: Sequence[Any]) -> Any:
+    """Return sums over the last axes (those of ``b``) of its elements times the elements of ``a`` at some positions.
+
+    A position outside the array contributes 0: its product is masked, because 0 times an infinity would be NaN.
+    """
+    space = source_positions[0].shape
+    inside = [xp.clip(position, 0, n - 1) for position, n in zip(source_positions, a.shape)]
     products: Any = emit("gather", a, *inside, axes=tuple(range(a.ndim))) * broadcast_to(b, space)
-    for place, n in zip(places, a.shape):
-        products = xp.where((place >= 0) & (place < n), products, cast(as_traced(0.0), a.dtype))
+    for position, n in zip(source_positions, a.shape):
+        products = xp.where((position >= 0) & (position < n), products, cast(as_traced(0.0), a.dtype))
     return xp.sum(products, axis=tuple(range(len(space) - b.ndim, len(space))), dtype=a.dtype)
 
 
 def _long_rows(rows: TracedArray, taps: TracedArray, before: int = 0, after: int = 0) -> Any:
-    """Return the convolution of each row of a matrix with a vector of many taps, without some results at both ends. Where they
-    overlap wholly, nothing lies beside a row."""
+    """Return the convolution of each row of a matrix with a vector of many taps, without some results at both ends.
+
+    Results whose window is fully inside a row need no masking.
+    """
     (count, n), (m,) = rows.shape, taps.shape
 
     def results(start: int, length: int) -> Any:
@@ -108,18 +117,18 @@ def _long_rows(rows: TracedArray, taps: TracedArray, before: int = 0, after: int
 
 
 def _vectors(name: str, a: Any, v: Any) -> list[TracedArray]:
-    found = [as_traced(xp.atleast_1d(as_traced(x))) for x in (a, v)]
-    if any(x.ndim != 1 for x in found):
+    arrays = [as_traced(xp.atleast_1d(as_traced(x))) for x in (a, v)]
+    if any(x.ndim != 1 for x in arrays):
         raise ValueError("object too deep for desired array")
-    if not found[0].size:
+    if not arrays[0].size:
         raise ValueError("a cannot be empty" if name == "convolve" else "first array argument cannot be empty")
-    if not found[1].size:
+    if not arrays[1].size:
         raise ValueError("v cannot be empty" if name == "convolve" else "second array argument cannot be empty")
-    return promote(*found)
+    return promote(*arrays)
 
 
 def _sides(short: int, mode: Any) -> tuple[Sides, Sides]:
-    """What is left out of a full convolution with a vector of ``short`` elements."""
+    """Return how much of a full convolution with a vector of ``short`` elements is left out at both ends."""
     match {0: "valid", 1: "same", 2: "full", "v": "valid", "s": "same", "f": "full"}.get(mode, mode):
         case "full":
             return (0,), (0,)
@@ -139,7 +148,7 @@ def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
 
 
 def _conjugate(x: Any) -> Any:
-    """The conjugate of complex numbers; others as they are, where ``np.conj`` gives int8 of bools."""
+    """Return the conjugate of complex numbers; others unchanged, because ``np.conj`` of bools gives int8."""
     return xp.conj(x) if x.dtype.kind == "c" else x
 
 
@@ -201,8 +210,10 @@ _EDGES = {
 
 
 def _plane(a: TracedArray, b: TracedArray, mode: str, boundary: str, fillvalue: Any, late: int = 0) -> Any:
-    """The convolution of two matrices, the first of which goes on beyond its edges. ``late``: 1 where the middle of
-    an even number of places is the later one."""
+    """Return the convolution of two matrices, the first of which is extended beyond its edges by ``boundary``.
+
+    ``late``: 1 if the later of two middle positions is the centre.
+    """
     if mode not in ("full", "same", "valid"):
         raise ValueError("Acceptable mode flags are 'valid', 'same', or 'full'.")
     if boundary not in _EDGES:
@@ -212,16 +223,16 @@ def _plane(a: TracedArray, b: TracedArray, mode: str, boundary: str, fillvalue: 
         raise TraceError("a convolution of matrices without elements is not supported")
     edges = _EDGES[boundary]
     options = {"constant_values": fillvalue} if edges == "constant" else {}
-    wide = as_traced(xp.pad(a, [(m - 1, m - 1) for m in b.shape], edges, **options))
+    padded = as_traced(xp.pad(a, [(m - 1, m - 1) for m in b.shape], edges, **options))
     if mode == "same":
         before, after = ([m - 1 + (m - 1 + side) // 2 for m in b.shape] for side in (late, 1 - late))
     else:
         before = after = [(m - 1) * (1 if mode == "full" else 2) for m in b.shape]
-    return convolved(wide, b, before, after)
+    return convolved(padded, b, before, after)
 
 
 def _matrices(name: str, in1: Any, in2: Any, mode: str) -> tuple[TracedArray, TracedArray, bool]:
-    """The operands, the larger one first where only the overlap is wanted, and whether they changed places."""
+    """Return the operands, for mode "valid" the larger one first, and whether they were swapped."""
     a, b = (cast(x, x.dtype) for x in (as_traced(in1), as_traced(in2)))
     if a.ndim != 2 or b.ndim != 2:
         raise ValueError(f"{name} inputs must both be 2-D arrays")
@@ -241,8 +252,8 @@ def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", f
 @twin_of("scipy.signal.correlate2d")
 def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
     a, b, is_swapped = _matrices("correlate2d", in1, in2, mode)
-    found = _plane(a, _conjugate(xp.flip(b)), mode, boundary, fillvalue, late=1)
-    return xp.flip(found) if is_swapped else found
+    result = _plane(a, _conjugate(xp.flip(b)), mode, boundary, fillvalue, late=1)
+    return xp.flip(result) if is_swapped else result
 
 
 # filters
@@ -250,7 +261,7 @@ def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", 
 
 @twin_of("scipy.signal.lfilter")
 def lfilter(b: Any, a: Any, x: Any, axis: Any = -1, zi: Any = None) -> Any:
-    """A filter without recursion is a convolution, one of first order a recurrence, one of higher order is computed in blocks."""
+    """Filter along an axis: order 0 by a convolution, order 1 by a recurrence, a higher order block by block."""
     numerator, denominator, signal = (as_traced(xp.atleast_1d(as_traced(v))) for v in (b, a, x))
     if numerator.ndim != 1 or denominator.ndim != 1:
         raise ValueError("object of too small depth for desired array")
@@ -269,15 +280,15 @@ def lfilter(b: Any, a: Any, x: Any, axis: Any = -1, zi: Any = None) -> Any:
         start = broadcast_to(xp.moveaxis(start, at, -1) if start.ndim == rows.ndim else start, (*rows.shape[:-1], order))
         kept = min(order, n)
         source = source + xp.pad(start[..., :kept], [(0, 0)] * (rows.ndim - 1) + [(0, n - kept)])
-    found = _recursive(source, feedback)
-    result = xp.moveaxis(found, -1, at)
+    output = _recursive(source, feedback)
+    result = xp.moveaxis(output, -1, at)
     if zi is None:
         return result
-    return result, xp.moveaxis(_state(rows, found, taps, feedback, start, order), -1, at)
+    return result, xp.moveaxis(_state(rows, output, taps, feedback, start, order), -1, at)
 
 
 def _filtered(rows: Any, taps: Any) -> Any:
-    """The first samples of the convolution of each row with the taps."""
+    """Return the first samples of the convolution of each row with the taps."""
     m = taps.shape[0]
     one_row = reshaped(taps, (1,) * (rows.ndim - 1) + taps.shape)
     if not rows.size:
@@ -286,22 +297,28 @@ def _filtered(rows: Any, taps: Any) -> Any:
 
 
 def convolved_rows(rows: Any, taps: Any, before: int = 0, after: int = 0) -> Any:
-    """Return the convolution along the last axis, without some results at both ends; the taps have extent 1 along the others.
-    Only what overlaps is multiplied."""
+    """Return the convolution along the last axis, without some results at both ends; the taps have extent 1 along the other
+    axes.
+
+    Only overlapping elements are multiplied.
+    """
     lead, n, m = rows.shape[:-1], rows.shape[-1], taps.shape[-1]
     shape = (*lead, n + m - 1 - before - after)
     if m > MOST_TERMS:
         flat = reshaped(rows, (math.prod(lead), n))
         return reshaped(_long_rows(flat, reshaped(taps, (m,)), before, after), shape)
-    whole = [(0, e, 1, 0, 0) for e in lead]
-    terms = [_moved(rows, taps[..., k : k + 1], [*whole, (k, n, m, before, after)], shape) for k in range(m)]
+    outer_ends = [(0, e, 1, 0, 0) for e in lead]
+    terms = [_moved(rows, taps[..., k : k + 1], [*outer_ends, (k, n, m, before, after)], shape) for k in range(m)]
     kept = [term for term in terms if term is not None]
     return sum(kept[1:], kept[0])
 
 
 def _recursive(source: Any, feedback: Any) -> Any:
-    """y with sum(feedback[k] * y[i - k]) = source[i], feedback[0] being 1: block by block, each a product with the impulse
-    response, to which the last outputs of the block before add theirs."""
+    """Return y with sum(feedback[k] * y[i - k]) = source[i], where feedback[0] is 1.
+
+    Computed block by block: each block is a product with the impulse response, to which the last outputs of the previous block
+    contribute through ``carry``.
+    """
     n, order, last = source.shape[-1], feedback.shape[0] - 1, source.ndim - 1
     if order == 0 or not source.size:
         return source
@@ -314,22 +331,22 @@ def _recursive(source: Any, feedback: Any) -> Any:
     response = xp.pad(_impulse_response(feedback, length), (length - 1, 0))
     space = (length, length)
     steps = emit("gather", response, positions(space, 0) - positions(space, 1) + (length - 1), axes=(0,))
-    found = blocks @ steps.T
+    output = blocks @ steps.T
     square = (order, order)
-    behind = emit("gather", xp.pad(feedback[1:], (0, order)), positions(square, 0) + positions(square, 1), axes=(0,))
-    carry = -(steps[:, :order] @ behind)
+    history = emit("gather", xp.pad(feedback[1:], (0, order)), positions(square, 0) + positions(square, 1), axes=(0,))
+    carry = -(steps[:, :order] @ history)
     state: Any = full((*lead, order), 0, source.dtype)
     states = []
     for k in range(count):
         states.append(state)
-        ends = found[..., k, length - order :] + state @ carry[length - order :].T
+        ends = output[..., k, length - order :] + state @ carry[length - order :].T
         state = ends[..., ::-1]
-    found = found + xp.stack(states, axis=-2) @ carry.T
-    return part(reshaped(found, (*lead, count * length)), last, 0, n)
+    output = output + xp.stack(states, axis=-2) @ carry.T
+    return part(reshaped(output, (*lead, count * length)), last, 0, n)
 
 
 def _impulse_response(feedback: Any, length: int) -> Any:
-    """The first outputs for a one followed by zeros: powers of the companion matrix, twice as many at each step."""
+    """Return the outputs for a one followed by zeros, by powers of the companion matrix; each step doubles their number."""
     order = feedback.shape[0] - 1
     shift = np.eye(order, k=-1)[1:].astype(feedback.dtype)
     power: Any = xp.concatenate([-feedback[None, 1:], as_traced(shift)], axis=0)
@@ -340,8 +357,8 @@ def _impulse_response(feedback: Any, length: int) -> Any:
     return states[0, :length]
 
 
-def _state(rows: Any, found: Any, taps: Any, feedback: Any, start: Any, order: int) -> Any:
-    """The final conditions of the delays: what the samples so far give to the next ones."""
+def _state(rows: Any, output: Any, taps: Any, feedback: Any, start: Any, order: int) -> Any:
+    """Return the final conditions of the delays, the contributions of past samples to the next outputs."""
     n = rows.shape[-1]
     states = []
     for k in range(order):
@@ -351,7 +368,7 @@ def _state(rows: Any, found: Any, taps: Any, feedback: Any, start: Any, order: i
             if i >= 0 and j < taps.shape[0]:
                 total = total + taps[j] * rows[..., i]
             if i >= 0 and j < feedback.shape[0]:
-                total = total - feedback[j] * found[..., i]
+                total = total - feedback[j] * output[..., i]
         states.append(total)
     return xp.stack(states, axis=-1) if states else full((*rows.shape[:-1], 0), 0, rows.dtype)
 
@@ -360,17 +377,17 @@ def _state(rows: Any, found: Any, taps: Any, feedback: Any, start: Any, order: i
 def sosfilt(sos: Any, x: Any, axis: Any = -1, zi: Any = None) -> Any:
     if zi is not None:
         raise TraceError("scipy.signal.sosfilt of traced arrays with zi= is not supported; use lfilter for each section")
-    sections, found = as_traced(sos), x
+    sections, output = as_traced(sos), x
     if sections.ndim != 2 or sections.shape[1] != 6:
         raise ValueError("sos array must be shape (n_sections, 6)")
     for k in range(sections.shape[0]):
-        found = lfilter(sections[k, :3], sections[k, 3:], found, axis)
-    return found
+        output = lfilter(sections[k, :3], sections[k, 3:], output, axis)
+    return output
 
 
 @twin_of("scipy.signal.lfilter_zi")
 def lfilter_zi(b: Any, a: Any) -> Any:
-    """The state of a filter after a long run of ones: that of a unit step."""
+    """Return the state of a filter after a long run of ones, that of the steady step response."""
     taps, feedback = _same_length(b, a)
     jump = (xp.sum(taps[1:]) - xp.sum(feedback[1:]) * taps[0]) / xp.sum(feedback)
     sums, rests = xp.cumsum(feedback)[:-1], xp.cumsum(taps[1:] - feedback[1:] * taps[0])
@@ -379,7 +396,7 @@ def lfilter_zi(b: Any, a: Any) -> Any:
 
 
 def _same_length(b: Any, a: Any) -> tuple[Any, Any]:
-    """The coefficients of a filter, divided by a[0] and filled with zeros to one length."""
+    """Return the coefficients of a filter, divided by a[0] and padded with zeros to one length."""
     taps, feedback = (cast(as_traced(xp.atleast_1d(as_traced(v))), np.float64) for v in (b, a))
     n = max(taps.shape[0], feedback.shape[0])
     lead: Any = feedback[0]
@@ -411,9 +428,9 @@ def filtfilt(
         rows = xp.concatenate([before, rows, after], axis=-1)
     start = lfilter_zi(taps, feedback) if taps.shape[0] > 1 else None
     for _ in range(2):
-        given = None if start is None else start * rows[..., :1]
-        found = lfilter(taps, feedback, rows, -1, given)
-        rows = (found if given is None else found[0])[..., ::-1]
+        state = None if start is None else start * rows[..., :1]
+        output = lfilter(taps, feedback, rows, -1, state)
+        rows = (output if state is None else output[0])[..., ::-1]
     return xp.moveaxis(part(rows, rows.ndim - 1, edge, n), -1, axis_of(axis, signal.ndim))
 
 
@@ -471,12 +488,12 @@ def savgol_filter(
         inner = convolved_rows(rows, kernel, window_length - 1, window_length - 1)
         first = rows[..., :window_length] @ ends[:before].T
         last = rows[..., n - window_length :] @ ends[window_length - after :].T
-        found = xp.concatenate([first, inner, last], axis=-1)
+        result = xp.concatenate([first, inner, last], axis=-1)
     else:
         options = {"constant_values": cval} if mode == "constant" else {}
-        wide = xp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(after, before)], mode=_PADS[mode], **options)
-        found = convolved_rows(wide, kernel, window_length - 1, window_length - 1)
-    return xp.moveaxis(found, -1, at)
+        padded = xp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(after, before)], mode=_PADS[mode], **options)
+        result = convolved_rows(padded, kernel, window_length - 1, window_length - 1)
+    return xp.moveaxis(result, -1, at)
 
 
 @twin_of("scipy.signal.deconvolve")
@@ -510,7 +527,7 @@ def upfirdn(h: Any, x: Any, up: Any = 1, down: Any = 1, axis: Any = -1, mode: An
     n = rows.shape[-1]
     if not rows.size:
         raise TraceError("scipy.signal.upfirdn of traced arrays without elements is not supported; leave it out")
-    spread = xp.pad(rows[..., None], [(0, 0)] * rows.ndim + [(0, up - 1)])
-    wide = reshaped(spread, (*rows.shape[:-1], n * up))[..., : (n - 1) * up + 1]
-    whole = convolved_rows(wide, reshaped(kernel, (1,) * (rows.ndim - 1) + kernel.shape))
-    return xp.moveaxis(whole[..., ::down], -1, at)
+    zero_stuffed = xp.pad(rows[..., None], [(0, 0)] * rows.ndim + [(0, up - 1)])
+    upsampled = reshaped(zero_stuffed, (*rows.shape[:-1], n * up))[..., : (n - 1) * up + 1]
+    full_result = convolved_rows(upsampled, reshaped(kernel, (1,) * (rows.ndim - 1) + kernel.shape))
+    return xp.moveaxis(full_result[..., ::down], -1, at)

@@ -1,6 +1,6 @@
 """scipy.signal by Fourier transforms: analytic signals, resampling, and spectra of overlapping segments.
 
-The methods are SciPy's. A warning of SciPy's that a segment was shortened, or that an input is complex, does not come.
+The methods are SciPy's. SciPy's warnings that a segment was shortened or an input is complex are not issued.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pullback.tracer.arrays.arguments import axis_of, part, positions, xp
 from pullback.tracer.arrays.make import as_traced, broadcast_shapes, cast, emit, full
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.numpy.fft import along, complexes, floats, transformed
+from pullback.tracer.functions.numpy.fft import complexes, floats, transformed, transformed_along
 from pullback.tracer.functions.scipy.fft import fftfreq, rfftfreq
 from pullback.tracer.functions.scipy.signal.filters import detrend as detrended
 from pullback.tracer.transforms.region import follow
@@ -25,27 +25,27 @@ from pullback.tracer.transforms.region import follow
 
 
 def _weighted(x: Any, axis: int, weights: Any) -> Any:
-    """An array times real weights along an axis."""
+    """Multiply an array by real weights along an axis."""
     shape = [1] * x.ndim
     shape[axis] = len(weights)
     return x * np.asarray(weights, x.real.dtype).reshape(shape)
 
 
 def _one_sided(n: int) -> Any:
-    """1 for the mean, 2 for positive frequencies, 0 for negative ones; 1 for an unpaired one."""
-    found = np.zeros(n)
-    found[0] = 1.0
-    found[1 : (n + 1) // 2] = 2.0
+    """Return the weights 1 for the mean, 2 for positive frequencies, 0 for negative ones, 1 for an unpaired one."""
+    weights = np.zeros(n)
+    weights[0] = 1.0
+    weights[1 : (n + 1) // 2] = 2.0
     if n % 2 == 0:
-        found[n // 2] = 1.0
-    return found
+        weights[n // 2] = 1.0
+    return weights
 
 
 def _real_signal(x: Any) -> TracedArray:
-    found = as_traced(x)
-    if found.dtype.kind == "c":
+    array = as_traced(x)
+    if array.dtype.kind == "c":
         raise ValueError("x must be real.")
-    return floats(found)
+    return floats(array)
 
 
 @twin_of("scipy.signal.hilbert")
@@ -70,12 +70,12 @@ def hilbert2(x: Any, N: Any = None, axes: Any = (-2, -1)) -> Any:
     if len(counts) != 2 or min(counts) <= 0:
         pair = "When given as a tuple, N must hold exactly two positive integers"
         raise ValueError(pair if np.ndim(N) else "N must be positive.")
-    found: Any = along(a, counts, at, None, "fft")
+    spectrum: Any = transformed_along(a, counts, at, None, "fft")
     for n, k in zip(counts, at, strict=True):
         weights = _one_sided(n)
         weights[(n + 1) // 2 :] = 0.0
-        found = _weighted(found, k, weights)
-    return along(found, counts, at, None, "ifft")
+        spectrum = _weighted(spectrum, k, weights)
+    return transformed_along(spectrum, counts, at, None, "ifft")
 
 
 @twin_of("scipy.signal.resample")
@@ -107,7 +107,7 @@ def resample(x: Any, num: Any, t: Any = None, axis: Any = 0, window: Any = None,
             edge = np.ones(spectrum.shape[-1])
             edge[shared // 2] = 2.0 if count < n else 0.5
             spectrum = _weighted(spectrum, spectrum.ndim - 1, edge)
-        found: Any = transformed(spectrum, count, -1, None, "irfft")
+        result: Any = transformed(spectrum, count, -1, None, "irfft")
     else:
         spectrum = transformed(a, None, -1, None, "fft") if domain == "time" else complexes(a)
         if weights is not None:
@@ -115,54 +115,54 @@ def resample(x: Any, num: Any, t: Any = None, axis: Any = 0, window: Any = None,
         half = shared // 2 + 1
         low, high = spectrum[..., :half], spectrum[..., n - (shared - half) :]
         if shared % 2 == 0 and count < n:
-            both = low[..., -1:] + spectrum[..., n - shared // 2 : n - shared // 2 + 1]
-            low = xp.concatenate([low[..., :-1], both], axis=-1)
+            folded_edge = low[..., -1:] + spectrum[..., n - shared // 2 : n - shared // 2 + 1]
+            low = xp.concatenate([low[..., :-1], folded_edge], axis=-1)
         elif shared % 2 == 0 and count > n:
             middle = 0.5 * low[..., -1:]
             low, high = xp.concatenate([low[..., :-1], middle], axis=-1), xp.concatenate([middle, high], axis=-1)
         gap = full((*low.shape[:-1], count - low.shape[-1] - high.shape[-1]), 0, low.dtype)
-        found = transformed(xp.concatenate([low, gap, high], axis=-1), count, -1, None, "ifft")
-    found = xp.moveaxis(found * found.real.dtype.type(count / n), -1, at)
-    return found if t is None else (found, t[0] + (t[1] - t[0]) * (n / count) * lifted(np.arange, count))
+        result = transformed(xp.concatenate([low, gap, high], axis=-1), count, -1, None, "ifft")
+    result = xp.moveaxis(result * result.real.dtype.type(count / n), -1, at)
+    return result if t is None else (result, t[0] + (t[1] - t[0]) * (n / count) * lifted(np.arange, count))
 
 
 # segments
 
 
 def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
-    """The window and its length. Raises ValueError as SciPy does."""
+    """Return the window and its length. Raises ValueError as SciPy does."""
     if isinstance(window, str | tuple):
         count = 256 if nperseg is None else operator.index(nperseg)
         if count < 1:
             raise ValueError("nperseg must be a positive integer")
         count = min(count, length)
         return resolve("scipy.signal.get_window")(window, count), count
-    found = window if isinstance(window, TracedArray) else np.asarray(window)
-    if found.ndim != 1:
+    values = window if isinstance(window, TracedArray) else np.asarray(window)
+    if values.ndim != 1:
         raise ValueError("window must be 1-D")
-    if length < found.shape[0]:
+    if length < values.shape[0]:
         raise ValueError("window is longer than input signal")
-    if nperseg is not None and nperseg != found.shape[0]:
+    if nperseg is not None and nperseg != values.shape[0]:
         raise ValueError("value specified for nperseg is different from length of window")
-    return found, found.shape[0]
+    return values, values.shape[0]
 
 
 def _overlap(noverlap: Any, nperseg: int) -> int:
-    found = nperseg // 2 if noverlap is None else operator.index(noverlap)
-    if found >= nperseg:
+    overlap = nperseg // 2 if noverlap is None else operator.index(noverlap)
+    if overlap >= nperseg:
         raise ValueError("noverlap must be less than nperseg.")
-    return found
+    return overlap
 
 
 def _length(nfft: Any, nperseg: int) -> int:
-    found = nperseg if nfft is None else operator.index(nfft)
-    if found < nperseg:
+    length = nperseg if nfft is None else operator.index(nfft)
+    if length < nperseg:
         raise ValueError("nfft must be greater than or equal to nperseg.")
-    return found
+    return length
 
 
 def _extended(x: Any, n: int, boundary: Any) -> Any:
-    """A signal with n more samples at both ends of the last axis."""
+    """Extend a signal by n samples at both ends of the last axis."""
     if boundary not in ("even", "odd", "constant", "zeros", None):
         raise ValueError(f"Unknown boundary option '{boundary}', must be one of: ['even', 'odd', 'constant', 'zeros', None]")
     if boundary is None or n < 1:
@@ -174,27 +174,27 @@ def _extended(x: Any, n: int, boundary: Any) -> Any:
         raise ValueError(
             f"The extension length n ({n}) is too big. It must not exceed x.shape[axis]-1, which is {x.shape[-1] - 1}."
         )
-    wide = xp.pad(x, widths, "reflect")
+    padded = xp.pad(x, widths, "reflect")
     if boundary == "even":
-        return wide
-    first, last = 2 * x[..., :1] - wide[..., :n], 2 * x[..., -1:] - wide[..., n + x.shape[-1] :]
+        return padded
+    first, last = 2 * x[..., :1] - padded[..., :n], 2 * x[..., -1:] - padded[..., n + x.shape[-1] :]
     return xp.concatenate([first, x, last], axis=-1)
 
 
 def _segments(x: Any, nperseg: int, step: int) -> Any:
-    """The overlapping segments of the last axis, one a row."""
+    """Return the overlapping segments of the last axis, one per row."""
     space = ((x.shape[-1] - nperseg) // step + 1, nperseg)
     return xp.take(x, positions(space, 0) * step + positions(space, 1), axis=-1)
 
 
 def _overlap_added(rows: Any, step: int) -> Any:
-    """The sum of rows, the last two axes, each ``step`` places after the one before."""
+    """Return the sum of the rows of the last two axes, each ``step`` positions after the previous one."""
     count, width = rows.shape[-2:]
     space = (count, width)
-    place = positions(space, 0) * step + positions(space, 1)
+    index = positions(space, 0) * step + positions(space, 1)
     values = xp.moveaxis(rows, (-2, -1), (0, 1))
     base = full((width + (count - 1) * step, *values.shape[2:]), 0, values.dtype)
-    return xp.moveaxis(emit("scatter_add", base, place, values, axes=(0,)), 0, -1)
+    return xp.moveaxis(emit("scatter_add", base, index, values, axes=(0,)), 0, -1)
 
 
 def _without_trend(detrend: Any, axis: int) -> Any:
@@ -208,8 +208,10 @@ def _spectra(
     x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any, onesided: bool, scaling: str,
     axis: Any, power: bool, boundary: Any = None, padded: bool = False,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Frequencies, times, and the transforms of the segments of x or, with ``power``, their products with those of y, which have
-    the frequency in place of the axis and the segment as the last axis."""
+    """Return frequencies, times, and the transforms of the segments of x, or, with ``power``, their products with those of y.
+
+    In the transforms the frequency replaces the axis, and the segment is the last axis.
+    """
     a: Any = floats(x)
     b: Any = a if y is None else floats(y)
     at = axis_of(axis, a.ndim) - a.ndim
@@ -235,31 +237,31 @@ def _spectra(
     def transforms(v: Any) -> Any:
         v = _extended(v, count // 2, boundary)
         if padded:
-            more = (-(v.shape[-1] - count) % step) % count
-            v = xp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)])
+            padding = (-(v.shape[-1] - count) % step) % count
+            v = xp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, padding)])
         rows = taper * remove(_segments(v, count, step))
         return v.shape[-1], transformed(rows, length, -1, None, "rfft" if sides else "fft")
 
-    whole, found = transforms(a)
+    extended_length, spectra = transforms(a)
     if power and y is None:
-        found = found.real * found.real + found.imag * found.imag
+        spectra = spectra.real * spectra.real + spectra.imag * spectra.imag
     elif power:
-        found = xp.conjugate(found) * transforms(b)[1]
-    found = found * cast(as_traced(scale if power else xp.sqrt(scale)), real)
+        spectra = xp.conjugate(spectra) * transforms(b)[1]
+    spectra = spectra * cast(as_traced(scale if power else xp.sqrt(scale)), real)
     if power and sides:
-        doubled = np.full(found.shape[-1], 2.0)
+        doubled = np.full(spectra.shape[-1], 2.0)
         doubled[0] = 1.0
         if length % 2 == 0:
             doubled[-1] = 1.0
-        found = _weighted(found, found.ndim - 1, doubled)
+        spectra = _weighted(spectra, spectra.ndim - 1, doubled)
     frequencies = (rfftfreq if sides else fftfreq)(length, 1 / fs)
-    times = as_traced(lifted(np.arange, count / 2, whole - count / 2 + 1, step)) / fs
+    times = as_traced(lifted(np.arange, count / 2, extended_length - count / 2 + 1, step)) / fs
     times = times if boundary is None else times - (count / 2) / fs
-    found = cast(found, kind if found.dtype.kind == "c" else real)
-    return frequencies, times, xp.moveaxis(found, -1, at - 1)
+    spectra = cast(spectra, kind if spectra.dtype.kind == "c" else real)
+    return frequencies, times, xp.moveaxis(spectra, -1, at - 1)
 
 
-def _none(shape: tuple[int, ...], count: int) -> Any:
+def _empty_results(shape: tuple[int, ...], count: int) -> Any:
     return tuple(full(shape, 0, np.float64) for _ in range(count))
 
 
@@ -272,17 +274,17 @@ def csd(
     a, b = as_traced(x), as_traced(y)
     if not a.size or not b.size:
         outer = broadcast_shapes(*(v.shape[:-1] for v in (xp.moveaxis(v, axis, -1) for v in (a, b))))
-        return _none(a.shape if is_same else (*outer, min(a.shape[axis], b.shape[axis])), 2)
+        return _empty_results(a.shape if is_same else (*outer, min(a.shape[axis], b.shape[axis])), 2)
     arguments = (fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis)
-    frequencies, _, found = _spectra(a, None if is_same else b, *arguments, power=True)
+    frequencies, _, spectra = _spectra(a, None if is_same else b, *arguments, power=True)
     if average not in ("mean", "median"):
         raise ValueError(f"Parameter {average=} must be 'median' or 'mean'!")
-    count = found.shape[-1]
+    count = spectra.shape[-1]
     if average == "mean" or count == 1:
-        return frequencies, xp.mean(found, axis=-1)
+        return frequencies, xp.mean(spectra, axis=-1)
     terms = 2 * lifted(np.arange, 1.0, (count - 1) // 2 + 1)
     bias = 1 + np.sum(1.0 / (terms + 1) - 1.0 / terms)
-    parts = [found] if found.dtype.kind == "f" else [found.real, found.imag]
+    parts = [spectra] if spectra.dtype.kind == "f" else [spectra.real, spectra.imag]
     parts = [xp.median(p, axis=-1) / p.dtype.type(bias) for p in parts]
     return frequencies, parts[0] if len(parts) == 1 else emit("complex", *parts)
 
@@ -303,7 +305,7 @@ def periodogram(
 ) -> Any:  # fmt: skip
     a = as_traced(x)
     if not a.size:
-        return _none(a.shape, 2)
+        return _empty_results(a.shape, 2)
     at = axis_of(axis, a.ndim)
     count = a.shape[at]
     if nfft is not None and nfft < count:
@@ -321,8 +323,8 @@ def coherence(
     options = {"fs": fs, "window": window, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend}
     options["axis"] = axis
     frequencies, first = welch(x, **options)
-    both = csd(x, y, **options)[1]
-    return frequencies, xp.abs(both) ** 2 / first / welch(y, **options)[1]
+    cross = csd(x, y, **options)[1]
+    return frequencies, xp.abs(cross) ** 2 / first / welch(y, **options)[1]
 
 
 @twin_of("scipy.signal.spectrogram")
@@ -335,17 +337,17 @@ def spectrogram(
         raise ValueError(f"unknown value for mode {mode}, must be one of {modes}")
     a = as_traced(x)
     if not a.size:
-        return _none(a.shape, 3)
+        return _empty_results(a.shape, 3)
     win, count = _window(window, nperseg, a.shape[axis])
     overlap = count // 8 if noverlap is None else noverlap
     options = (fs, win, count, overlap, nfft, detrend, return_onesided, scaling, axis)
-    frequencies, times, found = _spectra(a, None, *options, power=mode == "psd")
+    frequencies, times, spectra = _spectra(a, None, *options, power=mode == "psd")
     if mode == "magnitude":
-        found = xp.abs(found)
+        spectra = xp.abs(spectra)
     elif mode in ("angle", "phase"):
-        found = xp.angle(found)
-        found = xp.unwrap(found, axis=axis - 1 if axis < 0 else axis) if mode == "phase" else found
-    return frequencies, times, found
+        spectra = xp.angle(spectra)
+        spectra = xp.unwrap(spectra, axis=axis - 1 if axis < 0 else axis) if mode == "phase" else spectra
+    return frequencies, times, spectra
 
 
 @twin_of("scipy.signal.stft")
@@ -358,7 +360,7 @@ def stft(
         raise ValueError(f"Parameter {scaling=} not in ['spectrum', 'psd']!")
     a = as_traced(x)
     if not a.size:
-        return _none(a.shape, 3)
+        return _empty_results(a.shape, 3)
     options = (fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "density" if scaling == "psd" else scaling, axis)
     return _spectra(a, None, *options, power=False, boundary=boundary, padded=padded)
 
@@ -398,12 +400,12 @@ def istft(
     real = rows.real.dtype
     taper: Any = cast(as_traced(win), real)
     total = xp.sum(win) if scaling == "spectrum" else xp.sqrt(fs * xp.sum(win**2))
-    found = _overlap_added(rows * (taper * cast(as_traced(total), real)), step)
+    signal = _overlap_added(rows * (taper * cast(as_traced(total), real)), step)
     weight = _overlap_added(xp.broadcast_to(taper * taper, (rows.shape[-2], count)), step)
     if boundary:
         edge = count // 2
-        found, weight = found[..., edge:-edge], weight[edge:-edge]
-    found = found / xp.where(weight > 1e-10, weight, 1.0)
-    if found.ndim > 1 and time != z.ndim - 1:
-        found = xp.moveaxis(found, -1, time - (frequency < time))
-    return as_traced(lifted(np.arange, found.shape[0], dtype=np.float64)) / fs, found
+        signal, weight = signal[..., edge:-edge], weight[edge:-edge]
+    signal = signal / xp.where(weight > 1e-10, weight, 1.0)
+    if signal.ndim > 1 and time != z.ndim - 1:
+        signal = xp.moveaxis(signal, -1, time - (frequency < time))
+    return as_traced(lifted(np.arange, signal.shape[0], dtype=np.float64)) / fs, signal

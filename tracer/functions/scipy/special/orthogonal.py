@@ -1,7 +1,7 @@
-"""Functions of scipy.special that have an order: orthogonal polynomials, Bessel functions of integer order, and others.
+"""scipy.special functions with an order: orthogonal polynomials, Bessel functions of integer order, and others.
 
-Polynomials whose degrees are known come from their recurrences, which differentiate to the end; the others from hypergeometric
-functions. Formulas: NIST Digital Library of Mathematical Functions, chapters 10 and 18.
+Polynomials of static degree are computed by their recurrences, which have derivatives of every order; the others by
+hypergeometric functions. Formulas: NIST Digital Library of Mathematical Functions, chapters 10 and 18.
 """
 
 from __future__ import annotations
@@ -33,48 +33,50 @@ from pullback.tracer.user_code.errors import TraceError
 jv, yv, iv, kv = map(native, ("jv", "yv", "iv", "kv"))
 hyp0f1, hyp1f1, hyp2f1, poch = map(native, ("hyp0f1", "hyp1f1", "hyp2f1", "poch"))
 
-Terms = Callable[[int, Any, Any], Any]
+Recurrence = Callable[[int, Any, Any], Any]
 MOST_DEGREES = 512
-"""Recurrences of up to so many steps are written out."""
+"""The largest degree whose recurrence is unrolled."""
 
 
 def _floats(*xs: Any) -> list[Any]:
-    """Arguments in the dtype of SciPy's result: float32 if all are, else float64."""
-    found = promote(*(as_traced(x) for x in xs))
-    return [cast(x, x.dtype if x.dtype.kind == "f" and x.dtype.itemsize > 2 else np.float64) for x in found]
+    """Convert the arguments to the dtype of SciPy's result: float32 if all are, else float64."""
+    promoted = promote(*(as_traced(x) for x in xs))
+    return [cast(x, x.dtype if x.dtype.kind == "f" and x.dtype.itemsize > 2 else np.float64) for x in promoted]
 
 
-def _orders(n: Any) -> np.ndarray[Any, Any] | None:
-    """Integer orders that are known, or None."""
-    known = static_array(n)
-    if isinstance(known, TracedArray):
+def _static_orders(n: Any) -> np.ndarray[Any, Any] | None:
+    """Return the orders as an integer array if they are static and integral, else None."""
+    static = static_array(n)
+    if isinstance(static, TracedArray):
         return None
-    found = np.asarray(known)
-    return found.astype(np.int64) if found.size and np.all(found == np.round(found)) else None
+    values = np.asarray(static)
+    return values.astype(np.int64) if values.size and np.all(values == np.round(values)) else None
 
 
-def _chosen(orders: np.ndarray[Any, Any], of: Callable[[int], Any], like: Any) -> Any:
-    """The function of each order at the places of that order; the orders broadcast with the array ``like``."""
+def _by_order(orders: np.ndarray[Any, Any], of: Callable[[int], Any], like: Any) -> Any:
+    """Return ``of(order)`` elementwise: each position has the value for its order. ``orders`` broadcast with the array
+    ``like``."""
     shape = broadcast_shapes(orders.shape, like.shape)
-    known = np.broadcast_to(orders, shape)
+    order_at = np.broadcast_to(orders, shape)
     total: Any = None
     for n in sorted(set(orders.ravel().tolist())):
-        found = xp.broadcast_to(of(n), shape)
-        total = found if total is None else xp.where(known == n, found, total)
+        value = xp.broadcast_to(of(n), shape)
+        total = value if total is None else xp.where(order_at == n, value, total)
     return total
 
 
 # orthogonal polynomials
 
 
-def _by_recurrence(n: int, first: Any, second: Any, step: Terms) -> Any:
-    """``step(k, p, q)`` gives the polynomial of degree k + 1 from those of degrees k and k - 1."""
+def _by_recurrence(n: int, first: Any, second: Any, step: Recurrence) -> Any:
+    """Return the polynomial of degree n; ``step(k, p, q)`` returns degree k + 1 from the polynomials p of degree k and q of
+    degree k - 1."""
     if n == 0:
         return first
-    below, found = first, second
+    previous, current = first, second
     for k in range(1, n):
-        below, found = found, step(k, found, below)
-    return found
+        previous, current = current, step(k, current, previous)
+    return current
 
 
 def _jacobi(n: int, x: Any, a: Any, b: Any) -> Any:
@@ -121,7 +123,7 @@ def _laguerre(n: int, x: Any) -> Any:
     return _genlaguerre(n, x, 0.0)
 
 
-# of any degree
+# polynomials of traced degree
 
 
 def _legendre_of(n: Any, x: Any) -> Any:
@@ -156,18 +158,18 @@ def _laguerre_of(n: Any, x: Any) -> Any:
     return hyp1f1(-n, 1.0, x)
 
 
-def _polynomial(name: str, of_known: Callable[..., Any], of_any: Callable[..., Any] | None, place: Any = None) -> None:
-    """Registers scipy.special.eval_NAME(n, *parameters, x). ``place``: what x is replaced by."""
+def _register_polynomial(name: str, of_static: Callable[..., Any], of_any: Callable[..., Any] | None, map_x: Any = None) -> None:
+    """Register scipy.special.eval_NAME(n, *parameters, x). ``map_x``: a function applied to x first."""
 
     def evaluate(n: Any, *rest: Any, **kwargs: Any) -> Any:
         refuse(f"eval_{name}", **kwargs)
         *parameters, x = _floats(*rest)
-        x = x if place is None else place(x)
-        orders = _orders(n)
+        x = x if map_x is None else map_x(x)
+        orders = _static_orders(n)
         least = -MOST_DEGREES if name.endswith("chebyt") else 0
         if orders is not None and least <= orders.min() and orders.max() <= MOST_DEGREES:
             like = xp.broadcast_arrays(x, *parameters)[0]
-            return _chosen(orders, lambda k: of_known(k, x, *parameters), like)
+            return _by_order(orders, lambda k: of_static(k, x, *parameters), like)
         if of_any is None:
             raise TraceError(f"scipy.special.eval_{name} of a traced degree is not supported; pass it as a constant integer")
         return of_any(cast(as_traced(n), x.dtype), x, *parameters)
@@ -183,20 +185,20 @@ def _half(x: Any) -> Any:
     return 0.5 * x
 
 
-_polynomial("legendre", _legendre, _legendre_of)
-_polynomial("sh_legendre", _legendre, _legendre_of, _to_unit)
-_polynomial("chebyt", _chebyt, _chebyt_of)
-_polynomial("sh_chebyt", _chebyt, _chebyt_of, _to_unit)
-_polynomial("chebyu", _chebyu, _chebyu_of)
-_polynomial("sh_chebyu", _chebyu, _chebyu_of, _to_unit)
-_polynomial("chebyc", lambda n, x: 2.0 * _chebyt(n, x), lambda n, x: 2.0 * _chebyt_of(n, x), _half)
-_polynomial("chebys", _chebyu, _chebyu_of, _half)
-_polynomial("hermite", _hermite, None)
-_polynomial("hermitenorm", _hermitenorm, None)
-_polynomial("laguerre", _laguerre, _laguerre_of)
-_polynomial("genlaguerre", lambda n, x, a: _genlaguerre(n, x, a), _genlaguerre_of)
-_polynomial("gegenbauer", _gegenbauer, _gegenbauer_of)
-_polynomial("jacobi", _jacobi, _jacobi_of)
+_register_polynomial("legendre", _legendre, _legendre_of)
+_register_polynomial("sh_legendre", _legendre, _legendre_of, _to_unit)
+_register_polynomial("chebyt", _chebyt, _chebyt_of)
+_register_polynomial("sh_chebyt", _chebyt, _chebyt_of, _to_unit)
+_register_polynomial("chebyu", _chebyu, _chebyu_of)
+_register_polynomial("sh_chebyu", _chebyu, _chebyu_of, _to_unit)
+_register_polynomial("chebyc", lambda n, x: 2.0 * _chebyt(n, x), lambda n, x: 2.0 * _chebyt_of(n, x), _half)
+_register_polynomial("chebys", _chebyu, _chebyu_of, _half)
+_register_polynomial("hermite", _hermite, None)
+_register_polynomial("hermitenorm", _hermitenorm, None)
+_register_polynomial("laguerre", _laguerre, _laguerre_of)
+_register_polynomial("genlaguerre", lambda n, x, a: _genlaguerre(n, x, a), _genlaguerre_of)
+_register_polynomial("gegenbauer", _gegenbauer, _gegenbauer_of)
+_register_polynomial("jacobi", _jacobi, _jacobi_of)
 
 
 # exponential integrals and polygamma functions
@@ -205,11 +207,11 @@ _polynomial("jacobi", _jacobi, _jacobi_of)
 @twin_of("scipy.special.expn")
 def expn(n: Any, x: Any, **kwargs: Any) -> Any:
     refuse("expn", **kwargs)
-    orders = _orders(n)
+    orders = _static_orders(n)
     if orders is None:
         raise TraceError("scipy.special.expn of a traced order is not supported; pass it as a constant integer")
-    (at,) = _floats(x)
-    return _chosen(orders, lambda k: emit("expn", at, n=k) if k >= 0 else full(at.shape, math.nan, at.dtype), at)
+    (arg,) = _floats(x)
+    return _by_order(orders, lambda k: emit("expn", arg, n=k) if k >= 0 else full(arg.shape, math.nan, arg.dtype), arg)
 
 
 # Bessel functions
@@ -225,8 +227,8 @@ def kn(n: Any, x: Any) -> Any:
     return emit("kv", xp.trunc(cast(n, x.dtype)), x)
 
 
-def _derivative(name: str, function: Callable[..., Any], sign: float) -> None:
-    """Registers scipy.special.NAME(v, z, n), a derivative of a Bessel function."""
+def _register_derivative(name: str, function: Callable[..., Any], sign: float) -> None:
+    """Register scipy.special.NAME(v, z, n), the n-th derivative of a Bessel function."""
 
     def evaluate(v: Any, z: Any, n: Any = 1) -> Any:
         n = static_ints(n)
@@ -242,9 +244,9 @@ def _derivative(name: str, function: Callable[..., Any], sign: float) -> None:
     twin_of(f"scipy.special.{name}")(evaluate)
 
 
-_derivative("jvp", jv, -1.0)
-_derivative("yvp", yv, -1.0)
-_derivative("ivp", iv, 1.0)
+_register_derivative("jvp", jv, -1.0)
+_register_derivative("yvp", yv, -1.0)
+_register_derivative("ivp", iv, 1.0)
 
 
 @twin_of("scipy.special.kvp")
@@ -257,8 +259,8 @@ def kvp(v: Any, z: Any, n: Any = 1) -> Any:
     return sum(terms[1:], terms[0]) * (-0.5) ** int(n)
 
 
-def _spherical(name: str, value: Callable[[Any, Any], Any], slope: Callable[[Any, Any], Any]) -> None:
-    """Registers scipy.special.spherical_NAME(n, z, derivative)."""
+def _register_spherical(name: str, value: Callable[[Any, Any], Any], slope: Callable[[Any, Any], Any]) -> None:
+    """Register scipy.special.spherical_NAME(n, z, derivative)."""
 
     def evaluate(n: Any, z: Any, derivative: bool = False) -> Any:
         order, x = broadcast_together(*(cast(as_traced(v), np.float64) for v in (n, z)))
@@ -267,11 +269,11 @@ def _spherical(name: str, value: Callable[[Any, Any], Any], slope: Callable[[Any
     twin_of(f"scipy.special.spherical_{name}")(evaluate)
 
 
-def _start(n: Any, x: Any, sign: float) -> Any:
-    """The first kind near 0, by its series."""
-    near = xp.where(xp.abs(x) < 1.0, x, 0.0)
-    power = xp.where(n == 0, 1.0, (0.5 * near) ** n)
-    return power * (0.5 * math.sqrt(math.pi)) / gamma(n + 1.5) * hyp0f1(n + 1.5, sign * 0.25 * near * near)
+def _near_zero(n: Any, x: Any, sign: float) -> Any:
+    """Return the spherical Bessel function of the first kind for abs(x) < 1, by its series."""
+    small = xp.where(xp.abs(x) < 1.0, x, 0.0)
+    power = xp.where(n == 0, 1.0, (0.5 * small) ** n)
+    return power * (0.5 * math.sqrt(math.pi)) / gamma(n + 1.5) * hyp0f1(n + 1.5, sign * 0.25 * small * small)
 
 
 def _scale(x: Any) -> Any:
@@ -279,21 +281,21 @@ def _scale(x: Any) -> Any:
 
 
 def _spherical_jn(n: Any, x: Any) -> Any:
-    far = xp.where(xp.abs(x) < 1.0, 1.0, xp.abs(x))
+    z = xp.where(xp.abs(x) < 1.0, 1.0, xp.abs(x))
     mirror = xp.where((x < 0) & (n % 2 == 1), -1.0, 1.0)
-    return xp.where(xp.abs(x) < 1.0, _start(n, x, -1.0), mirror * xp.where(xp.isinf(x), 0.0, _scale(far) * jv(n + 0.5, far)))
+    return xp.where(xp.abs(x) < 1.0, _near_zero(n, x, -1.0), mirror * xp.where(xp.isinf(x), 0.0, _scale(z) * jv(n + 0.5, z)))
 
 
 def _spherical_in(n: Any, x: Any) -> Any:
-    far = xp.where(xp.abs(x) < 1.0, 1.0, xp.abs(x))
+    z = xp.where(xp.abs(x) < 1.0, 1.0, xp.abs(x))
     mirror = xp.where((x < 0) & (n % 2 == 1), -1.0, 1.0)
-    return xp.where(xp.abs(x) < 1.0, _start(n, x, 1.0), mirror * xp.where(xp.isinf(x), xp.inf, _scale(far) * iv(n + 0.5, far)))
+    return xp.where(xp.abs(x) < 1.0, _near_zero(n, x, 1.0), mirror * xp.where(xp.isinf(x), xp.inf, _scale(z) * iv(n + 0.5, z)))
 
 
 def _spherical_yn(n: Any, x: Any) -> Any:
-    far = xp.abs(x)
+    z = xp.abs(x)
     mirror = xp.where((x < 0) & (n % 2 == 0), -1.0, 1.0)
-    return mirror * xp.where(xp.isinf(x), 0.0, _scale(far) * yv(n + 0.5, far))
+    return mirror * xp.where(xp.isinf(x), 0.0, _scale(z) * yv(n + 0.5, z))
 
 
 def _spherical_kn(n: Any, x: Any) -> Any:
@@ -301,7 +303,7 @@ def _spherical_kn(n: Any, x: Any) -> Any:
 
 
 def _slope_of(value: Callable[[Any, Any], Any], sign: float, following: float) -> Callable[[Any, Any], Any]:
-    """(sign n f(n - 1) + following (n + 1) f(n + 1)) / (2 n + 1), of order 0 following f(1)."""
+    """Return the derivative (sign n f(n - 1) + following (n + 1) f(n + 1)) / (2 n + 1); for order 0 it is following f(1)."""
 
     def slope(n: Any, x: Any) -> Any:
         below = xp.where(n > 0, n * value(xp.where(n > 0, n - 1.0, 0.0), x), 0.0)
@@ -310,19 +312,19 @@ def _slope_of(value: Callable[[Any, Any], Any], sign: float, following: float) -
     return slope
 
 
-_spherical("jn", _spherical_jn, _slope_of(_spherical_jn, 1.0, -1.0))
-_spherical("yn", _spherical_yn, _slope_of(_spherical_yn, 1.0, -1.0))
-_spherical("in", _spherical_in, _slope_of(_spherical_in, 1.0, 1.0))
-_spherical("kn", _spherical_kn, _slope_of(_spherical_kn, -1.0, -1.0))
+_register_spherical("jn", _spherical_jn, _slope_of(_spherical_jn, 1.0, -1.0))
+_register_spherical("yn", _spherical_yn, _slope_of(_spherical_yn, 1.0, -1.0))
+_register_spherical("in", _spherical_in, _slope_of(_spherical_in, 1.0, 1.0))
+_register_spherical("kn", _spherical_kn, _slope_of(_spherical_kn, -1.0, -1.0))
 
 
-# of complex results
+# functions with complex results
 
 
 @twin_of("scipy.special.sph_harm_y")
 def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, *, diff_n: int = 0) -> Any:
-    """Spherical harmonics of known degrees and orders, by the recurrence in the degree (DLMF 14.10.3)."""
-    degrees, orders = _orders(n), _orders(m)
+    """Return spherical harmonics of static degrees and orders, by the recurrence in the degree (DLMF 14.10.3)."""
+    degrees, orders = _static_orders(n), _static_orders(m)
     if degrees is None or orders is None or diff_n:
         raise TraceError("scipy.special.sph_harm_y takes constant degrees and orders, and diff_n=0; differentiate its result")
     polar, azimuth = broadcast_together(*_floats(theta, phi))
@@ -330,8 +332,8 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, *, diff_n: int = 0) -> Any:
     first, second = np.broadcast_to(degrees, shape), np.broadcast_to(orders, shape)
     total: Any = None
     for k, j in sorted(set(zip(first.ravel().tolist(), second.ravel().tolist()))):
-        found = xp.broadcast_to(_harmonic(k, j, polar, azimuth), shape)
-        total = found if total is None else xp.where((first == k) & (second == j), found, total)
+        value = xp.broadcast_to(_harmonic(k, j, polar, azimuth), shape)
+        total = value if total is None else xp.where((first == k) & (second == j), value, total)
     return total
 
 
@@ -339,16 +341,16 @@ def _harmonic(n: int, m: int, theta: Any, phi: Any) -> Any:
     if n < 0 or abs(m) > n:
         return 0.0 * xp.exp(1j * phi)
     sine, cosine, order = xp.abs(xp.sin(theta)), xp.cos(theta), abs(m)
-    found: Any = math.sqrt(0.25 / math.pi) + 0.0 * sine
+    current: Any = math.sqrt(0.25 / math.pi) + 0.0 * sine
     for k in range(1, order + 1):
-        found = found * sine * -math.sqrt((2 * k + 1) / (2 * k))
-    below: Any = 0.0 * found
+        current = current * sine * -math.sqrt((2 * k + 1) / (2 * k))
+    previous: Any = 0.0 * current
     for k in range(order + 1, n + 1):
         scale = math.sqrt((4 * k * k - 1) / (k * k - order * order))
-        rest = math.sqrt(((k - 1) ** 2 - order * order) / (4 * (k - 1) ** 2 - 1)) if k > order + 1 else 0.0
-        below, found = found, scale * (cosine * found - rest * below)
+        factor = math.sqrt(((k - 1) ** 2 - order * order) / (4 * (k - 1) ** 2 - 1)) if k > order + 1 else 0.0
+        previous, current = current, scale * (cosine * current - factor * previous)
     sign = -1.0 if m < 0 and order % 2 else 1.0
-    return sign * found * xp.exp(1j * m * phi)
+    return sign * current * xp.exp(1j * m * phi)
 
 
 @twin_of("scipy.special.wofz")

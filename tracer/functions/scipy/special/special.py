@@ -1,6 +1,7 @@
-"""Functions of scipy.special that are compositions: of ufuncs that have no op of their own, and functions of arrays.
+"""Functions of scipy.special that are composed: ufuncs without an op of their own, and functions of arrays.
 
-Formulas are SciPy's (``scipy/special/_ufuncs.pyx`` and the headers of its library xsf), with its values at the edges.
+Formulas are SciPy's (``scipy/special/_ufuncs.pyx`` and the headers of its library xsf), with its values at the edges of the
+domain.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Function = Any
 
 
 def native(name: str) -> Function:
-    """The op of that name as a function of traced arrays and numbers."""
+    """Return the op called ``name`` as a function of traced arrays and numbers."""
     return partial(call_op, OPS[name])
 
 
@@ -44,7 +45,7 @@ ndtr, log_ndtr, ndtri, erf, erfc = map(native, ("ndtr", "log_ndtr", "ndtri", "er
 
 
 def _ufunc(name: str) -> Any:
-    """Decorator: the function stands for a ufunc of scipy.special; operands have one shape and dtype."""
+    """Register the decorated function as a ufunc of scipy.special; its operands have one shape and dtype."""
     return late_composition(f"scipy.special.{name}")
 
 
@@ -57,7 +58,7 @@ def _like(x: TracedArray, value: float) -> TracedArray:
 
 @_ufunc("xlogy")
 def xlogy(x: Any, y: Any) -> Any:
-    """x log y, 0 where x is 0; its derivative by x is log y there too, if y has a logarithm."""
+    """Return x log y, 0 where x is 0; the derivative by x is log y there too, where the logarithm exists."""
     is_zero = (x == 0) & ((y <= 0) | (y == math.inf))
     return xp.where(is_zero, 0.0, x * xp.log(y))
 
@@ -115,26 +116,26 @@ def pseudo_huber(delta: Any, r: Any) -> Any:
 
 
 def log1prel(z: Any) -> Any:
-    """log(1 + z) / z, near 0 as a hypergeometric function, which has derivatives there."""
-    is_near = xp.abs(z) < 0.5
+    """Return log(1 + z) / z, for small z as a hypergeometric function, which has derivatives at 0."""
+    is_small = xp.abs(z) < 0.5
     ones = _like(z, 1.0)
-    near = emit("hyp2f1", ones, ones, _like(z, 2.0), -xp.where(is_near, z, 0.0))
-    return xp.where(is_near, near, xp.log1p(z) / xp.where(is_near, 1.0, z))
+    series = emit("hyp2f1", ones, ones, _like(z, 2.0), -xp.where(is_small, z, 0.0))
+    return xp.where(is_small, series, xp.log1p(z) / xp.where(is_small, 1.0, z))
 
 
 @_ufunc("boxcox")
 def boxcox(x: Any, lmbda: Any) -> Any:
-    return _power_of(xp.log(x), lmbda, xp.abs(lmbda) < 1e-19)
+    return _expm1_quotient(xp.log(x), lmbda, xp.abs(lmbda) < 1e-19)
 
 
 @_ufunc("boxcox1p")
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     logarithm = xp.log1p(x)
-    return _power_of(logarithm, lmbda, (xp.abs(lmbda) < 1e-19) | ((xp.abs(logarithm) < 1e-289) & (xp.abs(lmbda) < 1e273)))
+    return _expm1_quotient(logarithm, lmbda, (xp.abs(lmbda) < 1e-19) | ((xp.abs(logarithm) < 1e-289) & (xp.abs(lmbda) < 1e273)))
 
 
-def _power_of(logarithm: Any, lmbda: Any, is_log: Any) -> Any:
-    """(exp(lmbda logarithm) - 1) / lmbda, without a hole where lmbda is 0."""
+def _expm1_quotient(logarithm: Any, lmbda: Any, is_log: Any) -> Any:
+    """Return (exp(lmbda logarithm) - 1) / lmbda, continuous at lmbda = 0."""
     exponent = lmbda * logarithm
     is_small = (xp.abs(exponent) < 1.0) & xp.isfinite(lmbda)
     small = logarithm * emit("exprel", xp.where(is_small, exponent, 0.0))
@@ -143,16 +144,16 @@ def _power_of(logarithm: Any, lmbda: Any, is_log: Any) -> Any:
 
 @_ufunc("inv_boxcox")
 def inv_boxcox(y: Any, lmbda: Any) -> Any:
-    return xp.exp(_rest_of(y, lmbda))
+    return xp.exp(_log1p_quotient(y, lmbda))
 
 
 @_ufunc("inv_boxcox1p")
 def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
-    return xp.expm1(_rest_of(y, lmbda))
+    return xp.expm1(_log1p_quotient(y, lmbda))
 
 
-def _rest_of(y: Any, lmbda: Any) -> Any:
-    """log(1 + lmbda y) / lmbda, without a hole where lmbda is 0."""
+def _log1p_quotient(y: Any, lmbda: Any) -> Any:
+    """Return log(1 + lmbda y) / lmbda, continuous at lmbda = 0."""
     return xp.where(lmbda == 0, y * log1prel(lmbda * xp.where(xp.isinf(y), 0.0, y)), xp.log1p(lmbda * y) / lmbda)
 
 
@@ -166,17 +167,17 @@ def loggamma(x: Any) -> Any:
 
 @_ufunc("rgamma")
 def rgamma(x: Any) -> Any:
-    """Below 0 by reflection (DLMF 5.5.3), which has no poles, so that the derivatives at its zeros are right, too."""
+    """Return 1 / gamma(x), below 0 by reflection (DLMF 5.5.3), which has no poles: its derivatives at the zeros are right too."""
     if x.dtype.kind == "c":
-        return 1.0 / gamma(x)  # which is refused, by its name
+        return 1.0 / gamma(x)  # raises the error for complex gamma, which names the function
     least, largest = (-170.0, 1e308) if x.dtype.name == "float64" else (-34.0, 3e38)
-    is_below, whole = x < 0.5, xp.rint(x)
-    is_far = (x == whole) & (x < least)
-    sign = 1.0 - 2.0 * xp.abs(xp.fmod(whole, 2.0))
+    is_below, nearest = x < 0.5, xp.rint(x)
+    is_far = (x == nearest) & (x < least)
+    sign = 1.0 - 2.0 * xp.abs(xp.fmod(nearest, 2.0))
     mirrored = xp.where(is_far, largest, gamma(xp.where(is_below & ~is_far, 1.0 - x, 1.0)))
-    below = sign * xp.sin(math.pi * (x - whole)) / math.pi * mirrored
-    found = xp.where(is_below, below, 1.0 / gamma(xp.where(is_below, 1.0, x)))
-    return xp.where(x == -math.inf, 0.0, found)
+    below = sign * xp.sin(math.pi * (x - nearest)) / math.pi * mirrored
+    result = xp.where(is_below, below, 1.0 / gamma(xp.where(is_below, 1.0, x)))
+    return xp.where(x == -math.inf, 0.0, result)
 
 
 @_ufunc("exp10")
@@ -186,7 +187,7 @@ def exp10(x: Any) -> Any:
 
 @_ufunc("powm1")
 def powm1(x: Any, y: Any) -> Any:
-    """x**y - 1, by expm1 of the logarithm for positive x."""
+    """Return x**y - 1, by expm1 of the logarithm for positive x."""
     product = y * xp.log(x)
     return xp.where((x > 0) & ~xp.isnan(product), xp.expm1(product), x**y - 1.0)
 
@@ -201,9 +202,9 @@ def cosm1(x: Any) -> Any:
 def polygamma(n: Any, x: Any) -> Any:
     order = np.asarray(n) if not isinstance(n, TracedArray) else None
     if order is not None and order.size == 1 and order == int(order):
-        found = cast(as_traced(x), np.float64)
-        found = broadcast_to(found, broadcast_shapes(found.shape, order.shape))
-        return emit("digamma", found) if int(order) < 1 else emit("polygamma", found, n=int(order))
+        argument = cast(as_traced(x), np.float64)
+        argument = broadcast_to(argument, broadcast_shapes(argument.shape, order.shape))
+        return emit("digamma", argument) if int(order) < 1 else emit("polygamma", argument, n=int(order))
     k, y = broadcast_together(*(cast(as_traced(v), np.float64) for v in (n, x)))
     sign = 1.0 - 2.0 * ((k + 1.0) % 2.0)
     return xp.where(k == 0, emit("digamma", y), sign * gamma(k + 1.0) * emit("zeta", k + 1.0, y))
@@ -217,13 +218,13 @@ def zeta(x: Any, q: Any = None, out: Any = None) -> Any:
 
 @_ufunc("agm")
 def agm(a: Any, b: Any) -> Any:
-    """By the complete elliptic integral (DLMF 19.8.5)."""
+    """Return the arithmetic-geometric mean, by the complete elliptic integral (DLMF 19.8.5)."""
     mean = 0.5 * (a + b)
     is_zero = (a == 0) | (b == 0)
-    rest = xp.where(is_zero, 1.0, a / xp.where(is_zero, 1.0, mean) * (b / xp.where(is_zero, 1.0, mean)))
-    found = xp.where(is_zero, 0.0, 0.5 * math.pi * mean / emit("ellipkm1", rest))
+    complement = xp.where(is_zero, 1.0, a / xp.where(is_zero, 1.0, mean) * (b / xp.where(is_zero, 1.0, mean)))
+    result = xp.where(is_zero, 0.0, 0.5 * math.pi * mean / emit("ellipkm1", complement))
     is_bad = ((a > 0) & (b < 0)) | ((a < 0) & (b > 0)) | xp.isnan(a * b)
-    return xp.where(is_bad, math.nan, xp.where(xp.isinf(mean), mean, found))
+    return xp.where(is_bad, math.nan, xp.where(xp.isinf(mean), mean, result))
 
 
 @twin_of("scipy.special.multigammaln")
@@ -265,17 +266,17 @@ def perm(N: Any, k: Any, exact: bool = False) -> Any:
 # ufuncs with several results
 
 
-def _of_parts(name: str, *parts: str) -> None:
+def _register_parts(name: str, *parts: str) -> None:
     @_ufunc(name)
     def evaluate(*operands: Any) -> Any:
         return tuple(emit(f"{name}_{part}", *operands) for part in parts)
 
 
-_of_parts("airy", "ai", "aip", "bi", "bip")
-_of_parts("sici", "si", "ci")
-_of_parts("shichi", "shi", "chi")
-_of_parts("fresnel", "s", "c")
-_of_parts("ellipj", "sn", "cn", "dn", "ph")
+_register_parts("airy", "ai", "aip", "bi", "bip")
+_register_parts("sici", "si", "ci")
+_register_parts("shichi", "shi", "chi")
+_register_parts("fresnel", "s", "c")
+_register_parts("ellipj", "sn", "cn", "dn", "ph")
 
 # functions of arrays
 
@@ -294,5 +295,5 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
 
 
 def _float(x: Any) -> TracedArray:
-    found = as_traced(x)
-    return found if found.dtype.kind == "f" else cast(found, np.float64)
+    array = as_traced(x)
+    return array if array.dtype.kind == "f" else cast(array, np.float64)

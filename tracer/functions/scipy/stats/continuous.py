@@ -1,4 +1,4 @@
-"""The laws of scipy.stats for real numbers. Formulas: SciPy (``scipy/stats/_continuous_distns.py``); Johnson, Kotz and
+"""The continuous distributions of scipy.stats. Formulas: SciPy (``scipy/stats/_continuous_distns.py``); Johnson, Kotz and
 Balakrishnan, Continuous Univariate Distributions, 1994."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ stdtr, stdtrit, owens_t, i0e, i1e = map(native, ("stdtr", "stdtrit", "owens_t", 
 
 
 def log_phi(x: Any) -> Any:
-    """The logarithm of the normal density."""
+    """Return the logarithm of the normal density."""
     return -0.5 * x * x - 0.5 * LOG_2PI
 
 
@@ -81,12 +81,12 @@ Law(
 
 
 def _log_difference(large: Any, small: Any) -> Any:
-    """log(exp(large) - exp(small))."""
+    """Return log(exp(large) - exp(small))."""
     return large + xp.log1p(-xp.exp(small - large))
 
 
 def log_mass(a: Any, b: Any) -> Any:
-    """The logarithm of the normal probability between a and b."""
+    """Return the logarithm of the normal probability between a and b."""
     left = _log_difference(log_ndtr(b), log_ndtr(a))
     right = _log_difference(log_ndtr(-a), log_ndtr(-b))
     central = xp.log1p(-ndtr(a) - ndtr(-b))
@@ -99,18 +99,18 @@ def _truncnorm_ppf(q: Any, a: Any, b: Any) -> Any:
     return xp.where(a < 0, left, right)
 
 
-def _at(x: Any, power: int) -> Any:
-    """x**power times the normal density, 0 at the infinities."""
+def _power_phi(x: Any, power: int) -> Any:
+    """Return x**power times the normal density, 0 at the infinities."""
     return xp.where(xp.isinf(x), 0.0, x**power * xp.exp(log_phi(x)))
 
 
 def _truncnorm_mean(a: Any, b: Any) -> Any:
-    return (_at(a, 0) - _at(b, 0)) / xp.exp(log_mass(a, b))
+    return (_power_phi(a, 0) - _power_phi(b, 0)) / xp.exp(log_mass(a, b))
 
 
 def _truncnorm_var(a: Any, b: Any) -> Any:
     mass = xp.exp(log_mass(a, b))
-    return 1.0 + (_at(a, 1) - _at(b, 1)) / mass - ((_at(a, 0) - _at(b, 0)) / mass) ** 2
+    return 1.0 + (_power_phi(a, 1) - _power_phi(b, 1)) / mass - ((_power_phi(a, 0) - _power_phi(b, 0)) / mass) ** 2
 
 
 Law(
@@ -126,15 +126,15 @@ def _invgauss_parts(x: Any, mu: Any) -> tuple[Any, Any, Any]:
 
 
 def _invgauss_logcdf(x: Any, mu: Any) -> Any:
-    near, far, shift = _invgauss_parts(x, mu)
-    a = log_ndtr(near)
-    return a + xp.log1p(xp.exp(shift + log_ndtr(far) - a))
+    first, second, shift = _invgauss_parts(x, mu)
+    a = log_ndtr(first)
+    return a + xp.log1p(xp.exp(shift + log_ndtr(second) - a))
 
 
 def _invgauss_logsf(x: Any, mu: Any) -> Any:
-    near, far, shift = _invgauss_parts(x, mu)
-    a = log_ndtr(-near)
-    return a + xp.log1p(-xp.exp(shift + log_ndtr(far) - a))
+    first, second, shift = _invgauss_parts(x, mu)
+    a = log_ndtr(-first)
+    return a + xp.log1p(-xp.exp(shift + log_ndtr(second) - a))
 
 
 Law(
@@ -147,26 +147,27 @@ Law(
 # Student's t and relatives
 
 
-def _t_size(df: Any) -> Any:
-    """The logarithm of the density at 0, for many degrees of freedom by a series (DLMF 5.11.13), which does not cancel."""
-    is_large = df > MANY
-    half = 2.0 / xp.where(is_large, df, MANY)
+def _t_log_density_at_zero(df: Any) -> Any:
+    """Return the logarithm of the density at 0; for many degrees of freedom by a series (DLMF 5.11.13), which avoids
+    cancellation."""
+    is_large = df > LARGE_DF
+    half = 2.0 / xp.where(is_large, df, LARGE_DF)
     square = half * half
     series: Any = 0.0
-    for coefficient in reversed(STUDENT):
+    for coefficient in reversed(STUDENT_SERIES):
         series = series * square + coefficient
-    few = xp.where(is_large, MANY, df)
+    few = xp.where(is_large, LARGE_DF, df)
     return xp.where(is_large, half * series - 0.5 * LOG_2PI, -betaln(0.5, 0.5 * few) - 0.5 * xp.log(few))
 
 
 def _t_logpdf(x: Any, df: Any) -> Any:
-    """The logarithm of 1 + x**2 / df as x**2 / df times a quotient that is nearly 1, where x**2 / df is small."""
+    """Return the log density; for small x**2 / df, log(1 + x**2 / df) is computed as x**2 / df times a quotient near 1."""
     square = x * x
     ratio = square / df
     is_small = ratio < 0.5
-    near = 0.5 * square * (1.0 + 1.0 / df) * log1prel(xp.where(is_small, ratio, 0.0))
-    far = 0.5 * (df + 1.0) * xp.log1p(xp.where(is_small, 1.0, ratio))
-    return xp.where(df == INF, log_phi(x), _t_size(df) - xp.where(is_small, near, far))
+    small_log = 0.5 * square * (1.0 + 1.0 / df) * log1prel(xp.where(is_small, ratio, 0.0))
+    large_log = 0.5 * (df + 1.0) * xp.log1p(xp.where(is_small, 1.0, ratio))
+    return xp.where(df == INF, log_phi(x), _t_log_density_at_zero(df) - xp.where(is_small, small_log, large_log))
 
 
 def _t_entropy(df: Any) -> Any:
@@ -183,15 +184,15 @@ Law(
 )  # fmt: skip
 
 
-MANY = 60.0
-"""Degrees of freedom beyond which the series below has 16 digits."""
+LARGE_DF = 60.0
+"""The degrees of freedom above which the series below is accurate to 16 digits."""
 
-STUDENT = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)
-"""Of odd powers of 2 / df in log(gamma((df + 1) / 2) / gamma(df / 2)) - log(df / 2) / 2."""
+STUDENT_SERIES = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)
+"""The coefficients of the odd powers of 2 / df in log(gamma((df + 1) / 2) / gamma(df / 2)) - log(df / 2) / 2."""
 
 
 def _cauchy_ppf(q: Any) -> Any:
-    """tan(pi (q - 1/2)), by its reciprocal in the tails."""
+    """Return tan(pi (q - 1/2)), in the tails by its reciprocal."""
     tail = xp.minimum(q, 1.0 - q)
     return xp.where(tail > 0.25, xp.tan(math.pi * (q - 0.5)), xp.copysign(1.0, q - 0.5) / xp.tan(math.pi * tail))
 
@@ -208,14 +209,14 @@ Law(
 )  # fmt: skip
 
 
-def _f_place(x: Any, n: Any, m: Any) -> Any:
+def _f_to_beta(x: Any, n: Any, m: Any) -> Any:
     return n * x / (n * x + m)
 
 
 def _f_ppf(q: Any, n: Any, m: Any) -> Any:
-    rest = betaincinv(0.5 * m, 0.5 * n, 1.0 - q)
+    complement = betaincinv(0.5 * m, 0.5 * n, 1.0 - q)
     y = betaincinv(0.5 * n, 0.5 * m, q)
-    return xp.where(q > 0.5, m * (1.0 - rest) / (n * rest), m * y / (n * (1.0 - y)))
+    return xp.where(q > 0.5, m * (1.0 - complement) / (n * complement), m * y / (n * (1.0 - y)))
 
 
 def _f_entropy(n: Any, m: Any) -> Any:
@@ -227,7 +228,7 @@ Law(
     "f", POSITIVE,
     logpdf=lambda x, n, m: 0.5 * m * xp.log(m) + 0.5 * n * xp.log(n) + xlogy(0.5 * n - 1.0, x)
     - (0.5 * (n + m) * xp.log(m + n * x) + betaln(0.5 * n, 0.5 * m)),
-    cdf=lambda x, n, m: betainc(0.5 * n, 0.5 * m, _f_place(x, n, m)),
+    cdf=lambda x, n, m: betainc(0.5 * n, 0.5 * m, _f_to_beta(x, n, m)),
     sf=lambda x, n, m: betainc(0.5 * m, 0.5 * n, m / (m + n * x)), ppf=_f_ppf,
     isf=lambda q, n, m: _f_ppf(1.0 - q, n, m), mean=lambda n, m: xp.where(m > 2, m / (m - 2.0), INF) + 0.0 * n,
     var=lambda n, m: xp.where(m > 4, 2.0 * m * m * (n + m - 2.0) / (n * (m - 2.0) ** 2 * (m - 4.0)), INF), entropy=_f_entropy,
@@ -318,7 +319,7 @@ Law(
     isf=lambda q: 1.0 - q, mean=_const(0.5), var=_const(1.0 / 12.0), entropy=_const(0.0),
 )  # fmt: skip
 
-# on the circle
+# distributions on the circle
 
 Law(
     "vonmises", valid=lambda kappa: kappa >= 0, logpdf=lambda x, kappa: kappa * cosm1(x) - LOG_2PI - xp.log(i0e(kappa)),

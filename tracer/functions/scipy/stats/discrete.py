@@ -1,4 +1,4 @@
-"""The laws of scipy.stats for integers. Formulas: SciPy (``scipy/stats/_discrete_distns.py``); Johnson, Kemp and Kotz,
+"""The discrete distributions of scipy.stats. Formulas: SciPy (``scipy/stats/_discrete_distns.py``); Johnson, Kemp and Kotz,
 Univariate Discrete Distributions, 2005."""
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from pullback.tracer.functions.scipy.stats.laws import Law
 INF = math.inf
 
 
-def _is_whole(x: Any) -> Any:
+def _is_integer(x: Any) -> Any:
     return xp.round(x) == x
 
 
-def _chosen(n: Any, k: Any) -> Any:
-    """The logarithm of n over k."""
+def _log_binomial(n: Any, k: Any) -> Any:
+    """Return the logarithm of the binomial coefficient n over k."""
     return gammaln(n + 1.0) - (gammaln(k + 1.0) + gammaln(n - k + 1.0))
 
 
 MOST_COUNTS = 400
+"""The number of counts, from 0 on, in the sum for the Poisson entropy at means below 200."""
 
 
 def _poisson_entropy(mu: Any) -> Any:
-    """The sum over counts, or the expansion for large means (Evans, Boersma, The entropy of a Poisson distribution, 1988)."""
+    """Return the sum over counts, or, for large means, the expansion of Evans and Boersma, The entropy of a Poisson
+    distribution, 1988."""
     is_small = mu < 200.0
     mean = xp.where(is_small, mu, 1.0)[..., None]
     k = np.arange(float(MOST_COUNTS))
@@ -49,11 +51,11 @@ Law(
 
 
 def _binom_logpmf(k: Any, n: Any, p: Any) -> Any:
-    return _chosen(n, k) + xlogy(k, p) + xlog1py(n - k, -p)
+    return _log_binomial(n, k) + xlogy(k, p) + xlog1py(n - k, -p)
 
 
 Law(
-    "binom", lambda n, p: (0.0, n), lambda n, p: (n >= 0) & _is_whole(n) & (p >= 0) & (p <= 1), logpmf=_binom_logpmf,
+    "binom", lambda n, p: (0.0, n), lambda n, p: (n >= 0) & _is_integer(n) & (p >= 0) & (p <= 1), logpmf=_binom_logpmf,
     cdf=lambda k, n, p: xp.where(k < n, betainc(n - k, k + 1.0, 1.0 - p), 1.0),
     sf=lambda k, n, p: xp.where(k < n, betainc(k + 1.0, n - k, p), 0.0), mean=lambda n, p: n * p,
     var=lambda n, p: n * p * (1.0 - p),
@@ -72,9 +74,9 @@ Law(
 
 
 def _geom_ppf(q: Any, p: Any) -> Any:
-    found = xp.ceil(xp.log1p(-q) / xp.log1p(-p))
-    before = -xp.expm1(xp.log1p(-p) * (found - 1.0))
-    return xp.where((before >= q) & (found > 0), found - 1.0, found)
+    quantile = xp.ceil(xp.log1p(-q) / xp.log1p(-p))
+    before = -xp.expm1(xp.log1p(-p) * (quantile - 1.0))
+    return xp.where((before >= q) & (quantile > 0), quantile - 1.0, quantile)
 
 
 Law(
@@ -83,7 +85,7 @@ Law(
     var=lambda p: (1.0 - p) / (p * p), ppf=_geom_ppf,
 )  # fmt: skip
 Law(
-    "randint", lambda low, high: (low, high - 1.0), lambda low, high: (high > low) & _is_whole(low) & _is_whole(high),
+    "randint", lambda low, high: (low, high - 1.0), lambda low, high: (high > low) & _is_integer(low) & _is_integer(high),
     logpmf=lambda k, low, high: -xp.log(high - low) + 0.0 * k, cdf=lambda k, low, high: (k - low + 1.0) / (high - low),
     mean=lambda low, high: 0.5 * (high + low - 1.0), var=lambda low, high: ((high - low) ** 2 - 1.0) / 12.0,
 )  # fmt: skip
@@ -95,7 +97,7 @@ def _betabinom_var(n: Any, a: Any, b: Any) -> Any:
 
 
 Law(
-    "betabinom", lambda n, a, b: (0.0, n), lambda n, a, b: (n >= 0) & _is_whole(n) & (a > 0) & (b > 0),
+    "betabinom", lambda n, a, b: (0.0, n), lambda n, a, b: (n >= 0) & _is_integer(n) & (a > 0) & (b > 0),
     logpmf=lambda k, n, a, b: -xp.log(n + 1.0) - betaln(n - k + 1.0, k + 1.0) + betaln(k + a, n - k + b) - betaln(a, b),
     mean=lambda n, a, b: n * a / (a + b), var=_betabinom_var,
 )  # fmt: skip

@@ -1,10 +1,11 @@
-"""Distributions of scipy.stats in a trace: SciPy's public methods over the formulas of a law.
+"""Distributions of scipy.stats in a trace: SciPy's public methods, computed from the formulas of a ``Law``.
 
 Parameters, location and scale may be traced; a distribution may be frozen with them, in the trace or outside. Results are
-SciPy's: NaN for invalid parameters, the edges outside the support, float64. Gradients are those of the branch that is taken.
+SciPy's: NaN for invalid parameters, the edge values outside the support, float64. Gradients are those of the selected branch.
 
-A distribution without a law of ours, one of the user's own included, is asked for its formulas by the methods that SciPy
-documents for subclasses (``_logpdf``, ``_cdf``, ``_argcheck``, ...), which work where they are NumPy's functions of arrays.
+The formulas of a distribution without a ``Law`` in ``LAWS``, such as a user's own, are taken from the methods that SciPy
+documents for subclasses (``_logpdf``, ``_cdf``, ``_argcheck``, ...). They work if they are composed of NumPy functions of
+arrays.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.make import as_traced, broadcast_together, cast, fresh
 from pullback.tracer.arrays.replacements import kind_twin, takes_traced, twin_of
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.functions.scipy.stats.laws import LAWS, Law, all_positive, of
+from pullback.tracer.functions.scipy.stats.laws import LAWS, Law, all_positive, formula_of
 from pullback.tracer.names.proxies import RANDOM, Outside
-from pullback.tracer.user_code.errors import TraceError, noting
+from pullback.tracer.user_code.errors import TraceError, recording_errors
 from pullback.tracer.user_code.ownership import is_users, is_users_class
 
 if TYPE_CHECKING:
@@ -79,15 +80,15 @@ class Distribution(Outside):
         return _Call(self, method).result(*args, **kwargs)
 
     def law(self) -> Any:
-        """The formulas."""
+        """Return the formulas of the distribution."""
         real = self._real
-        known = LAWS.get(getattr(real, "name", ""))
+        registered = LAWS.get(getattr(real, "name", ""))
         is_scipys = type(real).__module__.startswith("scipy.stats.") and type(real).__name__ == f"{real.name}_gen"
-        return known if known is not None and is_scipys else _PrivateLaw(self)
+        return registered if registered is not None and is_scipys else _SubclassLaw(self)
 
 
 class Frozen:
-    """A distribution with its parameters."""
+    """A distribution with fixed parameters."""
 
     def __init__(self, dist: Distribution, args: Any, kwds: Any) -> None:
         self.dist = dist
@@ -111,18 +112,18 @@ class Frozen:
         return method
 
 
-class _PrivateLaw:
-    """The formulas that a distribution has in the methods documented for subclasses."""
+class _SubclassLaw:
+    """The formulas that a distribution defines in the methods documented for subclasses."""
 
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution
         names = (*_POINTWISE, "entropy", "stats", "argcheck", "get_support")
-        found = {name: self._method(name) for name in names}
-        self.formulas: dict[str, Callable[..., Any]] = {name: f for name, f in found.items() if f is not None}
+        methods = {name: self._method(name) for name in names}
+        self.formulas: dict[str, Callable[..., Any]] = {name: f for name, f in methods.items() if f is not None}
         stats = self.formulas.pop("stats", None)
         if stats is not None:
-            for place, name in enumerate(("mean", "var", "skew", "kurtosis")):
-                self.formulas[name] = partial(self._moment, stats, place)
+            for index, name in enumerate(("mean", "var", "skew", "kurtosis")):
+                self.formulas[name] = partial(self._moment, stats, index)
         self.valid = self.formulas.pop("argcheck", all_positive)
         real = distribution._real
         self.support = self.formulas.pop("get_support", lambda *args: (real.a, real.b))
@@ -132,35 +133,35 @@ class _PrivateLaw:
         home = next((k for k in type(real).__mro__ if f"_{name}" in vars(k)), None)
         if home is None or home.__module__ == "scipy.stats._distn_infrastructure":
             return None
-        return partial(self._tried, name, getattr(self.distribution, f"_{name}"))
+        return partial(self._checked_call, name, getattr(self.distribution, f"_{name}"))
 
-    def _moment(self, stats: Callable[..., Any], place: int, *args: Any) -> Any:
-        found = stats(*args)[place]
-        if found is None:
-            self.distribution._unsupported(f"stats with moments={'mvsk'[place]!r}")
-        return found
+    def _moment(self, stats: Callable[..., Any], index: int, *args: Any) -> Any:
+        value = stats(*args)[index]
+        if value is None:
+            self.distribution._unsupported(f"stats with moments={'mvsk'[index]!r}")
+        return value
 
-    def _tried(self, name: str, method: Callable[..., Any], *args: Any) -> Any:
+    def _checked_call(self, name: str, method: Callable[..., Any], *args: Any) -> Any:
         if is_users_class(type(self.distribution._real)):
             return method(*args)
         noted: list[TraceError] = []
         try:
-            with noting(noted):
-                found = method(*args)
+            with recording_errors(noted):
+                value = method(*args)
         except Exception:
             self.distribution._unsupported(name.strip("_"))
         if noted:
             self.distribution._unsupported(name.strip("_"))
-        return found
+        return value
 
 
 class _Call:
-    """One call of a method."""
+    """One call of a method of a distribution."""
 
     def __init__(self, distribution: Distribution, method: str) -> None:
         self.distribution = distribution
         self.method = method
-        self.law: Law | _PrivateLaw = distribution.law()
+        self.law: Law | _SubclassLaw = distribution.law()
         self.is_discrete = not hasattr(distribution._real, "pdf")
 
     def result(self, *args: Any, **kwargs: Any) -> Any:
@@ -187,90 +188,90 @@ class _Call:
             case "median":
                 return self._quantile(0.5, "ppf")
             case "stats":
-                found = [self._moment(_LETTERS[m]) for m in moments]
-                return found[0] if len(found) == 1 else tuple(found)
+                results = [self._moment(_LETTERS[m]) for m in moments]
+                return results[0] if len(results) == 1 else tuple(results)
         return self._moment(self.method)
 
     def _parameters(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[TracedArray], TracedArray, TracedArray]:
-        """Shapes, location and scale, as SciPy's methods name them."""
+        """Return shapes, location and scale, named as in SciPy's methods."""
         real = self.distribution._real
         names = [n.strip() for n in real.shapes.split(",")] if real.shapes else []
         names += ["loc"] if self.is_discrete else ["loc", "scale"]
         if len(args) > len(names):
             raise TypeError(f"{self.method}() takes from {len(names)} to {len(names)} parameters but {len(args)} were given")
-        given = dict(zip(names, args))
+        arguments = dict(zip(names, args))
         for name, value in kwargs.items():
-            if name in given or name not in names:
+            if name in arguments or name not in names:
                 raise TypeError(f"{self.method}() got an unexpected or repeated argument {name!r}")
-            given[name] = value
-        given = {"loc": 0, "scale": 1, **given}
-        missing = [n for n in names if n not in given]
+            arguments[name] = value
+        arguments = {"loc": 0, "scale": 1, **arguments}
+        missing = [n for n in names if n not in arguments]
         if missing:
             raise TypeError(f"{self.method}() missing required arguments: {', '.join(missing)}")
-        shapes = [as_traced(given[n]) for n in names if n not in ("loc", "scale")]
-        loc, scale = as_traced(given["loc"]), as_traced(given["scale"])
+        shapes = [as_traced(arguments[n]) for n in names if n not in ("loc", "scale")]
+        loc, scale = as_traced(arguments["loc"]), as_traced(arguments["scale"])
         return [cast(s, s.dtype) for s in shapes], cast(loc, loc.dtype), cast(scale, scale.dtype)
 
     def _validity(self) -> Any:
-        found = self.law.valid(*self.shapes) & (self.scale > 0)
-        return found if isinstance(found, TracedArray) else as_traced(bool(found))
+        is_valid = self.law.valid(*self.shapes) & (self.scale > 0)
+        return is_valid if isinstance(is_valid, TracedArray) else as_traced(bool(is_valid))
 
     def _support(self) -> list[TracedArray]:
         return [cast(as_traced(b), np.float64) for b in self.law.support(*self.shapes)]
 
     def _formula(self, method: str) -> Callable[..., Any]:
-        found = of(self.law, method)
-        if found is None and isinstance(self.law, Law):
-            found = of(_PrivateLaw(self.distribution), method)
-        if found is None:
+        formula = formula_of(self.law, method)
+        if formula is None and isinstance(self.law, Law):
+            formula = formula_of(_SubclassLaw(self.distribution), method)
+        if formula is None:
             self.distribution._unsupported(method)
-        return found
+        return formula
 
-    def _masked(self, found: Any, *others: Any) -> Any:
-        """The value, in the shape of all parameters, and NaN where those are not valid."""
+    def _masked(self, result: Any, *others: Any) -> Any:
+        """Broadcast a value to the shape of all parameters, with NaN where these are invalid."""
         valid = self.valid & (self.loc == self.loc)
-        value = cast(as_traced(found), np.float64)
+        value = cast(as_traced(result), np.float64)
         value, mask, *_ = broadcast_together(value, valid, self.loc, self.scale, *self.shapes, *others)
         return xp.where(mask, value, NAN)
 
     def _at(self, x: Any) -> Any:
-        """A function of x."""
+        """Return the value of the called method at x."""
         method = {"pmf": "pdf", "logpmf": "logpdf"}.get(self.method, self.method)
-        given = as_traced(x)
-        given = cast(given, given.dtype)
-        y = cast(given - self.loc if self.is_discrete else (given - self.loc) / self.scale, np.float64)
+        points = as_traced(x)
+        points = cast(points, points.dtype)
+        y = cast(points - self.loc if self.is_discrete else (points - self.loc) / self.scale, np.float64)
         low, high = self._support()
         is_density = method in ("pdf", "logpdf")
         if self.is_discrete:
-            place = y if is_density else xp.floor(y)
+            argument = y if is_density else xp.floor(y)
             inside = (y >= low) & ((y <= high) & (xp.floor(y) == y) if is_density else y < high)
             above = y >= high
         else:
-            place = y
+            argument = y
             inside = (y >= low) & (y <= high) if is_density else (y > low) & (y < high)
             above = y >= high
-        value = self._formula(self.method)(place, *self.shapes)
+        value = self._formula(self.method)(argument, *self.shapes)
         if is_density and not self.is_discrete:
             value = value / self.scale if method == "pdf" else value - xp.log(self.scale)
         if self.is_discrete and method in ("pdf", "cdf", "sf"):
             value = xp.clip(value, 0.0, 1.0)
         outside = xp.where(above, _ABOVE[method], _BELOW[method])
-        found = xp.where(inside, value, outside)
-        return self._masked(xp.where(xp.isnan(y), NAN, found), given)
+        result = xp.where(inside, value, outside)
+        return self._masked(xp.where(xp.isnan(y), NAN, result), points)
 
     def _quantile(self, q: Any, method: str) -> Any:
-        if self.is_discrete and of(self.law, "ppf") is None:
+        if self.is_discrete and formula_of(self.law, "ppf") is None:
             self.distribution._unsupported(self.method)
-        given = as_traced(q)
-        given = cast(given, np.float64)
+        p = as_traced(q)
+        p = cast(p, np.float64)
         low, high = self._support()
         if self.is_discrete:
             low = low - 1.0
         first, last = (low, high) if method == "ppf" else (high, low)
-        inside = (given > 0) & (given < 1)
-        value = self._formula(method)(given, *self.shapes) * self.scale + self.loc
-        edge = xp.where(given == 0, first * self.scale + self.loc, xp.where(given == 1, last * self.scale + self.loc, NAN))
-        return self._masked(xp.where(inside, value, edge), given)
+        inside = (p > 0) & (p < 1)
+        value = self._formula(method)(p, *self.shapes) * self.scale + self.loc
+        edge = xp.where(p == 0, first * self.scale + self.loc, xp.where(p == 1, last * self.scale + self.loc, NAN))
+        return self._masked(xp.where(inside, value, edge), p)
 
     def _moment(self, method: str) -> Any:
         if method == "std":
@@ -285,7 +286,7 @@ class _Call:
         return fresh(self._masked(value))
 
 
-# what SciPy's own formulas choose with
+# the selection helpers that SciPy's own formulas call
 
 
 @twin_of("scipy._lib._util._lazywhere")

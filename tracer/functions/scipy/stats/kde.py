@@ -1,5 +1,5 @@
-"""scipy.stats.gaussian_kde in a trace, made of traced samples or met from outside. Method: Scott, Multivariate Density
-Estimation, 1992."""
+"""scipy.stats.gaussian_kde in a trace, of traced samples or created outside. Method: Scott, Multivariate Density Estimation,
+1992."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @twin_of("scipy.stats.gaussian_kde")
 class GaussianKde:
-    """Kernel densities at points: ``evaluate``, ``pdf``, ``logpdf`` and the call itself."""
+    """Kernel density estimates at points: ``evaluate``, ``pdf``, ``logpdf`` and the call itself."""
 
     def __init__(self, dataset: Any, bw_method: Any = None, weights: Any = None) -> None:
         self.dataset: Any = xp.atleast_2d(cast(as_traced(dataset), np.float64))
@@ -32,12 +32,12 @@ class GaussianKde:
         if weights is None:
             self.weights: Any = cast(as_traced(np.full(self.n, 1.0 / self.n)), np.float64)
         else:
-            given: Any = xp.atleast_1d(cast(as_traced(weights), np.float64))
-            if given.ndim != 1:
+            array: Any = xp.atleast_1d(cast(as_traced(weights), np.float64))
+            if array.ndim != 1:
                 raise ValueError("`weights` input should be one-dimensional.")
-            if given.shape[0] != self.n:
+            if array.shape[0] != self.n:
                 raise ValueError("`weights` input should be of length n")
-            self.weights = given / xp.sum(given)
+            self.weights = array / xp.sum(array)
         self.neff = 1.0 / xp.sum(self.weights**2)
         self.set_bandwidth(bw_method)
 
@@ -56,18 +56,18 @@ class GaussianKde:
             raise ValueError("`bw_method` should be 'scott', 'silverman', a scalar or a callable.")
         else:
             self.factor = bw_method(self) if callable(bw_method) else bw_method
-        spread = xp.cov(self.dataset, rowvar=True, bias=False, aweights=self.weights)
-        self.covariance: Any = reshaped(spread, (self.d, self.d)) * self.factor**2
+        covariance = xp.cov(self.dataset, rowvar=True, bias=False, aweights=self.weights)
+        self.covariance: Any = reshaped(covariance, (self.d, self.d)) * self.factor**2
 
     def _logarithms(self, points: Any) -> Any:
-        """The logarithm of each sample's share at each point."""
-        places: Any = xp.atleast_2d(cast(as_traced(points), np.float64))
-        if places.shape[0] != self.d:
-            if places.shape != (1, self.d):
-                raise ValueError(f"points have dimension {places.shape[0]}, dataset has dimension {self.d}")
-            places = reshaped(places, (self.d, 1))
+        """Return the logarithm of each sample's kernel at each point."""
+        columns: Any = xp.atleast_2d(cast(as_traced(points), np.float64))
+        if columns.shape[0] != self.d:
+            if columns.shape != (1, self.d):
+                raise ValueError(f"points have dimension {columns.shape[0]}, dataset has dimension {self.d}")
+            columns = reshaped(columns, (self.d, 1))
         factor = lower_factor(self.covariance, "The data appears to lie in a lower-dimensional subspace of the space.")
-        samples, at = (triangular(factor, v, lower=True) for v in (self.dataset, places))
+        samples, at = (triangular(factor, v, lower=True) for v in (self.dataset, columns))
         gap = samples[:, :, None] - at[:, None, :]
         size = 0.5 * self.d * math.log(2.0 * math.pi) + xp.sum(xp.log(diagonal(factor)))
         return -0.5 * xp.sum(gap * gap, axis=0) - size
@@ -91,6 +91,6 @@ def outside_kde(value: Any, names: Names) -> GaussianKde:
     def read(name: str) -> Any:
         return names.resolve(getattr(value, name), partial(getattr, value, name), f"gaussian_kde.{name}")
 
-    found = GaussianKde(read("dataset"), weights=read("weights"))
-    found.factor, found.covariance = read("factor"), as_traced(read("covariance"))
-    return found
+    kde = GaussianKde(read("dataset"), weights=read("weights"))
+    kde.factor, kde.covariance = read("factor"), as_traced(read("covariance"))
+    return kde

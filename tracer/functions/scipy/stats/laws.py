@@ -1,7 +1,8 @@
-"""Probability laws in their standard form (location 0, scale 1): what scipy.stats computes by them, as plain NumPy formulas.
+"""Probability distributions in their standard form (location 0, scale 1), as plain NumPy formulas.
 
-A law has a formula for some of SciPy's methods; ``of`` derives others from these. Arguments are x (k for integers) or q, and
-the shape parameters, as float64 arrays that broadcast. A formula need only be right inside the support and for valid parameters.
+A ``Law`` has formulas for some of SciPy's methods; ``formula_of`` derives others from these. Arguments are x (k for integers)
+or q, then the shape parameters, as float64 arrays that broadcast. A formula need only be right inside the support and for
+valid parameters.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ LAWS: dict[str, Law] = {}
 
 
 class Law:
-    """``support`` gives the bounds, ``valid`` whether parameters are; by default they must be positive. Other keywords are the
-    formulas of methods, named as scipy.stats names them."""
+    """The standard form of a distribution.
+
+    ``support`` returns the bounds from the parameters, ``valid`` whether the parameters are valid (by default: all positive).
+    The other keywords are the formulas of methods, under scipy.stats' names.
+    """
 
     def __init__(
         self, name: str, support: Any = (-math.inf, math.inf), valid: Formula | None = None, **formulas: Formula
@@ -36,52 +40,52 @@ class Law:
 
 
 def all_positive(*args: Any) -> Any:
-    found: Any = True
+    result: Any = True
     for a in args:
-        found = found & (a > 0)
-    return found
+        result = result & (a > 0)
+    return result
 
 
-def of(law: Any, method: str) -> Formula | None:
-    """The formula of a law for a method, its own or derived; None if there is none."""
+def formula_of(law: Any, method: str) -> Formula | None:
+    """Return a law's formula for a method, its own or a derived one; None if there is neither."""
     formulas = law.formulas
-    found: Formula | None = formulas.get(method)
-    if found is not None:
-        return found
+    formula: Formula | None = formulas.get(method)
+    if formula is not None:
+        return formula
     for source, derive in _DERIVED.get(method, ()):
-        known = formulas.get(source)
-        if known is not None:
-            return _composed(derive, known)
+        base = formulas.get(source)
+        if base is not None:
+            return _derived_formula(derive, base)
     return None
 
 
-def _composed(derive: Formula, known: Formula) -> Formula:
-    return lambda *args: derive(known, *args)
+def _derived_formula(derive: Formula, base: Formula) -> Formula:
+    return lambda *args: derive(base, *args)
 
 
-def _outside(function: Formula) -> Formula:
-    return lambda known, *args: function(known(*args))
+def _apply_to_base(function: Formula) -> Formula:
+    return lambda base, *args: function(base(*args))
 
 
-def _complement(known: Formula, *args: Any) -> Any:
-    return 1.0 - known(*args)
+def _complement(base: Formula, *args: Any) -> Any:
+    return 1.0 - base(*args)
 
 
-def _log_complement(known: Formula, *args: Any) -> Any:
-    """log(1 - exp(f))."""
-    f = known(*args)
+def _log_complement(base: Formula, *args: Any) -> Any:
+    """Return log(1 - exp(f)), where f is the base formula."""
+    f = base(*args)
     return xp.where(f > -LOG_2, xp.log(-xp.expm1(f)), xp.log1p(-xp.exp(f)))
 
 
 _DERIVED: dict[str, tuple[tuple[str, Formula], ...]] = {
-    "pdf": (("logpdf", _outside(xp.exp)),),
-    "logpdf": (("pdf", _outside(xp.log)),),
-    "pmf": (("logpmf", _outside(xp.exp)),),
-    "logpmf": (("pmf", _outside(xp.log)),),
-    "cdf": (("logcdf", _outside(xp.exp)), ("sf", _complement), ("logsf", lambda f, *args: -xp.expm1(f(*args)))),
-    "sf": (("logsf", _outside(xp.exp)), ("cdf", _complement), ("logcdf", lambda f, *args: -xp.expm1(f(*args)))),
-    "logcdf": (("cdf", _outside(xp.log)), ("sf", lambda f, *args: xp.log1p(-f(*args))), ("logsf", _log_complement)),
-    "logsf": (("sf", _outside(xp.log)), ("cdf", lambda f, *args: xp.log1p(-f(*args))), ("logcdf", _log_complement)),
+    "pdf": (("logpdf", _apply_to_base(xp.exp)),),
+    "logpdf": (("pdf", _apply_to_base(xp.log)),),
+    "pmf": (("logpmf", _apply_to_base(xp.exp)),),
+    "logpmf": (("pmf", _apply_to_base(xp.log)),),
+    "cdf": (("logcdf", _apply_to_base(xp.exp)), ("sf", _complement), ("logsf", lambda f, *args: -xp.expm1(f(*args)))),
+    "sf": (("logsf", _apply_to_base(xp.exp)), ("cdf", _complement), ("logcdf", lambda f, *args: -xp.expm1(f(*args)))),
+    "logcdf": (("cdf", _apply_to_base(xp.log)), ("sf", lambda f, *args: xp.log1p(-f(*args))), ("logsf", _log_complement)),
+    "logsf": (("sf", _apply_to_base(xp.log)), ("cdf", lambda f, *args: xp.log1p(-f(*args))), ("logcdf", _log_complement)),
     "ppf": (("isf", lambda f, q, *args: f(1.0 - q, *args)),),
     "isf": (("ppf", lambda f, q, *args: f(1.0 - q, *args)),),
 }

@@ -1,7 +1,7 @@
-"""Distributions of scipy.stats for vectors, in a trace: multivariate_normal, dirichlet and multinomial.
+"""Multivariate distributions of scipy.stats in a trace: multivariate_normal, dirichlet and multinomial.
 
-The normal law is computed by a Cholesky factor: a covariance that is not positive definite raises LinAlgError when the program
-runs, as SciPy does, and ``allow_singular`` has no effect on others. Of a covariance the lower triangle is read.
+The normal distribution is computed by a Cholesky factor: a covariance that is not positive definite raises LinAlgError when
+the program runs, as in SciPy; ``allow_singular`` has no effect. Only the lower triangle of a covariance is read.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def _check(condition: Any, message: str) -> None:
     emit("check", as_traced(condition), error="ValueError", message=message)
 
 
-# the normal law
+# the normal distribution
 
 
 def _parameters(mean: Any, cov: Any) -> tuple[Any, Any]:
-    """The mean as a vector and the covariance as a matrix, from what SciPy takes for them."""
+    """Return the mean as a vector and the covariance as a matrix, from the forms that SciPy accepts."""
     if not isinstance(cov, TracedArray | np.ndarray | np.generic | int | float | list | tuple | None):
         raise TraceError("scipy.stats.multivariate_normal with a Covariance object is not supported; pass the matrix")
     matrix = _float(1.0 if cov is None else cov)
@@ -78,8 +78,8 @@ def _normal_logpdf(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool 
     deviation = reshaped(rows, (math.prod(rows.shape[:-1]), size))
     whitened = triangular(factor, xp.transpose(deviation), lower=True)
     distance = xp.sum(whitened * whitened, axis=0)
-    size_of = size * LOG_2PI + 2.0 * xp.sum(xp.log(diagonal(factor)))
-    return xp.squeeze(reshaped(-0.5 * (size_of + distance), rows.shape[:-1]))
+    log_norm = size * LOG_2PI + 2.0 * xp.sum(xp.log(diagonal(factor)))
+    return xp.squeeze(reshaped(-0.5 * (log_norm + distance), rows.shape[:-1]))
 
 
 def _normal_entropy(mean: Any = None, cov: Any = 1) -> Any:
@@ -87,15 +87,15 @@ def _normal_entropy(mean: Any = None, cov: Any = 1) -> Any:
     return 0.5 * center.shape[0] * (LOG_2PI + 1.0) + xp.sum(xp.log(diagonal(_factor(matrix))))
 
 
-# the Dirichlet law
+# the Dirichlet distribution
 
 
 def _alpha(alpha: Any) -> Any:
-    found = _float(alpha)
-    if found.ndim != 1:
-        raise ValueError(f"Parameter vector 'a' must be one dimensional, but a.shape = {found.shape}.")
-    _check(found > 0, "All parameters must be greater than 0")
-    return found
+    vector = _float(alpha)
+    if vector.ndim != 1:
+        raise ValueError(f"Parameter vector 'a' must be one dimensional, but a.shape = {vector.shape}.")
+    _check(vector > 0, "All parameters must be greater than 0")
+    return vector
 
 
 def _dirichlet_logpdf(x: Any, alpha: Any) -> Any:
@@ -108,12 +108,12 @@ def _dirichlet_logpdf(x: Any, alpha: Any) -> Any:
     if parts.shape[0] != a.shape[0]:
         last = 1.0 - xp.sum(parts, axis=0)
         parts = xp.concatenate([parts, reshaped(last, (1, *last.shape))], axis=0)
-    spread = reshaped(a, (a.shape[0], *(1,) * (parts.ndim - 1)))
+    exponents = reshaped(a, (a.shape[0], *(1,) * (parts.ndim - 1)))
     _check(parts >= 0, "Each entry in 'x' must be greater than or equal to zero.")
     _check(parts <= 1, "Each entry in 'x' must be smaller or equal one.")
-    _check(~((parts == 0) & (spread < 1)), "Each entry in 'x' must be greater than zero if its alpha is less than one.")
+    _check(~((parts == 0) & (exponents < 1)), "Each entry in 'x' must be greater than zero if its alpha is less than one.")
     _check(xp.abs(xp.sum(parts, axis=0) - 1.0) <= 10e-10, "The input vector 'x' must lie within the normal simplex.")
-    return xp.squeeze(-_log_beta(a) + xp.sum(xlogy(spread - 1.0, parts), axis=0))
+    return xp.squeeze(-_log_beta(a) + xp.sum(xlogy(exponents - 1.0, parts), axis=0))
 
 
 def _log_beta(a: Any) -> Any:
@@ -137,7 +137,7 @@ def _dirichlet_entropy(alpha: Any) -> Any:
     return _log_beta(a) + (total - a.shape[0]) * digamma(total) - xp.sum((a - 1.0) * digamma(a))
 
 
-# the multinomial law
+# the multinomial distribution
 
 
 def _multinomial_logpmf(x: Any, n: Any, p: Any) -> Any:
@@ -148,12 +148,12 @@ def _multinomial_logpmf(x: Any, n: Any, p: Any) -> Any:
         message = f"received {counts.shape[-1]}, but expected {shares.shape[-1]}."
         raise ValueError(f"Size of each quantile should be size of p: {message}")
     is_bad = xp.any((shares < 0) | (shares > 1), axis=-1) | (trials < 0)
-    rest = 1.0 - xp.sum(shares[..., :-1], axis=-1)
-    last = xp.where(xp.abs(1.0 - xp.sum(shares, axis=-1)) > 10 * np.finfo(np.float64).eps, rest, shares[..., -1])
+    remainder = 1.0 - xp.sum(shares[..., :-1], axis=-1)
+    last = xp.where(xp.abs(1.0 - xp.sum(shares, axis=-1)) > 10 * np.finfo(np.float64).eps, remainder, shares[..., -1])
     shares = xp.concatenate([shares[..., :-1], reshaped(last, (*last.shape, 1))], axis=-1)
     is_outside = xp.any((xp.trunc(counts) != counts) | (counts < 0), axis=-1) | (xp.sum(counts, axis=-1) != trials)
-    found = gammaln(trials + 1.0) + xp.sum(xlogy(counts, shares) - gammaln(counts + 1.0), axis=-1)
-    return xp.where(is_bad, math.nan, xp.where(is_outside, -math.inf, found))
+    logarithm = gammaln(trials + 1.0) + xp.sum(xlogy(counts, shares) - gammaln(counts + 1.0), axis=-1)
+    return xp.where(is_bad, math.nan, xp.where(is_outside, -math.inf, logarithm))
 
 
 def _exp(function: Formula) -> Formula:
@@ -175,7 +175,7 @@ _OF_PARAMETERS = ("mean", "var", "cov", "entropy")
 
 
 class Multivariate(Outside):
-    """A distribution for vectors."""
+    """A multivariate distribution of scipy.stats."""
 
     __slots__ = ()
     __class__ = property(lambda self: type(self._real))
@@ -211,7 +211,7 @@ class Multivariate(Outside):
 
 
 class FrozenMultivariate:
-    """A distribution for vectors with its parameters."""
+    """A multivariate distribution with fixed parameters."""
 
     def __init__(self, dist: Multivariate, args: Any, kwargs: Any) -> None:
         self.dist = dist
@@ -241,5 +241,5 @@ def frozen(value: Any, names: Names) -> Any:
     parameters = _FROZEN.get(dist._title)
     if parameters is None:
         return dist
-    given = [names.resolve(getattr(value, p), partial(getattr, value, p), f"{dist._title}.{p}") for p in parameters]
-    return FrozenMultivariate(Multivariate(value._dist, names), tuple(given), {})
+    arguments = [names.resolve(getattr(value, p), partial(getattr, value, p), f"{dist._title}.{p}") for p in parameters]
+    return FrozenMultivariate(Multivariate(value._dist, names), tuple(arguments), {})

@@ -1,4 +1,4 @@
-"""Sample statistics of scipy.stats, as compositions after SciPy's own. Only their default treatment of NaNs is supported."""
+"""Sample statistics of scipy.stats, composed as in SciPy's own sources. Only the default treatment of NaNs is supported."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def variation(a: Any, axis: Any = 0, nan_policy: str = "propagate", ddof: int = 
 def skew(a: Any, axis: Any = 0, bias: bool = True, nan_policy: str = "propagate") -> Any:
     x, at = _prepared("skew", a, axis, nan_policy)
     d = x - xp.mean(x, axis=at, keepdims=True)
-    found = xp.mean(d**3, axis=at) / xp.mean(d**2, axis=at) ** 1.5
+    skewness = xp.mean(d**3, axis=at) / xp.mean(d**2, axis=at) ** 1.5
     n = x.shape[at]
-    return found if bias else found * np.sqrt((n - 1.0) * n) / (n - 2.0)
+    return skewness if bias else skewness * np.sqrt((n - 1.0) * n) / (n - 2.0)
 
 
 @twin_of("scipy.stats.kurtosis")
 def kurtosis(a: Any, axis: Any = 0, fisher: bool = True, bias: bool = True, nan_policy: str = "propagate") -> Any:
     x, at = _prepared("kurtosis", a, axis, nan_policy)
     d = x - xp.mean(x, axis=at, keepdims=True)
-    found = xp.mean(d**4, axis=at) / xp.mean(d**2, axis=at) ** 2
+    result = xp.mean(d**4, axis=at) / xp.mean(d**2, axis=at) ** 2
     n = x.shape[at]
     if not bias:
-        found = 1.0 / (n - 2) / (n - 3) * ((n**2 - 1.0) * found - 3 * (n - 1) ** 2.0) + 3.0
-    return found - 3.0 if fisher else found
+        result = 1.0 / (n - 2) / (n - 3) * ((n**2 - 1.0) * result - 3 * (n - 1) ** 2.0) + 3.0
+    return result - 3.0 if fisher else result
 
 
 @twin_of("scipy.stats.moment")
@@ -92,7 +92,7 @@ def moment(a: Any, order: Any = 1, axis: Any = 0, nan_policy: str = "propagate",
 
 @twin_of("scipy.stats.rankdata")
 def rankdata(a: Any, method: str = "average", *, axis: Any = None, nan_policy: str = "propagate") -> Any:
-    """By counting the elements below, element by element along an axis; along none, by a sort."""
+    """Return ranks; along an axis (or for "dense") by comparing all pairs of elements, for axis=None by a sort."""
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f'unknown method "{method}"')
     x, at = _prepared("rankdata", a, axis, nan_policy)
@@ -112,27 +112,27 @@ def rankdata(a: Any, method: str = "average", *, axis: Any = None, nan_policy: s
         until = below + xp.sum(is_same, axis=-1)
     match method:
         case "average":
-            found = 0.5 * (below + until + 1)
+            ranks = 0.5 * (below + until + 1)
         case "max":
-            found = until
+            ranks = until
         case "ordinal":
-            found = xp.argsort(xp.argsort(rows, axis=-1, kind="stable"), axis=-1, kind="stable") + 1
+            ranks = xp.argsort(xp.argsort(rows, axis=-1, kind="stable"), axis=-1, kind="stable") + 1
         case _:
-            found = below + 1
+            ranks = below + 1
     is_float = np.lib.NumpyVersion(str(resolve("scipy.__version__"))) >= "1.18.0"
     if is_float:
-        found = cast(as_traced(found), x.dtype if x.dtype.kind == "f" else np.float64)
+        ranks = cast(as_traced(ranks), x.dtype if x.dtype.kind == "f" else np.float64)
     if method == "average" or is_float:
-        found = xp.where(xp.any(xp.isnan(rows), axis=-1, keepdims=True), np.nan, found)
-    return xp.moveaxis(found, -1, at) if axis is not None else found
+        ranks = xp.where(xp.any(xp.isnan(rows), axis=-1, keepdims=True), np.nan, ranks)
+    return xp.moveaxis(ranks, -1, at) if axis is not None else ranks
 
 
 @twin_of("scipy.stats.mode")
 def mode(a: Any, axis: Any = 0, nan_policy: str = "propagate", keepdims: bool = False) -> Any:
-    """The least of the most frequent elements, by comparing all pairs along the axis."""
-    given = as_traced(a)
+    """Return the least of the most frequent elements, by comparing all pairs along the axis."""
+    array = as_traced(a)
     _, at = _prepared("mode", a, axis, nan_policy)
-    x: Any = reshaped(given, (given.size,)) if axis is None else cast(given, given.dtype)
+    x: Any = reshaped(array, (array.size,)) if axis is None else cast(array, array.dtype)
     rows = xp.moveaxis(x, axis_of(at, x.ndim), -1)
     is_same = rows[..., :, None] == rows[..., None, :]
     if rows.dtype.kind == "f":
@@ -140,11 +140,11 @@ def mode(a: Any, axis: Any = 0, nan_policy: str = "propagate", keepdims: bool = 
     counts = xp.sum(is_same, axis=-1)
     most = xp.max(counts, axis=-1, keepdims=True)
     ordered = xp.argsort(rows, axis=-1, kind="stable")
-    place = xp.argmax(xp.take_along_axis(counts, ordered, axis=-1) == most, axis=-1, keepdims=True)
-    found = xp.take_along_axis(rows, xp.take_along_axis(ordered, place, axis=-1), axis=-1)
+    index = xp.argmax(xp.take_along_axis(counts, ordered, axis=-1) == most, axis=-1, keepdims=True)
+    value_of_mode = xp.take_along_axis(rows, xp.take_along_axis(ordered, index, axis=-1), axis=-1)
     results = []
-    for value in (found, most):
-        value = xp.moveaxis(value, -1, at) if axis is not None else reshaped(value, (1,) * given.ndim)
+    for value in (value_of_mode, most):
+        value = xp.moveaxis(value, -1, at) if axis is not None else reshaped(value, (1,) * array.ndim)
         results.append(value if keepdims else xp.squeeze(value, axis=None if axis is None else at))
     return resolve("scipy.stats._stats_py.ModeResult")(*results)
 
@@ -166,17 +166,18 @@ def iqr(
 @twin_of("scipy.stats.trim_mean")
 def trim_mean(a: Any, proportiontocut: float, axis: Any = 0) -> Any:
     x, at = _prepared("trim_mean", a, axis)
-    place = axis_of(at, x.ndim)
-    n = x.shape[place]
+    position = axis_of(at, x.ndim)
+    n = x.shape[position]
     cut = int(proportiontocut * n)
     if n - 2 * cut <= 0:
         raise ValueError("Proportion too big.")
-    return xp.mean(part(xp.sort(x, axis=place), place, cut, n - 2 * cut), axis=place)
+    return xp.mean(part(xp.sort(x, axis=position), position, cut, n - 2 * cut), axis=position)
 
 
 @twin_of("scipy.stats.pearsonr")
 def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = None, axis: Any = 0) -> Any:
-    """SciPy's result object: the coefficient, and the p-value of its exact distribution (a beta distribution on -1 to 1)."""
+    """Return SciPy's result object: the coefficient, and the p-value of its exact distribution (a beta distribution on -1 to
+    1)."""
     if method is not None:
         raise TraceError("scipy.stats.pearsonr of traced arrays with a method is not supported; leave it out")
     if alternative not in ("two-sided", "less", "greater"):
