@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback.fastcall import describe as direct
+from pullback.fastcall import describe as fastcall_describe
 
 ROUNDS, CALLS = 9, 2000
 MEASURE = "--measure"
@@ -126,7 +126,7 @@ def measured() -> dict[str, float]:
     for name, function, args, kwargs in cases():
         for _ in range(8):
             function(*args, **kwargs)
-            while direct.is_underway():
+            while fastcall_describe.is_underway():
                 time.sleep(0.01)
         calls = CALLS // 50 if "debug" in name else CALLS
         best = float("inf")

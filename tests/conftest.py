@@ -11,12 +11,12 @@ from zlib import crc32
 
 import pytest
 
-from pullback.codegen.cpu.loops import distribute_loops as phases
-from pullback.codegen.fuse import matmul_fusion as carrying
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.cpu.loops import distribute_loops
+from pullback.codegen.fuse import matmul_fusion
+from pullback.codegen.kernels.groups import registry
 from pullback.programs import pipeline
-from pullback.runtime.choices import matmul as product_choices
-from pullback.runtime.program import serialize as stored
+from pullback.runtime.choices import matmul as choices_matmul
+from pullback.runtime.program import serialize as program_serialize
 from tests import cuda_host
 from tests.support.cuda.gpu import missing
 from tests.support.forced_strategies import at_random
@@ -181,9 +181,9 @@ def chosen_schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     of loops are cut into phases."""
     rule, _, seed = str(request.config.getoption("--schedules")).partition(":")
     if rule == "random":
-        monkeypatch.setattr(schedules, "pick", at_random(int(seed)))
+        monkeypatch.setattr(registry, "pick", at_random(int(seed)))
         for name, value in (("LONG", 8), ("WINDOW", 1 + int(seed) % 5), ("L1_BYTES", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
-            monkeypatch.setattr(phases, name, value)
+            monkeypatch.setattr(distribute_loops, name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -191,8 +191,10 @@ def chosen_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Under `--products`, contractions share kernels with their neighbours on all targets, or on none."""
     how = request.config.getoption("--products")
     if how is not None:
-        monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cpu", "cuda", carrying.ALONE} if how == "carrying" else ()))
-        monkeypatch.setattr(carrying, "BATCH_TARGETS", frozenset({"cpu"} if how == "carrying" else ()))
+        monkeypatch.setattr(
+            matmul_fusion, "FUSING_TARGETS", frozenset({"cpu", "cuda", matmul_fusion.ALONE} if how == "carrying" else ())
+        )
+        monkeypatch.setattr(matmul_fusion, "BATCH_TARGETS", frozenset({"cpu"} if how == "carrying" else ()))
 
 
 @pytest.fixture(autouse=True)
@@ -202,9 +204,9 @@ def read_back(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         build, schedule = pipeline.build, functools.partial(pipeline.scheduled_kernel, device="cpu")
 
         def built(*arguments: Any) -> pipeline.Template:
-            payload = stored.encoded(build(*arguments).executable)
+            payload = program_serialize.encoded(build(*arguments).executable)
             assert payload is not None
-            return pipeline.template_of(stored.decoded(payload, "memory", schedule))
+            return pipeline.template_of(program_serialize.decoded(payload, "memory", schedule))
 
         monkeypatch.setattr(pipeline, "build", built)
 
@@ -213,9 +215,9 @@ def read_back(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def our_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Functions do their matrix products themselves, as exports of them do."""
     monkeypatch.setenv("PULLBACK_CHOICES", "gemm=ours")
-    product_choices.forget()
+    choices_matmul.forget()
     yield
-    product_choices.forget()
+    choices_matmul.forget()
 
 
 def pytest_collection_finish() -> None:

@@ -18,7 +18,7 @@ from pullback.codegen.analysis.library_loops import batch_of
 from pullback.codegen.cuda.matmul.device_functions import PRODUCTS
 from pullback.codegen.cuda.matmul.emit import ProductText, launch_bounds
 from pullback.codegen.cuda.matmul.tensor_cores import UNITS
-from pullback.codegen.cuda.source import vector_accesses as cuda_packs
+from pullback.codegen.cuda.source import vector_accesses as cuda_vector_accesses
 from pullback.codegen.cuda.source.device_functions import DEVICE, functions
 from pullback.codegen.cuda.source.device_linalg import FEWEST_THREADS, ROUTINES, has_routine, routine_of, threads_of
 from pullback.codegen.cuda.source.function_text import Location
@@ -240,7 +240,7 @@ class _Emitter(LaunchWriter):
             copied = [self.private_copy(w, index, ref, fate) for ref, fate in stage.fates.items() if fate != OWN]
             self.initialise_copies(w, stage)
         parts = w.accumulators(loop.params.get("combine") or (), loop.results)
-        packs = cuda_packs.find_packs(w, inner.regions[0]) if is_grid else None
+        packs = cuda_vector_accesses.find_packs(w, inner.regions[0]) if is_grid else None
         with w.grid_stride_loop(stage.nest, is_grid, packs, parts):
             w.accumulate(parts, [w.value(v) for v in inner.regions[0].results])
         self.store_copies(w, stage)

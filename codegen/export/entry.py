@@ -10,8 +10,7 @@ are compiled for any processor of the architecture, and first test whether this 
 from __future__ import annotations
 
 from pullback.codegen.cpu.llvm.text import THREADS
-from pullback.codegen.export import cpuid
-from pullback.codegen.export import fallback_gemm as own_gemm
+from pullback.codegen.export import cpuid, fallback_gemm
 from pullback.codegen.export.entry_body import ALIGNMENT, Body, Sizes
 from pullback.codegen.export.interface import CODES, HOOKS, Interface
 from pullback.ir.core.types import DType
@@ -37,7 +36,7 @@ def emit_entry(interface: Interface) -> str:
     parts = [_globals(interface), _threads(interface), _tables(interface)]
     body = Body(interface)
     parts += [body.run(), _preparation(interface), _init(interface), _call(interface), _typed(interface), _shapes(interface)]
-    parts += [own_gemm.source(name) for need in interface.needs if need.own for name in [need.describe]]
+    parts += [fallback_gemm.source(name) for need in interface.needs if need.own for name in [need.describe]]
     parts += sorted(body.declared)
     kernels = dict.fromkeys(f"declare i64 @{step.symbol}(ptr)" for step in interface.steps)
     attributes = '"target-cpu"="x86-64" "target-features"=""' if interface.is_x86 else ""

@@ -8,15 +8,15 @@ import platform
 
 from pullback.cli import selftest
 from pullback.codegen.cpu.matmul.shape_classes import CLASSES, NO_CHOICE, has_choice
-from pullback.fastcall import describe as direct
+from pullback.fastcall import describe as fastcall_describe
 from pullback.runtime.cache.cache import default_cache
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.compile.llvmlite_binding import llvm_version
 from pullback.runtime.compile.machine import find_host
 from pullback.runtime.compile.platforms import python_support, support
-from pullback.runtime.cuda import discovery as cuda_found
+from pullback.runtime.cuda import discovery as cuda_discovery
 from pullback.runtime.libraries.symbols import blas_name
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 from pullback.runtime.threads.threads import get_num_threads
 from pullback.tracer.user_code.ownership import has_dict_globals
 
@@ -48,11 +48,11 @@ def report(*, check: bool = False) -> int:
     print(f"processor  {processor or 'unknown: packages are missing'}")
     print(f"threads    {_threads()}")
     print(f"cache      {_cache()}")
-    print(f"memory     {memory.status()}")
+    print(f"memory     {result_arrays.status()}")
     print(f"products   {'unknown: packages are missing' if missing else _products()}")
-    print(f"calls      {'plain (packages are missing)' if missing else direct.status()}")
+    print(f"calls      {'plain (packages are missing)' if missing else fastcall_describe.status()}")
     print(f"cuda       {_cuda()}")
-    for part in cuda_found.parts():
+    for part in cuda_discovery.parts():
         print(f"  {part.name:<8} {part.text}")
     for package in missing:
         print(f"missing: {package} (pip install {package})")
@@ -91,7 +91,7 @@ def _products() -> str:
     tabulated."""
     if not has_choice(find_host().target):
         return f"{NO_CHOICE} ({blas_name()})"
-    settled = {dtype: product_choices.settled(dtype) for dtype in product_choices.DTYPES}
+    settled = {dtype: choices_matmul.settled(dtype) for dtype in choices_matmul.DTYPES}
     by_class = [f"{dtype} {CLASSES[k].name} {each.chosen}" for dtype, named in settled.items() for k, each in enumerate(named)]
     hows = {each.how for named in settled.values() for each in named}
     why = "as measured by `pullback tune`" if "remembered" in hows else "pinned" if "pinned" in hows else "by the written table"
@@ -100,5 +100,5 @@ def _products() -> str:
 
 def _cuda() -> str:
     """Return the CUDA devices, or that none can be used; the parts printed below it give the reason."""
-    devices = cuda_found.devices()
+    devices = cuda_discovery.devices()
     return ", ".join(map(str, devices)) if devices else "no device can be used"

@@ -21,7 +21,7 @@ from pullback.cli import cache as cache_command
 from pullback.cli import doctor, targets
 from pullback.cli import tune as tuning
 from pullback.compiled.reports import Inspected
-from pullback.exporting import argument_specs as specs
+from pullback.exporting import argument_specs
 from pullback.exporting import export as exporting
 from pullback.exporting.argument_specs import UsageError, random_array
 from pullback.exporting.exporter import ExportError
@@ -174,7 +174,9 @@ def examine_call(arguments: argparse.Namespace) -> reports.Call:
     return call
 
 
-def resolve_call(arguments: argparse.Namespace, make: int | specs.Maker) -> tuple[targets.Target, Any, list[Any], dict[str, Any]]:
+def resolve_call(
+    arguments: argparse.Namespace, make: int | argument_specs.Maker
+) -> tuple[targets.Target, Any, list[Any], dict[str, Any]]:
     """Return the target, its transformed function, and its positional and keyword arguments, with arrays as ``specs.parsed``
     makes them."""
     target = targets.load(arguments.target)
@@ -186,8 +188,8 @@ def resolve_call(arguments: argparse.Namespace, make: int | specs.Maker) -> tupl
     if arguments.example is not None:
         args, kwargs = targets.example(target, arguments.example)
     else:
-        args, kwargs = specs.parsed(function, arguments.arguments, make)
-    specs.check_call(function, args, kwargs, f"pullback {arguments.name} {arguments.target}")
+        args, kwargs = argument_specs.parsed(function, arguments.arguments, make)
+    argument_specs.check_call(function, args, kwargs, f"pullback {arguments.name} {arguments.target}")
     if arguments.grad:
         argnums = arguments.argnums
         function = api.value_and_grad(function, argnums=argnums[0] if argnums is not None and len(argnums) == 1 else argnums)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.fastcall import describe as direct
+from pullback.fastcall import describe as fastcall_describe
 from pullback.transforms import api
 
 TIMEOUT = 120
@@ -106,7 +106,7 @@ def problem(kernel: Kernel) -> str:
     try:
         # The first call traces, the next go through Python; the fourth is native where native calls are supported.
         kernel.compiled(*args), kernel.compiled(*args)
-        while direct.is_underway():
+        while fastcall_describe.is_underway():
             time.sleep(0.01)
         results = [kernel.compiled(*args) for _ in range(2)][-1]
     except Exception as error:
@@ -133,7 +133,7 @@ def run() -> int:
         message = problem(kernel)
         wrong += bool(message)
         print(f"  {name:<18} {f'wrong: {message}' if message else f'ok  {time.perf_counter() - start:.2f} s'}", flush=True)
-    print(f"calls      {direct.status()}", flush=True)
+    print(f"calls      {fastcall_describe.status()}", flush=True)
     return 1 if wrong else 0
 
 

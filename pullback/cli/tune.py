@@ -9,7 +9,7 @@ from pullback.runtime.cache.cache import default_cache
 from pullback.runtime.choices.choices import STATIC, VARIABLE, pinned
 from pullback.runtime.choices.matmul import DTYPES
 from pullback.runtime.libraries.symbols import blas_name
-from pullback.runtime.program import tune_matmul as product_timing
+from pullback.runtime.program import tune_matmul
 from pullback.runtime.threads.threads import get_num_threads
 
 
@@ -31,7 +31,7 @@ def tune() -> int:
         print(f"other processes are at work (load {busy:.1f}): measured in peace, near ties may fall the other way")
     count = 0
     for dtype in DTYPES:
-        for position, choice in enumerate(product_timing.tuned(dtype)):
+        for position, choice in enumerate(tune_matmul.tuned(dtype)):
             subject = f"{SUBJECT} of {dtype}, {CLASSES[position].name} ({CLASSES[position]})"
             print(f"{subject}: {choice.chosen} ({choice.why})", flush=True)
             count += 1

@@ -34,8 +34,8 @@ from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.device.device import device as opened
 from pullback.runtime.cuda.driver.driver import checked
 from pullback.runtime.cuda.driver.errors import DeviceError
-from pullback.runtime.cuda.program import build as cuda_make
-from pullback.runtime.cuda.program import serialize as cuda_stored
+from pullback.runtime.cuda.program import build as cuda_build
+from pullback.runtime.cuda.program import serialize as cuda_serialize
 from pullback.runtime.cuda.program.executable import CudaExecutable
 from pullback.runtime.program.export import host_of
 from pullback.runtime.program.program_bytes import Unreadable, header_of, locations_of, pack, unpack, with_locations
@@ -81,7 +81,7 @@ def exported(
     manifest = json.loads(interface.manifest)
     text, parts = work.text, work.parts
     names = list(dict.fromkeys(each.name for kernel in parts.kernels.values() for each in kernel.launches))
-    program = cuda_stored.encoded(parts)
+    program = cuda_serialize.encoded(parts)
     if program is None:
         raise ExportError(f"{description['title']} cannot be exported: its program holds what a file cannot")
     sections = [program, *(d.payload for d in interface.data)]
@@ -96,7 +96,7 @@ class _DeviceExport(Export):
     """An export for a device; it differs from one for the CPU in the program and the manifest."""
 
     text = ""
-    parts: cuda_stored.Parts
+    parts: cuda_serialize.Parts
 
     def program(self, sampling: Sampled, parameters: list[Location], interface: Interface) -> tuple[Interface, list[str]]:
         base = sampling.base
@@ -104,7 +104,7 @@ class _DeviceExport(Export):
         module = lowered(base.abstract, layouts, "cuda", lambda *seen: None)
         if any(isinstance(i.op, HostOp) for i in walk(module.functions[0].body)):
             raise ExportError(self.needs_python("a step in Python"))
-        self.parts, self.text = cuda_make.parts_of(module, scheduled_kernel)
+        self.parts, self.text = cuda_build.parts_of(module, scheduled_kernel)
         if self.parts.plain:
             why = ", ".join(dict.fromkeys(reason for _, reason in self.parts.plain.values()))
             raise ExportError(f"{self.title} cannot be exported for a device: {why}, and the CPU would do it")
@@ -158,7 +158,7 @@ class LoadedOnDevice(Loaded):
     def __init__(self, path: Path, about: Mapping[str, Any], sections: Sequence[bytes], name: str) -> None:
         device = opened(name)
         code = sections[1 + int(about["data"]) + _fitting(about["target"][2], device, path)]
-        parts = cuda_stored.decoded(sections[0])
+        parts = cuda_serialize.decoded(sections[0])
         body = with_locations(parts.program.body, iter(map(str, about["places"])))
         parts = replace(parts, code=code, program=replace(parts.program, body=body))
         super().__init__(None, about)

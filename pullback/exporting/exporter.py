@@ -18,7 +18,7 @@ import numpy as np
 from pullback.codegen.export.entry import public_symbols
 from pullback.codegen.export.interface import Data, Fill, Interface, Leaf, Location, c_names
 from pullback.compiled.reports import Inspected
-from pullback.exporting import argument_specs as specs
+from pullback.exporting import argument_specs
 from pullback.exporting.file_format import FORMAT
 from pullback.exporting.shape_sampling import Differs, Sampled, sampled
 from pullback.exporting.tree_data import NotData, tree_data
@@ -64,7 +64,7 @@ def _typed(value: Any) -> Any:
     """Replace the arrays in an argument by their types. Raises ValueError for a text that is not a type."""
     match value:
         case str() if (parsed_spec := _SPEC.fullmatch(value)) is not None:
-            if parsed_spec[1] not in specs.NAMES:
+            if parsed_spec[1] not in argument_specs.NAMES:
                 raise ValueError(f"{value!r}: there is no dtype {parsed_spec[1]}")
             extents = [word.strip() for word in parsed_spec[2].split(",")] if parsed_spec[2].strip() else []
             if extents and not extents[-1]:
@@ -72,7 +72,9 @@ def _typed(value: Any) -> Any:
             bad = [word for word in extents if not word.isdecimal() and not _NAME.fullmatch(word)]
             if bad:
                 raise ValueError(f"{value!r}: an extent is a number or a name, {bad[0]!r} is none")
-            return _Array(dtype=specs.NAMES[parsed_spec[1]], shape=tuple(int(w) if w.isdecimal() else w for w in extents))
+            return _Array(
+                dtype=argument_specs.NAMES[parsed_spec[1]], shape=tuple(int(w) if w.isdecimal() else w for w in extents)
+            )
         case ShapeDtypeStruct():
             return _Array(dtype=dtype_of(value.dtype), shape=value.shape)
         case np.ndarray() if value.dtype.isnative and value.dtype.names is None and value.dtype.kind in "biufcV":

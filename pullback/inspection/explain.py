@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pullback.inspection.provenance import dissect
 from pullback.ir.core.structure import Loc
 from pullback.ir.passes.size_classes import templated
-from pullback.programs import matmul_choices as chosen
+from pullback.programs import matmul_choices
 from pullback.programs.argument_types import ArgumentType, key_text, shortened, type_text
 from pullback.programs.call import Call
 from pullback.programs.dynamic_shapes import Failed, Instantiated, closest_failure
@@ -316,7 +316,7 @@ def _choices(entry: Entry) -> tuple[str, ...]:
     if template is None:
         return ()
     if template.is_native:
-        return chosen.of_executable(template.executable, entry.program.sizes)
+        return matmul_choices.of_executable(template.executable, entry.program.sizes)
     return tuple(map(str, template.executable.choices.values()))
 
 

@@ -20,13 +20,16 @@ from pullback.runtime.program.profile import TimedExecutable
 from pullback.runtime.threads.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from pullback.runtime.cuda.arrays import device_array as device_arrays
+    from pullback.runtime.cuda.arrays import device_array as cuda_device_array
     from pullback.runtime.cuda.device import device as cuda_device
-    from pullback.runtime.cuda.program import profile as cuda_timing
+    from pullback.runtime.cuda.program import profile as cuda_profile
     from pullback.runtime.cuda.program.profile import TimedProgram
 else:
-    device_arrays, cuda_device = later("pullback.runtime.cuda.arrays.device_array"), later("pullback.runtime.cuda.device.device")
-    cuda_timing = later("pullback.runtime.cuda.program.profile")
+    cuda_device_array, cuda_device = (
+        later("pullback.runtime.cuda.arrays.device_array"),
+        later("pullback.runtime.cuda.device.device"),
+    )
+    cuda_profile = later("pullback.runtime.cuda.program.profile")
 
 TEXT = """pullback-ir 2
 
@@ -106,7 +109,7 @@ def _measured(threads: int, device: str) -> Limits:
     def best(name: str, parameter: str, text: str, x: np.ndarray) -> float:
         named = {"n": len(x)} if x.ndim == 1 else {}
         description = f"an array of {x.dtype} and shape {x.shape}"
-        argument = x if device == "cpu" else device_arrays.uploaded(x, device, description)
+        argument = x if device == "cpu" else cuda_device_array.uploaded(x, device, description)
         return _best(_program(name, parameter, text, device), [argument], named)
 
     fitting = [size for size in sizes.footprints if device == "cpu" or size <= cuda_device.device(device).free_bytes() // 4]
@@ -128,7 +131,7 @@ def timed_program(module: Module, device: str, title: str) -> TimedExecutable | 
     """Return a lowered program for a device, instrumented to time its steps."""
     if device == "cpu":
         return TimedExecutable(scheduled(module, device))
-    return cuda_timing.TimedProgram(module, device, title, scheduled_kernel)
+    return cuda_profile.TimedProgram(module, device, title, scheduled_kernel)
 
 
 def _program(name: str, parameter: str, text: str, device: str) -> TimedExecutable | TimedProgram:

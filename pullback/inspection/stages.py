@@ -15,7 +15,7 @@ from pullback.programs.call import Call
 from pullback.programs.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.programs.pipeline import stages as texts_of
 from pullback.programs.report import Report
-from pullback.runtime.cuda import discovery as cuda_found
+from pullback.runtime.cuda import discovery as cuda_discovery
 from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.compile import disassembly
 
@@ -33,7 +33,7 @@ class Translated:
 
     def text(self) -> str:
         """Return the text. Raises NoCompiler, CompileError, NoTool."""
-        arch, compiler = self.arch or cuda_found.architecture() or ARCHITECTURE, cuda_compile.compiler()
+        arch, compiler = self.arch or cuda_discovery.architecture() or ARCHITECTURE, cuda_compile.compiler()
         if self.stage == "ptx":
             return compiler.ptx(self.source, arch, cuda_compile.OPTIONS)
         return disassembly.sass(compiler.cubin(self.source, arch, cuda_compile.OPTIONS))

@@ -26,11 +26,11 @@ from pullback.tracer.failures import failure
 from pullback.tracer.names.guard_code import native
 
 if TYPE_CHECKING:
-    from pullback.ir.passes import inline_custom as uncustom
+    from pullback.ir.passes import inline_custom
     from pullback.ir.passes import pipeline as passes
     from pullback.ir.passes.transforms import expand as grad
 else:
-    grad, uncustom = later("pullback.ir.passes.transforms.expand"), later("pullback.ir.passes.inline_custom")
+    grad, inline_custom = later("pullback.ir.passes.transforms.expand"), later("pullback.ir.passes.inline_custom")
     passes = later("pullback.ir.passes.pipeline")
 
 MISS = object()
@@ -257,7 +257,7 @@ def _copied(array: Any, value: Value) -> Any:
 
 def _expanded(function: Function) -> Function:
     """Expand the gradients of a function and check its guards first."""
-    return guards_first(uncustom.uncustom(grad.grad(passes.run(function, passes.BEFORE_GRAD))))
+    return guards_first(inline_custom.uncustom(grad.grad(passes.run(function, passes.BEFORE_GRAD))))
 
 
 def _typed(function: Function, arguments: Sequence[Any]) -> list[Any]:

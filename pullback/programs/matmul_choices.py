@@ -13,7 +13,7 @@ from pullback.ir.ops.kernel.kernel import tuned
 from pullback.ir.ops.program import launch
 from pullback.ir.shapes.extents import product, value_of
 from pullback.ir.text import Notes
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.program.executable import Executable
 
 Sizes = Mapping[str, int]
@@ -39,7 +39,7 @@ def of_executable(executable: Executable, sizes: Sizes) -> tuple[str, ...]:
         kernels = executable.kernels.values()
         dtypes = sorted({slot[2] for kernel in kernels for slot in kernel.slots if slot[0] == "choice"})
         return tuple(f"{each.key.subject} of {dtype}, {_class(k)}: {each.chosen} ({each.why})"
-                     for dtype in dtypes for k, each in enumerate(product_choices.settled(dtype)))  # fmt: skip
+                     for dtype in dtypes for k, each in enumerate(choices_matmul.settled(dtype)))  # fmt: skip
     for i in (i for i in walk(executable.program.body) if i.op is launch):
         slots = executable.kernels[i.params["kernel"]].slots
         calls = [(slot[2], slot[3]) for slot in slots if slot[0] == "choice" and slot[1] == SUBJECT]
@@ -52,7 +52,7 @@ def _lines(calls: Sequence[tuple[str, Any]], arguments: Sequence[Any], sizes: Si
     for dtype, extents in calls:
         rows, depth, columns = (value_of(e, extents_of) for e in extents)
         position = class_of((rows, depth, columns), TYPES[dtype].part.bytes)
-        each = product_choices.settled(dtype)[position]
+        each = choices_matmul.settled(dtype)[position]
         yield f"{SUBJECT} of {dtype}, {rows}x{depth} by {depth}x{columns}, {_class(position)}: {each.chosen} ({each.why})"
 
 

@@ -26,47 +26,45 @@ from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.shapes.extents import Abstract, rename, value_of
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.programs import logger as logs
+from pullback.programs import logger
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.cuda.driver.errors import warn_of
 from pullback.runtime.memory import result_arrays as memory
-from pullback.runtime.process import counters
-from pullback.runtime.process import gc_pause as collector
+from pullback.runtime.process import counters, gc_pause
 from pullback.runtime.process.fork import work
 from pullback.runtime.process.locks import KeyedLocks
-from pullback.runtime.program import serialize as stored
+from pullback.runtime.program import serialize as program_serialize
 from pullback.runtime.program.executable import Executable, parts_of
 from pullback.runtime.threads import threads
 from pullback.tracer import Argument, Captured, Trace, TraceError, leaf_key
 
 if TYPE_CHECKING:
-    from pullback.codegen.analysis import loop_kernels as repeated
+    from pullback.codegen.analysis import loop_kernels
     from pullback.codegen.cpu import schedule
     from pullback.codegen.cpu.loops.shared_functions import OnDefinition
-    from pullback.codegen.cpu.matmul import library_or_generated as own_products
-    from pullback.codegen.cpu.matmul.prepack import prepack as prepacked
+    from pullback.codegen.cpu.matmul import library_or_generated
+    from pullback.codegen.cpu.matmul.prepack import prepack
     from pullback.codegen.cuda import emit as cuda
     from pullback.codegen.cuda.schedule import schedule as cuda_schedule
-    from pullback.codegen.fuse import fuse
-    from pullback.codegen.fuse import matmul_fusion as carrying
+    from pullback.codegen.fuse import fuse, matmul_fusion
     from pullback.codegen.lower import lower
     from pullback.ir.passes import pipeline as passes
     from pullback.ir.passes.transforms import expand as grad
-    from pullback.programs import matmul_choices as chosen
+    from pullback.programs import matmul_choices
     from pullback.runtime.cuda.device import device as cuda_device
     from pullback.runtime.cuda.libraries import libraries as cuda_libraries
-    from pullback.runtime.cuda.program import build as cuda_make
-    from pullback.runtime.cuda.program import executable as cuda_program
+    from pullback.runtime.cuda.program import build as cuda_build
+    from pullback.runtime.cuda.program import executable as cuda_executable
 else:
     cuda, fuse = later("pullback.codegen.cuda.emit"), later("pullback.codegen.fuse.fuse")
     cuda_schedule = later("pullback.codegen.cuda.schedule.schedule")
     lower, schedule = later("pullback.codegen.lower.lower"), later("pullback.codegen.cpu.schedule")
-    own_products = later("pullback.codegen.cpu.matmul.library_or_generated")
-    carrying = later("pullback.codegen.fuse.matmul_fusion")
-    prepacked, repeated = later("pullback.codegen.cpu.matmul.prepack.prepack"), later("pullback.codegen.analysis.loop_kernels")
+    library_or_generated = later("pullback.codegen.cpu.matmul.library_or_generated")
+    matmul_fusion = later("pullback.codegen.fuse.matmul_fusion")
+    prepack, loop_kernels = later("pullback.codegen.cpu.matmul.prepack.prepack"), later("pullback.codegen.analysis.loop_kernels")
     cuda_libraries = later("pullback.runtime.cuda.libraries.libraries")
-    cuda_device, cuda_make = later("pullback.runtime.cuda.device.device"), later("pullback.runtime.cuda.program.build")
-    chosen = later("pullback.programs.matmul_choices")
+    cuda_device, cuda_build = later("pullback.runtime.cuda.device.device"), later("pullback.runtime.cuda.program.build")
+    matmul_choices = later("pullback.programs.matmul_choices")
     grad, passes = later("pullback.ir.passes.transforms.expand"), later("pullback.ir.passes.pipeline")
 
 SHARED_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule")
@@ -84,7 +82,7 @@ def target_of(device: str) -> str:
 def fusion_target(device: str) -> str:
     """Return the target of matmul fusion: as ``target_of``, or "cuda-alone" if no library computes products."""
     target = target_of(device)
-    return carrying.ALONE if target == "cuda" and not cuda_libraries.may_use_cublas() else target
+    return matmul_fusion.ALONE if target == "cuda" and not cuda_libraries.may_use_cublas() else target
 
 
 Over = tuple[tuple[int, int], ...]
@@ -258,7 +256,7 @@ def stored_key(key: bytes, abstract: Abstract, device: str) -> str | None:
     """
     if not all(i.op in OWN_OPS for i in walk(abstract.function.body)):
         return None
-    return stored.key_of(key) if device == "cpu" else cuda_make.key_of(key, device)
+    return program_serialize.key_of(key) if device == "cpu" else cuda_build.key_of(key, device)
 
 
 def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
@@ -343,8 +341,8 @@ def scheduled(module: Module, device: str, machine: Target | None = None, alone:
 
 def with_products(module: Module, machine: Target, alone: bool = False) -> Module:
     """Outline loop kernels of a lowered CPU program, prepack operands, and select generated code or BLAS for its products."""
-    packed = prepacked.prepacked(repeated.repeated(module), machine)
-    return own_products.own_products(packed, machine, alone)
+    packed = prepack.prepacked(loop_kernels.repeated(module), machine)
+    return library_or_generated.own_products(packed, machine, alone)
 
 
 def scheduled_kernel(
@@ -359,21 +357,21 @@ def scheduled_kernel(
 
 def loaded_or_built(key: bytes, abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over = ()) -> Template:
     """Return the template of a key from the cache folder, or else built by the passes and stored there."""
-    with collector.paused():
+    with gc_pause.paused():
         name = stored_key(key, abstract, device)
         template = None if name is None else _loaded(name, abstract.function.name, device)
         title = abstract.function.name
         if template is not None:
-            logs.info("%s for %s is in the cache folder", title, device)
+            logger.info("%s for %s is in the cache folder", title, device)
             return template
-        logs.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(abstract.function.body)))
+        logger.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(abstract.function.body)))
         start = time.perf_counter()
         template = build(abstract, layouts, device, over)
         seconds = time.perf_counter() - start
-        logs.info("compiled %s for %s in %.2f s", title, device, seconds)
+        logger.info("compiled %s for %s in %.2f s", title, device, seconds)
         if name is not None:
             with counters.timed("store program"):
-                (stored.keep if device == "cpu" else cuda_make.keep)(name, template.executable, seconds)
+                (program_serialize.keep if device == "cpu" else cuda_build.keep)(name, template.executable, seconds)
             if device == "cpu":
                 _keep_later(name, template.executable)
         return template
@@ -387,7 +385,7 @@ def _keep_later(name: str, executable: Executable) -> None:
         program = reference()
         if program is not None:
             with counters.timed("store program"):
-                stored.keep(name, program)
+                program_serialize.keep(name, program)
 
     executable.keep = keep
 
@@ -397,9 +395,9 @@ def _loaded(name: str, title: str, device: str) -> Template | None:
         of_cuda = device != "cpu"
         executable: Any
         if of_cuda:
-            executable = cuda_make.find(name, device, title, scheduled_kernel)
+            executable = cuda_build.find(name, device, title, scheduled_kernel)
         else:
-            executable = stored.find(name, lambda kernel: scheduled_kernel(kernel, device))
+            executable = program_serialize.find(name, lambda kernel: scheduled_kernel(kernel, device))
             if executable is not None:
                 _keep_later(name, executable)
     if executable is not None and of_cuda:
@@ -421,7 +419,7 @@ def _built_for_cuda(abstract: Abstract, layouts: tuple[str, ...], device: str, o
             with clock.paused(), counters.timed("schedule"):
                 return scheduled_kernel(kernel, target)
 
-        executable = cuda_make.compiled(module, device, abstract.function.name, prepared)
+        executable = cuda_build.compiled(module, device, abstract.function.name, prepared)
     warn_of(executable.title, executable.device.name, executable.fallbacks)
     return template_of(executable)
 
@@ -452,7 +450,7 @@ def takes_from_pool(module: Module, sizes: Mapping[str, int]) -> bool:
     return packs or any(memory.is_large(shape, dtype) for shape, dtype in results)
 
 
-def template_of(executable: Executable | cuda_program.CudaExecutable, *, is_stored: bool = False) -> Template:
+def template_of(executable: Executable | cuda_executable.CudaExecutable, *, is_stored: bool = False) -> Template:
     """Return the template of a loaded program."""
     program = executable.program
     passed_through = tuple(k for k, v in enumerate(program.results) if v in program.parameters and k not in executable.home)
@@ -501,7 +499,7 @@ def stages(
         functions = tuple(f if f.kind == "kernel" else concrete(f, abstract) for f in module.functions)
         notes = {} if groups is None else transfer_notes(groups.boundaries(), groups.function, functions[0])
         if stage == "schedule" and target == "cpu":
-            notes = chosen.notes_of(Module(functions))
+            notes = matmul_choices.notes_of(Module(functions))
         texts[stage] = print_module(Module(functions), locations, notes)
 
     texts["trace"] = print_module(Module((trace.function,)), locations)

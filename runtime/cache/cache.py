@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pullback.ir.core.environment import CACHE_DIR
-from pullback.runtime.cache import source_stamp as sources
+from pullback.runtime.cache import source_stamp
 from pullback.runtime.cache.entry_format import Entry, Kind, check_key, decode, encode
 from pullback.runtime.cache.folder import Folder, Verified
 from pullback.runtime.cache.usage import note_at_exit
@@ -62,7 +62,7 @@ def generator_stamp() -> str:
     def keep(key: str, payload: bytes) -> None:
         cache.put(key, payload, kind="text", meta={"of": "sources of pullback", "chosen": payload[:12].decode()})
 
-    stamp = sources.imported.stamp(cache.get, keep, is_kept=bool(cache.folders))
+    stamp = source_stamp.imported.stamp(cache.get, keep, is_kept=bool(cache.folders))
     return f"of this process alone {secrets.token_hex(16)}" if stamp is None else stamp
 
 
@@ -168,7 +168,7 @@ class KernelCache:
         check_key(key)
         data = encode(key, payload, kind, meta or {})
         self._remember(key, payload)
-        if self._first is not None and self._may_use_disk(sources.INTERVAL):
+        if self._first is not None and self._may_use_disk(source_stamp.INTERVAL):
             self._first.write(key, data)
 
     def get_or_make(self, key: str, make: Callable[[], bytes], *, kind: Kind, meta: Mapping[str, Any] | None = None) -> bytes:
@@ -226,7 +226,9 @@ class KernelCache:
         the other folders."""
         counts = [_measured(folder) for folder in self.folders]
         first = counts[0] if self._first is not None else (0, 0)
-        problems = [problem for problem in (*(f.problem for f in self.folders), sources.imported.changed) if problem is not None]
+        problems = [
+            problem for problem in (*(f.problem for f in self.folders), source_stamp.imported.changed) if problem is not None
+        ]
         with self.lock:
             return {
                 "path": None if self.path is None else str(self.path),
@@ -240,13 +242,13 @@ class KernelCache:
                 "others": [(str(f.path), *n) for f, n in zip(self.folders, counts, strict=True) if not f.owned and f.path],
             }
 
-    def _may_use_disk(self, within: float = sources.SELDOM) -> bool:
+    def _may_use_disk(self, within: float = source_stamp.SELDOM) -> bool:
         """Return whether the files of the imported modules are unchanged since the import, so that entries on disk belong to
         this version. Warns once if not."""
-        if not self.folders or sources.imported.are_as_imported(within):
+        if not self.folders or source_stamp.imported.are_as_imported(within):
             return bool(self.folders)
-        if sources.imported.changed is not None:
-            self._warn(f"the kernel cache is neither read nor written any more: {sources.imported.changed}")
+        if source_stamp.imported.changed is not None:
+            self._warn(f"the kernel cache is neither read nor written any more: {source_stamp.imported.changed}")
         return False
 
     def _warn(self, text: str) -> None:

@@ -25,19 +25,19 @@ from pullback.runtime.fastcall import (
     abi,
 )
 from pullback.runtime.fastcall import (
-    checks as entrance_checks,
+    checks as fastcall_checks,
 )
 from pullback.runtime.fastcall import (
-    memory_checks as entrance_memory,
+    memory_checks as fastcall_memory,
 )
 from pullback.runtime.fastcall import (
-    methods as entrance_methods,
+    methods as fastcall_methods,
 )
 from pullback.runtime.fastcall import (
-    objects as entrance_objects,
+    objects as fastcall_objects,
 )
 from pullback.runtime.fastcall import (
-    run as entrance_run,
+    run as fastcall_run,
 )
 from pullback.runtime.fastcall.checks import HASH, hash_of_call
 from pullback.runtime.fastcall.common import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at, part
@@ -157,7 +157,7 @@ def _call(f: Entrance, own: Word, arguments: Word, flagged: Word, names: Word) -
 
 def source() -> str:
     """Return the text of all parts. It contains no address."""
-    modules = (entrance_objects, entrance_memory, entrance_checks, entrance_run, entrance_methods)
+    modules = (fastcall_objects, fastcall_memory, fastcall_checks, fastcall_run, fastcall_methods)
     parts = [*(each for module in modules for each in module.PARTS), _init, _plain, _held_attempt, _search, _call]
     return "\n".join([GLOBALS, MEMCPY, *(each.text for each in parts)])
 

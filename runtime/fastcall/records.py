@@ -29,7 +29,7 @@ from pullback.runtime.fastcall.record_layout import (
     Result,
 )
 from pullback.runtime.fastcall.run import SHORT_RUNS
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
 from pullback.runtime.program.executable import Executable, Instance
 from pullback.runtime.program.launcher import address_of
@@ -235,7 +235,7 @@ class Record:
         self.words |= {"frame_fills": self._named("frame_fills", others), "frame_fill_count": len(others)}
         self.words |= {"functions": address_of(functions), "offsets": address_of(starts), "steps": len(functions)}
         if layout.arena_bytes:
-            pool = memory.pool()
+            pool = result_arrays.pool()
             assert pool is not None
             self.words |= {"arena_bytes": layout.arena_bytes, "arena_context": pool.address}
             self.words |= {"arena_malloc": pool.malloc, "arena_free": pool.free}
@@ -250,7 +250,7 @@ class Record:
             rows.append([kind, self._id(dtype), len(shape), operand, offset, allocate])
         self.words |= {"results": self._named("results", rows), "result_count": len(rows)}
         if any(layout.large):
-            pool = memory.pool()
+            pool = result_arrays.pool()
             assert pool is not None
             self.words["context"] = self._id(pool.new_context())
 
@@ -309,7 +309,7 @@ class _FrameLayout:
             end += BOX_BYTES if is_inside else 0
         end += -end % ALIGNMENT
         self.arena = end
-        has_pool = memory.pool() is not None if instance.large or instance.arena_bytes > SMALL_ARENA else False
+        has_pool = result_arrays.pool() is not None if instance.large or instance.arena_bytes > SMALL_ARENA else False
         self.arena_bytes = instance.arena_bytes if has_pool and instance.arena_bytes > SMALL_ARENA else 0
         self.bytes = end + (0 if self.arena_bytes else instance.arena_bytes)
         self.large = instance.large if has_pool and instance.large else (False,) * len(instance.results)

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.runtime.libraries import numpy_sorts as sorts
+from pullback.runtime.libraries import numpy_sorts
 
 _MODULES = {
     "blas": "scipy.linalg.cython_blas",
@@ -191,8 +191,8 @@ def _resolve(name: str) -> tuple[int, str]:
         return _libm(function)
     if name in _PLAIN_C:
         return _plain_c(library, function), _PLAIN_C[name]
-    if library in sorts.SIGNATURES and function:
-        return sorts.address(library, function), sorts.SIGNATURES[library]
+    if library in numpy_sorts.SIGNATURES and function:
+        return numpy_sorts.address(library, function), numpy_sorts.SIGNATURES[library]
     if library not in _MODULES or not function:
         raise MissingSymbol(f"{name!r}: {', '.join(_MODULES)} or libm, a dot and a function was expected")
     capsules = _capsules(_MODULES[library])

@@ -33,7 +33,7 @@ from pullback.ir.text import canonical
 from pullback.runtime.cache import cache
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.machine import Host
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 from pullback.runtime.memory.result_arrays import empty, empty_many, is_large
 from pullback.runtime.program import interrupts, polling
 from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
@@ -396,6 +396,6 @@ def trim(keep: int = 0) -> None:
     for executable in list(_alive):
         for instance in list(executable.instances.values()):
             instance.frames.clear()
-    memory.trim(keep)
+    result_arrays.trim(keep)
     for give_back in trims:
         give_back()

@@ -31,7 +31,7 @@ from pullback.runtime.compile.validation import CompileError, runtime_symbols
 from pullback.runtime.libraries import symbols
 from pullback.runtime.program.executable import emit_driver, emit_kernel, shared_with
 from pullback.runtime.program.plan import Plan
-from pullback.runtime.threads import parallel_gemm as products
+from pullback.runtime.threads import parallel_gemm
 
 _LOOP = "void (char **, const ptrdiff_t *, const ptrdiff_t *, void *)"
 _PLACED_BY_OBJECT = frozenset({"size", "pointer", "scalar", "stride", "threads", "poll", "c", "shared", "room"})
@@ -216,7 +216,7 @@ def _needs(slots: Sequence[tuple[Any, ...]]) -> tuple[Need, ...]:
 def object_file(interface: Interface, texts: Sequence[str], host: Host) -> bytes:
     """Return the object file of an interface and the texts of its kernels. Raises CompileError."""
     engine = Engine(KernelCache(None), host=host)
-    products_text = [products.source(0) + _CREW_OUTSIDE] if needs_gemm(interface) else []
+    products_text = [parallel_gemm.source(0) + _CREW_OUTSIDE] if needs_gemm(interface) else []
     public = public_symbols(interface.name)
     payload = engine.compile_together([*texts, *products_text], emit_entry(interface), public)
     object_file_symbols = object_symbols(payload)

@@ -11,10 +11,10 @@ from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Instruction
 from pullback.ir.ops.program import Launch
 from pullback.ir.shapes.extents import value_of
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.libraries import symbols
-from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.memory import kernel_scratch
 from pullback.runtime.threads import threads
 
 NATIVE = frozenset({"threads", "library", "gemm", "sort", "ufunc", "c", "shared", "room", "choice"})
@@ -33,11 +33,11 @@ def native_address(slot: Slot) -> int:
     if slot[0] in ("library", "gemm", "sort"):
         return symbols.address(slot[1])
     if slot[0] == "room":
-        return own_memory.addresses()[slot[1]]
+        return kernel_scratch.addresses()[slot[1]]
     if slot[0] == "c":
         return symbols.address(f"c.{slot[1]}")
     if slot[0] == "choice":
-        return product_choices.generated_mask(slot[2])
+        return choices_matmul.generated_mask(slot[2])
     loop = symbols.ufunc_loop(slot[1], slot[2])
     return int((loop.function if slot[3] == "function" else loop.data) or 0)
 
@@ -47,7 +47,7 @@ def steps_of(slot: Slot) -> Steps:
     return slot[3] if len(slot) > 3 else ()
 
 
-def reaches(i: Instruction, steps: Steps, sizes: Sizes, chosen: Callable[[str], int] = product_choices.generated_mask) -> bool:
+def reaches(i: Instruction, steps: Steps, sizes: Sizes, chosen: Callable[[str], int] = choices_matmul.generated_mask) -> bool:
     """Return whether a kernel, launched by a program with these sizes, may call a function guarded by these steps; a function
     without steps is always called. ``chosen``: as for ``is_reached``."""
     return not steps or is_reached(steps, {f"s{k}": value_of(e, sizes) for k, e in enumerate(i.params["sizes"])}, chosen)
@@ -67,7 +67,7 @@ class Callees:
     def addresses(self, sizes: Sizes) -> Sequence[Mapping[Slot, int]]:
         """Return for each step the values of these slots with these sizes, without functions that are not called. Functions
         that no call has reached before are compiled, by several threads. Raises CompileError."""
-        chosen = functools.cache(product_choices.generated_mask)  # evaluated once, so that the called functions match the choices
+        chosen = functools.cache(choices_matmul.generated_mask)  # evaluated once, so that the called functions match the choices
         reached: list[list[Slot]] = []
         for i, slots in self._steps:
             reached.append([slot for slot in slots if slot[0] == "choice" or reaches(i, steps_of(slot), sizes, chosen)])

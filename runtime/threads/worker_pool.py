@@ -19,8 +19,7 @@ as soon as no call is inside.
 from __future__ import annotations
 
 from pullback.codegen.cpu.llvm.text import THREADS, TIERED
-from pullback.runtime.threads import blas_region as crew_library
-from pullback.runtime.threads import parallel_gemm as products
+from pullback.runtime.threads import blas_region, parallel_gemm
 from pullback.runtime.threads.state import INSIDE, OPEN, RANGE, RANGES, at, call
 from pullback.runtime.threads.worker_loop import start_stop, ticks, wait_functions, worker
 
@@ -44,7 +43,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 def source(is_x86: bool) -> str:
     """Return the module. A pause instruction and the floating-point mode are x86 only."""
     parts = [wait_functions(is_x86), ACQUIRE_RELEASE, _work(), worker(is_x86), start_stop(), SEQUENTIAL, _run(is_x86)]
-    return "".join([TIERED, *parts, crew_library.source(), products.source(SMALL), PROCESSORS if is_x86 else "", DECLARED])
+    return "".join([TIERED, *parts, blas_region.source(), parallel_gemm.source(SMALL), PROCESSORS if is_x86 else "", DECLARED])
 
 
 ACQUIRE_RELEASE = f"""

@@ -11,7 +11,7 @@ import pytest
 
 from pullback.ir import OPS, Function
 from pullback.ir.passes import pipeline
-from pullback.programs import pipeline as programs
+from pullback.programs import pipeline as programs_pipeline
 from tests.fuzz.kinds import KINDS
 from tests.support.outcomes import Mismatch
 
@@ -134,7 +134,7 @@ def test_a_wrong_op_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         kept = tuple(replace(i, op=OPS["gt"]) if i.op.name == "lt" else i for i in body.instructions)
         return replace(function, body=replace(body, instructions=kept))
 
-    monkeypatch.setattr(programs, "templates", programs.Templates())
+    monkeypatch.setattr(programs_pipeline, "templates", programs_pipeline.Templates())
     monkeypatch.setattr(pipeline, "OPTIMIZE", [*pipeline.OPTIMIZE, wrong])
     failed = []
     for count in range(60):

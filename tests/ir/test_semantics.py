@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pullback.ir import DTYPES, OPS, ArrayType, Builder, Value
-from pullback.ir.ops.elementwise import semantics as meaning
+from pullback.ir.ops.elementwise import semantics
 from pullback.ir.passes.pipeline import BEFORE_GRAD
 from tests.support.golden_files import assert_same, run_targets
 from tests.support.gradients import derivative
@@ -140,13 +140,13 @@ def awkward(rng: np.random.Generator, dtype: Any) -> tuple[Any, Any, Any]:
 def test_fma_is_rounded_once(name: str) -> None:
     dtype = DTYPES[name].numpy
     x, y, z = awkward(np.random.default_rng(0), dtype)
-    result = meaning.fma(x, y, z)
+    result = semantics.fma(x, y, z)
     assert result.dtype == dtype
     for a, b, c, f in zip(x, y, z, result, strict=True):
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
         assert float(f) == float(nearest(exact, dtype) if exact else 0.0), (a, b, c)
-        assert meaning.fma(a, b, c) == f
-    zeros = [meaning.fma(*map(dtype.type, row)) for row in ((2, 3, -6), (-0.0, 1, -0.0), (0.0, 1, -0.0))]
+        assert semantics.fma(a, b, c) == f
+    zeros = [semantics.fma(*map(dtype.type, row)) for row in ((2, 3, -6), (-0.0, 1, -0.0), (0.0, 1, -0.0))]
     assert [(float(v), math.copysign(1, v)) for v in zeros] == [(0, 1), (0, -1), (0, 1)]
 
 

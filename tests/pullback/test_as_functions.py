@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.fastcall import describe as direct
+from pullback.fastcall import describe as fastcall_describe
 
 
 def scaled(x: np.ndarray, y: float = 2.0, *, z: int = 1) -> np.ndarray:
@@ -46,7 +46,7 @@ def warmed() -> None:
     """The calls that follow are native, where they can be."""
     for _ in range(3):
         compiled(1.0)
-        while direct.is_underway():
+        while fastcall_describe.is_underway():
             time.sleep(0.01)
 
 

@@ -13,7 +13,7 @@ from layers.losses import softmax_cross_entropy
 
 import pullback as pb
 from pullback.inspection.provenance import dissect
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 from tests.pullback.inspection.test_inspection import LOSS, loss
 
 RNG = np.random.default_rng(0)
@@ -106,18 +106,18 @@ def test_the_report_is_what_the_allocator_counts(name: str) -> None:
     function = pb.value_and_grad(loss)
     report = function.memory(*args)
     function(*args)
-    large = [b.bytes for b in report.results if memory.is_large((b.bytes,), np.dtype(np.uint8))]
+    large = [b.bytes for b in report.results if result_arrays.is_large((b.bytes,), np.dtype(np.uint8))]
     assert large and report.arena_bytes > 1 << 16
     gc.collect()
     pb.trim()
-    before = memory.info()
+    before = result_arrays.info()
     result = function(*args)
-    held = memory.info()["bytes"]
+    held = result_arrays.info()["bytes"]
     assert 0 <= held - report.arena_bytes <= 2 * PAGE
     del result
-    counted = memory.info()["bytes"]
+    counted = result_arrays.info()["bytes"]
     assert 0 <= counted - report.arena_bytes - sum(large) <= (len(large) + 2) * PAGE
-    assert memory.info()["misses"] - before["misses"] == len(large) + 1
+    assert result_arrays.info()["misses"] - before["misses"] == len(large) + 1
 
 
 def resident() -> int:

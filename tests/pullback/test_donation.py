@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 
 N = 40
 
@@ -68,10 +68,10 @@ def test_nothing_is_allocated() -> None:
     now = {k: np.ones(n) for k in "pmv"}
     g = np.ones(n)
     now = step(now, g, 0.1)
-    before = memory.info()
+    before = result_arrays.info()
     for _ in range(5):
         now = step(now, g, 0.1)
-    after = memory.info()
+    after = result_arrays.info()
     assert (after["hits"], after["misses"]) == (before["hits"], before["misses"])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 
 
 def normal(seed: int, *shape: int) -> Any:
@@ -77,10 +77,10 @@ def test_nothing_is_allocated() -> None:
     x = np.ones(1 << 18)
     out = np.empty_like(x), np.empty_like(x)
     g.into(out, x)
-    before = memory.info()
+    before = result_arrays.info()
     for _ in range(5):
         g.into(out, x)
-    after = memory.info()
+    after = result_arrays.info()
     assert (after["hits"], after["misses"]) == (before["hits"], before["misses"])
 
 

@@ -17,7 +17,7 @@ from pullback.runtime.cache import cache
 from pullback.runtime.choices import choices
 from pullback.runtime.compile import machine
 from pullback.runtime.fastcall import abi
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 from pullback.runtime.threads import threads
 from tests.support.paths import ROOT
 
@@ -83,7 +83,7 @@ def test_what_is_allowed_is_none(name: str, text: str, monkeypatch: pytest.Monke
 def test_who_reads_one_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = {
         "PULLBACK_CACHE_DIR": cache.default_folders, "PULLBACK_NUM_THREADS": threads._from_environment,
-        "PULLBACK_POOL_BYTES": memory._limit, "PULLBACK_CALL_PATH": abi.wanted, "PULLBACK_CPU": machine.find_host,
+        "PULLBACK_POOL_BYTES": result_arrays._limit, "PULLBACK_CALL_PATH": abi.wanted, "PULLBACK_CPU": machine.find_host,
         "PULLBACK_CHOICES": lambda: choices.pinned(SUBJECT), "PULLBACK_VERIFY": settings.is_verified,
     }  # fmt: skip
     for name, text, _ in BAD:

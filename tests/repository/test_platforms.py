@@ -23,7 +23,7 @@ from pullback.runtime.compile.machine import Host
 from pullback.runtime.compile.object_files import object_symbols
 from pullback.runtime.compile.platforms import HOSTS, PYTHONS, python_support, support
 from pullback.runtime.compile.validation import CompileError, runtime_symbols
-from pullback.runtime.fastcall import entry as entrance
+from pullback.runtime.fastcall import entry
 from pullback.runtime.memory.pool import ALLOCATOR, SERVICES, SOURCE
 from pullback.runtime.program.executable import emit_kernel
 from pullback.runtime.program.launcher import RUNNER
@@ -126,7 +126,7 @@ def test_the_runtimes_own_code_becomes_objects(platform: str) -> None:
     host = HOSTS[platform]
     engine = Engine(host=host)
     pool = [f"pullback_pool_{name}" for name in ALLOCATOR + SERVICES]
-    for text, names in ((RUNNER, ["pullback_run"]), (SOURCE, pool), (entrance.source(), [entrance.CALL, entrance.INIT])):
+    for text, names in ((RUNNER, ["pullback_run"]), (SOURCE, pool), (entry.source(), [entry.CALL, entry.INIT])):
         symbols = object_symbols(engine.compile(text))
         assert symbols is not None and set(names) <= symbols[0] and symbols[1] <= runtime_symbols(host.triple)
 

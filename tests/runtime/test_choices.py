@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pullback.cli.main import main
-from pullback.runtime.cache import cache as caches
+from pullback.runtime.cache import cache as cache_cache
 from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.choices.choices import VARIABLE, Choices, Key, Measure, Unmeasurable, pinned
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_measured_again_stays_remembered(tmp_path: Path) -> None:
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     cache = KernelCache(tmp_path / "cache")
-    monkeypatch.setattr(caches, "_default", cache)
+    monkeypatch.setattr(cache_cache, "_default", cache)
     Choices(lambda: cache, {}).choose(KEY, Candidates(a=1.0, b=2.0)(), "b")
     (entry,) = cache.entries()
     assert main(["cache", "list"]) == 0

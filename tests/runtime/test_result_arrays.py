@@ -19,7 +19,7 @@ import pytest
 
 import pullback as pb
 from pullback.runtime.compile.engine import default_engine
-from pullback.runtime.memory import result_arrays as memory
+from pullback.runtime.memory import result_arrays
 from pullback.runtime.memory.pool import LARGE_BYTES, POOL_BLOCKS, SOURCE
 from pullback.runtime.memory.result_arrays import Array, Pool, Unavailable
 
@@ -36,13 +36,13 @@ numpy_core: Any = importlib.import_module("numpy._core._multiarray_umath")
 
 @pytest.fixture
 def pool() -> Pool:
-    return memory.make_pool(4 * MIB)
+    return result_arrays.make_pool(4 * MIB)
 
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """No pool found or failed so far."""
-    monkeypatch.setattr(memory, "_state", {})
+    monkeypatch.setattr(result_arrays, "_state", {})
     return monkeypatch
 
 
@@ -55,23 +55,23 @@ def place(array: Array) -> int:
 
 
 def test_a_large_array_owns_its_data() -> None:
-    array = memory.empty((300, 400), F64)
+    array = result_arrays.empty((300, 400), F64)
     assert (array.shape, array.dtype, array.base) == ((300, 400), F64, None)
     assert array.flags.owndata and array.flags.c_contiguous and array.flags.writeable
     assert place(array) % 64 == 0
-    assert numpy_core.get_handler_name(array) == memory.HANDLER_NAME
+    assert numpy_core.get_handler_name(array) == result_arrays.HANDLER_NAME
 
 
 def test_small_arrays_are_numpys() -> None:
-    small, large, none = memory.empty_many([((), F64), ((100_000,), F64), ((0, 5), F64)])
+    small, large, none = result_arrays.empty_many([((), F64), ((100_000,), F64), ((0, 5), F64)])
     names = [numpy_core.get_handler_name(a) for a in (small, large, none)]
-    assert names == ["default_allocator", memory.HANDLER_NAME, "default_allocator"]
+    assert names == ["default_allocator", result_arrays.HANDLER_NAME, "default_allocator"]
     assert [a.shape for a in (small, large, none)] == [(), (100_000,), (0, 5)]
 
 
 def test_the_handler_of_the_caller_stays() -> None:
     before = numpy_core.get_handler_name()
-    array = memory.empty((100_000,), F64)
+    array = result_arrays.empty((100_000,), F64)
     assert numpy_core.get_handler_name() == before
     assert numpy_core.get_handler_name(array.copy()) == before
     assert numpy_core.get_handler_name(array + 1) == before
@@ -79,11 +79,11 @@ def test_the_handler_of_the_caller_stays() -> None:
 
 def test_an_array_too_large_raises() -> None:
     with pytest.raises(MemoryError):
-        memory.empty((1 << 57,), F64)
+        result_arrays.empty((1 << 57,), F64)
     with pytest.raises(ValueError, match="array is too big"):
-        memory.empty((1 << 62, 4), F64)
+        result_arrays.empty((1 << 62, 4), F64)
     assert numpy_core.get_handler_name() == "default_allocator"
-    assert memory.empty((100_000,), F64).shape == (100_000,)
+    assert result_arrays.empty((100_000,), F64).shape == (100_000,)
 
 
 def test_freed_memory_is_used_again(pool: Pool) -> None:
@@ -154,7 +154,7 @@ def test_the_oldest_block_goes_first(pool: Pool) -> None:
 
 
 def test_blocks_are_bounded() -> None:
-    pool = memory.make_pool(64 * MIB)
+    pool = result_arrays.make_pool(64 * MIB)
     arrays = [take(pool, LARGE_BYTES) for _ in range(POOL_BLOCKS + 20)]
     del arrays
     assert (pool["count"], pool["bytes"]) == (POOL_BLOCKS, POOL_BLOCKS * LARGE_BYTES)
@@ -171,17 +171,17 @@ def test_trim_gives_memory_back(pool: Pool) -> None:
 
 def test_trim_and_info() -> None:
     gc.collect()
-    memory.trim()
-    before = memory.info()
+    result_arrays.trim()
+    before = result_arrays.info()
     assert (before["bytes"], before["blocks"]) == (0, 0)
-    array = memory.empty((LARGE_BYTES,), BYTE)
+    array = result_arrays.empty((LARGE_BYTES,), BYTE)
     del array
-    after = memory.info()
+    after = result_arrays.info()
     assert (after["bytes"], after["blocks"], after["misses"]) == (LARGE_BYTES, 1, before["misses"] + 1)
     pb.trim(keep=LARGE_BYTES)
-    assert memory.info()["blocks"] == 1
+    assert result_arrays.info()["blocks"] == 1
     pb.trim()
-    assert memory.info()["blocks"] == 0
+    assert result_arrays.info()["blocks"] == 0
 
 
 @pytest.mark.parametrize("old", [1, 1000, LARGE_BYTES - 1, LARGE_BYTES, 100_000, 5 * MIB])
@@ -324,9 +324,9 @@ def test_fork() -> None:
 
     def work() -> None:
         while not done.is_set():
-            memory.empty((LARGE_BYTES,), BYTE)
+            result_arrays.empty((LARGE_BYTES,), BYTE)
 
-    inherited = memory.empty((2 * LARGE_BYTES,), BYTE)
+    inherited = result_arrays.empty((2 * LARGE_BYTES,), BYTE)
     inherited[:] = 3
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -353,7 +353,7 @@ def _child(inherited: Array) -> int:
     if inherited.min() != 3:
         return 1
     inherited.resize(0, refcheck=False)
-    again = memory.empty((2 * LARGE_BYTES,), BYTE)
+    again = result_arrays.empty((2 * LARGE_BYTES,), BYTE)
     again[:] = 4
     return 0 if place(again) == where else 2
 
@@ -433,27 +433,27 @@ def test_nothing_happens_before_the_first_large_result() -> None:
     ],
 )
 def test_the_environment_turns_it_off(fresh: pytest.MonkeyPatch, value: str, reason: str) -> None:
-    fresh.setenv(memory.VARIABLE, value)
-    array = memory.empty((100_000,), F64)
+    fresh.setenv(result_arrays.VARIABLE, value)
+    array = result_arrays.empty((100_000,), F64)
     assert numpy_core.get_handler_name(array) == "default_allocator"
-    assert memory.status() == reason
-    assert memory.info() == {"bytes": 0, "blocks": 0, "hits": 0, "misses": 0}
-    memory.trim()
+    assert result_arrays.status() == reason
+    assert result_arrays.info() == {"bytes": 0, "blocks": 0, "hits": 0, "misses": 0}
+    result_arrays.trim()
 
 
 def test_the_environment_bounds_it(fresh: pytest.MonkeyPatch) -> None:
-    fresh.setenv(memory.VARIABLE, str(MIB))
-    assert memory.status() == "up to 1,048,576 bytes (PULLBACK_POOL_BYTES)"
-    arrays = [memory.empty((MIB // 2,), BYTE) for _ in range(3)]
+    fresh.setenv(result_arrays.VARIABLE, str(MIB))
+    assert result_arrays.status() == "up to 1,048,576 bytes (PULLBACK_POOL_BYTES)"
+    arrays = [result_arrays.empty((MIB // 2,), BYTE) for _ in range(3)]
     del arrays
-    assert memory.info()["bytes"] == MIB
+    assert result_arrays.info()["bytes"] == MIB
 
 
 def test_the_default_bound(fresh: pytest.MonkeyPatch) -> None:
-    fresh.delenv(memory.VARIABLE, raising=False)
-    limit = memory.default_bytes()
-    assert memory.LEAST_BYTES <= limit <= memory.MOST_BYTES
-    assert memory.status() == f"up to {limit:,} bytes (PULLBACK_POOL_BYTES)"
+    fresh.delenv(result_arrays.VARIABLE, raising=False)
+    limit = result_arrays.default_bytes()
+    assert result_arrays.LEAST_BYTES <= limit <= result_arrays.MOST_BYTES
+    assert result_arrays.status() == f"up to {limit:,} bytes (PULLBACK_POOL_BYTES)"
 
 
 @pytest.mark.parametrize(("pages", "expected"), [(1, 256 << 20), (2**21, 512 << 20), (2**30, 2 << 30), (None, 256 << 20)])
@@ -463,8 +463,8 @@ def test_the_default_follows_the_machine(monkeypatch: pytest.MonkeyPatch, pages:
             raise ValueError("unrecognized configuration name")
         return {"SC_PHYS_PAGES": pages, "SC_PAGE_SIZE": 4096}[name]
 
-    monkeypatch.setattr(memory.os, "sysconf", sysconf)
-    assert memory.default_bytes() == expected
+    monkeypatch.setattr(result_arrays.os, "sysconf", sysconf)
+    assert result_arrays.default_bytes() == expected
 
 
 @pytest.mark.parametrize(
@@ -479,20 +479,20 @@ def test_the_default_follows_the_machine(monkeypatch: pytest.MonkeyPatch, pages:
     ],
 )
 def test_a_failed_test_takes_the_slower_path(fresh: pytest.MonkeyPatch, attribute: str, value: Any, reason: str) -> None:
-    fresh.setattr(memory, attribute, value)
-    array = memory.empty((100_000,), F64)
+    fresh.setattr(result_arrays, attribute, value)
+    array = result_arrays.empty((100_000,), F64)
     assert array.shape == (100_000,) and array.flags.owndata
     assert numpy_core.get_handler_name(array) == "default_allocator"
-    assert memory.status().startswith(reason)
-    assert memory.info()["misses"] == 0
+    assert result_arrays.status().startswith(reason)
+    assert result_arrays.info()["misses"] == 0
 
 
 def test_another_python_takes_the_slower_path(fresh: pytest.MonkeyPatch) -> None:
     fresh.setattr(sys.implementation, "name", "pypy")
-    assert memory.empty((100_000,), F64).shape == (100_000,)
-    assert memory.status() == "pypy, 64 bits: CPython with 64 bits is known"
+    assert result_arrays.empty((100_000,), F64).shape == (100_000,)
+    assert result_arrays.status() == "pypy, 64 bits: CPython with 64 bits is known"
     with pytest.raises(Unavailable, match="pypy"):
-        memory.make_pool(MIB)
+        result_arrays.make_pool(MIB)
 
 
 def test_results_of_compiled_functions_come_from_the_pool() -> None:
@@ -507,7 +507,7 @@ def test_results_of_compiled_functions_come_from_the_pool() -> None:
     x = np.arange(40_000.0)
     first = double(x)
     where = place(first)
-    assert numpy_core.get_handler_name(first) == memory.HANDLER_NAME
+    assert numpy_core.get_handler_name(first) == result_arrays.HANDLER_NAME
     del first
     second = double(x)
     assert place(second) == where

@@ -18,7 +18,7 @@ import pytest
 import pullback as pb
 from pullback.codegen.cpu.loops.parallelize import MOST_CHUNKS
 from pullback.codegen.cpu.schedule import schedule
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.kernels.groups import registry
 from pullback.ir.core.structure import walk
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function, print_function
@@ -134,7 +134,7 @@ def test_large_loops_are_shared_out_and_agree_with_numpy() -> None:
 def test_rows_of_scratch_are_private_unless_they_are_long(
     shape: tuple[int, int], shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "pick", lambda space, choices: next((s for s in choices if s.name == "rows"), choices[0]))
+    monkeypatch.setattr(registry, "pick", lambda space, choices: next((s for s in choices if s.name == "rows"), choices[0]))
     threads.set_num_threads(2)
     x = np.random.default_rng(0).normal(size=shape)
     before = threads.parallel_loops()

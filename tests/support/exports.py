@@ -11,12 +11,12 @@ import pytest
 import scipy.special
 
 import pullback as pb
-from pullback.runtime.compile import linker as linking
+from pullback.runtime.compile import linker
 from pullback.tree import leaves
 
 Array = np.ndarray[Any, Any]
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-needs_linker = pytest.mark.skipif(linking.find_linker() is None, reason="no linker is on this machine")
+needs_linker = pytest.mark.skipif(linker.find_linker() is None, reason="no linker is on this machine")
 needs_compiler = pytest.mark.skipif(CC is None, reason="no C compiler is on this machine")
 
 RNG = np.random.default_rng(5)

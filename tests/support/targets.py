@@ -23,7 +23,7 @@ from pullback.ir.passes.size_classes import templated
 from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.text import parse_module, print_module
 from pullback.ir.verify import verify_module
-from pullback.runtime.program import executable as program
+from pullback.runtime.program import executable as program_executable
 from pullback.runtime.program.executable import Executable
 
 Results = tuple[Any, ...]
@@ -82,7 +82,7 @@ class _Guarded:
 def guarded_memory() -> Iterator[None]:
     """Results and temporaries of programs are made with guards around them, which are checked in the end."""
     guarded = _Guarded()
-    with patch.object(program, "np", guarded):
+    with patch.object(program_executable, "np", guarded):
         yield
     guarded.check()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pullback.codegen.analysis.independence import Loops
-from pullback.codegen.cuda.source import vector_accesses as cuda_packs
+from pullback.codegen.cuda.source import vector_accesses as cuda_vector_accesses
 from pullback.codegen.cuda.source.device_linalg import call_text
 from pullback.codegen.cuda.source.function_text import FunctionText, Location
 from pullback.codegen.cuda.source.names import HALF, Names, bare, literal, loaded, stored, stored_name, type_name
@@ -188,13 +188,15 @@ class Writer(FunctionText):
         index, count = self.counter(i), bare(self.value(i.operands[0]))
         start, step = ("threadIdx.x", f"{index} += blockDim.x") if is_lane else ("0", f"++{index}")
         outside = self.in_block
-        packs = cuda_packs.find_packs(self, i.regions[0]) if is_lane else None
+        packs = cuda_vector_accesses.find_packs(self, i.regions[0]) if is_lane else None
         if packs is not None:
             first, width = self.names.fresh("first"), str(packs.width)
             bounds = f"{width} * {start}", count, f"{width} * blockDim.x"
-            with cuda_packs.pack_loop(self, i.regions[0], packs, first, bounds) as is_aligned:
+            with cuda_vector_accesses.pack_loop(self, i.regions[0], packs, first, bounds) as is_aligned:
                 self.in_block = False
-                with cuda_packs.pack_body(self, i.regions[0], packs, first, f"{count} - {first}", width, is_aligned, parts):
+                with cuda_vector_accesses.pack_body(
+                    self, i.regions[0], packs, first, f"{count} - {first}", width, is_aligned, parts
+                ):
                     yield
             self.in_block = outside
             return
@@ -284,7 +286,7 @@ class Writer(FunctionText):
                     if i is not below:
                         self.instruction(i)
             remaining = f"{counts[-1]} - {first}"
-            with cuda_packs.pack_body(self, inner.regions[0], packs, first, remaining, width, "", parts):
+            with cuda_vector_accesses.pack_body(self, inner.regions[0], packs, first, remaining, width, "", parts):
                 yield
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Rule, Same
 from pullback.ir.core.types import BOOL, COMPLEX_OF, ArrayType, Type
 from pullback.ir.core.value import Value
-from pullback.ir.ops.elementwise import semantics as meaning
+from pullback.ir.ops.elementwise import semantics
 
 Partial = Callable[..., Contribution]
 Template = str | Mapping[str, str]
@@ -219,22 +219,22 @@ div = Elementwise(
     **_arith("fdiv {t} {0}, {1}", "{0} / {1}"),
 )  # fmt: skip
 floordiv = Elementwise(
-    name="floordiv", reference=meaning.floordiv, also=("numpy.floor_divide",), arity=2, kinds="ifu", pullback=each(no, no),
+    name="floordiv", reference=semantics.floordiv, also=("numpy.floor_divide",), arity=2, kinds="ifu", pullback=each(no, no),
     cuda="pb_floordiv({0}, {1})",
 )  # fmt: skip
 mod = Elementwise(
-    name="mod", reference=meaning.mod, also=("numpy.remainder",), arity=2, kinds="ifu",
+    name="mod", reference=semantics.mod, also=("numpy.remainder",), arity=2, kinds="ifu",
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.floordiv(x, y)))),
     cuda="pb_mod({0}, {1})",
 )  # fmt: skip
 fmod = Elementwise(
-    name="fmod", reference=meaning.fmod, also=("numpy.fmod",), arity=2, kinds="ifu",
+    name="fmod", reference=semantics.fmod, also=("numpy.fmod",), arity=2, kinds="ifu",
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.trunc(b.div(x, y))))),
     llvm={"f": "ufunc:numpy.fmod", "i": "recipe", "u": "recipe"},
     cuda={"f": "fmod({0}, {1})", "i": "pb_rem({0}, {1})", "u": "pb_rem({0}, {1})"},
 )  # fmt: skip
 idiv = Elementwise(
-    name="idiv", reference=meaning.idiv, arity=2, kinds="iu", pullback=each(no, no),
+    name="idiv", reference=semantics.idiv, arity=2, kinds="iu", pullback=each(no, no),
     llvm={"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"}, cuda="{0} / {1}", vocabularies=frozenset({"kernel"}),
 )  # fmt: skip
 neg = Elementwise(
@@ -243,7 +243,7 @@ neg = Elementwise(
     finite=True,
 )  # fmt: skip
 fma = Elementwise(
-    name="fma", reference=meaning.fma, arity=3,
+    name="fma", reference=semantics.fma, arity=3,
     pullback=each(
         lambda b, ct, out, x, y, z: b.mul(ct, y), lambda b, ct, out, x, y, z: b.mul(ct, x), lambda b, ct, out, x, y, z: ct
     ),
@@ -273,7 +273,7 @@ abs = Elementwise(
     ), parity="even", finite=True,
 )  # fmt: skip
 sign = Elementwise(
-    name="sign", reference=meaning.sign, also=("numpy.sign",), kinds="ifuc", pullback=each(_sign_partial), cheap=True,
+    name="sign", reference=semantics.sign, also=("numpy.sign",), kinds="ifuc", pullback=each(_sign_partial), cheap=True,
     cuda="pb_sign({0})", parity="odd", finite=True,
 )  # fmt: skip
 copysign = Elementwise(
@@ -375,7 +375,7 @@ def _pow_slope_by_exponent(b: Any, ct: Value, out: Value, value: Value, x: Value
 pow_slope_at = with_value("pow_slope_at", _pow_slope_by_base, _pow_slope_by_exponent)
 """y x**(y - 1), computed in one of two ways (``_pow_by_base``)."""
 pow = Elementwise(
-    name="pow", reference=meaning.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
+    name="pow", reference=semantics.pow, also=("numpy.power", "numpy.float_power"), arity=2, kinds="ifuc",
     pullback=each(_pow_by_base, _pow_by_exponent), cuda="pb_pow({0}, {1})", steep=if_root,
 )  # fmt: skip
 """Params, used by gradients alone (``ir/passes/singular/roots.py``): ``root``, ``fractional``."""
@@ -406,12 +406,12 @@ def _extreme(name: str, reference: Any, also: str, llvm: str, wins: str, ignores
     )  # fmt: skip
 
 
-maximum = _extreme("maximum", meaning.maximum, "numpy.maximum", "maximum", "gt")
-minimum = _extreme("minimum", meaning.minimum, "numpy.minimum", "minimum", "lt")
-fmax = _extreme("fmax", meaning.fmax, "numpy.fmax", "maxnum", "gt", ignores_nan=True)
-fmin = _extreme("fmin", meaning.fmin, "numpy.fmin", "minnum", "lt", ignores_nan=True)
+maximum = _extreme("maximum", semantics.maximum, "numpy.maximum", "maximum", "gt")
+minimum = _extreme("minimum", semantics.minimum, "numpy.minimum", "minimum", "lt")
+fmax = _extreme("fmax", semantics.fmax, "numpy.fmax", "maxnum", "gt", ignores_nan=True)
+fmin = _extreme("fmin", semantics.fmin, "numpy.fmin", "minnum", "lt", ignores_nan=True)
 clip = Elementwise(
-    name="clip", reference=meaning.clip, arity=3, kinds="ifu", cheap=True,
+    name="clip", reference=semantics.clip, arity=3, kinds="ifu", cheap=True,
     pullback=each(
         lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.ge(x, lo), b.le(x, hi)), ct),
         lambda b, ct, out, x, lo, hi: _where(b, b.bitand(b.lt(x, lo), b.le(lo, hi)), ct),
@@ -454,13 +454,13 @@ def _sqrt_partial(b: Any, ct: Value, out: Value, x: Value, norm: bool = False, p
 
 
 sqrt = _analytic(
-    "sqrt", _sqrt_partial, reference=meaning.sqrt, also=("numpy.sqrt",), cheap=True,
+    "sqrt", _sqrt_partial, reference=semantics.sqrt, also=("numpy.sqrt",), cheap=True,
     steep=lambda params: not params.get("norm") and not params.get("positive"), llvm="call {t} @llvm.sqrt.{m}({t} {0})",
 )  # fmt: skip
 """Params ``norm``: it is the root of a sum of squares, whose derivatives at 0 are 0; ``positive``: the operand counts as
 positive (``ir/passes/singular/roots.py``)."""
 cbrt = _unary(
-    "cbrt", lambda b, ct, out, x, root=False: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), reference=meaning.cbrt,
+    "cbrt", lambda b, ct, out, x, root=False: b.div(b.div(_scaled(b, ct, 1 / 3), out), out), reference=semantics.cbrt,
     also=("numpy.cbrt", "scipy.special.cbrt"), steep=if_root, parity="odd",
 )  # fmt: skip
 
@@ -479,7 +479,7 @@ def _along(b: Any, ct: Value, x: Value, y: Value, h: Value) -> Value:
 
 
 over_hypot = Elementwise(
-    name="over_hypot", reference=meaning.over_hypot, arity=3, cheap=True, cuda="pb_over_hypot({0}, {1}, {2})",
+    name="over_hypot", reference=semantics.over_hypot, arity=3, cheap=True, cuda="pb_over_hypot({0}, {1}, {2})",
     pullback=each(
         lambda b, ct, out, x, y, h: _along(b, ct, x, y, h), lambda b, ct, out, x, y, h: b.neg(_across(b, ct, x, y, h)), no
     ), finite=True,
@@ -531,12 +531,12 @@ sin = _analytic("sin", lambda b, ct, out, x: b.mul(ct, b.cos(x)), parity="odd", 
 cos = _analytic("cos", lambda b, ct, out, x: b.neg(b.mul(ct, b.sin(x))), parity="even", finite=True)
 tan = _analytic("tan", lambda b, ct, out, x: b.mul(ct, b.add(const_like(b, 1, x), b.mul(out, out))), parity="odd")
 one_minus_square = _analytic(
-    "one_minus_square", lambda b, ct, out, x: b.mul(ct, _scaled(b, x, -2.0)), meaning.one_minus_square, cheap=True,
+    "one_minus_square", lambda b, ct, out, x: b.mul(ct, _scaled(b, x, -2.0)), semantics.one_minus_square, cheap=True,
     cuda="((1 - {0}) * (1 + {0}))", parity="even", finite=True,
 )  # fmt: skip
 """1 - x**2 as (1 - x) (1 + x), which is accurate near 1, with a derivative that is accurate near 0."""
 lorentzian = _analytic(
-    "lorentzian", lambda b, ct, out, x: b.mul(b.mul(b.mul(_scaled(b, ct, -2.0), out), x), out), meaning.lorentzian, cheap=True,
+    "lorentzian", lambda b, ct, out, x: b.mul(b.mul(b.mul(_scaled(b, ct, -2.0), out), x), out), semantics.lorentzian, cheap=True,
     cuda="(1 / (1 + {0} * {0}))", parity="even", finite=True,
 )  # fmt: skip
 """1 / (1 + x**2), with a derivative whose factors do not overflow or underflow before the derivative does."""
@@ -577,13 +577,13 @@ def _tanh_partial(b: Any, ct: Value, out: Value, x: Value) -> Value:
 
 
 sech2 = _unary(
-    "sech2", lambda b, ct, out, x: b.mul(b.mul(_scaled(b, ct, -2.0), b.tanh(x)), out), meaning.sech2, cuda="pb_sech2({0})",
+    "sech2", lambda b, ct, out, x: b.mul(b.mul(_scaled(b, ct, -2.0), b.tanh(x)), out), semantics.sech2, cuda="pb_sech2({0})",
     derivative_of="tanh", parity="even", finite=True,
 )  # fmt: skip
 """The derivative of tanh, sech(x)**2, which shares the exponential of tanh where both are computed."""
 tanh = _analytic("tanh", _tanh_partial, parity="odd", finite=True)
 tanh_tail = _unary(
-    "tanh_tail", lambda b, ct, out, x: b.neg(b.mul(ct, b.copysign(b.sech2(x), x))), meaning.tanh_tail, cuda="pb_tanh_tail({0})",
+    "tanh_tail", lambda b, ct, out, x: b.neg(b.mul(ct, b.copysign(b.sech2(x), x))), semantics.tanh_tail, cuda="pb_tanh_tail({0})",
     parity="even", finite=True,
 )  # fmt: skip
 """1 - abs(tanh(x)), which shares the exponential of tanh where both are computed."""
@@ -619,7 +619,7 @@ TWO_OVER_SQRT_PI = 1.1283791670955126
 gauss = _unary(
     "gauss",
     lambda b, ct, out, x: b.mul(_scaled(b, ct, -2.0), b.mul(x, out)),
-    meaning.gauss,
+    semantics.gauss,
     cuda="pb_gauss({0}, 1)",
     parity="even",
     finite=True,
@@ -633,7 +633,7 @@ erfc = _unary(
     "erfc", lambda b, ct, out, x: b.mul(_scaled(b, ct, -TWO_OVER_SQRT_PI), b.gauss(x)), "scipy.special.erfc", finite=True
 )
 logistic_pdf = _unary(
-    "logistic_pdf", lambda b, ct, out, x: b.neg(b.mul(b.mul(ct, b.tanh(_scaled(b, x, 0.5))), out)), meaning.logistic_pdf,
+    "logistic_pdf", lambda b, ct, out, x: b.neg(b.mul(b.mul(ct, b.tanh(_scaled(b, x, 0.5))), out)), semantics.logistic_pdf,
     cuda="pb_logistic_pdf({0})", derivative_of="expit", parity="even", finite=True,
 )  # fmt: skip
 """The derivative of expit, which shares the exponential of expit where both are computed."""
@@ -647,7 +647,7 @@ expit = _unary(
 gammaln = _unary(
     "gammaln",
     lambda b, ct, out, x: b.mul(ct, b.digamma(x)),
-    reference=meaning.gammaln,
+    reference=semantics.gammaln,
     also=("scipy.special.gammaln",),
     cuda="lgamma({0})",
 )
@@ -658,7 +658,7 @@ digamma = _unary(
 polygamma = _unary(
     "polygamma",
     lambda b, ct, out, x, n: b.mul(ct, b.polygamma(x, n=n + 1)),
-    reference=meaning.polygamma,
+    reference=semantics.polygamma,
     cuda="pb_polygamma({0}, {n})",
 )
 
@@ -722,7 +722,7 @@ bitnot = Elementwise(
 )  # fmt: skip
 shl = Elementwise(
     name="shl",
-    reference=meaning.shl,
+    reference=semantics.shl,
     also=("numpy.left_shift",),
     arity=2,
     kinds="iu",
@@ -733,7 +733,7 @@ shl = Elementwise(
 )
 shr = Elementwise(
     name="shr",
-    reference=meaning.shr,
+    reference=semantics.shr,
     also=("numpy.right_shift",),
     arity=2,
     kinds="iu",
@@ -747,7 +747,7 @@ shr = Elementwise(
 
 mulhi = Elementwise(
     name="mulhi",
-    reference=meaning.mulhi,
+    reference=semantics.mulhi,
     arity=2,
     kinds="u",
     pullback=each(no, no),
@@ -756,7 +756,7 @@ mulhi = Elementwise(
     finite=True,
 )
 philox = Elementwise(
-    name="philox", reference=meaning.philox, arity=6, kinds="u", pullback=each(*[no] * 6),
+    name="philox", reference=semantics.philox, arity=6, kinds="u", pullback=each(*[no] * 6),
     cuda="pb_philox({0}, {1}, {2}, {3}, {4}, {5}, {word})", finite=True,
 )  # fmt: skip
 
@@ -778,11 +778,11 @@ def _cast_partial(b: Any, ct: Value, out: Value, x: Value, dtype: Any) -> Contri
 
 
 cast = Elementwise(
-    name="cast", reference=meaning.cast, kinds="bifuc", gives="dtype", typed=("dtype",), linear=True, cheap=True,
+    name="cast", reference=semantics.cast, kinds="bifuc", gives="dtype", typed=("dtype",), linear=True, cheap=True,
     pullback=each(_cast_partial), llvm="cast", cuda="pb_cast<{t}>({0})", finite=True,
 )  # fmt: skip
 bitcast = Elementwise(
-    name="bitcast", reference=meaning.bitcast, kinds="bifu", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
+    name="bitcast", reference=semantics.bitcast, kinds="bifu", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
     llvm="bitcast", cuda="pb_bitcast<{t}>({0})", finite=True,
 )  # fmt: skip
 
@@ -803,10 +803,10 @@ raw_shr = Elementwise(
     **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
 )  # fmt: skip
 div_in_range = Elementwise(
-    name="div_in_range", reference=meaning.div_in_range, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
+    name="div_in_range", reference=semantics.div_in_range, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
     llvm="fdiv {t} {0}, {1}", cuda="{0} / {1}",
 )  # fmt: skip
 lookup = Elementwise(
-    name="lookup", reference=meaning.lookup, kinds="u", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
+    name="lookup", reference=semantics.lookup, kinds="u", gives="dtype", typed=("dtype",), pullback=each(no), cheap=True,
     llvm="lookup", vocabularies=KERNEL,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.value import Value
-from pullback.ir.ops.elementwise import semantics as meaning
+from pullback.ir.ops.elementwise import semantics
 from pullback.ir.ops.elementwise.elementwise import Elementwise, Partial, const_like, each, no, with_value
 from pullback.ir.ops.elementwise.native_ufunc import in_double, less, row, scaled, shifted, slope, steepness, where
 
@@ -157,12 +157,12 @@ def _inverse(derivative: Any, density: Any, sign: float = -1.0) -> Any:
 
 gamma = row("gamma", lambda b, ct, out, x: b.mul(ct, b.mul(out, b.digamma(x))), cuda="tgamma({0})")
 digamma_step = _op(
-    "digamma_step", meaning.digamma_step, lambda b, ct, out, x, d: b.mul(ct, b.trigamma_step(x, d)),
+    "digamma_step", semantics.digamma_step, lambda b, ct, out, x, d: b.mul(ct, b.trigamma_step(x, d)),
     lambda b, ct, out, x, d: b.mul(ct, b.polygamma(b.add(x, d), n=1)), cuda="pb_polygamma_step({0}, {1}, 0)",
 )  # fmt: skip
 """digamma(x + d) - digamma(x), to full precision where both are nearly equal."""
 trigamma_step = _op(
-    "trigamma_step", meaning.trigamma_step,
+    "trigamma_step", semantics.trigamma_step,
     lambda b, ct, out, x, d: b.mul(ct, b.sub(b.polygamma(b.add(x, d), n=2), b.polygamma(x, n=2))),
     lambda b, ct, out, x, d: b.mul(ct, b.polygamma(b.add(x, d), n=2)), cuda="pb_polygamma_step({0}, {1}, 1)",
 )  # fmt: skip
@@ -224,22 +224,22 @@ logit = row(
 )
 
 logistic_logpdf = _op(
-    "logistic_logpdf", meaning.logistic_logpdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.tanh(scaled(b, x, 0.5)))),
+    "logistic_logpdf", semantics.logistic_logpdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.tanh(scaled(b, x, 0.5)))),
     cuda="(-fabs({0}) - 2 * log1p(exp(-fabs({0}))))",
 )  # fmt: skip
 normal_pdf = _op(
-    "normal_pdf", meaning.normal_pdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(x, out))),
+    "normal_pdf", semantics.normal_pdf, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(x, out))),
     cuda="(pb_gauss({0}, 0.5) * 0.3989422804014327)", parity="even", finite=True,
 )  # fmt: skip
 ndtr = row("ndtr", lambda b, ct, out, x: b.mul(ct, b.normal_pdf(x)), llvm="recipe", cuda="normcdf({0})")
 
 inverse_mills = _op(
-    "inverse_mills", meaning.inverse_mills, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(out, b.mills_gap(x)))),
+    "inverse_mills", semantics.inverse_mills, lambda b, ct, out, x: b.neg(b.mul(ct, b.mul(out, b.mills_gap(x)))),
     cuda="pb_inverse_mills({0})",
 )  # fmt: skip
 """The normal density over the normal distribution function, the derivative of log_ndtr."""
 mills_gap = _op(
-    "mills_gap", meaning.mills_gap,
+    "mills_gap", semantics.mills_gap,
     lambda b, ct, out, x: b.mul(ct, b.sub(const_like(b, 1, x), b.mul(b.inverse_mills(x), out))), cuda="pb_mills_gap({0})",
 )  # fmt: skip
 """x + inverse_mills(x), which tends to -1 / x for large negative x."""
@@ -283,14 +283,14 @@ def _erfcinv(b: Any, ct: Value, out: Value, y: Value) -> Value:
 
 
 erfcinv = Elementwise(
-    name="erfcinv", reference=meaning.erfcinv, also=("scipy.special.erfcinv",), arity=1, llvm="recipe", cuda="erfcinv({0})",
+    name="erfcinv", reference=semantics.erfcinv, also=("scipy.special.erfcinv",), arity=1, llvm="recipe", cuda="erfcinv({0})",
     pullback=each(_erfcinv),
 )  # fmt: skip
 erfcx = row("erfcx", lambda b, ct, out, x: b.mul(ct, scaled(b, b.ierfcx(x), -2.0)), llvm="recipe", cuda="erfcx({0})")
 # exp(x**2) times the repeated integrals of erfc; each is the derivative of the previous one up to a factor (DLMF 7.18.3)
-ierfcx = _op("ierfcx", meaning.ierfcx, lambda b, ct, out, x: b.mul(ct, scaled(b, b.i2erfcx(x), -4.0)), cuda="pb_ierfcx({0}, 1)")
+ierfcx = _op("ierfcx", semantics.ierfcx, lambda b, ct, out, x: b.mul(ct, scaled(b, b.i2erfcx(x), -4.0)), cuda="pb_ierfcx({0}, 1)")
 i2erfcx = _op(
-    "i2erfcx", meaning.i2erfcx, lambda b, ct, out, x: b.mul(ct, b.sub(scaled(b, b.mul(x, out), 2.0), b.ierfcx(x))),
+    "i2erfcx", semantics.i2erfcx, lambda b, ct, out, x: b.mul(ct, b.sub(scaled(b, b.mul(x, out), 2.0), b.ierfcx(x))),
     cuda="pb_ierfcx({0}, 2)",
 )  # fmt: skip
 owens_t = row(

@@ -11,7 +11,7 @@ from typing import Any
 
 from pullback.ir.core.op import Contribution
 from pullback.ir.core.value import Value
-from pullback.ir.ops.elementwise import semantics as meaning
+from pullback.ir.ops.elementwise import semantics
 from pullback.ir.ops.elementwise.elementwise import Elementwise, Partial, const_like, each, no
 from pullback.ir.ops.elementwise.native_ufunc import (
     by_parameter,
@@ -58,9 +58,9 @@ def _expn(b: Any, ct: Value, out: Value, x: Value, n: int) -> Value:
     return result
 
 
-expn = Elementwise(name="expn", reference=meaning.expn, pullback=each(_expn))
+expn = Elementwise(name="expn", reference=semantics.expn, pullback=each(_expn))
 expn_at = Elementwise(
-    name="expn_at", reference=meaning.expn_at, arity=2, llvm="ufunc:scipy.special.expn", vocabularies=frozenset({"kernel"})
+    name="expn_at", reference=semantics.expn_at, arity=2, llvm="ufunc:scipy.special.expn", vocabularies=frozenset({"kernel"})
 )
 rows_of(
     "sici",

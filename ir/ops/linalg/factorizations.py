@@ -15,7 +15,7 @@ import numpy as np
 from pullback.ir.core.op import ZERO, Contribution, Op, Same
 from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, Type
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel import small_matrices as small
+from pullback.ir.ops.kernel import small_matrices
 from pullback.ir.ops.library.family import (
     I32,
     Composed,
@@ -137,7 +137,7 @@ cholesky = Linalg(
     typed_as=_cholesky_type,
     core=(2, 2, 0),
     body=_cholesky_body,
-    small=small.cholesky,
+    small=small_matrices.cholesky,
 )
 """Results: the lower factor of a Hermitian matrix, of which the lower triangle is read; and, of i32, 0 or the order of the
 first leading minor that is not positive (the factor is then meaningless)."""
@@ -181,7 +181,7 @@ def _triangular_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params
 
 triangular_solve = Linalg(
     name="triangular_solve", reference=_triangular_solve, pullback=_triangular_rule, typed_as=_solve_type, core=(2, 2, 2),
-    body=_triangular_body, small=small.triangular_solve,
+    body=_triangular_body, small=small_matrices.triangular_solve,
 )  # fmt: skip
 """x with op(a) x = b. Params ``lower``: the triangle of a that is read, the other one counting as zero; ``transposed``: op(a)
 is its transpose; ``unit_diagonal``: the diagonal is not read and counts as ones."""
@@ -263,8 +263,8 @@ def _lu_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, w
 
 
 lu = Linalg(
-    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body, small=small.lu,
-    scratch=_lu_scratch,
+    name="lu", reference=_lu, pullback=_lu_rule, typed_as=_lu_type, core=(2, 2, 1, 2, 1, 0), body=_lu_body,
+    small=small_matrices.lu, scratch=_lu_scratch,
 )  # fmt: skip
 """Results: U, with the part of L below its diagonal of ones, such that L U is the matrix with its rows exchanged; ``pivots``:
 row i was exchanged with row pivots[i], in order. A square matrix is singular if the diagonal of U has a zero. Param
@@ -308,7 +308,7 @@ def _permutation_body(b: Any, params: Mapping[str, Any], pivots: Value, perm: Va
 
 permutation = Linalg(
     name="permutation", reference=_permutation, nondifferentiable="a position is an integer", typed_as=_permutation_type,
-    core=(1, 1), body=_permutation_body, small=small.permutation,
+    core=(1, 1), body=_permutation_body, small=small_matrices.permutation,
 )  # fmt: skip
 """The permutation of pivots: row i of the exchanged rows is row perm[i] of the matrix; with ``inverse``, row i of the matrix
 is row perm[i] of the exchanged rows. The pivots must be in range."""
@@ -385,7 +385,7 @@ def _solve_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any
 
 solve = Linalg(
     name="solve", reference=_solve, pullback=_solve_rule, typed_as=_solve_by_factors_type, core=(2, 2, 2, 1, 2), body=_solve_body,
-    small=small.solve,
+    small=small_matrices.solve,
 )  # fmt: skip
 """x with a x = b, or with ``transposed`` a^T x = b; operands a, packed, b, pivots."""
 

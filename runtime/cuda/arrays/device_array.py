@@ -13,7 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pullback.ir.core.device_arrays import COMPUTE, Remote
 from pullback.runtime.cuda.arrays import dlpack as cuda_dlpack
-from pullback.runtime.cuda.arrays import pycuda_views as cuda_views
+from pullback.runtime.cuda.arrays import pycuda_views
 from pullback.runtime.cuda.device.deferred_release import keep_until_done, release_done
 from pullback.runtime.cuda.device.device import Device, device
 from pullback.runtime.cuda.device.memory import Block
@@ -350,7 +350,7 @@ class DeviceArray(Remote, NDArrayOperatorsMixin):
         with self.gpu as gpu:
             self.lend()
             gpu.make_stream_wait(cuda_dlpack.LEGACY_STREAM)
-        return cuda_views.gpuarray(self.address, self)
+        return pycuda_views.gpuarray(self.address, self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

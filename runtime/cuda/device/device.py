@@ -17,9 +17,9 @@ from collections.abc import Callable, Hashable, Iterator
 from os import getpid
 from typing import Any, TypeVar
 
-from pullback.codegen.cuda.source import graph_loops as cuda_turns
+from pullback.codegen.cuda.source import graph_loops as cuda_graph_loops
 from pullback.runtime.cuda.compile import compile as cuda_compile
-from pullback.runtime.cuda.device import deferred_release as cuda_lingering
+from pullback.runtime.cuda.device import deferred_release as cuda_deferred_release
 from pullback.runtime.cuda.device.memory import NON_BLOCKING, Block, Pool, Staging
 from pullback.runtime.cuda.driver.driver import count, cuda, ordinal
 from pullback.runtime.cuda.driver.errors import DeviceError, DeviceFault
@@ -197,7 +197,7 @@ class Device:
     def release_cached(self) -> None:
         """Drop what holds memory: graphs kept for later calls, and objects of other libraries whose work is done."""
         self.stream.synchronize()
-        cuda_lingering.release_done(self)
+        cuda_deferred_release.release_done(self)
         for tape in self.planned_programs:
             tape.let_go()
 
@@ -225,7 +225,7 @@ class Device:
             with self._event_lock:
                 if self._helpers is None:
                     self._helpers = cuda_compile.load(
-                        cuda_turns.TEXT, self.arch, cuda_turns.NAMES, lambda image: self.load(image, self)
+                        cuda_graph_loops.TEXT, self.arch, cuda_graph_loops.NAMES, lambda image: self.load(image, self)
                     )
         return self._helpers
 

@@ -14,15 +14,15 @@ from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.device.device import device
 from pullback.runtime.cuda.driver.errors import DeviceError, NoArchitecture
 from pullback.runtime.cuda.libraries.calls import has_record
-from pullback.runtime.cuda.program import serialize as cuda_stored
+from pullback.runtime.cuda.program import serialize as cuda_serialize
 from pullback.runtime.cuda.program.executable import CudaExecutable
 from pullback.runtime.cuda.program.serialize import Parts
 
 if TYPE_CHECKING:
-    from pullback.codegen.cuda import emit as cuda
+    from pullback.codegen.cuda import emit as cuda_emit
     from pullback.codegen.cuda.emit import Emitted
 else:
-    cuda = later("pullback.codegen.cuda.emit")
+    cuda_emit = later("pullback.codegen.cuda.emit")
 
 Schedule = Callable[[Function, str], Function]
 
@@ -56,7 +56,7 @@ def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
     host_kernels: dict[str, tuple[Function, str]] = {}
     for kernel in kernels:
         try:
-            emitted = cuda.emit(schedule(kernel, "cuda"), kernel.name)
+            emitted = cuda_emit.emit(schedule(kernel, "cuda"), kernel.name)
         except NotImplementedError as error:
             host_kernels[kernel.name] = kernel, str(error)
             continue
@@ -76,30 +76,30 @@ def parts_of(module: Module, schedule: Schedule) -> tuple[Parts, str]:
     written = {kernel.name: tuple(sorted(kernel_accesses(kernel)[1])) for kernel in kernels}
     launches = {each.name: Launches(name=each.name, launches=each.launches, scratch=each.scratch) for each in emitted_kernels}
     parts = Parts(program=program, kernels=launches, written=written, plain=host_kernels, code=b"")
-    return parts, cuda.join_kernels(emitted_kernels)
+    return parts, cuda_emit.join_kernels(emitted_kernels)
 
 
 def key_of(template: bytes, name: str) -> str | None:
     """Return the cache key of a program from its template key; None if programs are not stored, or nothing can be compiled or
     run."""
     try:
-        return cuda_stored.key_of(template, device(name).arch)
+        return cuda_serialize.key_of(template, device(name).arch)
     except (DeviceError, cuda_compile.NoCompiler):
         return None
 
 
 def find(key: str, name: str, title: str, schedule: Schedule) -> CudaExecutable | None:
     """Return the program stored under a key, if the driver accepts its code; else None."""
-    parts = cuda_stored.find(key)
+    parts = cuda_serialize.find(key)
     if parts is None:
         return None
     try:
         return CudaExecutable(parts, name, title, schedule)
     except DeviceError:
-        cuda_stored.forget(key)
+        cuda_serialize.forget(key)
         return None
 
 
 def keep(key: str, executable: CudaExecutable, seconds: float) -> None:
     """Store a program, if it can be serialised. ``seconds``: how long it took to build."""
-    cuda_stored.keep(key, executable.parts, executable.device.arch, seconds)
+    cuda_serialize.keep(key, executable.parts, executable.device.arch, seconds)

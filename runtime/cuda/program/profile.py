@@ -17,7 +17,7 @@ from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Launch
 from pullback.runtime.cuda.arrays.device_array import DeviceArray
 from pullback.runtime.cuda.driver.driver import cuda
-from pullback.runtime.cuda.program import build as cuda_make
+from pullback.runtime.cuda.program import build as cuda_build
 from pullback.runtime.cuda.program.build import Schedule
 from pullback.runtime.cuda.program.executable import CudaExecutable, CudaInstance
 from pullback.runtime.cuda.program.interpreter import Run
@@ -40,7 +40,7 @@ class TimedProgram:
     """A fill rate in bytes per second that no device reaches."""
 
     def __init__(self, module: Module, name: str, title: str, schedule: Schedule) -> None:
-        self.executable: CudaExecutable = cuda_make.compiled(module, name, title, schedule)
+        self.executable: CudaExecutable = cuda_build.compiled(module, name, title, schedule)
         body = self.executable.program.body
         steps = [i for i in walk(body) if isinstance(i.op, Launch | Host)]
         self.numbers = {id(i): k for k, i in enumerate(steps)}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.cpu.loops import parallelize as chunk
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.cpu.loops import parallelize
+from pullback.codegen.kernels.groups import registry
 from pullback.ir.interpret import interpret
 from pullback.ir.passes.algebra.norms import norms
 from pullback.ir.passes.editing.cse import cse
@@ -42,7 +42,7 @@ from tests.tables.bad_input import (
 )
 
 SIZES = (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 65, 130)
-NAMES = [s.name for s in schedules.SCHEDULES]
+NAMES = [s.name for s in registry.SCHEDULES]
 EXACT = (
     "elements", "totals", "places", "scans", "orders", "line", "extremes", "rows", "columns", "extremes_of_rows", "grid",
     "whole_numbers", "truths",
@@ -54,7 +54,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs are compiled anew in each test, in chunks however short their loops are."""
     before = pb.get_num_threads()
     monkeypatch.setattr(pipeline, "templates", pipeline.Templates())
-    monkeypatch.setattr(chunk, "LEAST_COST", 1)
+    monkeypatch.setattr(parallelize, "LEAST_COST", 1)
     yield
     pb.set_num_threads(before)
 
@@ -132,7 +132,7 @@ FEW = len(PROGRAMS) - len(LOSSES)
 @pytest.mark.parametrize("k", range(FEW), ids=IDS[:FEW])
 def test_some(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program in a schedule of chance, in one precision."""
-    monkeypatch.setattr(schedules, "pick", at_random(k))
+    monkeypatch.setattr(registry, "pick", at_random(k))
     sweep(*PROGRAMS[k], (np.float64, np.float32)[k % 2], k, len(KINDS))
 
 
@@ -148,7 +148,7 @@ def test_every(k: int, schedule: str, dtype: Any, monkeypatch: pytest.MonkeyPatc
         met.update(s.name for s in choices)
         return always(schedule)(space, choices)
 
-    monkeypatch.setattr(schedules, "pick", pick)
+    monkeypatch.setattr(registry, "pick", pick)
     sweep(*PROGRAMS[k], dtype, 1000 + k, 1)
     if schedule not in met:
         pytest.skip("fits nothing of it")
@@ -164,7 +164,7 @@ OTHERS = [
 @pytest.mark.parametrize(("function", "dtype"), OTHERS, ids=lambda x: getattr(x, "__name__", x))
 def test_other_dtypes(function: Call, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers at both ends of their ranges, bools, and half precision."""
-    monkeypatch.setattr(schedules, "pick", at_random(len(dtype)))
+    monkeypatch.setattr(registry, "pick", at_random(len(dtype)))
     rng = np.random.default_rng(3)
     under_test = Sweep(function, False)
     for count in range(10):

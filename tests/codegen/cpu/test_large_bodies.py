@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.cpu.llvm import loops as llvm_loops
+from pullback.codegen.cpu.llvm import loops
 from pullback.programs.pipeline import templates
 from pullback.runtime.compile.engine import default_engine
 
@@ -59,8 +59,8 @@ def test_a_large_body_is_written_once_for_masked_instructions(function: Any, lea
 
 
 def test_a_small_body_is_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_TWICE", 1 << 20)
-    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
+    monkeypatch.setattr(loops, "MOST_WEIGHT_TWICE", 1 << 20)
+    monkeypatch.setattr(loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
     assert divisions(words) == 240
 
 
@@ -79,8 +79,8 @@ def run_anew(x: Array, y: Array) -> tuple[Array, ...]:
 def test_both_ways_give_the_same_bits(n: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, n)).astype(dtype)
     once = run_anew(x, y)
-    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_TWICE", 1 << 20)
-    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
+    monkeypatch.setattr(loops, "MOST_WEIGHT_TWICE", 1 << 20)
+    monkeypatch.setattr(loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
     for a, b in zip(once, run_anew(x, y), strict=True):
         assert a.tobytes() == b.tobytes()
 
@@ -105,7 +105,7 @@ def test_a_heavy_body_and_its_rest(n: int, dtype: str, monkeypatch: pytest.Monke
     got, total = once(x[:n], y[:n])
     np.testing.assert_allclose(got, heavy(x[:n], y[:n])[0], rtol=1e-4 if dtype == "f4" else 1e-12)
     np.testing.assert_array_equal(got, once(x, y)[0][:n])
-    monkeypatch.setattr(llvm_loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
+    monkeypatch.setattr(loops, "MOST_WEIGHT_UNMASKED", 1 << 20)
     other, result = twice(x[:n], y[:n])
     assert (total.tobytes(), got.tobytes()) == (other.tobytes(), result.tobytes())
 

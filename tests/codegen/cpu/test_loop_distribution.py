@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.codegen.cpu.loops import distribute_loops as phases
+from pullback.codegen.cpu.loops import distribute_loops
 from pullback.codegen.cpu.schedule import schedule
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Module
@@ -24,7 +24,7 @@ SIZES = (0, 1, 63, 64, 65, 700)
 def cut_often(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """Bodies of six instructions are long, and cuts cost nothing."""
     for name, value in (("LONG", 6), ("WINDOW", window), ("L1_BYTES", 64), ("PHASE", 0.0), ("KEPT", 0.0)):
-        monkeypatch.setattr(phases, name, value)
+        monkeypatch.setattr(distribute_loops, name, value)
 
 
 def price(n: int, dtype: str, is_summed: bool) -> Function:
@@ -117,7 +117,7 @@ def test_a_body_that_reads_what_it_wrote_stays_whole(monkeypatch: pytest.MonkeyP
 def test_a_body_with_nothing_in_memory_has_strips_too() -> None:
     """By the memory that an element takes, the length of a strip is chosen; random schedules met bodies that take none."""
     body: Any = SimpleNamespace(region=SimpleNamespace(instructions=()), read={}, written={})
-    assert phases._strip_length(body, 0) == phases.MOST_STRIP
+    assert distribute_loops._strip_length(body, 0) == distribute_loops.MOST_STRIP
 
 
 RARE = """pullback-ir 2

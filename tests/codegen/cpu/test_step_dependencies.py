@@ -14,9 +14,8 @@ from pullback.ir.core.structure import Module
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.text import parse_function, parse_module
 from pullback.programs.pipeline import layouts_of, lowered, scheduled, split_outcomes, typed_constants
-from pullback.runtime.program import arena as packing
-from pullback.runtime.program import executable as program
-from pullback.runtime.program import plan
+from pullback.runtime.program import arena, plan
+from pullback.runtime.program import executable as program_executable
 from pullback.runtime.program.arena import Life, Packing, ReusableBuffer, aligned_bytes, live_bytes
 from pullback.runtime.program.executable import Executable
 
@@ -174,7 +173,7 @@ def shuffled(seed: int) -> Callable[..., Packing]:
     def packed(lives: Sequence[Life], rooms: Sequence[ReusableBuffer] = ()) -> Packing:
         rng = np.random.default_rng(seed)
         keys = {id(life): rng.random() for life in lives}
-        places, most = packing._lowest_fit(lives, rooms, lambda life: (keys[id(life)],))  # type: ignore[arg-type,return-value]
+        places, most = arena._lowest_fit(lives, rooms, lambda life: (keys[id(life)],))  # type: ignore[arg-type,return-value]
         return Packing(tuple(places), most, live_bytes(lives))
 
     return packed
@@ -185,7 +184,7 @@ def bits(executable: Executable, arguments: Sequence[Any], sizes: dict[str, int]
     instance = executable.instance(sizes)
     instance.frames.clear()
     chosen = [poisoned(shape, dtype) for shape, dtype in instance.results]
-    frame = program.Frame(instance)
+    frame = program_executable.Frame(instance)
     frame.take(instance.arena_bytes)
     assert frame.arena is not None
     frame.arena[...] = 255
@@ -207,7 +206,7 @@ def check_orders(
     expected = bits(Executable(module), arguments, sizes)
     for seed, order in enumerate(schedules(before, count)):
         other = reordered(module, order)
-        for pack in (packing.pack, shuffled(seed)):
+        for pack in (arena.pack, shuffled(seed)):
             monkeypatch.setattr(plan, "pack", pack)
             assert bits(Executable(other), arguments, sizes) == expected, order
 

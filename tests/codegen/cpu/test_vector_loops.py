@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.codegen.cpu.llvm import streaming as llvm_streams
+from pullback.codegen.cpu.llvm import streaming as llvm_streaming
 from pullback.codegen.cpu.llvm.kernel import emit
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.targets import Target
@@ -31,7 +31,7 @@ LENGTHS = (0, 1, 3, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 127, 130, 259)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether the arrays are small or, as the code sees it, large."""
     if request.param == "streamed":
-        monkeypatch.setattr(llvm_streams, "LARGE_BYTES", 0)
+        monkeypatch.setattr(llvm_streaming, "LARGE_BYTES", 0)
     return str(request.param)
 
 
@@ -137,7 +137,7 @@ def test_alignment_does_not_change_bits(monkeypatch: pytest.MonkeyPatch) -> None
     values = [sample(rng, t, (-1.0, 1.0)) for _ in range(2)]
     result = []
     for large in (0, 1 << 60):
-        monkeypatch.setattr(llvm_streams, "LARGE_BYTES", large)
+        monkeypatch.setattr(llvm_streaming, "LARGE_BYTES", large)
         call = compiled(light("f32", 5000), [layout_of(v) for v in values])
         for shift in (0, 1, 2, 5):
             moved = [np.zeros(5016, np.float32)[shift : shift + 5000] for _ in values]

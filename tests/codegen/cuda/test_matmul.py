@@ -13,7 +13,7 @@ import pullback as pb
 from pullback.codegen.cuda.emit import emit
 from pullback.codegen.cuda.schedule.schedule import schedule
 from pullback.codegen.cuda.source import launch as cuda_launch
-from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.fuse import matmul_fusion
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function, parse_module
@@ -130,7 +130,7 @@ def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monk
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_neighbours(machine: Make, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements before and after, sums down the columns, batches; the gradient of a layer."""
-    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cuda"}))
+    monkeypatch.setattr(matmul_fusion, "FUSING_TARGETS", frozenset({"cuda"}))
     x, w, b, xs, ws = (some(dtype, *s) for s in ((70, 37), (37, 65), (65,), (3, 9, 8), (3, 8, 7)))
 
     def layer(x: Any, w: Any, b: Any) -> Any:

@@ -18,7 +18,7 @@ from benchmarks.case import Case
 from benchmarks.cases import CASES
 from pullback.codegen.cuda.emit import emit_all
 from pullback.codegen.cuda.schedule.schedule import schedule
-from pullback.codegen.cuda.source import graph_loops as cuda_turns
+from pullback.codegen.cuda.source import graph_loops as cuda_graph_loops
 from pullback.ir import Function
 from pullback.ir.text import parse_module
 from pullback.runtime.cuda.compile import cubin, nvcc, nvrtc
@@ -150,8 +150,8 @@ def test_kernels_of_programs_with_loops_compile(name: str) -> None:
 
 def test_what_turns_loops_compiles_without_spills() -> None:
     for arch in ARCHITECTURES:
-        code, remarks = compiler().explained(cuda_turns.TEXT, arch, OPTIONS)
-        assert set(cubin.resources(code)) == set(cuda_turns.NAMES)
+        code, remarks = compiler().explained(cuda_graph_loops.TEXT, arch, OPTIONS)
+        assert set(cubin.resources(code)) == set(cuda_graph_loops.NAMES)
         assert not any(spills(remarks).values())
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import erf
 
 import pullback as pb
-from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.fuse import matmul_fusion
 from pullback.ir import Function
 from pullback.ir.core.structure import walk
 from pullback.ir.ops.kernel.matmul import product
@@ -28,7 +28,7 @@ ROOT_HALF = 0.7071067811865475
 
 @pytest.fixture(autouse=True)
 def carries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cpu", "cuda"}))
+    monkeypatch.setattr(matmul_fusion, "FUSING_TARGETS", frozenset({"cpu", "cuda"}))
 
 
 def gelu(z: Array) -> Array:
@@ -265,8 +265,8 @@ def test_operands_that_others_store_are_stored_first() -> None:
 
 def run_alone(function: Function, values: list[Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(carrying, "FUSING_TARGETS", frozenset())
-        patch.setattr(carrying, "BATCH_TARGETS", frozenset())
+        patch.setattr(matmul_fusion, "FUSING_TARGETS", frozenset())
+        patch.setattr(matmul_fusion, "BATCH_TARGETS", frozenset())
         return compiled(function).run(values)
 
 
@@ -396,7 +396,7 @@ def test_a_gradient_has_as_many_kernels_as_products() -> None:
 
 
 def test_without_it_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset())
+    monkeypatch.setattr(matmul_fusion, "FUSING_TARGETS", frozenset())
     assert ops(EPILOGUES["gelu"], X, W, B) == ["gemm", "loops"]
     assert ops(PROLOGUES["relu"], X, W, B) == ["loops", "loops", "gemm"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pullback.codegen.fuse import matmul_fusion as carrying
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.fuse import matmul_fusion
+from pullback.codegen.kernels.groups import registry
 from pullback.ir import Module
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.array.contract import Contract
@@ -34,10 +34,10 @@ def text_of(result: Compiled) -> str:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, _, expected = path.read_text().partition(SEPARATOR)
-    monkeypatch.setattr(carrying, "FUSING_TARGETS", frozenset({"cpu"}))
+    monkeypatch.setattr(matmul_fusion, "FUSING_TARGETS", frozenset({"cpu"}))
     forced = re.search(r"^# schedule: *(\w+)$", inputs, re.MULTILINE)
     if forced:
-        monkeypatch.setattr(schedules, "pick", always(forced[1]))
+        monkeypatch.setattr(registry, "pick", always(forced[1]))
     (function,) = parse_module(inputs).functions
     lie = re.search(r"^# layouts: *(.+)$", inputs, re.MULTILINE)
     layouts = lie[1].split(",") if lie else ()
@@ -59,4 +59,4 @@ def test_kernels(path: Path, bless: bool, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_schedule_has_one() -> None:
     named = {m[1] for path in PATHS for m in re.finditer(r"^# schedule: *(\w+)$", path.read_text(), re.MULTILINE)}
-    assert named == {s.name for s in schedules.SCHEDULES if "cpu" in s.targets}
+    assert named == {s.name for s in registry.SCHEDULES if "cpu" in s.targets}

@@ -8,8 +8,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.fuse.fuse import fuse
-from pullback.codegen.kernels.groups import registry as schedules
-from pullback.codegen.kernels.groups import scan as scan_kernel
+from pullback.codegen.kernels.groups import registry, scan
 from pullback.codegen.lower.lower import lower
 from pullback.ir.text import parse_function, print_module
 from tests.support.forced_strategies import always
@@ -54,17 +53,17 @@ def agree(text: str, *shapes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_rows_in_chunks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("scan"))
-    monkeypatch.setattr(scan_kernel, "CHUNKS", ((40, 2), (200, 4)))
+    monkeypatch.setattr(registry, "pick", always("scan"))
+    monkeypatch.setattr(scan, "CHUNKS", ((40, 2), (200, 4)))
     agree(ROW, (size,), (size,))
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("block", [16, 64])
 def test_rows_in_blocks(size: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("scan_blocks"))
-    monkeypatch.setattr(scan_kernel, "BLOCK", block)
-    monkeypatch.setattr(scan_kernel, "BLOCK_CHUNKS", 4)
+    monkeypatch.setattr(registry, "pick", always("scan_blocks"))
+    monkeypatch.setattr(scan, "BLOCK", block)
+    monkeypatch.setattr(scan, "BLOCK_CHUNKS", 4)
     agree(ROW, (size,), (size,))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.kernels.groups import registry
 from pullback.codegen.kernels.groups.registry import SCHEDULES, cheapest, fitting
 from pullback.codegen.kernels.iteration_space import Space, collapse
 from pullback.ir.core.structure import Instruction
@@ -82,7 +82,7 @@ def test_a_rule_of_the_tests_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(space)
         return always("rows")(space, choices)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(schedules, "pick", pick)
+    monkeypatch.setattr(registry, "pick", pick)
     x = np.arange(6.0).reshape(2, 3)
     np.testing.assert_allclose(pb.jit(lambda x: x / np.sum(x, 1, keepdims=True) + 2)(x), x / x.sum(1, keepdims=True) + 2)
     assert seen

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.kernels.groups import registry
 from tests.codegen.kernels.test_tiled_rows import check
 from tests.support.forced_strategies import always
 
@@ -77,7 +77,7 @@ def given(count: int, dtype: Any = np.float64, special: bool = False) -> list[An
 
 @pytest.fixture(autouse=True)
 def _triangle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("triangle"))
+    monkeypatch.setattr(registry, "pick", always("triangle"))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.kernels.groups import registry as schedules
+from pullback.codegen.kernels.groups import registry
 from pullback.tracer import flatten, trace
 from tests.support.forced_strategies import always, at_random
 from tests.support.targets import assert_close, run_targets
@@ -92,7 +92,7 @@ def check(function: Callable[..., Any], arguments: list[Any], note: object = "")
 
 @pytest.mark.parametrize("seed", range(26))
 def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always(NAMES[seed % 3]) if seed % 4 else at_random(seed))
+    monkeypatch.setattr(registry, "pick", always(NAMES[seed % 3]) if seed % 4 else at_random(seed))
     height, width = SIZES[seed % len(SIZES)]
     dtype = np.float32 if seed % 5 == 4 else np.float64
     check(grown(seed), arguments(seed, height, width, dtype), (seed, height, width))
@@ -100,13 +100,13 @@ def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_special_values(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("tiles"))
+    monkeypatch.setattr(registry, "pick", always("tiles"))
     check(grown(100 + seed), arguments(seed, 19, 21, special=True), seed)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_gradients(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("tiles") if seed % 2 else at_random(seed))
+    monkeypatch.setattr(registry, "pick", always("tiles") if seed % 2 else at_random(seed))
 
     function = grown(200 + seed)
 
@@ -128,7 +128,7 @@ def logreg(w: Any, x: Any, y: Any) -> Any:
 
 @pytest.mark.parametrize("layout", ["transposed", "stepped", "unaligned"])
 def test_layouts(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("tiles"))
+    monkeypatch.setattr(registry, "pick", always("tiles"))
     rng = np.random.default_rng(0)
     x = {
         "transposed": lambda: rng.normal(size=(11, 70)).T,
@@ -201,7 +201,7 @@ def test_what_waits_in_a_result_is_read_before_it_is_overwritten() -> None:
 
 
 def test_what_is_read_at_other_places_does_not_wait_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "pick", always("tiles"))
+    monkeypatch.setattr(registry, "pick", always("tiles"))
 
     def f(x: Any) -> Any:
         t = np.tanh(x)

@@ -19,7 +19,7 @@ from pullback.checking.verify_mode import Verified, Verifying
 from pullback.compiled.function import Jitted
 from pullback.ir import OPS, Function
 from pullback.ir.passes import pipeline
-from pullback.programs import pipeline as programs
+from pullback.programs import pipeline as programs_pipeline
 from tests.fuzz.calls import defined
 
 RNG = np.random.default_rng(4)
@@ -77,7 +77,7 @@ def swaps(one: str, other: str) -> Any:
 @pytest.fixture(autouse=True)
 def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is known."""
-    monkeypatch.setattr(programs, "templates", programs.Templates())
+    monkeypatch.setattr(programs_pipeline, "templates", programs_pipeline.Templates())
 
 
 @pytest.fixture

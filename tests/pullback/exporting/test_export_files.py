@@ -20,8 +20,8 @@ import pytest
 import pullback as pb
 from pullback.codegen.export import cpuid
 from pullback.codegen.export.interface import FIRST_CHECK
-from pullback.runtime.compile import linker as linking
-from pullback.runtime.program import export as exported
+from pullback.runtime.compile import linker as compile_linker
+from pullback.runtime.program import export
 from pullback.tree import leaves
 from tests.support.exports import CASES, CC, Array, loss, needs_compiler, needs_linker, normal, same, saving
 
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.usefixtures("our_products")
 @needs_linker
 @pytest.mark.parametrize("cpu", ["baseline", "avx2", "x86-64-v3"])
 def test_other_processors(cpu: str, tmp_path: Path) -> None:
-    if exported.platform.machine() != "x86_64" or not {*exported.features_of(exported.host_of(cpu))} <= {
-        *exported.features_of(exported.host_of("native"))
+    if export.platform.machine() != "x86_64" or not {*export.features_of(export.host_of(cpu))} <= {
+        *export.features_of(export.host_of("native"))
     }:
         pytest.skip(f"this processor runs no code for {cpu}")
     built = pb.export(pb.value_and_grad(loss), "f64[k]", "f64[n,k]", "f64[n]", path=tmp_path / "model", cpu=cpu)
@@ -48,7 +48,7 @@ def test_other_processors(cpu: str, tmp_path: Path) -> None:
 
 @needs_linker
 def test_a_processor_without_the_instructions_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if exported.platform.machine() != "x86_64":
+    if export.platform.machine() != "x86_64":
         pytest.skip("only x86-64 is asked")
     monkeypatch.setitem(cpuid.BITS, "another", (0x7FFFFFF0, 0, 0, 0))
     monkeypatch.setattr("pullback.exporting.exporter.features_of", lambda host: ("sse3", "another"))
@@ -150,9 +150,9 @@ def test_no_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert built.library is None and built.object.exists() and built.header.exists()
 
 
-@pytest.mark.parametrize("linker", [name for name in linking.LINKERS if shutil.which(name)])
+@pytest.mark.parametrize("linker", [name for name in compile_linker.LINKERS if shutil.which(name)])
 def test_each_linker(linker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linking, "LINKERS", (linker,))
+    monkeypatch.setattr(compile_linker, "LINKERS", (linker,))
     built = pb.export(pb.value_and_grad(saving), "f64[n]", path=tmp_path / "model")
     same(pb.load(str(built.library), trust=True)(np.ones(3)), pb.value_and_grad(saving)(np.ones(3)))
     assert not list(tmp_path.glob(".*"))
@@ -162,7 +162,7 @@ def test_a_linker_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     bad = tmp_path / "cc"
     bad.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
     bad.chmod(0o755)
-    monkeypatch.setattr(linking, "find_linker", lambda: str(bad))
+    monkeypatch.setattr(compile_linker, "find_linker", lambda: str(bad))
     monkeypatch.setattr("pullback.exporting.export.find_linker", lambda: str(bad))
     with pytest.warns(pb.ExportWarning, match="no room"):
         assert pb.export(lambda x: x + 1, "f64[n]", path=tmp_path / "model").library is None

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.inspection import Profile
-from pullback.inspection import machine_limits as limits
+from pullback.inspection import Profile, machine_limits
 from pullback.runtime.cuda.program.profile import TimedProgram
 from tests.support.cuda.driver_stand_in import device
 
@@ -22,11 +21,13 @@ __all__ = ["device"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small programs measure the stand-in, which nothing keeps busy."""
-    limits._measured.cache_clear()
+    machine_limits._measured.cache_clear()
     monkeypatch.setattr(TimedProgram, "busy_bytes", 0)
-    monkeypatch.setitem(limits.SIZES, "cuda", limits.Sizes(footprints=(1 << 12, 1 << 14), product=16, functions=1 << 8))
+    monkeypatch.setitem(
+        machine_limits.SIZES, "cuda", machine_limits.Sizes(footprints=(1 << 12, 1 << 14), product=16, functions=1 << 8)
+    )
     yield
-    limits._measured.cache_clear()
+    machine_limits._measured.cache_clear()
 
 
 def loss(w: Any, x: Any, y: Any) -> Any:
@@ -104,7 +105,7 @@ def test_the_device_is_kept_busy_first(device: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("pullback.runtime.cuda.program.profile.FILLED", 1 << 20)
     counted: list[Any] = []
     monkeypatch.setattr("pycuda.driver.memset_d32_async", lambda *args: counted.append(args))
-    program = limits._program("doubled", "f64[n]", "add %x, %x", "cuda:0")
+    program = machine_limits._program("doubled", "f64[n]", "add %x, %x", "cuda:0")
     assert isinstance(program, TimedProgram)
     with device:
         program.keep_busy(3)
@@ -112,7 +113,7 @@ def test_the_device_is_kept_busy_first(device: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_limits(device: Any) -> None:
-    result = limits.limits("cuda:0")
+    result = machine_limits.limits("cuda:0")
     assert result.where == f"cuda:0, {device.title}" and result.source == "measured in this process"
-    assert result is limits.limits("cuda:0") and result.flops["f32"] > 0 and result.functions > 0
+    assert result is machine_limits.limits("cuda:0") and result.flops["f32"] > 0 and result.functions > 0
     assert [size for size, _ in result.traffic] == [1 << 12, 1 << 14]

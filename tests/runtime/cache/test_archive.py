@@ -15,8 +15,7 @@ import pytest
 
 from pullback.cli import cache as cache_command
 from pullback.cli.main import main
-from pullback.runtime.cache import entry_format as entries
-from pullback.runtime.cache import usage
+from pullback.runtime.cache import entry_format, usage
 from pullback.runtime.cache.archive import BadArchive, read_archive, write_archive
 from pullback.runtime.cache.cache import KernelCache, key
 
@@ -48,7 +47,7 @@ def test_an_archive_takes_the_entries_elsewhere(cache: KernelCache, tmp_path: Pa
 def test_damaged_and_newer_entries_are_not_exported(cache: KernelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = next((tmp_path / "kernels").rglob(f"{FIRST}*"))
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    monkeypatch.setattr(entries, "FORMAT_VERSION", entries.FORMAT_VERSION + 1)
+    monkeypatch.setattr(entry_format, "FORMAT_VERSION", entry_format.FORMAT_VERSION + 1)
     cache.put(key("newer"), b"n", kind="object")
     monkeypatch.undo()
     assert write_archive(cache, tmp_path / "kernels.tar") == 4
@@ -58,7 +57,7 @@ def member(name: str, data: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
     """An archive of one entry that is whole, then this member."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
-        for each, content, sort in ((FIRST + entries.SUFFIX, encoded(FIRST), tarfile.REGTYPE), (name, data, kind)):
+        for each, content, sort in ((FIRST + entry_format.SUFFIX, encoded(FIRST), tarfile.REGTYPE), (name, data, kind)):
             info = tarfile.TarInfo(each)
             info.type, info.size = sort, len(content) if sort == tarfile.REGTYPE else 0
             info.linkname = "/etc/passwd" if sort in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
@@ -67,7 +66,7 @@ def member(name: str, data: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
 
 
 def encoded(name: str) -> bytes:
-    return entries.encode(name, b"payload", "object", {})
+    return entry_format.encode(name, b"payload", "object", {})
 
 
 OTHER = key("another")

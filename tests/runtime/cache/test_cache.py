@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from pullback.runtime.cache import entry_format as entries
-from pullback.runtime.cache import folder
+from pullback.runtime.cache import entry_format, folder
 from pullback.runtime.cache.cache import KernelCache, default_folders, generator_stamp, key
 from pullback.runtime.process import counters
 
@@ -101,7 +100,7 @@ def test_foreign_file_is_a_miss_and_replaced(tmp_path: Path, content: bytes) -> 
 
 
 def test_an_older_format_is_a_miss_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "FORMAT_VERSION", entries.FORMAT_VERSION - 1)
+    monkeypatch.setattr(entry_format, "FORMAT_VERSION", entry_format.FORMAT_VERSION - 1)
     file = filled(tmp_path)
     monkeypatch.undo()
     assert KernelCache(tmp_path).get(NAME) is None
@@ -109,7 +108,7 @@ def test_an_older_format_is_a_miss_and_removed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_newer_format_is_a_miss_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "FORMAT_VERSION", entries.FORMAT_VERSION + 1)
+    monkeypatch.setattr(entry_format, "FORMAT_VERSION", entry_format.FORMAT_VERSION + 1)
     file = filled(tmp_path)
     monkeypatch.undo()
     store = KernelCache(tmp_path)

@@ -18,11 +18,10 @@ from pullback.ir.text import parse_function, print_module
 from pullback.ir.verify import verify
 from pullback.programs import pipeline
 from pullback.runtime.cache.cache import KernelCache
-from pullback.runtime.compile import engine, machine
-from pullback.runtime.compile import key_inputs as deciders
+from pullback.runtime.compile import engine, key_inputs, machine
 from pullback.runtime.compile.engine import Engine
 from pullback.runtime.compile.machine import Host
-from pullback.runtime.program import serialize as stored
+from pullback.runtime.program import serialize as program_serialize
 
 TEXT = "define i64 @f(ptr %p) { ret i64 0 }"
 HOST = Host(triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="", vector_bytes=32, has_fma=True)
@@ -62,11 +61,11 @@ def test_each_thing_that_constants_are_computed_with_decides(monkeypatch: pytest
         assert program not in [each for each, _ in seen] and kernel == seen[0][1]
         seen.append((program, kernel))
 
-    monkeypatch.setattr(deciders, "_c_library_version", lambda: "another libc")
+    monkeypatch.setattr(key_inputs, "_c_library_version", lambda: "another libc")
     differs()
     monkeypatch.setenv("NPY_DISABLE_CPU_FEATURES", "AVX512F")
     differs()
-    for library, file in deciders._VERSION_FILES.items():
+    for library, file in key_inputs._VERSION_FILES.items():
         (tmp_path / library).mkdir()
         (tmp_path / library / "__init__.py").write_text("")
         (tmp_path / library / file).write_text("version = 'of another time'")
@@ -87,7 +86,7 @@ def test_the_versions_are_those_that_are_imported() -> None:
     import ml_dtypes
     import scipy
 
-    words = dict(word.split(" ", 1) for word in deciders.deciders(HOST) if word.startswith(("scipy ", "ml_dtypes ")))
+    words = dict(word.split(" ", 1) for word in key_inputs.deciders(HOST) if word.startswith(("scipy ", "ml_dtypes ")))
     assert f'"{scipy.__version__}"' in words["scipy"] and ml_dtypes.__version__ in words["ml_dtypes"]
 
 
@@ -139,6 +138,6 @@ def test_a_program_of_another_second_cache_is_not_found(monkeypatch: pytest.Monk
     for size in (machine.LEAST_CACHE, machine.MOST_CACHE):
         monkeypatch.setattr(machine, "l2_bytes", lambda size=size: size)
         built = Engine(KernelCache(tmp_path))
-        monkeypatch.setattr(stored, "default_engine", lambda built=built: built)
-        result.add(stored.key_of(b"a template"))
+        monkeypatch.setattr(program_serialize, "default_engine", lambda built=built: built)
+        result.add(program_serialize.key_of(b"a template"))
     assert len(result) == 2 and None not in result

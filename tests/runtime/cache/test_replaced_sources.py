@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pullback.runtime.cache import source_stamp as sources
+from pullback.runtime.cache import source_stamp
 from tests.support.paths import ROOT
 
 FOLDERS = ("pullback", "tracer", "ir", "codegen", "runtime")
@@ -182,7 +182,7 @@ def test_no_version_meets_code_of_another(
             assert process.do("print('pullback.codegen.math.table' in sys.modules)") == str(not is_lazy)
         known = entries(cache)
         replaced(tree, edit, how, after[0])
-        time.sleep(2 * sources.INTERVAL)
+        time.sleep(2 * source_stamp.INTERVAL)
         process.do(SECOND)
         answer = process.do(call)
         if edit is RULE:
@@ -242,7 +242,7 @@ def test_files_with_another_name_or_mode_are_the_same(
     """A running process goes on to use its cache where the content is what it has imported, and does not where that differs."""
     cache, call = tmp_path / "cache", CALLS[RULE]
     if is_known:
-        time.sleep(sources.RESOLUTION / 1e9)
+        time.sleep(source_stamp.RESOLUTION / 1e9)
         run(tree, cache, BEGIN, FIRST)
     with running(tree, cache) as process:
         process.do(FIRST)
@@ -250,7 +250,7 @@ def test_files_with_another_name_or_mode_are_the_same(
         for count, change in enumerate(changes, 2):
             known = entries(cache)
             change(tree)
-            time.sleep(2 * sources.INTERVAL)
+            time.sleep(2 * source_stamp.INTERVAL)
             process.do(f"pb.jit(lambda x: {' - '.join(['x'] * count)})(np.ones(3))")
         assert (entries(cache) > known) == goes_on
     assert warned(cache) != goes_on
@@ -281,7 +281,7 @@ def test_what_is_known_of_the_files_is_kept_and_no_more_than_that(tree: Path, tm
     ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")
     right = path.read_text()
     first = run(tree, cache, *ask)
-    time.sleep(sources.RESOLUTION / 1e9)
+    time.sleep(source_stamp.RESOLUTION / 1e9)
     assert run(tree, cache, *ask) == run(tree, cache, *ask) == first
     assert entries(cache)
     replaced(tree, RULE, in_place, spoil(right, RULE))
@@ -312,7 +312,7 @@ def test_files_whose_times_alone_changed_are_known_by_who_saw_them_before(tree: 
     ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")
     for _ in range(2):
         first = run(tree, cache, *ask, "import pullback.codegen.math.table")
-        time.sleep(sources.RESOLUTION / 1e9)
+        time.sleep(source_stamp.RESOLUTION / 1e9)
     assert run(tree, cache, *ask) == first
     for each in tree.rglob("*.py"):
         each.chmod(0o640)

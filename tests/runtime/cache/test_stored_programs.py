@@ -27,7 +27,7 @@ from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.compile.engine import Engine, default_engine
 from pullback.runtime.compile.machine import find_host
 from pullback.runtime.process import counters
-from pullback.runtime.program import serialize as stored
+from pullback.runtime.program import serialize as program_serialize
 from pullback.runtime.program.executable import is_unwritten
 from pullback.runtime.program.serialize import Unreadable, decoded, encoded
 from tests.support.paths import TESTS
@@ -87,10 +87,10 @@ def test_other_features_and_versions_are_other_keys(monkeypatch: pytest.MonkeyPa
         assert other.program_key("p") != engine.program_key("p") and other.key("text") != engine.key("text")
     assert engine.program_key("p", "q") != engine.program_key("pq")
     monkeypatch.setenv("PULLBACK_VERIFY", "0")
-    before = stored.key_of(b"template")
-    assert before is not None and before != stored.key_of(b"another")
+    before = program_serialize.key_of(b"template")
+    assert before is not None and before != program_serialize.key_of(b"another")
     monkeypatch.setattr(np, "__version__", "9.9.9")
-    assert stored.key_of(b"template") != before
+    assert program_serialize.key_of(b"template") != before
 
 
 PRODUCTS = """
@@ -205,7 +205,7 @@ def key_of(function: Any, *args: Any) -> str:
     call = pb.jit(function).examine(args, {})
     result = pipeline.templated(call.trace.function)
     layouts = pipeline.layouts_of(call.trace, call.leaves, len(result.constants))
-    key = stored.key_of(pipeline.template_key(result, layouts, "cpu"))
+    key = program_serialize.key_of(pipeline.template_key(result, layouts, "cpu"))
     assert key is not None
     return key
 
@@ -272,7 +272,7 @@ def test_a_bad_program_is_a_miss_and_replaced(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_is_kept_where_passes_are_verified_or_the_disk_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert os.environ["PULLBACK_VERIFY"] == "1" and stored.key_of(b"t") is None
+    assert os.environ["PULLBACK_VERIFY"] == "1" and program_serialize.key_of(b"t") is None
     result = run(tmp_path / "c", "gradient", PULLBACK_VERIFY="1")["gradient"]
     assert result["templates_built"] == 1
     assert {e.kind for e in KernelCache(tmp_path / "c").entries()} == {"object", "text"}, "and what the sources are"

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.fuse import matmul_fusion
 from pullback.programs.pipeline import fusion_target
 from pullback.runtime.cache.cache import KernelCache
 from pullback.runtime.choices import choices
 from pullback.runtime.cuda.device.device import Device
 from pullback.runtime.cuda.libraries import calls as cuda_calls
 from pullback.runtime.cuda.libraries import libraries as cuda_libraries
-from pullback.runtime.cuda.libraries import tuning as cuda_measure
+from pullback.runtime.cuda.libraries import tuning as cuda_tuning
 from pullback.runtime.cuda.program import call as cuda_call
 from pullback.runtime.cuda.program.executable import CudaExecutable
 from tests.runtime.cuda.test_programs import both
@@ -93,7 +93,7 @@ def graphs(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
         return built[-1]
 
     monkeypatch.setattr(cuda_call, "captured", captured)
-    monkeypatch.setattr(cuda_measure, "captured", captured)
+    monkeypatch.setattr(cuda_tuning, "captured", captured)
     return built
 
 
@@ -120,8 +120,8 @@ def test_the_choice_is_measured_as_programs_run(measured: choices.Choices, graph
     f = pb.jit(lambda a, b: a @ b)
     a = np.random.default_rng(0).normal(size=(40, 40))
     close([np.asarray(f(*pb.device_put((a, a))))], [a @ a])
-    assert [len(graph.works) for graph in graphs] == [cuda_measure.REPEATS] * 2
-    assert [graph.launches for graph in graphs] == [cuda_measure.ROUNDS] * 2
+    assert [len(graph.works) for graph in graphs] == [cuda_tuning.REPEATS] * 2
+    assert [graph.launches for graph in graphs] == [cuda_tuning.ROUNDS] * 2
     assert [choice.how for choice in measured.in_memory()] == ["measured"]
 
 
@@ -172,9 +172,9 @@ def test_a_library_that_does_not_start(library: Library) -> None:
 
 def test_products_take_neighbours_along_where_no_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_libraries, "finders", [lambda name: "none"])
-    assert fusion_target("cuda:1") in carrying.FUSING_TARGETS
-    assert fusion_target("cpu") not in carrying.FUSING_TARGETS
+    assert fusion_target("cuda:1") in matmul_fusion.FUSING_TARGETS
+    assert fusion_target("cpu") not in matmul_fusion.FUSING_TARGETS
     monkeypatch.setenv("PULLBACK_CHOICES", "gemm=library")
-    assert fusion_target("cuda:1") not in carrying.FUSING_TARGETS
+    assert fusion_target("cuda:1") not in matmul_fusion.FUSING_TARGETS
     monkeypatch.setenv("PULLBACK_CHOICES", "ours")
-    assert fusion_target("cuda") in carrying.FUSING_TARGETS
+    assert fusion_target("cuda") in matmul_fusion.FUSING_TARGETS

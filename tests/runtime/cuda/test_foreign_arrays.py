@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.runtime.cuda.device import deferred_release as cuda_lingering
+from pullback.runtime.cuda.device import deferred_release as cuda_deferred_release
 from pullback.runtime.cuda.device.device import Device
 from tests.support.cuda.driver_stand_in import device, order
 
@@ -133,6 +133,6 @@ def test_what_came_by_dlpack_is_held_until_it_was_read(order: None, device: Devi
     np.testing.assert_array_equal(np.asarray(result), X + 1)
     with device:
         device.stream.synchronize()
-        cuda_lingering.release_done(device)
+        cuda_deferred_release.release_done(device)
     gc.collect()
     assert memory() is None

@@ -22,10 +22,10 @@ from pullback.runtime.cuda.program import (
     layout as cuda_layout,
 )
 from pullback.runtime.cuda.program import (
-    plan_control_flow as cuda_flow,
+    plan_control_flow as cuda_plan_control_flow,
 )
 from pullback.runtime.cuda.program import (
-    planned as cuda_tape,
+    planned as cuda_planned,
 )
 from pullback.runtime.cuda.program import (
     steps as cuda_steps,
@@ -61,8 +61,8 @@ def tapes(monkeypatch: pytest.MonkeyPatch) -> list[PlannedProgram]:
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No loop is written out whole."""
-    monkeypatch.setattr(cuda_flow, "MAX_UNROLLED_STEPS", 0)
-    monkeypatch.setattr(cuda_flow, "MAX_GRAPH_STEPS", 8)
+    monkeypatch.setattr(cuda_plan_control_flow, "MAX_UNROLLED_STEPS", 0)
+    monkeypatch.setattr(cuda_plan_control_flow, "MAX_GRAPH_STEPS", 8)
 
 
 @pytest.fixture(autouse=True)
@@ -222,8 +222,8 @@ def test_a_loop_is_one_graph(tapes: list[PlannedProgram]) -> None:
 
 
 def test_a_loop_of_many_turns_is_graphs_of_several(tapes: list[PlannedProgram], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_flow, "MAX_UNROLLED_STEPS", 64)
-    monkeypatch.setattr(cuda_flow, "MAX_GRAPH_STEPS", 64)
+    monkeypatch.setattr(cuda_plan_control_flow, "MAX_UNROLLED_STEPS", 64)
+    monkeypatch.setattr(cuda_plan_control_flow, "MAX_GRAPH_STEPS", 64)
     rng = np.random.default_rng(0)
     w, xs = rng.normal(size=(4, 4)), rng.normal(size=(101, 4))
     f, arguments = again_and_again(pb.value_and_grad(lambda w, xs: np.sum(recurrent(w, xs)[1] ** 2)), w, xs)
@@ -260,8 +260,8 @@ def checks(x: Any, y: Any, at: Any, also: Any) -> Any:
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_the_first_check_that_fails_is_raised(is_turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_turned:
-        monkeypatch.setattr(cuda_flow, "MAX_UNROLLED_STEPS", 0)
-        monkeypatch.setattr(cuda_flow, "MAX_GRAPH_STEPS", 8)
+        monkeypatch.setattr(cuda_plan_control_flow, "MAX_UNROLLED_STEPS", 0)
+        monkeypatch.setattr(cuda_plan_control_flow, "MAX_GRAPH_STEPS", 8)
     x, y = np.arange(5.0), np.arange(7.0)
     host, f = pb.jit(lambda *a: checks(*a)), pb.jit(lambda *a: checks(*a), device="cuda")
     rng = np.random.default_rng(0)
@@ -368,7 +368,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_memory, "PART", 1 << 10)
     monkeypatch.setattr(cuda_call, "CONCURRENT_COPY_BYTES", 1 << 11)
     monkeypatch.setattr(cuda_layout, "CONCURRENT_COPY_BYTES", 1 << 11)
-    monkeypatch.setattr(cuda_tape, "CONCURRENT_COPY_BYTES", 1 << 11)
+    monkeypatch.setattr(cuda_planned, "CONCURRENT_COPY_BYTES", 1 << 11)
 
 
 def two(count: int) -> tuple[Any, Any]:

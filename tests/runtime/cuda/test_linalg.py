@@ -18,10 +18,10 @@ from pullback.runtime.choices import choices
 from pullback.runtime.cuda.device import device as cuda_device
 from pullback.runtime.cuda.libraries import calls as cuda_calls
 from pullback.runtime.cuda.libraries import libraries as cuda_libraries
-from pullback.runtime.cuda.libraries import tuning as cuda_measure
+from pullback.runtime.cuda.libraries import tuning as cuda_tuning
 from pullback.runtime.cuda.libraries.calls import sized_routine
 from pullback.runtime.cuda.libraries.routines import RECORDS
-from pullback.runtime.cuda.program import serialize as cuda_stored
+from pullback.runtime.cuda.program import serialize as cuda_serialize
 from pullback.tracer import flatten
 from tests.runtime.cuda.test_programs import both
 from tests.runtime.cuda.test_user_programs import close
@@ -286,13 +286,13 @@ def test_steps_follow_each_other(library: Library, order: None, tapes: bool, mon
 
 
 def test_programs_that_call_libraries_are_kept(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[cuda_stored.Parts] = []
-    monkeypatch.setattr(cuda_stored, "keep", lambda key, parts, arch, seconds: kept.append(parts))
+    kept: list[cuda_serialize.Parts] = []
+    monkeypatch.setattr(cuda_serialize, "keep", lambda key, parts, arch, seconds: kept.append(parts))
     pb.jit(lambda a: np.linalg.eigh(sym(a))[0] + np.linalg.slogdet(a)[1], device="cuda")(S4)
     for parts in kept:
-        data = cuda_stored.encoded(parts)
+        data = cuda_serialize.encoded(parts)
         assert data is not None
-        again = cuda_stored.decoded(data)
+        again = cuda_serialize.decoded(data)
         assert again.kernels == parts.kernels and set(again.plain) == set(parts.plain)
 
 
@@ -354,7 +354,7 @@ def test_the_choice_is_measured_once(
         ran.append(next(times))
         return ran[-1]
 
-    monkeypatch.setattr(cuda_measure, "timed", timed)
+    monkeypatch.setattr(cuda_tuning, "timed", timed)
     f = pb.jit(lambda a: np.linalg.cholesky(a) * 2, device="cuda")
     np.testing.assert_allclose(f(D4), 2 * np.linalg.cholesky(D4))
     assert len(ran) == 2 and any(name == "cusolverDnpotrf" for name, _ in library.calls)

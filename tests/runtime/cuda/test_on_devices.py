@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.inspection import machine_limits as limits
+from pullback.inspection import machine_limits
 from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.program.profile import TimedProgram
 from tests import cuda_host
@@ -25,13 +25,15 @@ def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if is_host:
         cuda_host.activate()
         monkeypatch.setattr(TimedProgram, "busy_bytes", 0)
-        monkeypatch.setitem(limits.SIZES, "cuda", limits.Sizes(footprints=(1 << 12, 1 << 14), product=16, functions=1 << 8))
+        monkeypatch.setitem(
+            machine_limits.SIZES, "cuda", machine_limits.Sizes(footprints=(1 << 12, 1 << 14), product=16, functions=1 << 8)
+        )
     before = cuda_compile.use(cuda_host.Compiler() if is_host else None)
-    limits._measured.cache_clear()
+    machine_limits._measured.cache_clear()
     try:
         yield not is_host
     finally:
-        limits._measured.cache_clear()
+        machine_limits._measured.cache_clear()
         cuda_compile.use(before)
 
 

@@ -15,7 +15,7 @@ import pytest
 from pullback.cli.main import main
 from pullback.ir.text import canonical, parse_module
 from pullback.runtime.cache.cache import KernelCache
-from pullback.runtime.cuda.program import serialize as cuda_stored
+from pullback.runtime.cuda.program import serialize as cuda_serialize
 from pullback.runtime.cuda.program.build import parts_of
 from pullback.runtime.cuda.program.serialize import Parts, decoded, encoded
 from pullback.runtime.program.program_bytes import SIZE, Unreadable
@@ -124,4 +124,4 @@ def test_what_text_cannot_hold_is_not_kept() -> None:
 
 def test_nothing_is_kept_under_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLBACK_VERIFY", "1")
-    assert cuda_stored.key_of(b"template", "sm_90") is None
+    assert cuda_serialize.key_of(b"template", "sm_90") is None

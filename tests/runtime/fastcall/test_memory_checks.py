@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.fastcall import describe as direct
+from pullback.fastcall import describe as fastcall_describe
 from pullback.runtime.fastcall import abi
 from tests.runtime.fastcall.test_native_calls import no_python, same, warm
 
@@ -116,7 +116,7 @@ def test_donated_arguments_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = pb.jit(lambda p, g: {k: p[k] - 0.5 * g[k] for k in p}, donate=0)
     p, g = {"a": np.ones(3), "b": np.ones((2, 2))}, {"a": np.ones(3), "b": np.ones((2, 2))}
     p = compiled(p, g)
-    while direct.is_underway():
+    while fastcall_describe.is_underway():
         time.sleep(0.01)
     p = compiled(p, g)
     with no_python(monkeypatch):
@@ -133,7 +133,7 @@ def test_results_go_to_arrays_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     for out in outs:
         for _ in range(3):
             compiled.into(out, x)
-            while direct.is_underway():
+            while fastcall_describe.is_underway():
                 time.sleep(0.01)
     with no_python(monkeypatch):
         for out in outs:
@@ -150,7 +150,7 @@ def test_out_may_be_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = np.ones(4), np.arange(4.0)
     for _ in range(3):
         compiled.into((x, y), x, y)
-        while direct.is_underway():
+        while fastcall_describe.is_underway():
             time.sleep(0.01)
     x[:], y[:], base = 1.0, np.arange(4.0), np.arange(8.0)
     expected = two(x, y), two(base[:4], base[2:6])
@@ -192,7 +192,7 @@ def test_an_argument_that_is_returned_is_as_it_was() -> None:
         expected = b.copy(), a * 3
         result = compiled.into((None, out), a, b)
         assert same(result[0], expected[0]) and result[1] is out and same(out, expected[1])
-        while direct.is_underway():
+        while fastcall_describe.is_underway():
             time.sleep(0.01)
     separate = np.zeros(4)
     for _ in range(6):

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compiled import function as jitted
-from pullback.fastcall import describe as direct
+from pullback.compiled import function as compiled_function
+from pullback.fastcall import describe as fastcall_describe
 from pullback.runtime.fastcall import abi
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
@@ -74,14 +74,14 @@ def no_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise AssertionError("a call went through Python")
 
     with monkeypatch.context() as patch:
-        patch.setattr(jitted, "signature", refuse)
+        patch.setattr(compiled_function, "signature", refuse)
         yield
 
 
 def warm(function: Any, *args: Any, **kwargs: Any) -> Any:
     """The result of the first call; the next ones are native, if they can be."""
     first = function(*args, **kwargs)
-    while direct.is_underway():
+    while fastcall_describe.is_underway():
         time.sleep(0.01)
     function(*args, **kwargs)
     return first
@@ -694,7 +694,7 @@ def test_a_failed_test_of_the_interface_is_named(name: str, monkeypatch: pytest.
     monkeypatch.setitem(abi._TESTS, name, lambda: False)
     abi.problem.cache_clear()
     try:
-        assert abi.problem() == f"this Python or NumPy keeps {name} elsewhere" == direct.status()[7:-1]
+        assert abi.problem() == f"this Python or NumPy keeps {name} elsewhere" == fastcall_describe.status()[7:-1]
     finally:
         monkeypatch.undo()
         abi.problem.cache_clear()

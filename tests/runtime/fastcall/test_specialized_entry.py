@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.fastcall import describe as direct
-from pullback.runtime.fastcall import abi
-from pullback.runtime.fastcall import specialized_entry as fused
+from pullback.fastcall import describe as fastcall_describe
+from pullback.runtime.fastcall import abi, specialized_entry
 from pullback.runtime.fastcall.records import Record
 
 pytestmark = pytest.mark.skipif(bool(abi.problem()), reason=f"calls are plain here: {abi.problem()}")
@@ -176,15 +175,15 @@ def test_extents(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_entry_is_made_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen(monkeypatch, "auto")
-    monkeypatch.setattr(fused, "LOOK_AFTER", 20)
-    monkeypatch.setattr(fused, "MAKE_AFTER", 30)
-    monkeypatch.setattr(fused, "MAX_NS", 10**9)
+    monkeypatch.setattr(specialized_entry, "LOOK_AFTER", 20)
+    monkeypatch.setattr(specialized_entry, "MAKE_AFTER", 30)
+    monkeypatch.setattr(specialized_entry, "MAX_NS", 10**9)
     scale = 3.0 + np.random.default_rng().random()
     built = []
     for _ in range(2):
         compiled = pb.jit(lambda x: np.sum(x * 2.5) ** 2 - np.cosh(x) * scale)
         expected = bits(compiled(np.ones(3)))
-        while direct.is_underway():
+        while fastcall_describe.is_underway():
             time.sleep(0.01)
         count = 0
         while count < 100_000 and not (count > 2 and is_fused(compiled)):
@@ -206,7 +205,7 @@ def test_the_text_is_one_for_all_functions_of_a_program(monkeypatch: pytest.Monk
     for value in (2.0, 3.0):
         compiled = multiplied(np.full(3, value))
         compiled(np.ones(3))
-        texts.append(fused.text_of(record_of(compiled)))
+        texts.append(specialized_entry.text_of(record_of(compiled)))
     assert texts[0] == texts[1]
     assert str(id(np.ndarray)) not in texts[0]
 
@@ -255,11 +254,11 @@ def test_errors_and_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     chosen(monkeypatch, "auto")
-    monkeypatch.setattr(fused, "_warm", interrupt)
-    monkeypatch.setattr(fused, "LOOK_AFTER", 3)
+    monkeypatch.setattr(specialized_entry, "_warm", interrupt)
+    monkeypatch.setattr(specialized_entry, "LOOK_AFTER", 3)
     stopped = pb.jit(lambda x: x * 2.0)
     stopped(x)
-    while direct.is_underway():
+    while fastcall_describe.is_underway():
         time.sleep(0.01)
     stopped(x)
     with pytest.raises(KeyboardInterrupt):

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pullback.compiled import function as jitted
+from pullback.compiled import function as compiled_function
 from pullback.ir import Function
 from pullback.ir.passes.size_classes import templated
-from pullback.programs import pipeline
-from pullback.programs import placement as placing
+from pullback.programs import pipeline, placement
 from pullback.runtime.cuda.arrays.device_array import DeviceArray, uploaded
 from pullback.runtime.cuda.compile import compile as cuda_compile
 from pullback.runtime.cuda.device import device as cuda_device
@@ -60,10 +59,10 @@ def compiled_there(position: str, order: int = 0) -> Iterator[None]:
     """What is compiled meanwhile for no device in particular is for that one."""
 
     def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
-        return placing.device_of(asked or "cuda:0", leaves)
+        return placement.device_of(asked or "cuda:0", leaves)
 
     with opened(position, order), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jitted, "device_of", device_of)
+        patch.setattr(compiled_function, "device_of", device_of)
         yield
 
 

@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import scipy.special
 
-from pullback.ir.ops.elementwise import semantics as meaning
+from pullback.ir.ops.elementwise import semantics
 from tests.support.elementary.recipes import DTYPES, Array
 
 # op: (float64, float32)
@@ -70,7 +70,7 @@ STEPS = {"digamma_step", "trigamma_step"}
 BINARY = {"logaddexp", "pow", "atan2", "hypot", "digamma_step", "trigamma_step"}
 NUMPY: dict[str, Callable[..., Array]] = {
     **{
-        name: getattr(meaning, name)
+        name: getattr(semantics, name)
         for name in (
             "sech2",
             "tanh_tail",

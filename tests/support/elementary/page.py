@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.ops.elementwise import semantics as meaning
+from pullback.ir.ops.elementwise import semantics
 from tests.support.derivatives.bounds import BOUNDS as DERIVATIVE_BOUNDS
 from tests.support.derivatives.bounds import MATRICES, REASONS
 from tests.support.derivatives.references import orders
@@ -125,7 +125,7 @@ LONG = {
     "tanh", "asinh", "acosh", "atanh", "pow", "cbrt", "hypot", "logaddexp", "expit",
 }  # fmt: skip
 SLOPES = "sech2", "tanh_tail", "logistic_pdf", "logistic_logpdf", "gauss", "normal_pdf"
-WIDE |= {name: getattr(meaning, name) for name in SLOPES}
+WIDE |= {name: getattr(semantics, name) for name in SLOPES}
 WIDE |= {"asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.fastcall import describe as direct
+from pullback.fastcall import describe as fastcall_describe
 from tests.tables import inplace_elements, inplace_functions, inplace_loops, inplace_masks, inplace_outside, inplace_views
 from tests.tables.inplace import PROGRAMS, Call, Program
 
@@ -37,7 +37,7 @@ def same(result: Any, expected: Any) -> None:
 
 def native_from_now_on() -> None:
     """Calls are native, if they can be, once the native call path is compiled."""
-    while direct.is_underway():
+    while fastcall_describe.is_underway():
         time.sleep(0.01)
 
 

@@ -8,11 +8,11 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.fuse.fuse import fuse
-from pullback.codegen.kernels.ops import sort as parted
+from pullback.codegen.kernels.ops import sort
 from pullback.ir.core.structure import walk
 from pullback.ir.ops.library.sort import unsort
 from pullback.ir.text import parse_function
-from pullback.runtime.libraries import numpy_sorts as sorts
+from pullback.runtime.libraries import numpy_sorts
 from pullback.runtime.threads import threads
 from tests.support.agreement import agrees, gradients_agree, plain
 from tests.support.targets import run_targets
@@ -119,7 +119,7 @@ def in_bits(x: Any) -> Any:
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1"])
 @pytest.mark.parametrize("of", ["many", "few", "one", "rising", "periodic"])
 def test_long_rows_have_the_same_bits_for_any_number_of_threads(dtype: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parted, "LONG", 1 << 14)
+    monkeypatch.setattr(sort, "LONG", 1 << 14)
     run = pb.jit(lambda x: (np.sort(x), np.argsort(x, kind="stable")))
     before = pb.get_num_threads()
     try:
@@ -143,7 +143,7 @@ def test_long_rows_have_the_same_bits_for_any_number_of_threads(dtype: str, of: 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "u64", "i16"])
 def test_parted_rows_as_interpreted(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parted, "LONG", 64)
+    monkeypatch.setattr(sort, "LONG", 64)
     t = f"{dtype}[2,150]"
     function = parse_function(
         f"func f(%x: {t}) -> ({t}, i64[2,150]) {{\n  %s: {t} = sort %x\n  %o: i64[2,150] = argsort %x\n  return %s, %o\n}}"
@@ -214,13 +214,13 @@ def test_errors() -> None:
 
 
 def test_where_numpy_gives_no_routine_python_sorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorts, "_native", lambda kind, dtype: None)
-    sorts._resolved.cache_clear()
+    monkeypatch.setattr(numpy_sorts, "_native", lambda kind, dtype: None)
+    numpy_sorts._resolved.cache_clear()
     try:
         x = np.array([[3.5, 1.5, 1.5], [0.5, np.nan, -1.0]])
         agrees(lambda x: (np.sort(x), np.argsort(x, kind="stable"), np.sort(x[:0]), np.argsort(x[:, :1])), x)
     finally:
-        sorts._resolved.cache_clear()
+        numpy_sorts._resolved.cache_clear()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pullback.codegen.cpu.matmul import blocked as product_blocks
+from pullback.codegen.cpu.matmul import blocked
 from pullback.codegen.cpu.matmul.blocking import Blocking, blocking_for
 from pullback.codegen.cpu.matmul.microkernel import Microkernel
 from pullback.codegen.cpu.schedule import schedule
 from pullback.ir import Block, Function, Module
 from pullback.ir.core.types import F32, F64
 from pullback.ir.text import parse_module, print_module
-from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.memory import kernel_scratch
 from pullback.runtime.threads import threads
 from tests.support.matmul.kernels import MACHINES, compiled_product, fenced, product_text
 from tests.support.paths import GOLDEN
@@ -107,7 +107,7 @@ def test_no_memory_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: given_back.append(given[1]))
     result = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
-    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **result})
+    monkeypatch.setattr(kernel_scratch, "addresses", lambda: {"state": 0, **result})
     assert kernel([stored_x, stored_w, np.empty((20, 20))], [20, 20, 20]) == 0xFFFFFFFE
     assert not given_back
 
@@ -130,7 +130,7 @@ TINY = Blocking(rows=4, vectors=1, accumulators=4, lanes=4, k_block=8, max_colum
 
 
 def test_text(monkeypatch: pytest.MonkeyPatch, bless: bool, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr(product_blocks, "blocking_for", lambda *given: TINY)
+    monkeypatch.setattr(blocked, "blocking_for", lambda *given: TINY)
     path = GOLDEN / "matmul" / "scheduled" / "tiny.ir"
     (kernel,) = parse_module(product_text("f32", (False, False))).functions
     result = print_module(Module((schedule(kernel),)))

@@ -23,7 +23,7 @@ from pullback.ir.core.structure import Block, walk
 from pullback.ir.core.types import F32, F64
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function, parse_module, print_module
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.choices.choices import VARIABLE, choices
 from pullback.runtime.threads import threads
 from tests.support.matmul.kernels import MACHINES, compiled_product, fenced
@@ -271,11 +271,11 @@ CONJUGATES = {
 @pytest.mark.parametrize("form", CONJUGATES)
 def test_forms(form: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"gemm={who}")
-    product_choices.forget()
+    choices_matmul.forget()
     choices.forget()
     x, y = numbers((70, 70), np.complex128), numbers((70, 70), np.complex128, 1)
     result = pb.jit(CONJUGATES[form])(x, y)
-    product_choices.forget()
+    choices_matmul.forget()
     choices.forget()
     np.testing.assert_allclose(result, CONJUGATES[form](x, y), rtol=1e-12, atol=1e-11)
 

@@ -17,7 +17,7 @@ from pullback.ir import Module
 from pullback.ir.text import parse_module
 from pullback.ir.verify import verify
 from pullback.runtime.compile.engine import default_engine
-from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.memory import kernel_scratch
 from pullback.runtime.program.executable import Executable
 from tests.support.matmul.kernels import Compiled, compiled_product, fenced, product_text
 
@@ -207,7 +207,7 @@ def test_memory_of_a_kernels_own_is_given_back(monkeypatch: pytest.MonkeyPatch) 
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(take_some)
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda *given: held.pop(given[1]) and None)
     result = {name: ctypes.cast(f, ctypes.c_void_p).value for name, f in (("take", take), ("give", give))}
-    monkeypatch.setattr(own_memory, "addresses", lambda: {"state": 0, **result})
+    monkeypatch.setattr(kernel_scratch, "addresses", lambda: {"state": 0, **result})
     x, w = (np.ones((40, 40), np.float32) for _ in range(2))
     out = np.zeros_like(x)
     assert compiled_product(product_text("f32"), "AVX-512")([x, w, out], [40, 40, 40]) == 0
@@ -232,7 +232,7 @@ program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
     executable = Executable(scheduled)
     x = np.ones((3, 3))
     with monkeypatch.context() as patch:
-        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": arguments, "give": 0})
+        patch.setattr(kernel_scratch, "addresses", lambda: {"state": 0, "take": arguments, "give": 0})
         with pytest.raises(MemoryError, match="no memory"):
             executable.run([x, x], {"m": 3, "k": 3, "n": 3})
     assert (Executable(scheduled).run([x, x], {"m": 3, "k": 3, "n": 3})[0] == 3).all()
@@ -248,7 +248,7 @@ def test_a_loop_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
     x, w = np.ones((3, 40, 200)), np.tile(np.eye(200), (3, 1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(own_memory, "addresses", lambda: {"state": 0, "take": arguments, "give": 0})
+        patch.setattr(kernel_scratch, "addresses", lambda: {"state": 0, "take": arguments, "give": 0})
         with pytest.raises(MemoryError, match="no memory"):
             pb.jit(lambda x, w: powers(x, w, 3))(x, w)
     np.testing.assert_array_equal(pb.jit(lambda x, w: powers(x, w, 2))(x, w), x)

@@ -12,7 +12,7 @@ import pytest
 from pullback.codegen.cpu.matmul.blocked import FLAT, RUN
 from pullback.codegen.cpu.matmul.blocking import blocking_for
 from pullback.ir.core.types import F32, F64
-from pullback.runtime.memory import kernel_scratch as own_memory
+from pullback.runtime.memory import kernel_scratch
 from pullback.runtime.threads import threads
 from tests.codegen.cpu.matmul.test_blocked import assert_within_bound, operands, run
 from tests.support.matmul.kernels import MACHINES, compiled_product, fenced, product_text
@@ -166,7 +166,7 @@ class Rooms:
 def test_kernels_stay_in_their_rooms(machine: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the columns, by which runs of terms are longer or shorter, and however many there are."""
     rooms = Rooms()
-    monkeypatch.setattr(own_memory, "addresses", rooms.addresses)
+    monkeypatch.setattr(kernel_scratch, "addresses", rooms.addresses)
     for m, k, n in [*around(machine, dtype), (5, 1000, 900), (5, 1000, 460), (3, 2000, 930), (14, 999, 700), (80, 1000, 900)]:
         x, w, stored_x, stored_w = operands(m, k, n, dtype, (False, False), seed=m + k)
         assert_within_bound(run(product_text(dtype), machine, stored_x, stored_w, m, k, n), x, w)

@@ -16,7 +16,7 @@ import pytest
 import pullback as pb
 from pullback.cli import tune as tuning
 from pullback.cli.main import main
-from pullback.codegen.cpu.matmul import shape_classes as product_classes
+from pullback.codegen.cpu.matmul import shape_classes
 from pullback.codegen.cpu.matmul.library_or_generated import owned
 from pullback.codegen.cpu.matmul.shape_classes import (
     ALL,
@@ -36,13 +36,13 @@ from pullback.ir.core.types import DTYPES, I64, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.text import parse_function
-from pullback.runtime.cache import cache as caches
+from pullback.runtime.cache import cache as cache_cache
 from pullback.runtime.cache.cache import KernelCache
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.choices.choices import VARIABLE, Unmeasurable, choices
 from pullback.runtime.choices.matmul import generated_mask, settled
 from pullback.runtime.compile.engine import default_engine
-from pullback.runtime.program import tune_matmul as product_timing
+from pullback.runtime.program import tune_matmul
 
 EDGES = (1, 4, 8, 9, 16, 17, 32, 33, 64, 65, 128, 181, 1024, 2048, 4096, 1 << 21)
 LARGE = len(CLASSES) - 1
@@ -53,7 +53,7 @@ MIDDLE = next(k for k, each in enumerate(CLASSES) if each.name == "middle")
 def unsettled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder of the test's own, and nothing settled."""
     folder = tmp_path / "cache"
-    monkeypatch.setattr(caches, "_default", KernelCache(folder))
+    monkeypatch.setattr(cache_cache, "_default", KernelCache(folder))
     monkeypatch.delenv(VARIABLE, raising=False)
     forget()
     yield folder
@@ -61,7 +61,7 @@ def unsettled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def forget() -> None:
-    product_choices.forget()
+    choices_matmul.forget()
     choices.forget()
 
 
@@ -71,7 +71,7 @@ def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     target = default_engine().host().target
     if not target.has_fma:
         pytest.skip("the processor has no multiply-add, and kernels of ours are for those that have")
-    monkeypatch.setattr(product_classes, "REGISTER", target.vector_bytes)
+    monkeypatch.setattr(shape_classes, "REGISTER", target.vector_bytes)
 
 
 def made_up(monkeypatch: pytest.MonkeyPatch, faster: dict[str, str]) -> list[Shape]:
@@ -81,15 +81,15 @@ def made_up(monkeypatch: pytest.MonkeyPatch, faster: dict[str, str]) -> list[Sha
     def times(dtype: str, shape: Shape) -> dict[str, float]:
         asked.append(shape)
         position = next(k for k, c in enumerate(CLASSES) if shape in c.examples)
-        who = faster.get(CLASSES[position].name, product_choices.default_of(dtype, position))
+        who = faster.get(CLASSES[position].name, choices_matmul.default_of(dtype, position))
         return {name: 1e-6 if name == who else 2e-6 for name in (OURS, LIBRARY)}
 
-    monkeypatch.setattr(product_timing, "times", times)
+    monkeypatch.setattr(tune_matmul, "times", times)
     return asked
 
 
 def tuned(dtype: str) -> int:
-    result = list(product_timing.tuned(dtype))
+    result = list(tune_matmul.tuned(dtype))
     return sum(1 << k for k, each in enumerate(result) if each.chosen == OURS)
 
 
@@ -97,7 +97,7 @@ def tuned(dtype: str) -> int:
 
 
 def test_examples_are_of_their_classes() -> None:
-    for (k, each), dtype in itertools.product(enumerate(CLASSES), product_choices.DTYPES):
+    for (k, each), dtype in itertools.product(enumerate(CLASSES), choices_matmul.DTYPES):
         assert {class_of(shape, DTYPES[dtype].part.bytes) for shape in each.examples} == {k}
     assert str(CLASSES[LARGE]) == "all others" and len({c.name for c in CLASSES}) == len(CLASSES)
     assert str(CLASSES[1]) == "at most 64 rows, at most 512 bytes of columns, at least 2,048 terms, at least 6 results"
@@ -171,7 +171,7 @@ def test_the_table_goes_by_what_kernels_the_library_has() -> None:
 def test_without_a_measurement_the_table_decides(dtype: str, unsettled: Path) -> None:
     result = settled(dtype)
     assert [each.how for each in result] == ["default"] * len(CLASSES)
-    assert [each.chosen for each in result] == [product_choices.default_of(dtype, k) for k in range(len(CLASSES))]
+    assert [each.chosen for each in result] == [choices_matmul.default_of(dtype, k) for k in range(len(CLASSES))]
     assert not KernelCache(unsettled).entries()
 
 
@@ -201,9 +201,9 @@ def test_what_is_about_as_fast_stays_as_usual(monkeypatch: pytest.MonkeyPatch) -
 
     def times(dtype: str, shape: Shape) -> dict[str, float]:
         position = next(k for k, c in enumerate(CLASSES) if shape in c.examples)
-        return {who: 1.0 if product_choices.default_of(dtype, position) == who else 0.95 for who in (OURS, LIBRARY)}
+        return {who: 1.0 if choices_matmul.default_of(dtype, position) == who else 0.95 for who in (OURS, LIBRARY)}
 
-    monkeypatch.setattr(product_timing, "times", times)
+    monkeypatch.setattr(tune_matmul, "times", times)
     assert tuned("f32") == usual
 
 
@@ -212,7 +212,7 @@ def test_what_cannot_be_measured_is_as_usual(monkeypatch: pytest.MonkeyPatch, un
     def times(dtype: str, shape: Shape) -> dict[str, float]:
         raise Unmeasurable("no memory")
 
-    monkeypatch.setattr(product_timing, "times", times)
+    monkeypatch.setattr(tune_matmul, "times", times)
     usual = generated_mask("f32")
     assert tuned("f32") == usual and not KernelCache(unsettled).entries()
 
@@ -226,7 +226,7 @@ def test_a_damaged_entry_is_none(payload: bytes, monkeypatch: pytest.MonkeyPatch
     cache = KernelCache(unsettled)
     for entry in cache.entries():
         cache.put(entry.key, payload, kind="choice")
-    monkeypatch.setattr(caches, "_default", KernelCache(unsettled))
+    monkeypatch.setattr(cache_cache, "_default", KernelCache(unsettled))
     forget()
     assert generated_mask("f64") == usual and {each.how for each in settled("f64")} == {"default"}
 
@@ -238,7 +238,7 @@ def test_a_damaged_file_is_none(monkeypatch: pytest.MonkeyPatch, unsettled: Path
     tuned("f64")
     for path in (p for p in unsettled.rglob("*") if p.is_file()):
         path.write_bytes(path.read_bytes()[:-3])
-    monkeypatch.setattr(caches, "_default", KernelCache(unsettled))
+    monkeypatch.setattr(cache_cache, "_default", KernelCache(unsettled))
     forget()
     assert generated_mask("f64") == usual
 
@@ -246,8 +246,8 @@ def test_a_damaged_file_is_none(monkeypatch: pytest.MonkeyPatch, unsettled: Path
 @pytest.mark.usefixtures("both_ways")
 def test_measurements_that_disagree_say_nothing(monkeypatch: pytest.MonkeyPatch, unsettled: Path) -> None:
     result = itertools.cycle([{OURS: 1.0, LIBRARY: 2.0}, {OURS: 3.0, LIBRARY: 2.0}])
-    monkeypatch.setattr(product_timing.Comparison, "total", lambda race: next(result))
-    assert {each.how for each in product_timing.tuned("f32")} == {"default"} and not KernelCache(unsettled).entries()
+    monkeypatch.setattr(tune_matmul.Comparison, "total", lambda race: next(result))
+    assert {each.how for each in tune_matmul.tuned("f32")} == {"default"} and not KernelCache(unsettled).entries()
 
 
 SECOND = "from pullback.runtime.choices.matmul import generated_mask; print(generated_mask('f32'), generated_mask('f64'))"
@@ -262,7 +262,7 @@ def test_processes_with_one_cache_agree(monkeypatch: pytest.MonkeyPatch, unsettl
         environ = {**os.environ, "PULLBACK_CACHE_DIR": str(unsettled), **environ}
         done = subprocess.run([sys.executable, "-c", SECOND], env=environ, capture_output=True, text=True, check=True)
         result.append(done.stdout.split())
-    usual = [str(sum(1 << k for k in range(len(CLASSES)) if product_choices.default_of(d, k) == OURS)) for d in ("f32", "f64")]
+    usual = [str(sum(1 << k for k in range(len(CLASSES)) if choices_matmul.default_of(d, k) == OURS)) for d in ("f32", "f64")]
     assert result == [[str(ALL)] * 2, usual, usual]
 
 
@@ -304,7 +304,7 @@ def test_both_ways_are_right(shape: Shape, dtype: str) -> None:
     name = {"float32": "f32", "float64": "f64"}[dtype]
     for chosen in (0, ALL):
         out = np.full((rows, columns), np.nan, dtype)
-        product_timing.product_call(name, [x, w, out], chosen)()
+        tune_matmul.product_call(name, [x, w, out], chosen)()
         assert (abs(out - exact) <= bound).all()
 
 
@@ -329,7 +329,7 @@ def test_calls_are_done_as_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_schedule_says_who_and_why() -> None:
     x = np.ones((300, 200), np.float32)
     text = pb.jit(product).stages(x, np.ones((200, 100), np.float32))["schedule"]
-    who = product_choices.default_of("f32", LARGE)
+    who = choices_matmul.default_of("f32", LARGE)
     assert f"  # gemm of f32, 300x200 by 200x100, large (all others): {who} (default)\n  launch" in text
 
 
@@ -340,7 +340,7 @@ def test_the_command_measures(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
     assert main(["tune"]) == 0
     out = capsys.readouterr().out
     assert "gemm of f32, small (at most 262,144 multiplications): ours (measured; library 8.0 us, ours 4.0 us)\n" in out
-    assert out.count("measured") == len(product_choices.DTYPES) * len(CLASSES) and out.endswith("in their last bits\n")
+    assert out.count("measured") == len(choices_matmul.DTYPES) * len(CLASSES) and out.endswith("in their last bits\n")
     forget()
     assert main(["doctor"]) == 0
     assert "products   as measured by `pullback tune`" in (text := capsys.readouterr().out) and "f32 small ours" in text
@@ -352,8 +352,8 @@ def test_the_command_measures(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
 
 
 def test_the_command_says_where_nothing_is_to_be_chosen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(product_classes, "REGISTER", 128)
+    monkeypatch.setattr(shape_classes, "REGISTER", 128)
     assert main(["tune"]) == 0 and "here all are the library's" in capsys.readouterr().out
     assert main(["doctor"]) == 0 and "products   all are the library's" in capsys.readouterr().out
-    monkeypatch.setattr(caches, "_default", KernelCache())
+    monkeypatch.setattr(cache_cache, "_default", KernelCache())
     assert main(["tune"]) == 1 and "nothing can be remembered" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import pullback as pb
-from pullback.codegen.fuse import matmul_fusion as carrying
+from pullback.codegen.fuse import matmul_fusion
 from pullback.programs import pipeline
 from pullback.runtime.process import counters
 from pullback.tracer import flatten
@@ -40,7 +40,7 @@ WHOLE = [(a, b) for a in EXACT for b in EXACT]
 SHAPES = 3
 """So many of each program."""
 LIMITS: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "phases": (Phase.generate,)}
-MODES = {"alone": frozenset[str](), "carrying": frozenset({"cpu", carrying.ALONE})}
+MODES = {"alone": frozenset[str](), "carrying": frozenset({"cpu", matmul_fusion.ALONE})}
 KNOWN = {name: pipeline.Templates() for name in MODES}
 
 
@@ -48,8 +48,8 @@ KNOWN = {name: pipeline.Templates() for name in MODES}
 def products(how: str) -> Iterator[None]:
     """Contractions share kernels with their neighbours, or do not, with templates of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(carrying, "FUSING_TARGETS", MODES[how])
-        patch.setattr(carrying, "BATCH_TARGETS", MODES[how] & {"cpu"})
+        patch.setattr(matmul_fusion, "FUSING_TARGETS", MODES[how])
+        patch.setattr(matmul_fusion, "BATCH_TARGETS", MODES[how] & {"cpu"})
         patch.setattr(pipeline, "templates", KNOWN[how])
         patch.setattr(pipeline, "stored_key", lambda *given: None)
         yield

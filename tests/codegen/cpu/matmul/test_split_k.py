@@ -11,7 +11,7 @@ import pytest
 import pullback as pb
 from pullback.codegen.cpu.matmul.shape_classes import DEEP, LOW
 from pullback.codegen.cpu.matmul.split_k import MOST_PARTS, PART
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 
 RNG = np.random.default_rng(13)
 FORMS: dict[str, Callable[..., Any]] = {
@@ -29,9 +29,9 @@ SHAPES = (
 @pytest.fixture(autouse=True)
 def by_us(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PULLBACK_CHOICES", "gemm=ours")
-    product_choices.forget()
+    choices_matmul.forget()
     yield
-    product_choices.forget()
+    choices_matmul.forget()
 
 
 def operands(form: str, shape: tuple[int, int, int], dtype: str) -> tuple[Any, Any]:

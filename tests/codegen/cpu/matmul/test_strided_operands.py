@@ -13,7 +13,7 @@ import pullback as pb
 from pullback.ir.core.structure import walk
 from pullback.ir.ops.kernel.kernel import StageRows, StridedOrCopy
 from pullback.ir.text import parse_module
-from pullback.runtime.choices import matmul as product_choices
+from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.choices.choices import VARIABLE, choices
 
 RNG = np.random.default_rng(11)
@@ -54,12 +54,12 @@ SHAPES = ((2, 3, 2), (33, 65, 70), (8, 600, 500), (130, 40, 150), (12, 300, 33))
 @pytest.mark.parametrize("who", ["ours", "library", "static"])
 def test_products_of_strided_matrices(form: str, dtype: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"gemm={who}")
-    product_choices.forget()
+    choices_matmul.forget()
     choices.forget()
     try:
         check_products(form, dtype)
     finally:
-        product_choices.forget()
+        choices_matmul.forget()
         choices.forget()
 
 
