@@ -33,7 +33,7 @@ FILLED = 64 << 20
 class TimedProgram:
     """A program for the device ``name`` that is timed by events. It must be called by one thread at a time.
 
-    Raises what ``cuda_make.compiled`` raises.
+    Raises what ``cuda_build.compiled`` raises.
     """
 
     busy_bytes = 4e12
