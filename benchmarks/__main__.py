@@ -1,10 +1,10 @@
-"""Measures pullback beside other systems, prints the table, and keeps it as JSON, Markdown and plots.
+"""Measures pullback against other systems, prints the table, and saves it as JSON, Markdown and plots.
 
     python -m benchmarks                                    everything, two threads and one
     python -m benchmarks --workloads chain,xent --threads 2 --dtypes f64 --peers numba,jax --rounds 5
 
 Every workload and number of threads has a process of its own, in which the systems take turns. Results of earlier runs
-that are in the JSON file and were not measured again stay there.
+in the JSON file that are not measured again are kept.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
 
 
 def refusal(options: argparse.Namespace) -> str | None:
-    """What is asked for and does not exist."""
+    """Return an error message if a requested workload, system or dtype does not exist."""
     for asked, known in ((options.workloads, WORKLOADS), (options.peers, PEERS), (options.dtypes, tuple(DTYPES))):
         if missing := sorted(set(asked) - set(known)):
             return f"no such thing: {', '.join(missing)}; there are {', '.join(known)}"
@@ -66,7 +66,7 @@ def refusal(options: argparse.Namespace) -> str | None:
 
 
 def lines(*command: str) -> Iterator[Result]:
-    """The records that a fresh process prints, one by one."""
+    """Yield the records that a fresh process prints, one by one."""
     with subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -1,8 +1,8 @@
-"""What a call takes beside the plainest one, of one small array: ``python -m benchmarks.call_kinds``.
+"""Times each kind of call relative to the plainest one, on one small array: ``python -m benchmarks.call_kinds``.
 
-For each kind of call the time of a warm one by the generic entry (``PULLBACK_CALL_PATH=native``), of one called often, which a
-small program's own entry may serve (``fused``), and of the same through Python (``plain``), in multiples of the plainest warm
-call by the generic entry. The best of some rounds, in one process each.
+The table has, for each kind of call, the time of a warm call by the generic entry point (``PULLBACK_CALL_PATH=native``), of a
+frequent call, which a small program's own entry point may serve (``fused``), and of the same call through Python (``plain``),
+as multiples of the plainest warm call by the generic entry point. Each time is the best of several rounds, in one process each.
 """
 
 from __future__ import annotations

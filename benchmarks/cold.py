@@ -100,7 +100,7 @@ def along_rows(x: Array) -> Array:
 
 
 def with_fortran(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    """The same of a function whose matrix of the last shape lies column by column."""
+    """Return the same for a function whose matrices of the last shape are column-major."""
     f, *arguments = after_a_product(function, *shapes)
     return (f, *(np.asfortranarray(x) if x.shape == shapes[-1] else x for x in arguments))
 

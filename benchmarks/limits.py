@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured beside the systems: memory at a mix of reads and writes, flops, libmvec's calls."""
+"""The limits of this machine, measured along with the systems: memory at a mix of reads and writes, flops, libmvec's calls."""
 
 import ctypes
 import time
@@ -45,8 +45,8 @@ _rates: dict[str, float] = {}
 
 
 def rate(name: str, *, again: bool = False) -> float:
-    """Flops or elements a second of one of the functions of native/limits.c that are told how many turns to take: the most that
-    was found, in this process or, with `again`, now."""
+    """Return the highest rate, in flops or elements a second, measured in this process of one of the functions of native/limits.c
+    that take an iteration count; with `again` it is measured once more first."""
     if again or name not in _rates:
         _rates[name] = max(_rates.get(name, 0.0), measured_rate(name))
     return _rates[name]
@@ -66,10 +66,10 @@ def measured_rate(name: str) -> float:
 
 
 def shares(work: Work, dtype: str, moved: Mapping[str, float], quickest: float) -> dict[str, float]:
-    """The time that each part of the work takes alone; that of the `traffic` was measured.
+    """Return the time that each part of the work takes alone; `moved` has the measured times of the `traffic`.
 
-    A share above the `quickest` system was measured beside something else, such as the threads of a library that wait for more,
-    unless the arrays stay in a cache: it is measured again, and the least counts.
+    If a share is above the time of the `quickest` system, something else ran during its measurement, such as the idle threads of
+    a library, unless the arrays stay in a cache: it is measured again, and the least counts.
     """
     moved = dict(moved)
     for turn in range(TURNS):

@@ -27,10 +27,10 @@ Call = Callable[[], Any]
 VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "PULLBACK")
 BURST_SECONDS = 0.04
 WARMED, WARM_SECONDS = 1e-3, 1.0
-"""Calls shorter than the first are made for so long before they count: what compiles beside them, or after many, is there."""
+"""Calls shorter than WARMED seconds run for WARM_SECONDS before they count, so that background and delayed compiles are done."""
 SHORTEST = 20e-6
 QUIET_SECONDS, LOOK_SECONDS = 0.5, 0.01
-"""A system waits at most so long for the threads of the one before, and looks so often."""
+"""The longest wait for the threads of the previous system, and the interval between two checks, in seconds."""
 SLOW = 0.1
 FAR = 8.0
 PATIENCE, AGAIN, LATE = 180.0, 1.0, "not ready after"

@@ -47,7 +47,7 @@ def draw(chosen: list[Row], title: str, path: Path) -> None:
 
 
 def draw_all(report: dict[str, Any], path: Path) -> list[Path]:
-    """One plot for each number of threads, beside path."""
+    """Draw one plot for each number of threads, in files next to ``path``, and return their paths."""
     drawn = []
     for threads in sorted({result["threads"] for result in report["results"].values()}):
         chosen = list(rows(report["results"], threads))

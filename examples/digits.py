@@ -111,7 +111,7 @@ def accuracy(network: Network, x: Array, labels: Array) -> float:
 
 
 class Learner:
-    """A network in training, its step function and the seconds spent in it; the first step is timed apart."""
+    """A network in training, its step function and the seconds spent in it; the first step is timed separately."""
 
     def __init__(self, step: Callable[..., tuple[Network, Network, Array]]) -> None:
         self.step = step

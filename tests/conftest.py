@@ -233,7 +233,7 @@ def bless(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No run passes by not running what it was told to run: where CUDA is demanded and can be tested by nothing, it ends here."""
+    """Stop a run that would pass without the tests it demands: CUDA is demanded, and no GPU or stand-in is available."""
     if absent := [name for name in SHARES if not (TESTS / name).exists()]:
         raise pytest.UsageError(f"tests/conftest.py: SHARES names {', '.join(absent)}, and tests/ has no such file or folder")
     demand = os.environ.get("PULLBACK_CUDA", "")
@@ -279,8 +279,8 @@ def _is_cuda(item: pytest.Item) -> bool:
 
 
 def leave_for_long(items: list[pytest.Item]) -> None:
-    """Mark the cases that ``SHARES`` leaves out of the default run: all but one of so many neighbours, anyone of them. The
-    cases of each machine are a table."""
+    """Mark the cases that ``SHARES`` leaves out of the default run: all but one of each ``share`` neighbours, chosen by a
+    hash. The cases of each machine are a table."""
     tables = defaultdict[tuple[str, str], list[pytest.Item]](list)
     for item in items:
         tables[item.nodeid.partition("[")[0], _machine(item)].append(item)

@@ -1,1 +1,1 @@
-"""pullback on a GPU beside other systems and the device's limits: `python -m benchmarks.gpu`."""
+"""pullback on a GPU, compared with other systems and the device's limits: `python -m benchmarks.gpu`."""

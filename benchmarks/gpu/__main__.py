@@ -1,10 +1,10 @@
-"""Checks and times pullback's CUDA target beside other systems: `python -m benchmarks.gpu --markdown FILE --json FILE`.
+"""Checks and times pullback's CUDA target against other systems: `python -m benchmarks.gpu --markdown FILE --json FILE`.
 
-Each system runs in a process of its own; they take turns case by case, in rounds, so that the device is shared alike. Results are
-compared with the CPU target's in float64 at small sizes first; a system that differs is not timed. A time is the median of bursts
-of calls that follow each other without waiting, arguments and results on the device; `returns` is how long one call keeps the
-caller, `first call` includes compiling, nothing cached. The limit is what must be read and written at the rate of a copy, or the
-flops of products at the rate of PyTorch's.
+Each system runs in a process of its own; they take turns case by case, in rounds, so that all share the device alike. Results are
+first compared with the CPU target's in float64 at small sizes; a system that differs is not timed. A time is the median of bursts
+of calls that follow each other without waiting, arguments and results on the device; `returns` is the time until one call
+returns to the caller; `first call` includes compiling with an empty cache. The limit is the time to read and write the necessary
+bytes at the rate of a copy, or to do the flops of products at the rate of PyTorch's.
 """
 
 import argparse

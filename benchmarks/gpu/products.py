@@ -1,8 +1,8 @@
-"""Plain matrix products on a GPU beside PyTorch's: `python -m benchmarks.gpu.products [float32 float64 float16]`.
+"""Plain matrix products on a GPU, compared with PyTorch's: `python -m benchmarks.gpu.products [float32 float64 float16]`.
 
-Each way of doing them is in a process of its own: as it is measured, by kernels of ours, by a library. A time is the median of
-bursts of calls that follow each other without waiting; errors are those beside NumPy's product in float64. Calls of small
-products take what it costs the host to make them.
+Each method runs in a process of its own: the measured choice, generated kernels, a library. A time is the median of
+bursts of calls that follow each other without waiting; errors are relative to NumPy's product in float64. The time of a small
+product is the host's cost of the call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One system in a process of its own, which prepares and times cases as it is asked, line by line.
+"""One system in a process of its own, which prepares and times cases on request, one line each.
 
 A request is a JSON object with ``do``: "check" (case, dtype) computes at small sizes and compares with pullback's CPU target in
 float64; "prepare" (case, dtype) gives the seconds of the first call; "time" those of a burst of calls, and of a call alone
@@ -101,7 +101,7 @@ def reference(case: GpuCase, arguments: Any) -> Any:
 
 
 def in_bursts(prepared: Prepared, calls: int) -> float:
-    """Seconds of a call among so many that follow each other without waiting: the median of three bursts."""
+    """Return the seconds per call of ``calls`` calls that follow each other without waiting: the median of three bursts."""
 
     def burst() -> None:
         for _ in range(calls):
@@ -112,7 +112,7 @@ def in_bursts(prepared: Prepared, calls: int) -> float:
 
 
 def clocked(call: Callable[[], Any]) -> float:
-    """Seconds of a call; its result dies within them."""
+    """Return the seconds of a call, including the release of its result."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -1,8 +1,8 @@
-"""What a careful user writes under Numba: one parallel loop for value and gradient, into arrays that are made once. (Calls that
-are shorter than it takes to make an array give new ones, as ours do; the same into a kept array is beside it.)
+"""What a careful user writes under Numba: one parallel loop for value and gradient, into arrays that are allocated once.
+(Calls that are shorter than an allocation return new arrays, as ours do; the peer numba_kept writes into a kept array.)
 
 Constants have the arguments' dtype. LOOPS holds, by workload and
-kind of case, a function of the case's arguments that gives a call without arguments.
+kind of case, a function of the case's arguments that returns a call without arguments.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""C sources, compiled by the machine's C compiler into a folder of the checkout when first asked for."""
+"""C sources, compiled by the machine's C compiler into a folder of the checkout on first use."""
 
 import ctypes
 import hashlib

@@ -22,7 +22,7 @@ Call = Callable[[], Any]
 ROWS, PLAIN = 101, 111
 """CBLAS_ORDER and CBLAS_TRANSPOSE of arrays in C's order."""
 LEVELS = {"SkylakeX": "avx512", "Haswell": "avx2"}
-"""What kernels need of a processor: the library runs those that it is told, on any."""
+"""The vector extension that each set of kernels needs: the library runs the selected set on any processor."""
 SIZES = ctypes.c_int64
 POINTER = ctypes.c_void_p
 

@@ -7,7 +7,7 @@ import pullback as pb
 
 
 def negative_log_posterior(params, answers):
-    """The two-parameter logistic model; answers: 1 right, 0 wrong, -1 not asked, shape (pupils, items)."""
+    """The two-parameter logistic model; answers: 1 right, 0 wrong, -1 not administered, shape (pupils, items)."""
     ability, difficulty, log_slope = params
     logit = np.exp(log_slope) * (ability[:, None] - difficulty[None, :])
     ll = np.where(answers == 1, -np.logaddexp(0, -logit), -np.logaddexp(0, logit))

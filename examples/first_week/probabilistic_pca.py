@@ -1,4 +1,4 @@
-"""Probabilistic PCA by gradients, beside the answer that the SVD gives at once."""
+"""Probabilistic PCA by gradients, compared with the closed-form answer from the SVD."""
 
 import numpy as np
 from scipy.optimize import minimize

@@ -59,7 +59,7 @@ def bottleneck_block(params, x, stride=1):
 
 
 def unet_level(params, x, inner=lambda x: x):
-    """One level of a U: a convolution, ``inner`` at half the size, and both beside each other into a last convolution.
+    """One level of a U-Net: a convolution, ``inner`` at half the size, and a last convolution of both, concatenated.
 
     params: w_down (F, C, Hf, Wf), w_up (G, F, 2, 2) for the G channels of inner's result, w_join (K, 2 F, Hf, Wf), and their
     biases. x: (N, C, H, W), H and W even. Result: (N, K, H, W).

@@ -4,10 +4,10 @@ import numpy as np
 
 
 def max_pool2d(x, size, stride, pad=(0, 0)):
-    """The largest element of each window; what lies outside of the image is never it.
+    """The largest element of each window; padding outside of the image is never the largest.
 
     x: (N, C, H, W), size: (Hf, Wf). Result: (N, C, P, Q) with P = (H + 2 pad - Hf) // stride + 1, Q likewise. A window that
-    lies outside of the image altogether gives -infinity.
+    is entirely outside of the image gives -infinity.
     """
     return np.max(_windows(x, size, stride, pad, -np.inf), axis=(4, 5))
 

@@ -60,10 +60,10 @@ def lstm(x, w, b, h0, c0, return_sequences=True, reverse=False):
 
 
 def bilstm(x, forward, backward, return_sequences=True):
-    """Two LSTMs, one from each end, side by side: their outputs, and the last c of both.
+    """Two LSTMs, one from each end of the sequence: their concatenated outputs, and the last c of both.
 
-    x: (N, T, D); forward, backward: (w, b, h0, c0) of ``lstm``. Result: (N, T, 2 M), or (N, 2 M), what each gave last; and two
-    of (N, M).
+    x: (N, T, D); forward, backward: (w, b, h0, c0) of ``lstm``. Result: (N, T, 2 M), or (N, 2 M), the last output of each; and
+    two arrays (N, M).
 
     A. Graves, J. Schmidhuber, Framewise Phoneme Classification with Bidirectional LSTM Networks, 2005.
     """

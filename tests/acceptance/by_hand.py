@@ -109,7 +109,7 @@ def batch_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> Any:
 
 
 def max_pool(x: Array) -> Any:
-    """Windows of 2 x 2, side by side."""
+    """Return the maxima of adjacent 2 x 2 windows, and the function that maps a cotangent of them to one of ``x``."""
     n, c, height, width = x.shape
     tiles = x.reshape(n, c, height // 2, 2, width // 2, 2)
     out = tiles.max((3, 5))

@@ -18,11 +18,11 @@ TOLERANCE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-4}
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """``f(*args, **options)``, beside plain loops and a formula.
+    """``f(*args, **options)``, with plain loops and a formula to compare it with.
 
-    ``oracle(*args, **options)`` gives the same by plain loops. ``formula(G, *args, **options)`` gives the gradients by the float
-    arguments, in their order; G has the containers of the result. ``data`` are the places of float arguments that have none.
-    ``smooth``: differences say something about the gradient. ``cancels``: the size of terms whose sum is 0 in exact arithmetic.
+    ``oracle(*args, **options)`` computes the same by plain loops. ``formula(G, *args, **options)`` returns the gradients by the
+    float arguments, in their order; G has the containers of the result. ``data``: the positions of float arguments without one.
+    ``smooth``: finite differences are valid for the gradient. ``cancels``: the size of terms whose sum is 0 in exact arithmetic.
     """
 
     f: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Attention and the layer of BERT: beside loops over batch and heads, the printed formulas, and the figures of PyTorch."""
+"""Attention and the layer of BERT, compared with loops over batch and heads, the published formulas, and PyTorch's figures."""
 
 from __future__ import annotations
 

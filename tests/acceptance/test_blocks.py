@@ -1,4 +1,4 @@
-"""The blocks of convolutional networks, beside the same layers with gradients by hand."""
+"""The blocks of convolutional networks, compared with the same layers with gradients by hand."""
 
 from __future__ import annotations
 

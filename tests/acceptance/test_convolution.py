@@ -39,7 +39,7 @@ def loop_conv(x: Array, w: Array, b: Array, stride: Pair = (1, 1), pad: Pair = (
 
 
 def conv_gradients(G: Array, x: Array, w: Array, b: Array, stride: Pair = (1, 1), pad: Pair = (0, 0)) -> Any:
-    """The sums of the table: each offset of the filter meets the pixels it lies on, for each output pixel."""
+    """Return the gradients by the sums of the table, over each offset of the filter and each output pixel."""
     z = padded(x, pad)
     dw, dz = np.zeros(w.shape), np.zeros(z.shape)
     (p, q), (sp, sq) = G.shape[2:], stride

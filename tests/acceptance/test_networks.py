@@ -1,4 +1,4 @@
-"""The small networks: beside the same layers with gradients by hand."""
+"""The small networks, compared with the same layers with gradients by hand."""
 
 from __future__ import annotations
 

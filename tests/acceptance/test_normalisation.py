@@ -217,7 +217,7 @@ def test_batch_norm_takes_two_reductions_back(name: str) -> None:
 
 
 def test_batch_norm_keeps_means_and_deviations_alone() -> None:
-    """Without being told: what SystemDS kept, the normalised input, is as large as the input."""
+    """The residuals are found without annotations; the normalised input, which SystemDS kept, is as large as the input."""
     x, gamma, beta, mean, var = PROGRAMS["batch_norm2d, training"].args
     weights = cotangent(x)
     f = pb.value_and_grad(lambda *a: np.sum(weights * batch_norm2d(*a, mean, var)[0]), argnums=(0, 1, 2))
@@ -226,7 +226,7 @@ def test_batch_norm_keeps_means_and_deviations_alone() -> None:
 
 
 def halves(text: str) -> tuple[str, str]:
-    """The instructions of a simplified program, and those that come from gradient rules."""
+    """Return the instructions of a simplified program: first the forward ones, then the ones that come from gradient rules."""
     lines = [line for line in str(text).splitlines() if " = " in line]
     back = [line for line in lines if line.lstrip().startswith("%d")]
     return "\n".join(line for line in lines if line not in back), "\n".join(back)

@@ -1,4 +1,4 @@
-"""The recurrent layers: beside loops over steps, the formulas of backpropagation through time, and PyTorch's figures."""
+"""The recurrent layers, compared with loops over steps, the formulas of backpropagation through time, and PyTorch's figures."""
 
 from __future__ import annotations
 

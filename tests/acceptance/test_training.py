@@ -1,4 +1,4 @@
-"""Training steps: each optimizer with a network as one compiled program, beside hand-written NumPy over fifty steps."""
+"""Training steps: each optimizer with a network as one compiled program, compared with hand-written NumPy over fifty steps."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def order(seed: int) -> None:
 
 @contextmanager
 def memory(device: int, size: int) -> Iterator[None]:
-    """A device has so many bytes meanwhile."""
+    """Limit the memory of a device to ``size`` bytes within the context."""
     _driver().cuda_host_memory(device, size)
     try:
         yield
@@ -104,7 +104,7 @@ def memory(device: int, size: int) -> Iterator[None]:
 
 @contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    """A launch may take so many seconds of the processor meanwhile, not a minute."""
+    """Limit a launch to ``seconds`` of processor time within the context, in place of a minute."""
     _driver().cuda_host_limit(seconds)
     try:
         yield
@@ -113,7 +113,7 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def forgive() -> None:
-    """Contexts in which a kernel failed work again."""
+    """Make contexts in which a kernel failed usable again."""
     _driver().cuda_host_forgive()
 
 

@@ -77,9 +77,9 @@ def host_text(source: str, arch: int = 90) -> str:
 
 
 def image(source: str, arch: int = 90) -> bytes:
-    """What ``cuModuleLoadData`` of the stand-in takes for CUDA C. ``arch``: 90 for sm_90. Raises CompileError, Missing.
+    """Return the image of CUDA C for ``cuModuleLoadData`` of the stand-in. ``arch``: 90 for sm_90. Raises CompileError, Missing.
 
-    Images are kept beside the header that they were compiled with.
+    Images are kept in the folder of the header that they were compiled with.
     """
     header = precompiled()
     text = host_text(source, arch)

@@ -102,7 +102,7 @@ def driver_names() -> list[str]:
 
 @lru_cache
 def library() -> Path:
-    """The stand-in libcuda.so.1, from the C++ beside this file."""
+    """Return the path of the stand-in libcuda.so.1, built from the C++ in this folder if it is not there."""
     sources = sorted(HERE.glob("*.cpp"))
     named = [*sources, *HERE.glob("*.h")]
     key = hashlib.sha256(b"\0".join(p.read_bytes() for p in sorted(named)) + COMPILER.encode()).hexdigest()[:16]

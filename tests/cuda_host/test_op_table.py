@@ -1,6 +1,6 @@
-"""Every op of the table on a device, by the runtime that users have, beside the CPU: values, gradients in float64 and float32.
+"""Every op of the table on a device, by the runtime that users have, against the CPU: values, gradients in float64 and float32.
 
-The cases of an op are one program, which an order of threads, blocks and streams of its own runs.
+The cases of an op are one program, run in an order of threads, blocks and streams of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The instructions of a warp on tiles of a matrix, and copies that go on beside a thread, against NumPy and PTX's tables."""
+"""The instructions of a warp on tiles of a matrix, and asynchronous copies, against NumPy and PTX's tables."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Program:
 
     @property
     def numbers(self) -> Sequence[str]:
-        """What a call may read beside arrays: numbers, as text."""
+        """The numbers, as text, that a call may read in addition to arrays."""
         return NUMBERS
 
     def shape(self) -> tuple[int, ...]:

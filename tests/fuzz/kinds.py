@@ -22,7 +22,7 @@ Failed = Mismatch
 CALLS = 3
 """Sets of arguments for one program."""
 VERIFIED = 4
-"""Of so many programs one is compiled with ``verify=``, which must not find more."""
+"""One program in this many is compiled with ``verify=``, which must find no further difference."""
 
 
 def values(seed: int) -> str:
@@ -39,7 +39,7 @@ def values(seed: int) -> str:
 
 
 def compared(lines: Sequence[Line], calls: Sequence[Sequence[Any]], verify: int = 0) -> str:
-    """Call a program compiled and plain. Raises Mismatch where they differ, or where ``verify`` of so many calls says so."""
+    """Call a program compiled and plain. Raises Mismatch if they differ, or if ``verify``, for its number of calls, does."""
     text = text_of([line.text for line in lines], len(calls[0]))
     function = defined(text, SPACE)
     compiled = pb.jit(function, verify=verify)
@@ -151,9 +151,9 @@ def line_of(error: Exception) -> int:
 
 GRADIENT_CALLS = 6
 COMPILED = 16
-"""Of so many derivatives of programs one is compiled, the others are interpreted."""
+"""The derivatives of one program in this many are compiled; the others are interpreted."""
 WHOLE = 4
-"""Of so many programs one has its second derivatives and batches looked at."""
+"""Second derivatives and batches are compared for one program in this many."""
 
 
 def gradients(seed: int) -> str:

@@ -45,7 +45,7 @@ class Mixed(fuzz_calls.Program):
 
 
 def grown(seed: int, most: int, dtypes: Sequence[str] = DTYPES, kinds: Sequence[str] = KINDS, first: str = "") -> Mixed:
-    """A program of at most so many calls."""
+    """Return a random program of at most ``most`` calls."""
     rng = np.random.default_rng([seed, 34])
     program = Mixed(lambda n: int(rng.integers(n)), rng, dtypes=dtypes, kinds=kinds, first=first)
     calls = 1 + int(rng.integers(most))

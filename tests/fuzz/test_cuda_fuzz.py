@@ -29,13 +29,13 @@ SHARE = 16
 
 
 def seeds(count: int) -> Any:
-    """The first few seeds, and with ``-m long`` so many, in lots."""
+    """Parametrise a test over the first MOST seeds and, with ``-m long``, over ``count`` seeds in lots of AT_ONCE."""
     lots = [pytest.param(range(k, k + AT_ONCE), marks=pytest.mark.long, id=f"from{k}") for k in range(MOST, count, AT_ONCE)]
     return pytest.mark.parametrize("seeds", [*(pytest.param([k], id=f"seed{k}") for k in range(MOST)), *lots])
 
 
 def each(seeds: Sequence[int], check: Callable[[int], None]) -> None:
-    """Check every seed; raises what all failed say."""
+    """Check every seed; raise one error with the messages of all that failed."""
     failed = []
     for seed in seeds:
         try:

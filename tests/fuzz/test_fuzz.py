@@ -59,9 +59,9 @@ SMOOTH = [
     "complex",
 ]
 EXACT = ("add", "sub", "neg", "conj", "real", "imag", "complex", "select", "cast", "eq", "ne", "lt", "le", "gt", "ge")
-"""What is done to the parts of complex numbers without rounding."""
+"""Ops that change the parts of complex numbers without rounding."""
 CUT = ("maximum", "minimum", "fmax", "fmin", "max", "min", "atan", "asinh", "tanh", "argmax", "argmin")
-"""What is not continuous for complex numbers, in order or beside a cut or a pole."""
+"""Ops that are not continuous on complex numbers: they order them, or have a cut or a pole."""
 KINKED = ("abs", "maximum", "minimum", "fmax", "fmin", "clip")
 MOVES = [
     "broadcast",
@@ -156,20 +156,20 @@ class Program:
         self.rough |= rough
 
     def grow(self, ops: Sequence[Op], count: int) -> None:
-        """About so many instructions more."""
+        """Add random ops until there are ``count`` instructions, or 3 ``count`` attempts were made."""
         for line in range(3 * count):
             if len(self.b.instructions) >= count:
                 return
             self.step(ops, line + 2)
 
     def results(self) -> list[Value]:
-        """What nothing reads, so that nothing is dead, and some other values."""
+        """Return the last values without uses, so that they are not dead, and a few other values."""
         read = {v for i in self.b.instructions for v in i.operands}
         last = [v for v in self.values if v not in read][-12:]
         return last + [self.values[self.pick(len(self.number))] for _ in range(self.pick(3))]
 
     def step(self, ops: Sequence[Op], line: int) -> None:
-        """One more use of an op, if it fits."""
+        """Add one more use of an op, if it fits."""
         op = ops[self.pick(len(ops))]
         values = self.values
         x = values[-1 - self.pick(min(len(values), 8 if self.pick(3) else 100))]

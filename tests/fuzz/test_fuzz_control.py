@@ -1,4 +1,4 @@
-"""Random programs of control flow: values beside plain Python, derivatives beside those of the same program unrolled.
+"""Random programs of control flow: values against plain Python, derivatives against the same program unrolled.
 
 The unrolled program is traced with ``guards=True``: Python's own branches and loops, which follow the values.
 """

@@ -1,7 +1,7 @@
-"""Random programs of control flow on integers and floats of every dtype: values beside plain Python, derivatives beside
-differences.
+"""Random programs of control flow on integers and floats of every dtype: values against plain Python, derivatives against
+finite differences.
 
-Most are interpreted; of some the values, of fewer the derivatives, are compiled.
+Most are interpreted; the values of some, and the derivatives of fewer, are compiled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.outcomes import outcome, same_error
 INTS = ("int", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 LAYOUTS = ("C", "C", "F", "strided", "reversed", "offset", "broadcast")
 VALUES, DERIVATIVES = 3, 24
-"""Of so many programs one has its values compiled, and one its derivatives."""
+"""The values of one program in VALUES, and the derivatives of one in DERIVATIVES, are compiled."""
 WRT = (0, 1, 3, 4)
 
 

@@ -108,7 +108,7 @@ def test_references_are_computed_again(name: str) -> None:
 
 
 def whole(rng: np.random.Generator, case: Case) -> list[Any]:
-    """Operands of small whole numbers; where they are ordered, four apart."""
+    """Return operands of small whole numbers; they differ by at least four for an op of ORDERED."""
     result = []
     for argument in case.arguments(rng):
         a = np.asarray(argument)

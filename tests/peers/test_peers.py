@@ -1,4 +1,4 @@
-"""Gradients of orders 1 and 2 beside those of HIPS autograd and JAX, where they are installed (the bench extra)."""
+"""Gradients of orders 1 and 2, compared with HIPS autograd's and JAX's, where they are installed (the bench extra)."""
 
 from __future__ import annotations
 

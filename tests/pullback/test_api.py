@@ -423,7 +423,7 @@ def test_new_shapes_build_no_template() -> None:
 
 
 def test_scalars_pass_through_an_array() -> None:
-    """A state put into an array and taken apart again costs nothing; the place in an argument is no part of the template."""
+    """A state packed into an array and unpacked again costs nothing; the index into an argument is no part of the template."""
 
     def step(x: Array) -> Array:
         s, c = np.array([np.sin(x), np.cos(x)])

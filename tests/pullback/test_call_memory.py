@@ -48,8 +48,8 @@ STEPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_training_step_takes_little_of_what_its_ops_would(name: str) -> None:
-    """SINGA reports 35 % less by planning its buffers. The peak, inputs among it, beside every value in a buffer of its own; and
-    what the call allocates, beside every value that is no view of another."""
+    """SINGA reports 35 % less memory by planning its buffers. The peak, with inputs, is compared with a buffer for every value,
+    and the allocated bytes with a buffer for every value that is no view of another."""
     loss, args = STEPS[name]
     function = pb.value_and_grad(loss)
     report = function.memory(*args)
@@ -126,7 +126,7 @@ def resident() -> int:
 
 
 def calls(count: int) -> int:
-    """By how much the resident size grows over so many calls of each of some functions."""
+    """Return the growth of the resident size over ``count`` calls of each of several functions."""
 
     def step(params: Any, x: Any) -> Any:
         value, gradient = small(params, x)

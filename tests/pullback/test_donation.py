@@ -62,7 +62,7 @@ def test_a_state_is_updated_in_place() -> None:
 
 
 def test_nothing_is_allocated() -> None:
-    """No large array is asked for, by the counts of the allocator."""
+    """Steps on donated arrays allocate no large array, by the counts of the allocator."""
     step = pb.jit(adam, donate=0)
     n = 1 << 18
     now = {k: np.ones(n) for k in "pmv"}

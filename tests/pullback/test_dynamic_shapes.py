@@ -1,4 +1,4 @@
-"""``pb.jit(dynamic=True)``: one trace serves other sizes, and whatever a function asks of sizes is a guard."""
+"""``pb.jit(dynamic=True)``: one trace serves other sizes, and every condition on sizes that a function evaluates is a guard."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_by_name(name: str, protocol: int) -> None:
     data = pickle.dumps(BY_NAME[name], protocol)
-    assert len(data) - len(__name__) < 87  # bytes beside the name of the module
+    assert len(data) - len(__name__) < 87  # bytes in addition to the module's name
     assert pickle.loads(data) is BY_NAME[name]
 
 

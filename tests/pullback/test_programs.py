@@ -162,7 +162,7 @@ def test_maps_and_reductions_of_every_shape(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(9,), (3, 17), (17, 3), (2, 5, 3), (3, 1, 19), (2, 3, 2, 5), (2, 2, 9, 1)])
 def test_every_set_of_axes(shape: tuple[int, ...]) -> None:
-    """Rows, columns, middle axes and all axes, alone and beside each other in one program."""
+    """Rows, columns, middle axes and all axes are reduced, alone and together in one program."""
     x = normal(*shape)
     axes = [k for r in range(1, len(shape) + 1) for k in itertools.combinations(range(len(shape)), r)]
     check(lambda b, x: [b.sum(x, axes=a) for a in axes], x, ulps=16, floor=4.0)
@@ -174,7 +174,7 @@ def test_every_set_of_axes(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_positions_along_any_axis(name: str, rank: int) -> None:
-    """The first of equals; NaN before all else."""
+    """The position of the first of equal elements is returned; NaN precedes all others."""
     shape = (3, 19, 4)[:rank]
     ties = RNG.integers(0, 3, shape).astype(np.float64)
     with_nan = np.where(RNG.random(shape) < 0.15, np.nan, ties)
@@ -462,7 +462,7 @@ def test_a_check_is_kept_though_nothing_reads_its_group() -> None:
 @pytest.mark.parametrize("count", [100, 5_000, 40_000, 300_001])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_are_no_less_accurate_than_pairwise(dtype: Any, count: int) -> None:
-    """Rows and wholes beside NumPy's pairwise sums; columns beside NumPy's sums of columns, which run from row to row."""
+    """Sums of rows and whole arrays against NumPy's pairwise sums; of columns against NumPy's, which add row by row."""
     x = (RNG.random(count) + 0.1).astype(dtype)
     exact = math.fsum(x.tolist())
     unit = np.finfo(dtype).eps * exact

@@ -35,7 +35,7 @@ def test_a_case_is_timed() -> None:
 
 
 class Local(Worker):
-    """A worker in this process, as the program asks one."""
+    """A worker in this process, with the interface of a worker process."""
 
     def ask(self, **request: Any) -> dict[str, Any]:
         return self.answer(request)

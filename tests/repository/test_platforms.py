@@ -54,7 +54,7 @@ def functions() -> Iterator[Function]:
 
 @functools.cache
 def kernels(every: int = 1) -> tuple[Function, ...]:
-    """The scheduled kernels of the functions, or of one of so many of them, each once; those of every second function take
+    """Return the scheduled kernels, each once, of one function in ``every``. The kernels of every second such function take
     strided arguments."""
     result: dict[str, Function] = {}
     for count, function in enumerate(itertools.islice(functions(), 0, None, every)):
@@ -67,7 +67,7 @@ def kernels(every: int = 1) -> tuple[Function, ...]:
 
 
 def together(texts: Iterable[str]) -> str:
-    """Several modules as one; what more than one declares is declared once."""
+    """Return several modules as one; a declaration that several have appears once."""
     lines = [line for text in texts for line in text.splitlines()]
     shared = ("declare ", "@", "!")
     declared = dict.fromkeys(line for line in lines if line.startswith(shared))

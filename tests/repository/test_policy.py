@@ -1,6 +1,6 @@
 """docs/gradient-policy.md: every row, compiled and interpreted, at orders 1 and 2, in reverse and forward mode.
 
-``--bless`` writes the page; where rows or versions have changed it asks the peers, if they are installed.
+``--bless`` writes the page; where rows or versions have changed it runs the peers, if they are installed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.tables.surface import OF_SCIPY, PAGE, SECTIONS, page, public, read, r
 
 IS_PAGES_VERSION = np.__version__.startswith("2.4.") and scipy.__version__.startswith("1.17.")
 COMPILED_OF = {section: 32 if section in OF_SCIPY else 8 for section in SECTIONS}
-"""One call of so many is compiled and differentiated by default."""
+"""One call in this many of a section is compiled and differentiated by default."""
 
 
 @pytest.mark.parametrize("section", SECTIONS)

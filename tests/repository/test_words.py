@@ -14,6 +14,9 @@ from tests.support.paths import ROOT
 PACKAGES = ("pullback", "tracer", "ir", "codegen", "runtime")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TESTS = sorted(
+    path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)
+)
 
 NAMES = frozenset({"found", "made", "given", "place", "number"})
 """Names that do not say what a thing is."""
@@ -96,7 +99,9 @@ def test_names_say_what_a_thing_is() -> None:
     assert set(PUBLIC) <= used, "a public name is listed that is there no more"
 
 
-@pytest.mark.parametrize("paths", [pytest.param(SOURCES, id="sources"), pytest.param(PAGES, id="pages")])
+@pytest.mark.parametrize(
+    "paths", [pytest.param(SOURCES, id="sources"), pytest.param(PAGES, id="pages"), pytest.param(TESTS, id="tests")]
+)
 def test_private_terms_stay_away(paths: list[Path]) -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {hit}" for path in paths for line, words in prose_of(path) for hit in retired(words)

@@ -1,4 +1,4 @@
-"""Where buffers lie: apart from all that live with them, and in little more than lives at once."""
+"""The offsets of buffers: disjoint from all that are live with them, and in little more memory than is live at once."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def engine() -> Engine:
 
 
 def axpy(name: str, scale: float = 2.5) -> str:
-    """y[i] = scale * x[i] + 1.5, four at a time, for n a multiple of four: constants lie in .rodata."""
+    """Return LLVM text of y[i] = scale * x[i] + 1.5, four at a time, for n a multiple of four: constants are in .rodata."""
     return f"""
 define i32 @{name}(ptr noalias %x, ptr noalias %y, i64 %n) nounwind {{
 entry:
@@ -365,7 +365,7 @@ def improve(engine: Engine, is_done: Callable[[], object]) -> None:
 
 
 def test_tiered_texts_are_compiled_twice(tmp_path: Path) -> None:
-    """At once for who waits, and well after that, for who asks then."""
+    """The first compile is quick, for the waiting caller; an optimised compile follows and serves later requests."""
     engine, text = Engine(KernelCache(tmp_path)), TIERED + axpy("f_tiered")
     first = engine.kernel(text, symbols=["f_tiered"])
     assert engine.where(text) is None and engine.where(quick_form(text)) == "memory"

@@ -327,7 +327,7 @@ def test_workers_of_every_kind_find_the_program(tmp_path: Path) -> None:
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """What ``work`` returns in so many threads that start at once."""
+    """Return the results of ``work`` in ``count`` threads that start at once."""
     barrier = threading.Barrier(count)
 
     def run(k: int) -> Any:

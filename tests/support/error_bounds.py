@@ -185,7 +185,7 @@ def _multilinear_call(function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _einsum(spec: str, arguments: Any) -> Any:
-    """NumPy's, which writes beside results without elements (2.4, complex long double): those are told by larger operands."""
+    """Call NumPy's einsum. Only the shape of empty results, for which it writes out of bounds (2.4, complex long double)."""
     if all(x.size for x in arguments):
         return np.einsum(spec, *arguments)
     larger = np.einsum(spec, *(np.ones([e + 1 for e in x.shape], bool) for x in arguments))

@@ -48,7 +48,7 @@ ENDS = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A command, at most so many seconds of it, and the file for what it prints."""
+    """A command, its time limit in seconds, and the file for its output."""
 
     name: str
     command: Sequence[str]

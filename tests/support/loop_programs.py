@@ -82,7 +82,7 @@ def backwards(c: Any, x: Any, w: Any) -> Any:
 
 
 def joined(c: Any, xs: Any, w: Any) -> Any:
-    """Steps on a row beside the state, of the row alone, and whose derivative is part of a product."""
+    """A loop whose steps use a row joined with the state, and the row alone, and whose derivative is part of a product."""
     size = w.shape[0]
 
     def step(h: Any, x: Any) -> Any:

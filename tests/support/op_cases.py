@@ -462,7 +462,7 @@ def _slogdets(op: Op) -> Iterator[Case]:
 
 
 def _apart(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
-    """Matrices whose singular values, and eigenvalues where they are symmetric, lie apart."""
+    """Return matrices with well separated singular values, and eigenvalues where they are symmetric."""
     *batch, m, n = types[0].shape
     k = min(m, n)
     left, right = (np.linalg.qr(rng.normal(size=(*batch, e, e)))[0] for e in (m, n))
@@ -472,7 +472,7 @@ def _apart(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
 
 
 def _without_signs(build: Callable[..., tuple[Value, ...]]) -> Callable[..., tuple[Value, ...]]:
-    """Vectors are found but for their sign."""
+    """Return ``build`` with its vectors squared, since their sign is arbitrary."""
 
     def squared(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         result = build(b, operands, params)

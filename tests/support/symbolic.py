@@ -1,4 +1,4 @@
-"""Traces with symbolic sizes beside traces with numbers: at each point that the first serves, they are one program."""
+"""Traces with symbolic sizes against traces with constant ones: at each point that the first serves, both are one program."""
 
 from __future__ import annotations
 

@@ -49,13 +49,13 @@ class Compiled:
         return len(self.lowered.functions) - 1
 
     def run(self, arguments: Sequence[Any]) -> Results:
-        """The compiled program's results. Nothing is written beside them."""
+        """Return the compiled program's results, and check that nothing is written next to their memory."""
         with guarded_memory():
             return tuple(self.executable.run([*arguments, *self.constants], self.sizes))
 
 
 class _Guarded:
-    """NumPy for the runtime, but ``empty`` arrays have bytes around them that must not change."""
+    """NumPy for the runtime, except that ``empty`` arrays are surrounded by bytes that must not change."""
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, int, int]] = []

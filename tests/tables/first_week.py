@@ -26,7 +26,7 @@ class Case:
 
 
 def near(center: Any, seed: int = 0, scale: float = 0.05) -> Array:
-    """An array a little beside another."""
+    """Return an array that differs a little from ``center``."""
     center = np.asarray(center, float)
     return center + scale * np.random.default_rng(seed).uniform(-1, 1, center.shape)
 

@@ -82,7 +82,7 @@ NUMPY: list[tuple[Call, list[Any]]] = [
 
 
 def spread(*shape: int) -> Any:
-    """Matrices whose singular values lie apart."""
+    """Return matrices with well separated singular values."""
     *batch, m, n = shape
     k = min(m, n)
     left, right = (np.linalg.qr(_rng.normal(size=(*batch, e, e)))[0] for e in (m, n))

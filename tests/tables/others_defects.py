@@ -1,6 +1,6 @@
 """Cases in which other systems' hand-written gradients are or were wrong: the program, the right formula, and theirs.
 
-Each case says what it needs to tell the two apart: a cotangent that is not uniform, a rank above 2, several axes, an index twice.
+Each case says what distinguishes the two: a cotangent that is not uniform, a rank above 2, several axes, an index twice.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def function_of(text: str) -> tuple[Callable[..., Any], list[Any]]:
 
 
 def tells_arrays_apart(text: str) -> bool:
-    """Return whether a traced call takes its result for an array where NumPy gives one, of rank 0 or not: a number is not written
-    into, and ``isinstance`` tells them apart. True of calls that are refused."""
+    """Return whether a traced call returns an array exactly where NumPy does, of rank 0 or not: a number cannot be written
+    into, and ``isinstance`` distinguishes the two. True of calls that are refused."""
     *lines, last = text.replace("\\n", "\n").replace("; ", "\n").split("\n")
     function, arguments = function_of("; ".join([*lines, f"isinstance({last}, np.ndarray)"]))
     try:

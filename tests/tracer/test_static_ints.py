@@ -1,4 +1,4 @@
-"""Ints and bools among the arguments: traced like any number, and static from where their value is asked for."""
+"""Ints and bools among the arguments: traced like any number, and static from the point where their value is needed."""
 
 import ast
 import dataclasses
@@ -50,7 +50,7 @@ def branches(n: int) -> Any:
     return "two" if n == 2 else "few"
 
 
-# The value is asked for: a program each.
+# The value itself is needed: one program for each value.
 STATIC: list[Call] = [
     lambda x, n: sum((x * k for k in range(n)), 0.0),
     lambda x, n: x[: n + 1].reshape(1, n + 1),
@@ -216,7 +216,7 @@ def test_what_python_raises_for_numbers_is_raised() -> None:
 def test_many_values_warn_once() -> None:
     @pb.jit
     def function(x: Any, n: int) -> Any:
-        return sum((x for _ in range(n)), 0.0)  # asks
+        return sum((x for _ in range(n)), 0.0)  # needs the value of n
 
     def calls(count: int) -> list[Any]:
         with warnings.catch_warnings(record=True) as caught:

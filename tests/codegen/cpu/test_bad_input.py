@@ -60,7 +60,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Sweep:
-    """A program beside the interpreter. ``differentiated``: its value and gradients by all of its arguments."""
+    """A comparison of a compiled program with the interpreter. ``differentiated``: the program is the value and all gradients."""
 
     def __init__(self, function: Call, differentiated: bool) -> None:
         count = 4 if function in MATRICES else 2
@@ -117,7 +117,7 @@ def sweep(function: Call, differentiated: bool, dtype: Any, seed: int, rounds: i
 
 
 def overlapping(arguments: Sequence[Array], rng: np.random.Generator) -> list[Array]:
-    """Arguments of the same shapes that share memory: the first two are one array, or an element apart."""
+    """Return arguments of the same shapes that share memory: the second starts at the first or one element after it."""
     x, _, *others = arguments
     whole = values("mixed", (x.size + 1,), x.dtype.newbyteorder("="), rng)
     last = whole[int(rng.integers(2)) :][: x.size].reshape(x.shape)

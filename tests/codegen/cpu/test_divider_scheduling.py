@@ -63,7 +63,7 @@ def test_what_is_short_or_reads_what_it_wrote_stays() -> None:
 
 
 def test_loads_stay_before_stores() -> None:
-    """Two arrays that change places, beside a long computation."""
+    """A loop swaps two arrays and has a long computation too: the loads of the swap stay before its stores."""
     lines = [line for line in chain() if not line.startswith("%z")]
     swapped = kernel([*lines, "%z: f64[] = add %s, %q3"], stores="    store %b, %x, %i\n    store %a, %y, %i\n")
     built = paced(body(swapped), weigh, 2)

@@ -119,8 +119,8 @@ def test_all_significands_of_float32() -> None:
 
 
 def midway(rng: np.random.Generator, bits: int, count: int) -> tuple[list[int], list[int]]:
-    """Numerators and divisors of so many bits whose quotients are as near as can be to the middle of two neighbours: with M that
-    middle, b M + k is a multiple of a power of two for a small k."""
+    """Return numerators and divisors of ``bits`` bits whose quotients are as close as possible to the midpoint of two adjacent
+    floats: with M that midpoint, b M + k is a multiple of a power of two for a small k."""
     numerators, divisors = [], []
     top, unit = 1 << (bits - 1), 1 << (bits + 1)
     near = [2 * top - 1 - 2 * t for t in range(200)] + [top + 1 + 2 * t for t in range(200)]
@@ -151,7 +151,7 @@ def test_quotients_near_the_middle(dtype: np.dtype[Any]) -> None:
 
 @pytest.mark.parametrize("dtype", BITS)
 def test_roots_near_the_middle(dtype: np.dtype[Any]) -> None:
-    """Numbers beside the squares of middles, and all beside powers of four."""
+    """The inputs are floats adjacent to the squares of midpoints, and all floats close to powers of two."""
     rng, bits = np.random.default_rng(1), BITS[dtype]
     unit, result = 1 << bits, []
     for middle in (2 * rng.integers(unit, 2 * unit, 40_000) + 1).tolist():

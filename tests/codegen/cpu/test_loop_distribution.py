@@ -28,7 +28,7 @@ def cut_often(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
 
 
 def price(n: int, dtype: str, is_summed: bool) -> Function:
-    """Of options, nearly; with what a gradient has beside it, and one intermediate twice."""
+    """Build nearly the price of options, with further results as a gradient has them, which use intermediates again."""
     t = ArrayType(DTYPES[dtype], (n,))
     spot, strike, years = (Value(t, name) for name in ("spot", "strike", "years"))
     b = Builder()

@@ -1,4 +1,4 @@
-"""gammaln, digamma and trigamma at negative arguments and beside the poles, against mpmath."""
+"""gammaln, digamma and trigamma at negative arguments and close to the poles, against mpmath."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that loops read at several places beside each other: each is read once, and the results are the same."""
+"""Rows that loops read at several adjacent offsets: each is loaded once, and the results are the same."""
 
 from __future__ import annotations
 

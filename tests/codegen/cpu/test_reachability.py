@@ -62,7 +62,7 @@ def paths(kernel: Function, *names: str) -> tuple[Value, ...]:
         (["left"], False, True),
         (["is_more"], False, True),
         (["part"], True, False),  # 0 times anything
-        (["shared"], True, True),  # nobody knows how many threads there will be
+        (["shared"], True, True),  # the number of threads is unknown at compile time
         (["half"], False, False),
         (["few", "left"], False, False),
         (["threads"], True, True),

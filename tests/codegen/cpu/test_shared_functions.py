@@ -145,7 +145,7 @@ FOR_TALL = {"add_parts", "narrow"}
 
 
 def test_plain_products_share_their_blocks() -> None:
-    """One function for all orders, which is told who packs. Few rows have one more, where registers are few."""
+    """One function serves all orders, given the functions that pack. Few rows have one more, where registers are few."""
     plain = {"tile", "pack_left n", "pack_right n", "blocks", *FOR_TALL}
     assert functions_of(product_text("f32")) == plain
     assert functions_of(product_text("f32"), Target(32)) == {*plain, "few_rows"}
@@ -224,7 +224,7 @@ def test_long_loops_of_several_are_modules_of_their_own() -> None:
 
 
 def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
-    """Those of several, as the two ways to read the rows of a matrix that may lie in any order."""
+    """Each of several long branches is a module, such as the two ways to read the rows of a matrix whose order is unknown."""
     x = np.linspace(-3, 3, 7000).reshape(70, 100)
     for count, own in ((5, []), (205, ["k_0_0", "k_0_1"])):
         sums = "".join(f"      %v{k}: f64[] = add %v{k - 1}, %v0\n" for k in range(1, count))
@@ -244,7 +244,7 @@ def test_long_conditions_in_loops_are_modules_of_their_own() -> None:
 
 
 def test_tiles_of_high_panels_have_a_lower_one() -> None:
-    """Which a last panel of few rows gets, and is compiled beside."""
+    """A last panel of few rows uses the lower tile, which is compiled in addition to the full one."""
     (kernel,) = parse_module(product_text("f64")).functions
     for vector_bytes, tiles in ((64, ["12x16", "12x16_low8"]), (32, ["12x8", "12x8_low4", "12x8_low8"])):
         machine = Target(vector_bytes, True)
@@ -324,7 +324,7 @@ def test_what_is_stored_may_be_something_else() -> None:
 
 
 def test_loops_around_show_what_is_written() -> None:
-    """A product in a loop of which nobody knows whether its iterations are independent stores its results itself."""
+    """A product in a loop whose iterations may depend on each other stores its results itself."""
     text = product_text("f64").replace("  product ", "  for %m {map=serial, ordered=true} (%z: i64[]) {\n  product ", 1)
     text = text.replace("  return\n", "  yield\n  }\n  return\n")
     (kernel,) = verify_module(parse_module(text)).functions

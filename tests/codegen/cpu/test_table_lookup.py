@@ -1,4 +1,4 @@
-"""Look-ups in tables of constants: permutations of registers where the processor has them, beside the interpreter."""
+"""Look-ups in tables of constants: permutations of registers where the processor has them, compared with the interpreter."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_threads_that_ask_at_once_have_a_text_written_once() -> None:
 
 
 def test_threads_reach_forms_at_once() -> None:
-    """Calls of other sizes, that need functions of one kernel which nobody has needed."""
+    """Concurrent calls of other sizes need functions of one kernel that no earlier call has compiled."""
     function = pb.jit(lambda x, w, b: np.sum(np.square(np.abs(x @ w) - b), axis=-1) - b[0])  # no other test has this kernel
     function(*arguments(SHAPES[0], "f8"))
     inputs = [arguments((z + k, m, n, c), "f8") for z, m, n, c in SHAPES[1:4] for k in range(3)]

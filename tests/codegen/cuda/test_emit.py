@@ -65,7 +65,7 @@ def check(machine: Make, text: str, layouts: Any = ()) -> None:
 
 
 def _strided(a: Any) -> Any:
-    """The same numbers, two places apart and backwards in memory."""
+    """Return an array of equal values, stored backwards with a stride of two elements."""
     wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
     view = wide[..., ::-2]
     view[...] = a
@@ -73,7 +73,7 @@ def _strided(a: Any) -> Any:
 
 
 def text_of(path: Path) -> str:
-    """The CUDA C of all kernels of a program."""
+    """Return the CUDA C of all kernels of a program."""
     module, _ = scheduled(parse_function(path.read_text()))
     return emit_all(module.functions[1:])
 

@@ -117,7 +117,7 @@ SIZES = ((0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (5, 39, 36), (150, 41, 133)
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(("dtype", "left", "right"), [(dtype, *form) for dtype, forms in FORMS.items() for form in forms])
 def test_forms(machine: Make, dtype: str, left: str, right: str, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operands as they lie, turned, computed, masked, gathered; sums with a value of their row and one of their column."""
+    """Operands are in place, transposed, computed, masked or gathered; sums meet a value of their row and one of their column."""
     choose(monkeypatch, role)
     module = checked(parse_module(product_forms.text(dtype, left, right)))
     for m, k, n in SIZES:

@@ -126,7 +126,7 @@ def test_rows_are_the_same_wherever_they_begin(machine: Make, columns: int) -> N
 
 
 def _launched(machine: Make, module: Any, array: Any, *shapes: tuple[int, ...]) -> Sequence[Any]:
-    """The results of the one kernel of a program on an array as it lies."""
+    """Return the results of a program's one kernel on an array, whose strides are kept."""
     (kernel,) = emitted(module)
     built = machine([kernel])
     sizes = {f"s{k}": size for k, size in enumerate(array.shape)}

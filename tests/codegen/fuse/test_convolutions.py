@@ -122,7 +122,7 @@ def test_images(shapes: tuple[tuple[int, int], ...], mode: Any) -> None:
 
 @pytest.mark.parametrize("taps", [3, 30, LONGEST + 1])
 def test_taps_that_are_not_finite(taps: int) -> None:
-    """Of convolutions and filters: what lies beside the array is no factor of an infinity."""
+    """Convolutions and filters multiply no infinity by the zeros outside of the array."""
     x, k = integers(200), integers(taps)
     x[100], k[0], k[taps // 2], k[-1] = np.inf, np.inf, -np.inf, np.nan
     for form in (convolved, same, valid, correlated, filtered):

@@ -1,4 +1,4 @@
-"""Arrays put side by side along a short last axis: one kernel computes and stores them, as NumPy would."""
+"""Arrays interleaved along a short last axis: one kernel computes and stores them, with NumPy's results."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ func f(%x: f64[n]) -> (f64[n,2]) {
 
 
 def test_functions_of_them_are_of_the_parts() -> None:
-    """What is read elsewhere too, or put side by side with others, stays as it is."""
+    """Functions of an interleaved array are computed from its parts; a concatenation whose function is also summed is kept."""
     text = """pullback-ir 2
 func f(%x: f64[n], %y: f64[n]) -> (f64[n,2], f64[n,2], f64[n]) {
   %0: f64[n,1] = broadcast %x {axes=[1]}

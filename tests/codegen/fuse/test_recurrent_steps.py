@@ -168,8 +168,8 @@ def test_gates_come_from_their_tails_and_the_rest_is_computed_again() -> None:
 
 @pytest.mark.parametrize(("name", "numbers"), [("lstm", 42), ("split", 42), ("transposed", 42), ("gru", 36), ("plain", 21)])
 def test_what_a_step_keeps(name: str, numbers: int) -> None:
-    """Of each row of the batch: the step's result, the state it starts from, one number for each unit of each gate. The gated
-    unit's also keeps the product that a gate multiplies, the plain network the input beside the state."""
+    """Each step keeps, for each row of the batch, its result, the state it starts from and one number for each unit of each gate.
+    The gated unit (GRU) also keeps the product that a gate multiplies, and the plain network the input as well as the state."""
     step, gates, states = STEPS[name]
     function = pb.jit(pb.value_and_grad(network(step, states, True), argnums=(0, 1)))
     module: Module = parse_module(function.stages(*arguments(gates, 5, 4, 3, 6))["simplify"])

@@ -192,7 +192,7 @@ def steps(form: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 @pytest.mark.parametrize("form", [in_place, padded_after, padded_before, rolled], ids=lambda form: form.__name__)
 def test_a_step_is_one_group(form: Callable[[Array], Array]) -> None:
-    """A step of a loop, and a step of its reverse, is one kernel each, without anything beside the array in memory."""
+    """A step of a loop and a step of its reverse are one kernel each, with nothing but the array in memory."""
     linear = {padded_after: lambda u: u + np.pad(u[2:, 1:-1] - u[1:-1, :-2], 1), padded_before: lambda u: padded_linear(u)}
     linear[rolled] = lambda u: np.roll(u, 1, 0) - np.roll(u, -1, 1)
     function = steps(linear.get(form, form))

@@ -1,4 +1,4 @@
-"""What pooling and convolutions become: reductions over few neighbours spelled out, operands rearranged once for all products."""
+"""Pooling and convolutions: reductions over few neighbours are unrolled, and operands are rearranged once for all products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op through the compiled path, on every dtype it takes, beside the array interpreter.
+"""Every op through the compiled path, on every dtype it takes, compared with the array interpreter.
 
 Cheap ops and integers agree exactly, elementary functions to a few units in the last place.
 """

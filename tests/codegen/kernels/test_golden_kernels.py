@@ -1,5 +1,5 @@
-"""Golden kernels (tests/golden/kernels): a func, the schedule that its group is given, and the kernels in the text of the last
-stage. Each is also run, scheduled so, beside the interpreter."""
+"""Golden kernels (tests/golden/kernels): a func, the schedule of its group, and the kernels in the text of the last
+stage. Each is also run with that schedule and compared with the interpreter."""
 
 from __future__ import annotations
 

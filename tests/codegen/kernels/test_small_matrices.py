@@ -1,4 +1,4 @@
-"""Batches of small matrices, a lane each, beside NumPy and beside large ones: factors, solves, products, and their gradients."""
+"""Batches of small matrices, one per lane, against NumPy and large ones: factors, solves, products, and their gradients."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ DEAD: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", DEAD)
 def test_a_dead_branch_gives_nothing(name: str) -> None:
-    """Alone, in a batch beside a live row, and at second order in both modes."""
+    """A dead branch adds nothing to a gradient alone, in a batch with a live row, and at second order in both modes."""
 
     def f(x: Any) -> Any:
         return np.where(x[0] > 0, DEAD[name](x), x[1] ** 2)

@@ -32,7 +32,7 @@ def region(case: Case, extra: Sequence[Any]) -> Block:
 
 
 def transformed(case: Case, name: str, wrt: Sequence[int], extra: Sequence[Any], params: dict[str, Any]) -> Function:
-    """A function of the operands and ``extra`` that returns what a transform of the op gives beside the op's results."""
+    """Return a function of the operands and ``extra`` with the results that a transform adds to the op's own."""
     b = Builder()
     parameters = [Value(t, f"p{k}") for k, t in enumerate((*case.types, *extra))]
     results = b.emit(OPS[name], parameters, {"wrt": tuple(wrt), **params}, [region(case, extra)])

@@ -1,4 +1,4 @@
-"""Derivatives of loops and branches: each program beside itself unrolled in Python, through transforms of any order and kind."""
+"""Derivatives of loops and branches: each program against itself unrolled in Python, through transforms of any order and kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transforms of HIPS autograd, beside its own."""
+"""The transforms of HIPS autograd, compared with its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow: what branches and loops give beside what plain Python gives, and the errors of those that do not fit."""
+"""Control flow: the results of branches and loops against plain Python, and the errors of branches and loops that do not fit."""
 
 from __future__ import annotations
 

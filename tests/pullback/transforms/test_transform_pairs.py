@@ -1,4 +1,4 @@
-"""Each transform, and each two of them one around the other, beside differences of plain Python and beside JAX."""
+"""Each transform, and each nested pair of transforms, against finite differences of plain Python and against JAX."""
 
 from functools import cache
 

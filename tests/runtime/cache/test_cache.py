@@ -543,7 +543,7 @@ for n in itertools.count(int(sys.argv[2])):
 
 
 def kill_writers(folder: Path, times: int) -> None:
-    """Kills a process that writes entries, at so many random points; what it leaves is an entry or none."""
+    """Kill a process that writes entries, ``times`` times at random points; it leaves complete entries or none."""
     generator = random.Random(times)
     for n in range(times):
         command = [sys.executable, "-c", WRITER, str(folder), str(7 * n)]

@@ -68,13 +68,13 @@ def run(tree: Path, cache: Path, *lines: str) -> list[str]:
 
 
 class Running:
-    """A process over these sources that does what it is told, a line at a time."""
+    """A process over these sources that executes the lines sent to it, one at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
     def do(self, line: str) -> str:
-        """What the line prints."""
+        """Execute a line and return the text it prints."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
@@ -96,7 +96,7 @@ for line in sys.stdin:
 
 @contextmanager
 def running(tree: Path, cache: Path) -> Iterator[Running]:
-    """A process that has imported pullback; what it writes to its error stream is beside the cache at the end."""
+    """Run a process that has imported pullback; its error stream is written to a file next to the cache."""
     with open(cache.with_suffix(".errors"), "w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", LOOP], env=environment(tree, cache), cwd=tree.parent, text=True,

@@ -109,7 +109,7 @@ def test_one_step_is_a_graph_too(library: Library, graphs: list[Repeated]) -> No
 
 @pytest.fixture
 def measured(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> choices.Choices:
-    """Choices that nobody has made yet."""
+    """Return an empty table of choices over an empty cache."""
     cache = KernelCache(tmp_path / "cache")
     built = choices.Choices(lambda: cache, {})
     monkeypatch.setattr(cuda_calls, "choices", built)

@@ -1,4 +1,4 @@
-"""Programs on a CUDA device as graphs: what depends on what, loops and checks, transfers beside the work, in any order."""
+"""Programs on a CUDA device as graphs: dependencies, loops and checks, and transfers concurrent with the work, in any order."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_edges_that_are_missing_show_as_wrong_numbers(monkeypatch: pytest.Monkey
 
 
 def test_memory_that_is_used_again_is_waited_for(monkeypatch: pytest.MonkeyPatch, tapes: list[PlannedProgram]) -> None:
-    """Buffers that lie where others lay make steps wait that have no value in common."""
+    """Steps without a common value depend on each other if the buffer of one reuses memory of the other."""
 
     def call(x: Any) -> Any:
         return [np.cumsum(np.sin(np.cumsum(np.cumsum(x * k) * 1e-3)[::-1])) for k in range(1, 6)]

@@ -1,5 +1,5 @@
-"""Native calls that write into arrays of the caller's, donate them or fill them: what shares memory, may not be written or lies
-apart is as in Python."""
+"""Native calls that write into arrays of the caller's, donate them or fill them: arrays that share memory, are
+read-only or strided are handled as in Python."""
 
 import gc
 import random

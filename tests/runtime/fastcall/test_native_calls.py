@@ -111,7 +111,7 @@ def closed(scale: Any) -> Callable[[Any], Any]:
 
 
 def apart(x: Any, step: int) -> Any:
-    """An equal array whose elements lie apart."""
+    """Return an equal array with a stride of ``step`` rows."""
     result = np.repeat(x, abs(step), axis=0)[:: abs(step)]
     return result if step > 0 else np.asfortranarray(result[::-1])[::-1]
 

@@ -38,18 +38,18 @@ class Machine(ABC):
 
     @abstractmethod
     def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
-        """One launch of so many blocks, threads a block and bytes of shared memory, on arguments that are NumPy scalars."""
+        """Start a launch with numbers of blocks, threads a block and bytes of shared memory; arguments are NumPy scalars."""
 
     @abstractmethod
     def finish(self) -> None:
-        """The launches of a kernel are over, and the arrays are as they left them."""
+        """Complete the launches of a kernel, after which the arrays hold their results."""
 
 
 Make = Callable[[Sequence[Emitted]], Machine]
 
 
 def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
-    """The func that a call of a user's function is, and its arguments, in C order."""
+    """Return the func traced from a call of a user's function, and its arguments, in C order."""
     result = trace(call, args, {})
     values = result.arguments(flatten((args, {}))[0])
     assert values is not None

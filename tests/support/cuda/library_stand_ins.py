@@ -1,8 +1,8 @@
 """cuBLAS and cuSOLVER as their documentation has them, in Python over LAPACK, on the memory of the stand-in driver.
 
 Their functions are called through ``ctypes`` by the prototypes below, written down from docs.nvidia.com/cuda/cusolver and
-docs.nvidia.com/cuda/cublas: T is the type of numbers, R that of real ones. Matrices lie column by column. All of it works when it
-is called, so that nothing can be captured in a graph.
+docs.nvidia.com/cuda/cublas: T is the type of the elements, R its real type. Matrices are column-major. Each function does its
+work when it is called, so that nothing can be captured in a graph.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Library:
     # cuSOLVER
 
     def _spoiled(self, dtype: Any, work: int, count: int, told: int) -> None:
-        """What lies in the work array is lost; its size is what the library asked for."""
+        """Overwrite the work array with NaN, and check that its size is at least the requested one."""
         assert count >= told and work
         matrix(dtype, work, count, (count, 1))[...] = np.nan
 
@@ -243,7 +243,7 @@ def _lapack(dtype: Any, of_real: str, of_complex: str) -> str:
 
 
 def matrix(dtype: Any, position: int, leading: int, shape: tuple[int, int]) -> Any:
-    """A matrix of so many rows and columns, column by column, ``leading`` elements from one column to the next."""
+    """Return a column-major matrix at an address, with ``leading`` elements from one column to the next."""
     rows, columns = shape
     size = np.dtype(dtype).itemsize
     assert leading >= rows

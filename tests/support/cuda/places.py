@@ -86,10 +86,10 @@ def laid_out(x: Any, rng: np.random.Generator) -> Any:
 def calls_of(
     function: Function, arguments: Sequence[Any], rng: np.random.Generator, times: int = 3, device: str = "cuda:0"
 ) -> list[list[Any]]:  # fmt: skip
-    """The results of a func: called with arrays of the host, then so many ``times`` with arrays of the device in orders of
-    chance, often enough for a graph.
+    """Return the results of a func called once with arrays of the host, then ``times`` times with arrays of the device in random
+    memory orders, often enough for a graph.
 
-    Programs have neither parameters nor a value twice for results, as ``pipeline.split_outcomes`` sees to.
+    A program's results contain neither parameters nor a value twice, as ``pipeline.split_outcomes`` ensures.
     """
     shown = tuple(dict.fromkeys(v for v in function.results if v not in function.parameters))
     result = templated(replace(function, body=replace(function.body, results=shown)))

@@ -519,7 +519,7 @@ def _scaled(name: str, order: int) -> Formula:
 
 
 def _kelvin_series(x: Any, order: int, weight: Callable[[int], Any]) -> Any:
-    """The derivative of that order of the sum of weight(k) (i x^2 / 4)^k / k!^2, its parts apart, as their sizes are."""
+    """Return the derivative of ``order`` of the sum of weight(k) (i x^2 / 4)^k / k!^2; parts of unlike size are separate."""
     parts, turn = [mp.zero, mp.zero], (1, 1, -1, -1)
     for k in range(mp.prec + 8):
         if 2 * k < order:

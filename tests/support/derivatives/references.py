@@ -94,7 +94,7 @@ def _alarm(*_: Any) -> None:
 
 
 def reference(name: str, point: Any, patience: float = PATIENCE) -> tuple[list[float], list[int]]:
-    """The columns of one point, in at most so many seconds."""
+    """Return the columns of one point, computed in at most ``patience`` seconds."""
     kept = orders(len(point))
     before: list[Any] | None = None
     # Sums of squares of numbers of different sizes must hold the smaller one, or two precisions agree on what neither has.

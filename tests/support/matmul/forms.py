@@ -135,7 +135,7 @@ def arguments(dtype: str, left: str, right: str, m: int, k: int, n: int) -> dict
 
 
 def check(dtype: str, left: str, right: str, arguments: Mapping[str, Any], bits: int) -> None:
-    """What the kernel wrote is within the error bound of products with so many bits of precision."""
+    """Check that the kernel's results are within the error bound of products with ``bits`` bits of precision."""
     a = LEFT[left].matrix(*(arguments[name] for name in LEFT[left].refs)).astype(np.float64)
     b = RIGHT[right].matrix(*(arguments[name] for name in RIGHT[right].refs)).astype(np.float64)
     row, column = arguments["row"].astype(np.float64)[:, None], arguments["column"].astype(np.float64)

@@ -84,7 +84,7 @@ kernel k(%x: {refs[0]}, %w: {refs[1]}, %out: {refs[2]}) -> () {{
 
 
 def fenced(array: Any) -> Any:
-    """A copy with the same strides that ends at a page that nobody may touch."""
+    """Return a copy with the same strides that ends at an inaccessible page."""
     base = array if array.base is None else array.base
     size = -(-base.nbytes // PAGE) * PAGE
     memory = mmap.mmap(-1, size + PAGE)

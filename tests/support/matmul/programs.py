@@ -1,4 +1,4 @@
-"""Random programs with matrix products: what is multiplied, how it comes to be, what is done with it, and where it lies."""
+"""Random programs with matrix products: the operands, their computation, the ops on the product, and the memory layouts."""
 
 from __future__ import annotations
 

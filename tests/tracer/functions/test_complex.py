@@ -100,7 +100,7 @@ FUNCTIONS = [
     "isfinite", "angle", "conj",
 ]  # fmt: skip
 UNSIGNED = {"exp", "exp2", "sin", "cos", "sinh", "cosh", "arcsin", "arcsinh"}
-"""Functions some of whose zeros, and infinities beside a NaN, have no sign of their own in C99."""
+"""Functions for which C99 leaves the sign of some zeros, and of some infinities paired with a NaN, unspecified."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

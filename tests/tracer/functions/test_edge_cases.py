@@ -400,7 +400,7 @@ def test_branches_on_results_of_another_dtype() -> None:
 @pytest.mark.parametrize("lengths", [(5, 3), (3, 5), (50, 40)])
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 def test_what_is_not_finite_reaches_the_sums_that_it_is_part_of(lengths: tuple[int, int], mode: Any) -> None:
-    """Of a convolution and a correlation: what lies beside an array is no factor of an infinity."""
+    """Convolutions and correlations multiply no infinity by the zeros outside of the array."""
     rng = np.random.default_rng(4)
     x, y = (rng.integers(1, 4, n).astype(float) for n in lengths)
     x[1], y[0], y[-1] = np.inf, np.nan, np.inf

@@ -1,4 +1,4 @@
-"""numpy.linalg and scipy.linalg: compiled values, dtypes, gradients and errors beside those of NumPy and SciPy."""
+"""numpy.linalg and scipy.linalg: compiled values, dtypes, gradients and errors, compared with NumPy's and SciPy's."""
 
 from __future__ import annotations
 

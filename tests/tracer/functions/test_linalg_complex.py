@@ -1,4 +1,4 @@
-"""Linear algebra of complex matrices: compiled values beside those of NumPy and SciPy, gradients beside differences."""
+"""Linear algebra of complex matrices: compiled values against NumPy and SciPy, gradients against finite differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of matrix products on the CPU: read and written as they lie, wherever the batch axis is; any extents, machine and
+"""Batches of matrix products on the CPU: read and written in place, wherever the batch axis is; any extents, machine and
 number of threads; and sums of contractions."""
 
 from __future__ import annotations

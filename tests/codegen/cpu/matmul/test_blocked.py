@@ -141,7 +141,7 @@ def test_text(monkeypatch: pytest.MonkeyPatch, bless: bool, request: pytest.Fixt
 
 
 def test_text_of_a_tile_in_halves(bless: bool, request: pytest.FixtureRequest) -> None:
-    """Of whose sums registers hold half: columns are asked for in the first pass alone, the two other places in one pass each."""
+    """Registers hold half of the sums: columns are prefetched in the first pass alone, each of the two streams in one pass."""
     path = GOLDEN / "matmul" / "scheduled" / "halves.ir"
     tile = Microkernel(F32, replace(TINY, rows=2, accumulators=1), has_fma=True)
     result = print_module(Module((Function("k", Block((), (tile.define(),), ()), "kernel"),)))

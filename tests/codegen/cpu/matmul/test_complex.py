@@ -77,7 +77,7 @@ def numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Array:
 
 @pytest.mark.parametrize("turned", TURNS)
 def test_functions_that_kernels_share_pack_operands(turned: tuple[bool, bool]) -> None:
-    """Those that are read as they lie; a conjugate is packed by the kernel."""
+    """Shared functions pack operands that are read in place; the kernel itself packs a conjugate."""
     left, right = (f"pack_{side}_c128_{'nt'[is_turned]}" for side, is_turned in zip(("left", "right"), turned, strict=True))
     plain = text_of("f64", turned)
     conjugate = plain.replace("    yield %2, %3\n", "    %4: f64[] = neg %3\n    yield %2, %4\n")

@@ -1,5 +1,5 @@
-"""What emitted code has for matrix products: whole vectors, conditions inside vector loops, stores turned in registers, and
-memory that a kernel takes for itself."""
+"""Emitted code of matrix products: whole vectors, conditions inside vector loops, stores transposed in registers,
+and scratch that a kernel allocates."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ kernel k(%x: &f32[s0,s1], %w: &f32[s1,s2], %out: &f32[s0,s2], %r: &f32[s0,s2]) -
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("sizes", [(8, 70, 100), (24, 20, 64), (60, 20, 97), (13, 33, 1100)], ids=str)
 def test_each_sum_is_taken_once(machine: str, sizes: tuple[int, int, int]) -> None:
-    """The last region adds to what it reads; an operand is computed from what lies side by side."""
+    """The last region adds to the values it reads, once; an operand is computed from contiguous elements."""
     m, k, n = sizes
     x, w, *_ = operands(m, k, n, "f32", (False, False))
     before = np.random.default_rng(1).normal(size=(m, n)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Products of at most eight rows where registers are few: the right operand is read where it lies."""
+"""Products of at most eight rows where registers are few: the right operand is read in place."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def run_differences(pick: Pick) -> None:
 
 
 def differences(loss: Callable[..., Any], at: list[Array], along: list[Array]) -> tuple[Any, Any, bool]:
-    """The first and second derivative in a direction, and whether two steps agree on them: not beside a kink."""
+    """Return the first and second derivative in a direction, and whether two steps agree on them, as they do not at a kink."""
     wide = [np.asarray(x, np.longdouble) for x in at]
 
     def moved(h: float) -> Any:

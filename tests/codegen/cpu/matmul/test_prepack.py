@@ -210,7 +210,7 @@ def recurrent(w: Any, h: Any, xs: Any) -> Any:
 
 
 def test_derivatives() -> None:
-    """Gradients and products with the second derivative, beside differences."""
+    """Gradients and products with the second derivative agree with finite differences."""
     rng = np.random.default_rng(3)
     w, h, xs, v = (rng.normal(size=s) / 3 for s in ((7, 7), (5, 7), (4, 5, 7), (7, 7)))
     gradient = pb.jit(pb.grad(recurrent))

@@ -1,4 +1,4 @@
-"""Matrices as they lie in memory: products and reductions of strided arguments have the bits of dense ones."""
+"""Strided matrices, read in place: products and reductions of strided arguments have the bits of contiguous ones."""
 
 from __future__ import annotations
 
