@@ -77,7 +77,7 @@ def lines(*command: str) -> Iterator[Result]:
 
 
 def measured(options: argparse.Namespace, workload: str, threads: str, before: Sequence[Result]) -> Iterator[Result]:
-    """The results of a workload. ``before``: those of other numbers of threads."""
+    """Yield the results of a workload. ``before``: results with other numbers of threads."""
     command = ["benchmarks.measure", workload, "--threads", threads, "--rounds", str(options.rounds)]
     command += ["--peers", ",".join(["pullback", *options.peers]), "--cases", options.cases]
     command += ["--dtypes", ",".join(DTYPES[d] for d in options.dtypes)]

@@ -35,7 +35,7 @@ OF_LLVM = ("parse text", "optimise", "emit object", "load object")
 
 
 def kernels(x: Array) -> Array:
-    """As many kernels, each of which waits for a sum of the one before and computes two functions."""
+    """Run KERNELS kernels, each of which depends on a sum of the previous one and computes two functions."""
     functions = (np.exp, np.sin, np.tanh, np.log1p, np.cos)
     for k in range(KERNELS):
         y = functions[k % 5](0.5 * x) * functions[(k + 1 + k // 5) % 5](np.abs(x)) + 0.1 * k
@@ -44,7 +44,7 @@ def kernels(x: Array) -> Array:
 
 
 def operations(x: Array) -> Array:
-    """As many operations as a trace counts: thirteen for the seven of a round that are written out."""
+    """Run OPERATIONS operations as a trace counts them: thirteen for the seven that are written in a round."""
     return straight(x, OPERATIONS * 7 // 13)
 
 
@@ -62,7 +62,7 @@ def after_a_sum(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: A
 
 
 def after_a_product(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float64) -> Any:
-    """One where that of a product of the same dtype is there too, with what all of them share."""
+    """Return a function in a process that has compiled a product of the same dtype, with the functions that products share."""
     return after(np.matmul, [np.ones((200, 200), dtype)] * 2, function, *shapes, dtype=dtype)
 
 

@@ -19,7 +19,7 @@ FUNCTIONS = ("exp", "log", "erf", "sqrt")
 
 
 def mixes(work: Work) -> list[tuple[int, int]]:
-    """Those arrays read and written at once whose share of writes is nearest to the work's."""
+    """Return the mixes of arrays read and written at once whose share of writes is closest to the work's."""
     share = work.writes / (work.reads + work.writes)
     nearest = min(abs(writes / (reads + writes) - share) for reads, writes in MIXES)
     return [mix for mix in MIXES if abs(mix[1] / sum(mix) - share) == nearest]

@@ -1,4 +1,4 @@
-"""What every test stands on: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
+"""The environment of every test: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
 
 import functools
 import gc
@@ -29,7 +29,7 @@ if CACHE is not None:
 os.environ["PULLBACK_VERIFY"] = "1"
 
 DEMANDS = ("", "host", "gpu", "any")
-"""What PULLBACK_CUDA may demand: nothing, the tests over the stand-in for a GPU, those on a GPU, either of both."""
+"""The values of PULLBACK_CUDA: no demand, the tests over the stand-in for a GPU, the tests on a GPU, one of both."""
 
 SHARES = {
     "acceptance": 4,
@@ -160,10 +160,10 @@ SHARES = {
     "tracer/test_tracer.py": 2,
     "tracer/test_unroll_warning.py": 3,
 }
-"""By file or folder, relative to tests/: of how many neighbours in a table of cases one is run by default, of smaller tables one
-of all; ``-m long`` runs the others."""
+"""By file or folder, relative to tests/: the number of neighbours in a table of cases of which one is run by default (a smaller
+table runs one case); ``-m long`` runs the others."""
 CUDA = {"cuda", "cuda_host"}
-"""Folders whose tests are of CUDA; elsewhere those are whose file's name starts with ``test_cuda`` or ``test_device``."""
+"""Folders of CUDA tests; elsewhere, CUDA tests are in files whose name starts with ``test_cuda`` or ``test_device``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -221,7 +221,7 @@ def our_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays; the collector need not look at it again and again."""
+    """Freeze the collected tests, so that the garbage collector does not traverse them repeatedly."""
     gc.collect()
     gc.freeze()
 
@@ -268,7 +268,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _machine(item: pytest.Item) -> str:
-    """Which machine a case is for."""
+    """Return the machine that a case is for."""
     return next((name for name in ("host", "gpu") if f"-{name}]" in item.nodeid or f"[{name}" in item.nodeid), "")
 
 

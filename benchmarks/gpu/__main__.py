@@ -65,7 +65,7 @@ class Process:
 
 
 def measured(case: GpuCase, dtype: str, workers: Mapping[str, Process]) -> Times:
-    """What each system takes for a case: ``first`` call, ``seconds``, ``returns``, or why there is no time."""
+    """Return the times of each system for a case: ``first`` call, ``seconds``, ``returns``, or why there is no time."""
     about = {"case": case.name, "dtype": dtype}
     result: Times = {}
     ready = []

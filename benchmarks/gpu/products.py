@@ -40,7 +40,7 @@ def operands(dtype: Any, m: int, n: int, k: int) -> tuple[Any, ...]:
 
 
 def seconds(prepared: Prepared, calls: int) -> float:
-    """Of a call in a burst of them; the first ones compile, choose and make graphs."""
+    """Return the seconds of a call in a burst, after first calls that compile, choose a method and record graphs."""
     for _ in range(WARM):
         prepared.call()
     prepared.wait()
@@ -48,7 +48,7 @@ def seconds(prepared: Prepared, calls: int) -> float:
 
 
 def row(dtype: str, m: int, n: int, k: int, others: Sequence[str]) -> list[str]:
-    """A product's row: its rate, how far it is from the right result, and its time over that of others."""
+    """Return the row of a product: its rate, its error, and the ratios of its time to the others'."""
     sizes = {"m": m, "n": n, "k": k}
     case = GpuCase(name="product", function=product, make=operands, sizes=sizes, small=sizes)
     arguments, flops = operands(np.dtype(dtype).type, **sizes), 2 * m * n * k

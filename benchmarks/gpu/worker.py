@@ -34,7 +34,7 @@ class Worker:
         self.prepared: Prepared | None = None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a request gives."""
+        """Return the answer to a request."""
         try:
             result: dict[str, Any] = getattr(self, "do_" + request["do"])(request)
         except NotImplementedError as error:
@@ -119,7 +119,7 @@ def clocked(call: Callable[[], Any]) -> float:
 
 
 def ceilings(small: bool = False) -> dict[str, Any]:
-    """What the device can do at most, by PyTorch: bytes a second of a copy, and flops a second of matrix products."""
+    """Return the limits of the device, measured by PyTorch: bytes a second of a copy, and flops a second of matrix products."""
     import torch
 
     n, m = (1 << 16, 64) if small else (1 << 28, 8192)

@@ -35,7 +35,7 @@ def softmax(x: Array) -> Any:
 
 
 def cross_entropy(x: Array, y: Array, eps: float = 1e-9) -> Any:
-    """Of the softmax of x."""
+    """Return the cross-entropy of the softmax of x, and its backward function."""
     p, back = softmax(x)
     return -np.sum(y * np.log(p + eps)) / len(x), lambda ct: back(-ct / len(x) * y / (p + eps))
 
@@ -132,7 +132,7 @@ class Tape:
         return out
 
     def gradients(self, ct: Array, wanted: Any) -> list[Array]:
-        """By the arrays of ``wanted``, known by identity."""
+        """Return the gradients by the arrays of ``wanted``, which are identified by identity."""
         actual: dict[int, Array] = {id(self.layers[-1][0]): ct}
         for out, arguments, back in reversed(self.layers):
             results = back(actual[id(out)])

@@ -45,7 +45,7 @@ def in_dtypes(names: Iterable[str]) -> list[Any]:
 
 
 def floats(*args: Any) -> list[int]:
-    """The places of float arguments."""
+    """Return the positions of float arguments."""
     return [k for k, a in enumerate(args) if np.asarray(a).dtype.kind == "f"]
 
 

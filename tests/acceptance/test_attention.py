@@ -48,7 +48,7 @@ def key_is_value_formula(ct: Array, q: Array, v: Array) -> Any:
 
 
 def over_batch(function: Callable[..., Any], arrays: Sequence[Array], heads: int) -> list[list[Any]]:
-    """The result for each example and head; ``arrays`` are (N, T, heads d), a mask (N, heads, T, S) follows by its place."""
+    """Return the result for each example and head; ``arrays`` are (N, T, heads d), followed by a mask (N, heads, T, S)."""
     rows = []
     for n in range(len(arrays[0])):
         parts = [np.split(a[n], heads, axis=1) for a in arrays]

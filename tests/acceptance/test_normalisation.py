@@ -45,7 +45,7 @@ def loop_batch_norm(x: Array, gamma: Array, beta: Array, mean: Array, var: Array
 
 
 def batch_norm_gradients(G: Any, x: Array, gamma: Array, beta: Array, mean: Array, var: Array, train: bool = True) -> Any:
-    """By x, gamma, beta and the averages, for cotangents of the output and of the next averages."""
+    """Return the gradients by x, gamma, beta and the averages, for cotangents of the output and the next averages."""
     axes = tuple(k for k in range(x.ndim) if k != 1)
     G, of_mean, of_var = G
     m, v = statistics(x, axes) if train else (mean, var)

@@ -180,7 +180,7 @@ def test_fifty_steps(task: str, name: str) -> None:
 
 
 def frames_of_user_code(call: Callable[[], Any]) -> int:
-    """How many Python functions of the examples or of this file are entered."""
+    """Count the calls of Python functions of the examples and of this file."""
     count = 0
 
     def profiled(frame: FrameType, event: str, _: Any) -> None:
@@ -223,7 +223,7 @@ def test_python_runs_once_for_each_signature(task: str) -> None:
 
 
 def bytes_of_everything(text: str) -> int:
-    """What the values of array IR take if each is kept; those that only arrange another's elements are not counted."""
+    """Return the bytes of all values of array IR, without values that only rearrange another's elements."""
     total = 0
     for kind, shape, op in re.findall(r"%\w+: [a-z]+(\d+)\[([\d,]*)\] = (\w+)", text):
         if not isinstance(OPS[op], Reindex):

@@ -79,7 +79,7 @@ class Compiler:
 
     @staticmethod
     def record(launch: Any) -> str:
-        """What follows a kernel in a text where it is not at the outermost place."""
+        """Return the text that follows a kernel that is not at the outermost level."""
         return f"CUDA_HOST_KERNEL({launch.name}, {launch.threads})"
 
     def ptx(self, text: str, arch: str, options: Sequence[str]) -> str:
@@ -118,5 +118,5 @@ def forgive() -> None:
 
 
 def counts() -> dict[str, int]:
-    """How much was launched and captured so far, the bytes allocated now, and the pieces of work that wait."""
+    """Return the launches and captures so far, the bytes allocated now, and the pending pieces of work."""
     return {name: int(_driver().cuda_host_count(k)) for k, name in enumerate(COUNTS)}

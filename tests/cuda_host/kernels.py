@@ -31,12 +31,12 @@ DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:(?:__align__|alignas)\(\w+\)\s+)
 
 
 class CompileError(Exception):
-    """What g++ says of CUDA C."""
+    """The error text of g++ for CUDA C."""
 
 
 @lru_cache
 def precompiled() -> Path:
-    """The header, as g++ takes it fastest."""
+    """Return the precompiled header, which g++ reads fastest."""
     key = hashlib.sha256(repr((COMPILER, FLAGS, [(HERE / h).read_bytes() for h in HEADERS])).encode()).hexdigest()[:16]
     folder = BUILD / f"device-{key}"
     if not folder.exists():

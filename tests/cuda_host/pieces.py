@@ -1,4 +1,4 @@
-"""What the stand-in is made of, built once under ``build/cuda_host``: CUDA's headers, PyCUDA, and the stand-in libcuda.so.1.
+"""The parts of the stand-in, built once under ``build/cuda_host``: CUDA's headers, PyCUDA, and the stand-in libcuda.so.1.
 
 PyCUDA is published as source alone; building it needs cuda.h and a library that defines the driver's names, but no driver.
 """
@@ -46,7 +46,7 @@ class Missing(Exception):
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Of the processes that share the folder."""
+    """Exclude the other processes that share the folder."""
     BUILD.mkdir(parents=True, exist_ok=True)
     with open(BUILD / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -54,7 +54,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def run(what: str, *command: str | Path, cwd: Path | None = None) -> str:
-    """What a command prints. Raises Missing with the end of its output where it fails."""
+    """Return the output of a command. Raises Missing with the end of its output where it fails."""
     try:
         done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -138,7 +138,7 @@ def _link(sources: list[Path], folder: Path) -> None:
 
 
 def site_folder() -> Path:
-    """Where PyCUDA for this Python is, once it is built."""
+    """Return the folder of PyCUDA for this Python, which may not be built yet."""
     return BUILD / f"site-{sysconfig.get_config_var('SOABI')}"
 
 

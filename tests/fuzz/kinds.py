@@ -1,4 +1,4 @@
-"""What one random program of each kind is checked for; ``python -m tests.fuzz`` runs them by number."""
+"""The checks of one random program of each kind; ``python -m tests.fuzz`` runs them by number."""
 
 from __future__ import annotations
 

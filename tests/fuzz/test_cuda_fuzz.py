@@ -25,7 +25,7 @@ MOST, AT_ONCE = 4, 50
 CANCELLING = {187}
 """Seeds of gradients that are differences of numbers 1e17 times as large: their last digits are anyone's."""
 SHARE = 16
-"""Of how many programs of a table one is run by default."""
+"""One program in this many of a table is run by default."""
 
 
 def seeds(count: int) -> Any:
@@ -109,7 +109,7 @@ def test_gradients_of_calls(runs_on: str, seeds: Sequence[int]) -> None:
 @seeds(300)
 @pytest.mark.parametrize("run", [test_fuzz_source.run_values, test_fuzz_source.run_gradients])
 def test_functions(runs_on: str, seeds: Sequence[int], run: Callable[..., None]) -> None:
-    """With other data and other shapes too."""
+    """Functions are also called with other data and other shapes."""
 
     def run_one(seed: int) -> None:
         with compiled_there(runs_on, seed):

@@ -224,7 +224,7 @@ class Program:
             self.spread_back(b, result, x, axes)
 
     def spread_back(self, b: Builder, result: Value, x: Value, axes: tuple[int, ...]) -> None:
-        """What a softmax does: elements meet a reduction of their row, or of their column."""
+        """Combine elements with a reduction of their row or column, as a softmax does."""
         self.evaluate()
         if result not in self.number:
             return
@@ -343,7 +343,7 @@ class Program:
 
 
 def rearranged(x: Any, how: int) -> Any:
-    """The array in another memory order; mostly as it is."""
+    """Return the array in another memory order, or unchanged in most cases."""
     match how:
         case 1:
             return np.asfortranarray(x)
@@ -402,7 +402,7 @@ def random_gradient(pick: Pick) -> tuple[Function, list[Any]]:
 
 
 Run = Callable[[Function, Sequence[Any]], dict[str, Any]]
-"""Gives the results by each target's name, those of "interpreter" among them."""
+"""A function that returns the results by target name, including "interpreter"."""
 
 
 def check_program(pick: Pick, run: Run = run_targets) -> None:

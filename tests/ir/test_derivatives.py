@@ -77,7 +77,7 @@ def check(name: str, dtype: str, mode: str, every: int) -> None:
 
 @pytest.mark.parametrize("name", REFERENCED)
 def test_sweep(name: str) -> None:
-    """Where SciPy computes a function of several arguments, its other programs take seconds to compile: see the long run."""
+    """If SciPy computes a function of several arguments, its other programs, slow to compile, are in the long run."""
     check(name, "f64", "reverse", SUBSET)
     if ROWS[name].arity == 1 or not of_library(name):
         check(name, "f64", "forward", SUBSET)
@@ -137,8 +137,8 @@ def steps(dtype: Any) -> tuple[complex, ...]:
 
 @pytest.mark.parametrize("name", MULTILINEAR)
 def test_derivatives_of_ops_linear_in_each_element_are_exact(name: str) -> None:
-    """Of whole numbers: the derivative by an element is what one more of it adds, and the second derivative by two is what both
-    add beyond what each adds; of a complex number by its parts."""
+    """Operands are whole numbers: the derivative by an element is the change of the result if it grows by one, and the second
+    derivative by two is the change by both minus the changes by each; a complex number is differentiated by its parts."""
     op: Op = OPS[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     tried = 0

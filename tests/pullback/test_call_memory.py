@@ -1,4 +1,4 @@
-"""What a call allocates: as the report says, as the allocator counts, and no more after many calls."""
+"""The memory that a call allocates: as the report says, as the allocator counts, and no more after many calls."""
 
 import gc
 from collections.abc import Callable

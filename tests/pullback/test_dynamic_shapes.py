@@ -41,8 +41,8 @@ def bits(result: Any) -> Any:
 
 
 def runs(function: Call, *calls: Any) -> int:
-    """How often a function is traced with symbolic sizes for these calls, each of which gives what the function compiled for its
-    shape gives, bit for bit."""
+    """Return the number of traces with symbolic sizes for these calls, and check that each result has the bits of the function
+    compiled for its shape."""
     dynamic, static = pb.jit(again(function), dynamic=True), pb.jit(function)
     before = _traced()
     actual = [dynamic(*copy.deepcopy(call)) for call in calls]

@@ -337,7 +337,7 @@ def test_static_and_class_methods(name: str, expected: float) -> None:
 
 
 def test_a_class_method_bound_by_python_alone() -> None:
-    """As Python 3.13 binds it."""
+    """The method is bound as Python 3.13 binds it."""
     bound = types.MethodType(vars(Descriptors)["of_class"].__func__, Descriptors)
     assert [bound(2.0), bound(2.0)] == [24.0, 24.0]
     assert pb.jit(lambda w: bound(w))(2.0) == 24.0

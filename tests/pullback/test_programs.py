@@ -330,7 +330,7 @@ def test_an_argument_is_never_written() -> None:
 
 
 def test_a_chain_of_updates_is_made_in_place() -> None:
-    """Each update of a buffer that nothing else reads writes the buffer itself: one copy of the whole in all."""
+    """Each update of a buffer without other uses is written to the buffer itself: the whole is copied once in all."""
 
     def build(b: Any, x: Value) -> Value:
         out = b.exp(x)

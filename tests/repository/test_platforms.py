@@ -38,7 +38,7 @@ FURTHER = ("Linux aarch64 with SVE", "Windows x86-64 of 2009")
 
 
 def is_chosen(case: Case) -> bool:
-    """Whether a case has a kernel of its own: of elementwise ops, whose kernels differ by dtype alone, one shape will do."""
+    """Return whether a case has a kernel of its own: elementwise ops, whose kernels differ by dtype alone, need one shape."""
     kinds = [t.dtype.kind for t in case.types] + [d.kind for d in [case.params.get("dtype")] if d is not None]
     shapes = [t.shape for t in case.types]
     return "c" not in kinds and (shapes[0] == (3,) if isinstance(case.op, Elementwise) else not any(0 in s for s in shapes))
@@ -87,12 +87,12 @@ def become_objects(chosen: Sequence[Function], host: Host) -> None:
 
 
 def some() -> Sequence[Function]:
-    """Those of every ninth function; ``-m long`` takes all."""
+    """Return the kernels of every ninth function; ``-m long`` takes all."""
     return kernels(9)
 
 
 def share(platform: str) -> Sequence[Function]:
-    """Every one of some kernels is in the share of one platform; of those, further machines get a third."""
+    """Return a platform's share of some kernels. Each kernel is in one platform's share; further machines get a third of it."""
     first = [name for name in OTHERS if name not in FURTHER]
     if platform in first:
         return some()[first.index(platform) :: len(first)]

@@ -112,7 +112,7 @@ def versions() -> dict[str, str]:
 
 
 def asked() -> dict[str, Any]:
-    """What the peers say of all rows."""
+    """Return the peers' results for all rows."""
     rows = [row for formula in FORMULAS.values() for row in formula.rows]
     result = {name: policy.of_peer(name, rows) for name in NAMES}
     return {"versions": versions(), "rows": {row.key: {name: result[name][row.key] for name in NAMES} for row in rows}}

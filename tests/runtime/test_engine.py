@@ -357,7 +357,7 @@ def test_forked_children_compile(tmp_path: Path) -> None:
 
 
 def improve(engine: Engine, is_done: Callable[[], object]) -> None:
-    """Have tiered texts compiled well, and wait for that."""
+    """Start the optimised compile of tiered texts, and wait for it."""
     engine.improve()
     deadline = time.monotonic() + 60
     while not is_done() and time.monotonic() < deadline:

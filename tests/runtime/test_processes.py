@@ -60,7 +60,7 @@ def call(k: float) -> Any:
 
 
 def compile_new(k: float) -> tuple[Any, Any]:
-    """What was compiled before, and something new."""
+    """Return the results of a function compiled before and of a new one."""
     power = int(k)
     return loss(W, k), pb.grad(lambda w: np.sum(w**power) + np.sum(np.tanh(w)))(W)
 
@@ -256,7 +256,7 @@ print(value.hex(), slope.tobytes().hex(), "|", info.disk_hits, info.compiles, in
 
 
 def test_eight_processes_compile_a_kernel_once_each_at_most(tmp_path: Path) -> None:
-    """And leave a cache in which all is whole, that the ninth finds."""
+    """The processes leave a complete cache, which the ninth process hits."""
     folder = tmp_path / "cache"
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(folder), "PULLBACK_VERIFY": "0"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -20,7 +20,7 @@ HALVES = (np.dtype("f2"), BF16)
 FUNCTIONS_ERROR = 8
 """Unit roundoffs that elementary functions may be wrong by."""
 SLACK = 1.01
-"""For the rounding of bounds and of exact values."""
+"""The factor that allows for the rounding of bounds and of exact values."""
 
 
 def unit(dtype: Any) -> float:
@@ -110,7 +110,7 @@ def bounded(x: Any, is_inexact: bool = False) -> Any:
 
 
 def promoted(operands: Any, function: Callable[..., Any] = np.multiply) -> Any:
-    """The dtype that NumPy gives to results for operands; no other than that of products for matrices of bfloat16."""
+    """Return the dtype of NumPy's results for operands; for matrices of bfloat16 it is the dtype of products."""
     with np.errstate(all="ignore"):
         probes = [np.ones(1, x.dtype) if isinstance(x, Bounded | np.ndarray | np.generic) else x for x in operands]
         total = probes[0]
@@ -314,7 +314,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def assert_within(result: Any, expected: Bounded, note: object = "") -> None:
-    """A result has the dtype and shape of what was expected, and is as near as it must be."""
+    """Check that a result has the expected dtype and shape, and is within the error bound."""
     result = np.asarray(result)
     assert result.dtype == expected.dtype, f"{result.dtype} is not {expected.dtype}: {note}"
     assert result.shape == expected.shape, f"{result.shape} is not {expected.shape}: {note}"

@@ -84,7 +84,7 @@ def steps(out: Path, workers: int, rehearse: bool) -> list[Step]:
 
 
 def run(step: Step, seconds: float, out: Path, environment: dict[str, str]) -> str:
-    """How a step ended, in words. What it started is ended with it."""
+    """Run a step and return how it ended, in words. The processes it started end with it."""
     begin = time.monotonic()
     command = [*step.command, *(["--seconds", f"{max(seconds - ENDS, 1):.0f}"] if "benchmarks.gpu" in step.command else [])]
     with open(out / step.file, "w") as file:

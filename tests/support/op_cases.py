@@ -489,7 +489,7 @@ def _eighs(op: Op) -> Iterator[Case]:
 
 
 def _spectral(op: Op) -> Iterator[Case]:
-    """Of the cubes of eigenvalues: their sum, or the cube of the matrix."""
+    """Yield cases of the cubes of eigenvalues: their sum, or the cube of the matrix."""
 
     def build(b: Builder, operands: Sequence[Value], params: dict[str, Any]) -> tuple[Value, ...]:
         (a,) = operands
@@ -592,7 +592,7 @@ def _of_rectangles(op: Op) -> Iterator[Case]:
 
 
 def _equation(rng: np.random.Generator, types: Sequence[ArrayType]) -> list[Any]:
-    """The matrices on both sides have no eigenvalues whose sum is near 0."""
+    """Return operands whose matrices on both sides have no eigenvalues with a sum close to 0."""
     c, *sides = types
     return [sample(rng, c), *(sample(rng, t) + 3 * np.eye(t.shape[-1]) for t in sides)]
 

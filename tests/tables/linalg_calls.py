@@ -143,7 +143,7 @@ ONE_TRIANGLE: list[tuple[Call, list[Any]]] = [
 
 
 def triangle_of(factor: Any) -> Any:
-    """What SciPy promises of ``cho_factor``'s result."""
+    """Return the part of ``cho_factor``'s result that SciPy specifies."""
     c, lower = factor
     return (np.tril if lower else np.triu)(c), lower
 

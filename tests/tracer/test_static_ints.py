@@ -186,7 +186,7 @@ def test_floats_are_never_static() -> None:
 
 
 def test_python_numbers_and_sequences() -> None:
-    """What Python gives for an int and a list, not what NumPy gives."""
+    """An int and a list give Python's result, not NumPy's."""
 
     def concatenated(n: int) -> Any:
         return n + [1, 2]  # type: ignore[operator]
@@ -298,7 +298,7 @@ def accepted_as_arguments(tried: Tried, text: str) -> bool | None:
 
 
 def ints_of(section: str, share: int) -> int:
-    """How many calls of a section were accepted with their ints as arguments; all that were tried must be."""
+    """Count the calls of a section that are accepted with their ints as arguments; all calls that were tried must be."""
     count = 0
     for tried in read(section).values():
         for text in tried.texts() if tried.name not in OF_DATA else ():

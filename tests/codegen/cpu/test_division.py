@@ -254,7 +254,7 @@ def test_shares_of_the_divider() -> None:
 
 
 def test_ratios_of_recipes() -> None:
-    """Where a recipe promises that nothing can go wrong, a quotient is multiply-adds without tests, and the same bits."""
+    """If a recipe guarantees operands without special cases, a quotient is multiply-adds without tests, with the same bits."""
     rng = np.random.default_rng(7)
     for dtype, name in ((np.float64, "f64"), (np.float32, "f32")):
         near = [0.0, np.nan, 0.5, -0.25, 2.0**-24, -(2.0**-24), 0.3, 0.1]
@@ -284,7 +284,7 @@ def test_processors_are_known_by_their_features() -> None:
 
 
 def test_divisions_count_in_phases_of_slow_dividers() -> None:
-    """A body is cut at more places where the divider is slow."""
+    """A body is cut into more parts for a processor with a slow divider."""
     lines = [f"    %c{k}: f64[] = {'add' if k % 4 else 'div'} %c{k - 1}, %b" for k in range(1, 130)]
     text = KERNEL.format(t="f64", what="add %a, %b", root="").replace("%c:", "%c0:")
     text = text.replace("    store %c,", "\n".join([*lines, "    store %c129,"]))

@@ -115,7 +115,7 @@ def test_a_body_that_reads_what_it_wrote_stays_whole(monkeypatch: pytest.MonkeyP
 
 
 def test_a_body_with_nothing_in_memory_has_strips_too() -> None:
-    """By the memory that an element takes, the length of a strip is chosen; random schedules met bodies that take none."""
+    """The strip length depends on the bytes per element; random schedules have produced bodies that use none."""
     body: Any = SimpleNamespace(region=SimpleNamespace(instructions=()), read={}, written={})
     assert distribute_loops._strip_length(body, 0) == distribute_loops.MOST_STRIP
 
@@ -173,7 +173,7 @@ def rare_everywhere(n: int, dtype: str) -> Function:
 @pytest.mark.parametrize("dtype", ["f64", "f32"])
 @pytest.mark.parametrize("window", [1, 30])
 def test_rare_code_in_phases_changes_no_bit(dtype: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of usual arguments, of some that are not, as NaN and infinities, and of none that is."""
+    """Arguments are usual ones, some unusual ones such as NaN and infinities, and unusual ones alone."""
     kind, far = f"float{dtype[1:]}", 360.0 if dtype == "f64" else 45.0
     for n in SIZES:
         near = np.linspace(-3.0, 3.0, n)
@@ -193,7 +193,7 @@ def test_rare_code_in_phases_changes_no_bit(dtype: str, window: int, monkeypatch
 
 
 def test_a_long_body_with_a_derivative_of_tanh_is_cut() -> None:
-    """By the limits as they are, where the other tests cut often."""
+    """The limits are the default ones, while the other tests cut more often."""
     b, x = Builder(), Value(ArrayType(DTYPES["f64"], (700,)), "x")
     y = b.tanh(x)
     kernel = b.function("f", [x], [b.mul(b.sech2(x), b.exp(b.log(b.expit(b.neg(y))))), y])
@@ -206,8 +206,8 @@ def test_short_bodies_stay_whole() -> None:
 
 
 def test_phases_ask_for_the_next_strip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each element that is read or written, once; not those whose place is read from memory, which may end before, nor those
-    that a condition guards."""
+    """Each element that is read or written is prefetched once, except elements whose index is read from memory, which may end
+    earlier, and elements guarded by a condition."""
     cut_often(monkeypatch, 1)
     text = TEXT.replace("%y: &f64[s0])", "%y: &f64[s0], %p: &i64[s0])")
     text = text.replace("    %a: f64[] = load %x, %i", "    %j: i64[] = load %p, %i\n    %a: f64[] = load %y, %j")

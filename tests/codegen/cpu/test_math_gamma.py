@@ -25,7 +25,7 @@ BOUNDS = {"gammaln": 2.0, "digamma": 2.0, "trigamma": 2.0}
 
 
 def negative(dtype: str) -> Any:
-    """All over, near integers, and near the zeros of gammaln."""
+    """Return negative arguments of all sizes, close to integers, and close to the zeros of gammaln."""
     rng = np.random.default_rng(7)
     near = rng.integers(0, 30, 200) + rng.normal(size=200) * np.exp2(rng.uniform(-40, -2, 200))
     zeros = np.array([2.4570247382208006, 2.747682646727413, 3.1435808883499799, 3.9552942848585980, 0.504083008264455409])
@@ -36,7 +36,7 @@ def negative(dtype: str) -> Any:
 
 
 def scale(name: str, x: float, value: Any) -> Any:
-    """What an error is measured by: near a zero, the terms that cancel there."""
+    """Return the scale of errors: close to a zero, the size of the terms that cancel there."""
     if name == "trigamma":
         return abs(value)
     term = mpmath.loggamma(1 - mpmath.mpf(x)) if name == "gammaln" else mpmath.digamma(1 - mpmath.mpf(x))

@@ -26,7 +26,7 @@ def differences(u: Array) -> Array:
 
 
 def weighted(u: Array) -> Array:
-    """Five places, of which the one in the middle is not read."""
+    """Read four of five adjacent offsets, all but the middle one."""
     return u[4:] * u[:-4] + (u[3:-1] - u[1:-3])
 
 
@@ -41,7 +41,7 @@ def total(u: Array) -> Array:
 
 
 def squares(u: Array) -> Array:
-    """Rows above, here and below, each at three places."""
+    """Read the rows above, at and below each element, each at three offsets."""
     parts = [u[i : u.shape[0] - 2 + i, j : u.shape[1] - 2 + j] for i in range(3) for j in range(3)]
     return sum((k + 1) * part for k, part in enumerate(parts))
 
@@ -95,7 +95,7 @@ def test_what_is_written_is_read_where_it_is() -> None:
 
 
 def loads(function: Callable[..., Any], argument: Array, vector_bytes: int) -> tuple[int, int]:
-    """How many vectors an iteration of the only vector loop loads, without masks, and how many it puts together."""
+    """Return the number of vectors that an iteration of the only vector loop loads, without masks, and the number it shuffles."""
     (kernel,) = compiled(trace(function, (argument,), {}).function).lowered.functions[1:]
     parts = emit(schedule(kernel), "k", Target(vector_bytes)).text.split("\nbody")
     plain = [part.partition("\nend")[0] for part in parts if "nontemporal" not in part and "masked" not in part]
@@ -116,7 +116,7 @@ def names(function: Callable[..., Any], argument: Array) -> list[str]:
 
 
 def test_starts_of_neighbours_are_numbers() -> None:
-    """And only these: one template serves all sizes, and all places of a part alone."""
+    """Only starts of adjacent parts are constants: one template serves all sizes, and all starts of a single part."""
     assert names(differences, np.ones(100)) == []
     assert names(lambda u: u[:98] - u[2:], np.ones(100)) == []
     assert len(names(lambda u: np.sum(u[2:]), np.ones(100))) == 1

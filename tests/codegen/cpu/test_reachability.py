@@ -123,7 +123,7 @@ def scaled(x: Array, w: Array, b: Array) -> Array:
 
 FUNCTIONS = {f.__name__: f for f in (biased, squares, scaled)}
 SHAPES = [(6, 40, 30, 100), (50, 9, 5, 7), (20, 70, 30, 20), (9, 33, 20, 12), (3, 1, 9, 40), (5, 40, 0, 20), (0, 9, 9, 9)]
-"""Of products wide, small, three vectors and two vectors wide on some machine; with one row, no terms, none at all."""
+"""Shapes of wide and small products, three or two vectors wide on some machine, with one row, with K = 0, and empty."""
 
 
 def arguments(shape: tuple[int, int, int, int], dtype: str) -> tuple[Array, ...]:
@@ -181,7 +181,7 @@ def texts(slots: Sequence[Slot]) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["biased", "squares"])
 def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) -> None:
-    """And it is the same, whichever is first: other processes find it."""
+    """The text is the same whichever sizes come first, so that other processes hit the cache."""
     module = parse_module(pb.jit(FUNCTIONS[name]).stages(*arguments(shape, "f8"))["lower"])
     kernels = {f.name: f for f in module.functions}
     forms = 0
@@ -202,7 +202,7 @@ def test_what_sizes_reach_is_written_first(name: str, shape: tuple[int, ...]) ->
 
 
 def values(kernel: Function, sizes: Mapping[str, int], threads: int) -> dict[Value, Any]:
-    """What a kernel computes from its sizes outside loops, by the meaning of ops."""
+    """Evaluate the values that a kernel computes from its sizes outside loops."""
     result: dict[Value, Any] = {}
     for i in kernel.instructions:
         if isinstance(i.op, Extent):

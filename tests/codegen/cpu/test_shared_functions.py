@@ -269,7 +269,7 @@ def test_a_lower_tile_is_compiled_where_it_saves_much(vector_bytes: int) -> None
 
 @pytest.mark.parametrize("machine", ["AVX-512", "AVX2", "SSE"])
 def test_high_panels_of_few_rows(machine: str) -> None:
-    """Tiles of the whole height stand in for lower ones, also where sums leave them from registers."""
+    """Full-height tiles replace lower ones, even where sums are stored from registers."""
     rng = np.random.default_rng(3)
     y = rng.standard_normal((150, 70))
     built = compiled_product(product_text("f64"), machine)
@@ -303,7 +303,7 @@ def test_kernels_of_one_text_differ_by_their_slots() -> None:
 
 
 def test_a_second_kernel_compiles_no_tile() -> None:
-    """What the first product of a dtype has compiled, later ones find; also those of a batch, and with something around."""
+    """Later products of a dtype reuse the functions that the first has compiled, also in a batch or with fused neighbours."""
     x = np.linspace(-1, 1, 160 * 160).reshape(160, 160)
     np.testing.assert_allclose(pb.jit(np.matmul)(x, x), x @ x, atol=1e-12)
     engine = default_engine()
@@ -340,7 +340,7 @@ def test_loops_around_show_what_is_written() -> None:
 
 
 def test_wide_products_of_a_batch_store_their_sums_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is around them is done with what the function of plain blocks has stored; not where results replace an operand."""
+    """The epilogue reads the sums that the function of plain blocks has stored, except where results replace an operand."""
     x, w = np.linspace(-1, 1, 3 * 70 * 40).reshape(3, 70, 40), np.linspace(1, -1, 3 * 40 * 150).reshape(3, 40, 150)
     r, b, keep = np.linspace(0, 9, 3 * 70 * 150).reshape(3, 70, 150), np.linspace(-1, 1, 150), np.arange(150) % 3 == 0
     forms: list[tuple[Any, tuple[Any, ...]]] = [

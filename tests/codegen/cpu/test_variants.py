@@ -41,7 +41,7 @@ def scheduled(name: str, width: int) -> Function:
 @pytest.mark.parametrize("width", [16, 32, 64])
 @pytest.mark.parametrize("name", ["biased", "squares"])
 def test_forms_that_no_sizes_reach_are_not_written(name: str, width: int) -> None:
-    """And when they are, their texts are those that they would have been."""
+    """Variants that are emitted later have the same text as if they had been emitted at first."""
     kernel, target = scheduled(name, width), Target(width, True)
     result, waiting = [], []
     none, some = ({f"s{k}": extent for k in range(9)} for extent in (0, 30))

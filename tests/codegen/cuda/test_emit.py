@@ -38,11 +38,11 @@ ROUGH = {"gammaln", "digamma", "polygamma", "zeta", "digamma_step", "trigamma_st
 """Functions whose methods differ from SciPy's, or that subtract two values where arguments are not above 0: compared on their
 domains, to 12 digits."""
 UNTRIED = ROUGH | {"expn"} | {op.name for op in OPS.values() if isinstance(op, Elementwise) and str(op.llvm).startswith("ufunc:")}
-"""Those, and functions that CUDA's library has and the host's lacks, or that neither has."""
+"""The ops of ROUGH, and functions that the host's library or both libraries lack."""
 
 
 def assert_close(result: Any, wanted: Any, rtol: float = 1e-11) -> None:
-    """Equal dtype, shape, NaNs and infinities, and numbers as close as ``rtol``, or as float32 allows."""
+    """Check for equal dtype, shape, NaNs and infinities, and numbers within ``rtol``, or within float32's precision."""
     for a, b in zip(result, wanted, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         if b.dtype.itemsize == 2 and b.dtype.kind in "fV":

@@ -36,14 +36,14 @@ def some(dtype: Any, *shape: int) -> Any:
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
-    """Have the launches of a role taken, whatever the extents."""
+    """Select the launches of a role for all extents."""
     monkeypatch.setattr(cuda_launch, "ENOUGH_TILES", {"large": 1, "part": 10}.get(role, 1 << 40))
     monkeypatch.setattr(cuda_launch, "LEAST_DEPTH", 5 if role == "part" else 1 << 40)
     monkeypatch.setattr(cuda_launch, "FEW_SUMS", 1 << 40 if role == "few" else -1)
 
 
 def run_module(machine: Make, module: Module, arguments: list[Any], sizes: Mapping[str, int]) -> tuple[Any, ...]:
-    """What a program with its kernels gives through CUDA C."""
+    """Return the results of a program whose kernels are run as CUDA C."""
     program, *kernels = module.functions
     scheduled = checked(Module((program, *(schedule(kernel) for kernel in kernels))))
     running = CudaProgram(dict(sizes), scheduled, machine)
@@ -77,7 +77,7 @@ def test_products(machine: Make, dtype: Any) -> None:
 @on_each
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_large_tiles(machine: Make, dtype: Any) -> None:
-    """Of which there must be 128."""
+    """Large tiles are used if there are at least 128 of them."""
     a, b = some(dtype, 130, 70 if dtype is np.float64 else 130, 17), some(dtype, 130, 17, 5)
     function, values = traced(lambda a, b: (a @ b, np.swapaxes(b, 1, 2) @ np.swapaxes(a, 1, 2)), a, b)
     assert_same(run_program(machine, function, values), expected(function, values))
@@ -200,7 +200,7 @@ def test_batches(machine: Make, dtype: str, role: str, monkeypatch: pytest.Monke
 
 @on_each
 def test_long_sums_are_shared_out(machine: Make) -> None:
-    """As many blocks as there is work for, in an order that the extents alone fix."""
+    """Long sums are divided among as many thread blocks as there is work for, in an order that depends on the extents alone."""
     a, b = some(np.float32, 3, 2500), some(np.float32, 2500, 70)
     function, values = traced(lambda a, b: a @ b, a, b)
     assert_same(run_program(machine, function, values), expected(function, values))
@@ -248,7 +248,7 @@ class Without(Host):
 @needs_host
 @pytest.mark.parametrize("gone", ["pb_cp_async_wait<0>();", "        __syncthreads();\n", "        __syncwarp();\n"])
 def test_a_missing_wait_is_seen(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the other tests show that none is missing."""
+    """A kernel without one of its waits fails, so that the other tests show that none is missing."""
     choose(monkeypatch, "small")
     monkeypatch.setattr(Without, "gone", gone)
     module = checked(parse_module(product_forms.text("f32", "turned", "plain")))

@@ -107,7 +107,7 @@ def test_sums_are_the_same_wherever_arrays_begin(machine: Make, at: int) -> None
 @on_each
 @pytest.mark.parametrize("columns", [100, 111])
 def test_rows_are_the_same_wherever_they_begin(machine: Make, columns: int) -> None:
-    """Bit for bit, in packs that are known to be whole, and in others."""
+    """Rows agree bit for bit, both in vectors that are known to be full and in others."""
 
     def call(x: Any) -> Any:
         e = np.exp(x - x.max(axis=1, keepdims=True))
@@ -187,7 +187,7 @@ def test_few_elements_have_a_thread_each(monkeypatch: pytest.MonkeyPatch) -> Non
 @on_each
 @pytest.mark.parametrize("columns", [12288, 12000, 40000])
 def test_long_rows_are_in_shared_memory_if_it_holds_them(machine: Make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And are the same bits wherever they are. Beside 12,288 numbers of 4 bytes nothing has room in 48 KB."""
+    """Rows have the same bits wherever they are. Next to 12,288 numbers of 4 bytes nothing has room in 48 KB."""
 
     def call(x: Any) -> Any:
         e = np.exp(x - x.max(axis=1, keepdims=True))

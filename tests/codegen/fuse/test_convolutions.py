@@ -145,7 +145,7 @@ def conditions(loop: Instruction) -> int:
 
 @pytest.mark.parametrize("taps, dtype", [(5, np.complex128), (30, np.float64), (LONGEST, np.float64)])
 def test_the_inside_has_no_conditions(taps: int, dtype: Any) -> None:
-    """Nor does it load a tap: a loop runs over nearly all results, and one with all conditions over a few."""
+    """The inner loop loads no tap either: it covers nearly all results, and a loop with all conditions covers a few."""
     x, k = np.ones(1000, dtype), np.ones(taps, dtype)
     for form in (convolved, same, valid, padded):
         of_form = loops(form, x, k)
@@ -159,7 +159,7 @@ def test_the_inside_has_no_conditions(taps: int, dtype: Any) -> None:
 
 @pytest.mark.parametrize("form", [convolved, same, padded, sliced, added_up], ids=lambda form: form.__name__)
 def test_the_inside_of_a_gradient_has_no_conditions(form: Form) -> None:
-    """Where a convolution is summed up as well, and where contributions of shifted views are added."""
+    """This holds where a convolution is also summed, and where contributions of shifted views are added."""
     gradient = pb.value_and_grad(lambda x, k: np.sum(form(x, k) ** 2), argnums=(0, 1))
     inside = [i for i in loops(gradient, np.ones(1000), np.ones(30)) if not i.params.get("short")]
     assert inside and not any(map(conditions, inside))

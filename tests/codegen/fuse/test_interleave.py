@@ -86,7 +86,7 @@ func f(%x: f64[n], %y: f64[n]) -> (f64[n,2], f64[n,2], f64[n]) {
 
 
 def test_code_is_not_made_anew_for_each_part_where_that_is_much() -> None:
-    """Functions of many instructions, and long chains of few, are computed element by element of the whole."""
+    """Functions of many instructions, and long chains of short functions, are computed on the interleaved array."""
     for ops in (["exp"], ["neg"] * 20):
         chain = "\n".join(f"  %{k + 3}: f64[n,2] = {op} %{k + 2}" for k, op in enumerate(ops))
         text = f"""pullback-ir 2

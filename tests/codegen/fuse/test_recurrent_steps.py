@@ -186,7 +186,7 @@ def test_one_program_for_all_sizes() -> None:
 
 
 def test_one_place_alone_is_no_class() -> None:
-    """Which place of an axis is read is a number in a template only where several are."""
+    """The index that is read along an axis is a constant of a template only if several are read."""
     x = np.random.default_rng(1).normal(size=(3, 20))
     before = template_counts().built
     for k in (1, 2, 3):

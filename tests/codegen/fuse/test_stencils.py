@@ -73,7 +73,7 @@ def last_axis(u: Array) -> Array:
 
 
 def wide(u: Array) -> Array:
-    """Of fourth order along one axis, of second along the other."""
+    """Apply a stencil of fourth order along one axis and of second order along the other."""
     v = u.copy()
     v[2:-2, 1:-1] += (16.0 * (u[3:-1, 1:-1] + u[1:-3, 1:-1]) - u[4:, 1:-1] - u[:-4, 1:-1] - 30.0 * u[2:-2, 1:-1]) / 12.0
     v[2:-2, 1:-1] += 0.125 * u[2:-2, 2:] * u[2:-2, :-2]
@@ -143,7 +143,7 @@ def test_forms(form: Callable[[Array], Array]) -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_special_values(form: Callable[[Array], Array]) -> None:
-    """What is outside stays as it is, -0.0 too; nothing but neighbours sees a NaN."""
+    """Elements outside are unchanged, even -0.0; a NaN reaches only its neighbours."""
     u = np.full((5, 21), -0.0)
     u[::2, ::5] = np.resize([np.nan, np.inf, -np.inf, 5e-324], u[::2, ::5].shape)
     run_all(form, u, 4 if form is dear else 0, "special values")
@@ -220,7 +220,7 @@ def test_scheduled_text_is_the_expected_one(bless: bool) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_repeated_stencils_do_not_multiply(rank: int) -> None:
-    """Each of many stencils in a row is computed at few places: kernels grow with their number, at most."""
+    """Each of many consecutive stencils is computed at few offsets: kernels grow at most linearly with their number."""
 
     def form(u: Array) -> Array:
         p = np.pad(u, 1)

@@ -75,7 +75,7 @@ def convolved(x: Array, w: Array) -> Array:
 
 
 def test_windows_are_arranged_once() -> None:
-    """For a convolution and the gradient of its weights; along the rows of the image."""
+    """A convolution and the gradient of its weights arrange the windows once each, along the rows of the image."""
     rng = np.random.default_rng(4)
     x, w = rng.normal(size=(5, 2, 6, 7)), rng.normal(size=(3, 2, 3, 3))
     loss = lambda w, x: np.sum(np.tanh(convolved(x, w)))  # noqa: E731

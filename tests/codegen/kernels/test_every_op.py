@@ -52,7 +52,7 @@ def tolerance(op: Op) -> float:
 
 
 def floor(op: Op, dtype: DType) -> float:
-    """Smaller results are as near to each other as results of this size: the zeros at negative arguments cancel digits."""
+    """Return the size below which results are compared absolutely: digits cancel at the zeros at negative arguments."""
     result = op.name in ("gammaln", "digamma") and dtype.bits >= 32
     return 0.25 if result else 0.0
 

@@ -113,7 +113,7 @@ def test_what_is_not_a_number_stays_in_its_matrix() -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 6, 17])
 def test_gradients(n: int) -> None:
-    """Beside those of the same function of one matrix at a time, whose work a library does; to second order."""
+    """Gradients to second order agree with the same function of one matrix at a time, which a library computes."""
     a, y = matrices((9,), n, np.float64), matrices((9,), n, np.float64, 1)[..., 0]
     w = np.random.default_rng(n).normal(size=(n,))
 

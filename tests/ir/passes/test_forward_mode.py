@@ -114,7 +114,7 @@ def _outer(function: Function, name: str, wrt: Sequence[int], extra: Sequence[An
 
 
 def test_tangents_of_zero_are_no_instructions() -> None:
-    """What no tangent reaches is not computed twice, and a linear op stays one instruction."""
+    """Values that no tangent reaches are not computed twice, and a linear op stays one instruction."""
     t = ArrayType(F64, (3,))
     b = Builder()
     x, y, _ = parameters = [Value(t) for _ in range(3)]

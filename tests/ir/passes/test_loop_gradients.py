@@ -152,7 +152,7 @@ def counted(x: Any, n: Any) -> Any:
 
 @pytest.mark.parametrize(("function", "beyond"), [(gathered, False), (walked, True), (counted, True)])
 def test_rows_that_do_not_run_do_not_fail(function: Function, beyond: bool) -> None:
-    """Nor do they read what is out of bounds. Rows that run do fail."""
+    """Rows that do not run do not read out of bounds either; rows that run raise."""
     x, numbers = np.array([0.7, 1.1, 1.3]), np.array([0, 2, 3, 1])
 
     def total(x: Any) -> Any:
@@ -168,7 +168,7 @@ def test_rows_that_do_not_run_do_not_fail(function: Function, beyond: bool) -> N
 
 
 def test_rows_that_are_done_are_not_infinite() -> None:
-    """A turn more of a row that is done takes the root of a negative number; sums over the rows do not see it."""
+    """One more iteration of a finished row takes the root of a negative number; sums over the rows are not affected."""
     rows, w = np.array([[0.9, 0.8], [0.4, 0.2], [3.0, 2.0]]), np.array([[0.5, 0.1], [0.2, 0.4]])
 
     def one(w: Any, x: Any) -> Any:
@@ -216,7 +216,7 @@ def test_what_a_loop_keeps(name: str) -> None:
 
 @pytest.mark.parametrize("checkpoint", [None, "sqrt", 100, 10**6])
 def test_a_checkpointed_loop_keeps_the_square_root(checkpoint: Any) -> None:
-    """What is alive at once of the values that are kept, counted in the interpreter."""
+    """The interpreter counts the kept values that are live at the same time."""
 
     def loop(x: Any) -> Any:
         return np.sum(pb.fori_loop(0, 400, lambda i, h: np.sin(h * x) + h * 0.1, x, checkpoint=checkpoint))

@@ -17,7 +17,7 @@ from tests.tables.control_programs import NO_DERIVATIVE, PROGRAMS, XS, W, collat
 
 
 def plain(program: Callable[..., Any], *args: Any) -> Any:
-    """What a program gives whose branches and loops run in plain Python."""
+    """Return the result of a program whose branches and loops run in plain Python."""
     with in_python(), np.errstate(all="ignore"):
         return program(*args)
 

@@ -410,7 +410,7 @@ def test_bounds_hold_for_several_writers_of_which_some_are_killed(tmp_path: Path
 
 
 def test_unfinished_files_count_and_go(tmp_path: Path) -> None:
-    """What killed processes left goes when a bound is reached, oldest first, also where it alone is more than the bound."""
+    """Files of killed processes are removed at a size bound, oldest first, even if they alone exceed the bound."""
     file = filled(tmp_path)
     for n in range(30):
         (file.parent / f".new-{n}-a").write_bytes(bytes(len(PAYLOAD)))

@@ -60,7 +60,7 @@ def environment(tree: Path, cache: Path) -> dict[str, str]:
 
 
 def run(tree: Path, cache: Path, *lines: str) -> list[str]:
-    """What a process over these sources prints."""
+    """Run lines in a process over these sources and return the words it prints."""
     command = [sys.executable, "-c", "\n".join(lines)]
     done = subprocess.run(command, env=environment(tree, cache), capture_output=True, text=True, cwd=tree.parent, check=False)
     assert done.returncode == 0, done.stderr
@@ -122,14 +122,14 @@ def spoil(text: str, edit: Edit) -> str:
 
 
 def in_place(path: Path, text: str) -> None:
-    """As an editor that truncates, and restores the time."""
+    """Replace the text as an editor does that truncates the file and restores its time."""
     times = path.stat()
     path.write_text(text)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def renamed(path: Path, text: str) -> None:
-    """As ``rsync -t``: another file of the same size and time takes the place."""
+    """Replace the file as ``rsync -t`` does, by another file of the same time."""
     new = path.with_suffix(".new")
     new.write_text(text)
     times = path.stat()
@@ -138,7 +138,7 @@ def renamed(path: Path, text: str) -> None:
 
 
 def plainly(path: Path, text: str) -> None:
-    """As ``git checkout``."""
+    """Replace the file as ``git checkout`` does."""
     path.unlink()
     path.write_text(text)
 
@@ -195,7 +195,7 @@ def test_no_version_meets_code_of_another(
 
 
 def linked(tree: Path) -> None:
-    """As an installer that links the files of its cache into another environment."""
+    """Link the files into another environment, as an installer does with the files of its cache."""
     other = tree.parent / "other environment"
     for each in tree.rglob("*.py"):
         target = other / each.relative_to(tree)
@@ -204,7 +204,7 @@ def linked(tree: Path) -> None:
 
 
 def unlinked(tree: Path) -> None:
-    """As one that removes that environment."""
+    """Remove that environment, as an installer does."""
     shutil.rmtree(tree.parent / "other environment")
 
 
@@ -258,8 +258,8 @@ def test_files_with_another_name_or_mode_are_the_same(
 
 
 def test_a_module_imported_while_its_file_was_another_is_no_part_of_the_version(tree: Path, tmp_path: Path) -> None:
-    """What a file was between two looks is not known: where it changed, and its module was imported, between them, nothing is
-    stored under the stamp, though the file is as before."""
+    """A file's content between two checks is unknown: if it changed, and its module was imported, between them, nothing is
+    stored under the stamp, even if the file is as before."""
     cache = tmp_path / "cache"
     run(tree, cache, BEGIN, FIRST)
     with running(tree, cache) as process:
@@ -322,7 +322,7 @@ def test_files_whose_times_alone_changed_are_known_by_who_saw_them_before(tree: 
 
 
 def test_in_an_archive_and_without_sources(tree: Path, tmp_path: Path) -> None:
-    """What Python can import has a stamp that is of it."""
+    """Sources in an archive, and compiled modules without sources, have stamps of their own."""
     ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")
     plain = run(tree, tmp_path / "cache", *ask)
     archive = shutil.make_archive(str(tmp_path / "all"), "zip", tree)

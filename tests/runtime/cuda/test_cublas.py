@@ -85,7 +85,7 @@ class Repeated:
 
 @pytest.fixture
 def graphs(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
-    """What is captured meanwhile."""
+    """Record the graphs that are captured during a test."""
     built: list[Repeated] = []
 
     def captured(device: Device, works: Sequence[Callable[[Any], None]], after: Any) -> Repeated:

@@ -46,7 +46,7 @@ ORDERS = (1, 5, 6, 7)
 
 @pytest.fixture
 def tapes(monkeypatch: pytest.MonkeyPatch) -> list[PlannedProgram]:
-    """The tapes that are made meanwhile."""
+    """Record the planned programs that are created during a test."""
     built: list[PlannedProgram] = []
     real = PlannedProgram.__init__
 
@@ -60,7 +60,7 @@ def tapes(monkeypatch: pytest.MonkeyPatch) -> list[PlannedProgram]:
 
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No loop is written out whole."""
+    """Prevent loops from being unrolled completely."""
     monkeypatch.setattr(cuda_plan_control_flow, "MAX_UNROLLED_STEPS", 0)
     monkeypatch.setattr(cuda_plan_control_flow, "MAX_GRAPH_STEPS", 8)
 
@@ -150,7 +150,7 @@ def test_what_is_independent_may_run_side_by_side(tapes: list[PlannedProgram]) -
 
 
 def test_edges_that_are_missing_show_as_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the tests of this file would find them."""
+    """The tests of this file would thus detect missing edges."""
     monkeypatch.setattr(cuda_steps, "direct_dependencies", lambda steps: [()] * len(steps))
     with pytest.raises(AssertionError):
         again_and_again(lambda a, b: two_chains(a * 3, b), *np.random.default_rng(2).normal(size=(2, 60)))
@@ -169,7 +169,7 @@ def test_memory_that_is_used_again_is_waited_for(monkeypatch: pytest.MonkeyPatch
     assert tapes[-1].plan.placement(tapes[-1].sizes).arena_bytes < 5 * x.nbytes
 
     def without_reuse(steps: Any) -> Any:
-        """Only what a step reads that another wrote."""
+        """Return only the dependencies of reads on earlier writes."""
         return [
             tuple(k for k in range(n) if any(overlap(a, b) and a.writes and not b.writes for a in steps[k] for b in steps[n]))
             for n in range(len(steps))
@@ -332,7 +332,7 @@ def test_a_capture_that_fails_leaves_the_steps(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_memory_is_asked_for_beside_a_capture(device: cuda_device.Device) -> None:
-    """Not in another thread either: a driver may refuse it."""
+    """No other thread allocates during a capture either, since a driver may refuse it."""
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -409,7 +409,7 @@ def test_an_array_goes_up_when_the_first_step_needs_it(small: None, monkeypatch:
 
 @pytest.mark.parametrize("forgotten", ["begin", "landed", "reached"])
 def test_a_wait_that_is_missing_shows_as_wrong_numbers(forgotten: str, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the tests above would find it."""
+    """The tests above would thus detect a missing wait."""
 
     def begin(self: Staging) -> None:
         pass
@@ -492,7 +492,7 @@ def test_a_warm_call_is_one_look_up_and_one_launch(monkeypatch: pytest.MonkeyPat
 
 
 def test_films_that_are_used_are_kept(tapes: list[PlannedProgram]) -> None:
-    """Other arrays in between, each met once, do not push out what comes again and again."""
+    """Other arrays that occur once in between do not evict graphs that are used repeatedly."""
     f, arguments = again_and_again(lambda a, b: two_chains(a * 4, b)[2], *np.random.default_rng(1).normal(size=(2, 40)))
     others = [pb.device_put(np.ones(40) * k) for k in range(30)]
     f(*arguments)

@@ -184,7 +184,7 @@ def test_out_that_is_wrong_raises_as_ever() -> None:
 
 
 def test_an_argument_that_is_returned_is_as_it_was() -> None:
-    """Where an array of out shares memory with it, the result is a copy."""
+    """If an array of out shares memory with a returned argument, the result is a copy."""
     compiled = pb.jit(lambda a, b: (b, a * 3))
     for k in range(6):
         block = np.arange(8.0) + k

@@ -88,7 +88,7 @@ def warm(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two results are of the same types and bits."""
+    """Return whether two results have the same types and bits."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):

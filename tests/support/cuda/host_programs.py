@@ -27,14 +27,14 @@ from pullback.tracer import flatten, trace, unflatten
 
 
 class Machine(ABC):
-    """Where the kernels of one program run."""
+    """A machine that runs the kernels of one program."""
 
     room = 48 << 10
     """Bytes of shared memory that a block may have."""
 
     @abstractmethod
     def address(self, array: Any) -> int:
-        """Where an array's first element is for the launches of a kernel."""
+        """Return the address of an array's first element for the launches of a kernel."""
 
     @abstractmethod
     def start(self, launch: Launch, blocks: int, threads: int, shared: int, values: Sequence[Any]) -> None:
@@ -57,7 +57,7 @@ def traced(call: Callable[..., Any], *args: Any) -> tuple[Function, list[Any]]:
 
 
 def on_machine(make: Make, call: Callable[..., Any], *args: Any) -> Any:
-    """What a user's function gives, in its containers, by kernels on a machine."""
+    """Return the results of a user's function, in its containers, computed by kernels on a machine."""
     result = trace(call, args, {})
     values = result.arguments(flatten((args, {}))[0])
     assert values is not None
@@ -83,7 +83,7 @@ def emitted(module: Module) -> list[Emitted]:
 
 
 def text_of(kernels: Sequence[Emitted], after: Callable[[Launch], str] | None = None) -> str:
-    """One text of several kernels, each in a namespace of its own; ``after`` gives what follows for each launch."""
+    """Return one text of several kernels, each in a namespace of its own; ``after`` returns the text that follows each launch."""
     parts = []
     for kernel in kernels:
         functions = {launch.name: launch for launch in kernel.launches}.values()

@@ -80,8 +80,8 @@ def _type(text: str) -> Any:
 
 
 class Library:
-    """``calls``: what was done, by name without letter, with its whole numbers. ``missing``: functions that it has not, by name;
-    ``failing``: those that answer with a status."""
+    """A stand-in library. ``calls``: the calls made, by name without letter, with their integers. ``missing``: the names of
+    functions that it lacks; ``failing``: the functions that return an error status."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[int, ...]]] = []

@@ -56,7 +56,7 @@ def _stand_in() -> cuda_device.Device:
 
 @contextmanager
 def compiled_there(position: str, order: int = 0) -> Iterator[None]:
-    """What is compiled meanwhile for no device in particular is for that one."""
+    """Compile for this device, within the context, whatever is compiled for no particular device."""
 
     def device_of(asked: str | None, leaves: Sequence[Any]) -> str:
         return placement.device_of(asked or "cuda:0", leaves)

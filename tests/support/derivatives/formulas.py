@@ -180,11 +180,11 @@ def _odd_product(k: int) -> Any:
 
 
 FAR = 4096
-"""From here on asymptotic series have all digits of the precisions that there are."""
+"""The argument from which on asymptotic series have all digits of every precision in use."""
 
 
 def _erfc(x: Any) -> Any:
-    """By DLMF 7.12.1 where it is far from 1."""
+    """Return erfc, for x from FAR on by DLMF 7.12.1."""
     if x < FAR:
         return mp.erfc(x)
     return mp.exp(-x * x) / (x * mp.sqrt(mp.pi)) * asymptotic(lambda k: _odd_product(k) / (-2 * x * x) ** k)
@@ -425,7 +425,7 @@ def _zeta_from_2(s: Any) -> Derivatives:
 
 def _zeta(s: Jet, q: Jet) -> Jet:
     def outer(index: Index) -> Any:
-        """By q: the derivative is -s zeta(s + 1, q)."""
+        """Return a derivative by s and q; the first one by q is -s zeta(s + 1, q)."""
         i, j = index
         t = compose((s.at, mp.one), Jet(1, {(0,): s.at, (1,): mp.one}))
         rising = math.prod((t + k for k in range(j)), start=constant(1, (-1) ** j))
@@ -496,7 +496,7 @@ def _bessel(name: str, order: int) -> Callable[[Any], Derivatives]:
 
 
 def _scaled(name: str, order: int) -> Formula:
-    """By definition, far from 0 by DLMF 10.40.1 and 10.40.2: the exponential that those leave out is below all precisions."""
+    """By definition, far from 0 by DLMF 10.40.1 and 10.40.2: the exponential that they omit is below all precisions."""
     plain = lifted(_bessel(name, order))
 
     def coefficient(k: int) -> Any:
@@ -711,7 +711,7 @@ def _mod_lengths(u: Any, m: Any) -> list[Any]:
 
 
 def _amplitude(u: Any, m: Any) -> Any:
-    """Of Jacobi's functions: the angle whose sine and cosine they are, continuous in u."""
+    """Return the amplitude of Jacobi's functions: the angle whose sine and cosine are sn and cn, continuous in u."""
     sn, cn = mp.ellipfun("sn", u, m=m), mp.ellipfun("cn", u, m=m)
     turns = mp.nint(u / (2 * mp.ellipk(m)))
     angle = mp.atan2(mp.re(sn), mp.re(cn))

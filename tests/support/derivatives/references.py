@@ -78,7 +78,7 @@ def _scales(jet: Jet, point: Any, kept: list[Index]) -> list[Any]:
 
 
 def _agree(now: Any, before: Any) -> bool:
-    """Whether two precisions give the same value, in units of the same scale."""
+    """Return whether two precisions give the same value, in units of the same scale."""
     (value, scale), (other, other_scale) = now, before
     least = mp.ldexp(1, LEAST)
     is_same = abs(scale - other_scale) <= mp.ldexp(scale, -8) or max(scale, other_scale) < least
@@ -155,7 +155,7 @@ def read(name: str) -> tuple[Array, Array, Array]:
 
 
 def is_current(name: str) -> bool:
-    """Whether there is a file, for the points that the row has now."""
+    """Return whether there is a file for the current points of the row."""
     return (FOLDER / f"{name}.npz.xz").exists() and np.array_equal(read(name)[0], points(name))
 
 

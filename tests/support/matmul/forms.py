@@ -103,7 +103,7 @@ kernel k0({parameters}) -> () {{
 
 
 def _distinct(body: str) -> str:
-    """Names of the second region are others than those of the first."""
+    """Rename the values of the second region so that they differ from the first's."""
     head, first, second, rest = body.split("(%i: i64[], %p: i64[])")[0], *_regions(body)
     for name in ("p", "y0", "y1", "y", "z"):
         second = second.replace(f"%{name}:", f"%{name}_:").replace(f"%{name},", f"%{name}_,").replace(f"%{name} ", f"%{name}_ ")

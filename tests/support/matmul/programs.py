@@ -96,7 +96,7 @@ FORMS = [
 
 
 OF_ITSELF = ("gram", "gram of columns", "square")
-"""What multiplies one operand by itself, and so has products of several dtypes if operands have."""
+"""Forms that multiply one operand by itself, and thus have products of several dtypes if the operands do."""
 
 
 def random_einsum(pick: Pick) -> Form:
@@ -238,7 +238,7 @@ class Program:
         return any(p.name == "windows" for p in self.prologues)
 
     def product(self, windows: Sequence[int]) -> Callable[[Any], Any]:
-        """Without the epilogue. ``windows``: the last extents of operands, which windows are as long as."""
+        """Return the program without the epilogue. ``windows``: the last extents of operands, the lengths of windows."""
         form = self.form.function
         parts = [
             (lambda x, f=p.function, n=n: f(x, n)) if p.name == "windows" else p.function
@@ -247,7 +247,7 @@ class Program:
         return lambda operands: form(*[part(*arguments) for part, arguments in zip(parts, operands)])
 
     def function(self, windows: Sequence[int]) -> Callable[[Any, Any], Any]:
-        """Of operands and what the epilogue takes."""
+        """Return the function of the operands and the epilogue's arguments."""
         product, epilogue = self.product(windows), self.epilogue.function
 
         def program(operands: Any, rest: Any) -> Any:
@@ -295,7 +295,7 @@ def _layout(pick: Pick, dtype: str) -> str:
 
 
 def _rank(form: Form) -> int | None:
-    """Of the result; none if there are several."""
+    """Return the rank of the result; None if there are several results."""
     result = form.function(*(np.ones((1,) * len(word)) for word in form.letters))
     return None if isinstance(result, tuple) else int(np.ndim(result))
 
@@ -308,7 +308,7 @@ def _one(pick: Pick, parts: Sequence[Part], dtypes: Sequence[str], rank: int, sm
 
 
 def drawn_extents(pick: Pick, form: Form, most: int) -> dict[str, int]:
-    """Of each letter, so that there is no more work than ``most``."""
+    """Draw an extent for each letter, so that the work is at most ``most``."""
     letters = sorted(set("".join(form.letters)) - {"1"})
     result = {k: EXTENTS[pick(len(EXTENTS))] for k in letters}
     while np.prod([float(max(e, 1)) for e in result.values()]) > most:
@@ -322,7 +322,7 @@ def tupled(result: Any) -> tuple[Any, ...]:
 
 
 def numbers(shape: Any, dtype: Any, rng: np.random.Generator) -> Array:
-    """Of moderate size and both signs."""
+    """Return numbers of moderate size and both signs."""
     if shape[:1] == ("i",):
         return rng.integers(0, 9, shape[1:])
     if shape[:1] == ("?",):

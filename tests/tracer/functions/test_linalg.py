@@ -637,7 +637,10 @@ def test_many_threads() -> None:
 
 
 def log_marginal_likelihood(theta: Any, x: Any, y: Any) -> Any:
-    """Of a Gaussian process: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation 2.30."""
+    """Return the log marginal likelihood of a Gaussian process.
+
+    Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation 2.30.
+    """
     length, amplitude, noise = np.exp(theta)
     squares = np.sum((x[:, None] - x[None]) ** 2, -1)
     k = amplitude**2 * np.exp(-0.5 * squares / length**2) + noise**2 * np.eye(len(x))
@@ -647,7 +650,7 @@ def log_marginal_likelihood(theta: Any, x: Any, y: Any) -> Any:
 
 
 def log_density(mean: Any, covariance: Any, x: Any) -> Any:
-    """Of multivariate normal variables, a row each."""
+    """Return the log density of multivariate normal variables, one in each row."""
     factor = scipy.linalg.cholesky(covariance, lower=True)
     z = scipy.linalg.solve_triangular(factor, (x - mean).T, lower=True)
     constant = np.sum(np.log(np.diag(factor))) + 0.5 * len(mean) * np.log(2 * np.pi)

@@ -29,7 +29,7 @@ DTYPES = {"f32": np.float32, "f64": np.float64}
 
 
 def operands(m: int, k: int, n: int, dtype: str, turned: tuple[bool, bool], seed: int = 0) -> tuple[Any, Any, Any, Any]:
-    """Two matrices, and both as they are stored."""
+    """Return two matrices, and both as they are stored."""
     rng = np.random.default_rng(seed)
     x, w = (rng.normal(size=shape).astype(DTYPES[dtype]) for shape in ((m, k), (k, n)))
     return x, w, *(np.ascontiguousarray(a.T if t else a) for a, t in zip((x, w), turned, strict=True))

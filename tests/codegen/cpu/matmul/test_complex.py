@@ -151,7 +151,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(dtype: str) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_not_finite(machine: str) -> None:
-    """As the four products of the parts are: 0 times infinity is NaN."""
+    """Results are those of the four products of the parts: 0 times infinity is NaN."""
     x, w = numbers((30, 50), np.complex64), numbers((50, 40), np.complex64, 1)
     x[3, 7], x[29, 0], x[11, 2], w[9, 5] = np.nan, -np.inf, complex(0, np.inf), complex(1, np.inf)
     with np.errstate(invalid="ignore"):

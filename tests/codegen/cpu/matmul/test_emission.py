@@ -239,7 +239,7 @@ program f(%x: &f64[m,k], %w: &f64[k,n]) -> (&f64[m,n]) {
 
 
 def test_a_loop_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a step of a loop says is not passed by."""
+    """A failed allocation in a step of a loop raises MemoryError."""
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(lambda state, size: None)
     arguments = ctypes.cast(take, ctypes.c_void_p).value
 

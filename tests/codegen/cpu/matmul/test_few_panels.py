@@ -133,7 +133,7 @@ def test_subnormal_numbers_in_some_panels(sizes: tuple[int, int, int], dtype: st
 
 
 class Rooms:
-    """Memory for kernels between bytes that stay as they are."""
+    """Memory for kernels, surrounded by bytes that must not change."""
 
     AROUND = 1 << 12
 

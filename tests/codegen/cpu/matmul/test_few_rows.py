@@ -25,7 +25,7 @@ from tests.support.paths import GOLDEN
 RNG = np.random.default_rng(17)
 MACHINE = "AVX2"
 LANES = 8
-"""Of float32."""
+"""The float32 lanes of a vector."""
 TURNED = {"x @ w": (False, False), "x.T @ w": (True, False), "x @ w.T": (False, True)}
 
 
@@ -49,7 +49,7 @@ def bound(x: Any, w: Any, dtype: str) -> Any:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("form", TURNED)
 def test_every_shape_within_its_bound(form: str, dtype: str) -> None:
-    """Of arrays that end where memory ends, with the same bits on any number of threads."""
+    """Arrays end where memory ends, and results have the same bits on any number of threads."""
     kernel = compiled_product(product_text(dtype, TURNED[form]), MACHINE)
     numpy = f"f{int(dtype[1:]) // 8}"
     before = threads.get_num_threads()
@@ -116,7 +116,7 @@ def test_interpreted(form: str) -> None:
 
 
 def test_what_is_not_finite_goes_where_it_belongs() -> None:
-    """Also from the last terms, which are fewer than are added at a time."""
+    """NaN and infinity also propagate from the last terms of K, which are fewer than are added at a time."""
     kernel = compiled_product(product_text("f64"), MACHINE)
     x, w = RNG.normal(size=(6, 259)), RNG.normal(size=(259, 70))
     w[258, 3], w[0, 5], x[2, 258], x[4, 7], w[7, 9] = np.inf, np.nan, -np.inf, np.inf, 0
@@ -133,7 +133,7 @@ SCALED = BATCH.replace("      store %sum", "      %2: f32[] = mul %sum, %sum\n  
 
 @pytest.mark.parametrize("text", [BATCH, SCALED], ids=["stored", "squared"])
 def test_batches(text: str) -> None:
-    """Also those of which more is done with the sums, which are stored where the results belong."""
+    """Batches with an epilogue are included; their sums are stored in the memory of the results."""
     kernel = compiled_product(text, MACHINE)
     for z, m, k, n in ((3, 8, 300, 700), (7, 5, 9, 300), (1, 2, 0, 513), (2, 9, 30, 300)):
         x, w = RNG.normal(size=(z, m, k)).astype("f4"), RNG.normal(size=(z, k, n)).astype("f4")
@@ -154,7 +154,7 @@ FORMS: dict[str, Callable[..., Any]] = {
 @pytest.mark.usefixtures("our_products")
 @pytest.mark.parametrize("form", FORMS)
 def test_calls(form: str) -> None:
-    """Of the package as users call it, on this machine's own kernels."""
+    """The package is called as users call it, on this machine's own kernels."""
     for dtype, accuracy in (("f4", 1e-4), ("f8", 1e-12)):
         x, w = RNG.normal(size=(7, 300)).astype(dtype), RNG.normal(size=(300, 130)).astype(dtype)
         if form == "left turned":
@@ -175,7 +175,7 @@ def test_text(bless: bool, request: pytest.FixtureRequest) -> None:
 
 
 def test_machines() -> None:
-    """Where tiles hold all their sums in registers, panels are packed as those of more rows are."""
+    """If registers hold all sums of a tile, few rows use packed panels, as more rows do."""
     for name, target in MACHINES.items():
         kernel = compiled_product(product_text("f32"), name)
         assert any(slot[:2] == ("shared", "few_rows_f32") for slot in kernel.slots) is (name == MACHINE), target

@@ -43,7 +43,7 @@ FORMULAS: dict[str, tuple[tuple[str, str], Callable[..., Any], Callable[..., Any
 
 
 class Formula:
-    """Where ``drawn_extents`` finds the letters."""
+    """The letters of a formula, in the form that ``drawn_extents`` reads."""
 
     def __init__(self, letters: tuple[str, ...]) -> None:
         self.letters = letters

@@ -129,7 +129,7 @@ def test_threads_change_no_bits() -> None:
 
 
 def steps_of(text: str) -> list[bool]:
-    """Of each launch of a program, in order, whether it packs."""
+    """Return, for each launch of a program in order, whether it packs."""
     return [packs(i) for i in walk(packed_module(text).functions[0].body) if isinstance(i.op, Launch)]
 
 
