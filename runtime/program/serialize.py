@@ -21,7 +21,7 @@ from pullback.ir.core.environment import is_verified
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.program import launch
-from pullback.ir.text import canonical, parse_function, print_function
+from pullback.ir.text import parse_function
 from pullback.runtime.cache.cache import Origin
 from pullback.runtime.compile.engine import Object, default_engine
 from pullback.runtime.program.executable import Executable, Schedule, emit_kernel, is_unwritten
@@ -88,8 +88,7 @@ def _source(kernel: LoadedKernel) -> str:
     if kernel.source is None or isinstance(kernel.source, str):
         return kernel.source or ""
     try:
-        text = print_function(kernel.source)
-        return text if canonical(parse_function(text)) == canonical(kernel.source) else ""
+        return text_of(kernel.source)
     except (TypeError, KeyError, ValueError):
         return ""
 
