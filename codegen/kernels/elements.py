@@ -10,13 +10,13 @@ from typing import Any
 from pullback.codegen.kernels.builder import KernelBuilder
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.structure import Instruction
-from pullback.ir.core.types import BOOL, I64, ArrayType, RefType, scalar
+from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import Reindex, broadcast
+from pullback.ir.ops.array.reindex import Reindex, broadcast, roll
 from pullback.ir.ops.control.regions import Check
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import is_strided
@@ -42,6 +42,38 @@ class Out:
         return (*index[:axis], *self.last, *index[axis:])
 
 
+@dataclass(frozen=True)
+class Rolled:
+    """The index that is ``distance`` positions after ``base``, modulo ``extent``. ``largest``: the largest offset of the rolls
+    that it composes, at most half the extent."""
+
+    base: Value
+    extent: Extent
+    distance: int
+    largest: int
+
+    def position(self, b: KernelBuilder) -> Value:
+        """Emit the index: ``base`` plus the distance where that is in the axis."""
+        count, by = b.extent_of(self.extent), b.const(abs(self.distance), I64)
+        last = b.sub(count, by)
+        if abs(self.distance) <= 2 * self.largest:
+            other = self.moved(b, by, last)[1]
+        else:
+            least = b.maximum(count, b.const(1, I64))
+            by_remainder = b.sub(by, b.mul(b.idiv(by, least), least))
+            last_remainder = b.sub(count, by_remainder)
+            inside = b.lt(self.base, last_remainder) if self.distance > 0 else b.ge(self.base, by_remainder)
+            other = b.select(inside, *self.moved(b, by_remainder, last_remainder))
+        inside = b.lt(self.base, last) if self.distance > 0 else b.ge(self.base, by)
+        result: Value = b.select(inside, self.moved(b, by, last)[0], other)
+        return result
+
+    def moved(self, b: KernelBuilder, by: Value, last: Value) -> tuple[Value, Value]:
+        """Emit the index ``by`` positions from ``base``, and the one ``last`` positions away in the opposite direction."""
+        ahead, behind = (b.add, b.sub) if self.distance > 0 else (b.sub, b.add)
+        return ahead(self.base, by), behind(self.base, last)
+
+
 class Elements:
     """The kernel of a group under construction: its parameters, where each value is stored, and the scalars computed so far by
     value and index."""
@@ -53,6 +85,7 @@ class Elements:
         self.b = KernelBuilder()
         self.producer = {v: i for i in self.region.instructions for v in i.results}
         self.memo: dict[Key, Value] = {}
+        self.rolled: dict[Value, Rolled] = {}
         self.refs: dict[Value, Value] = {}
         self.parameters: list[Value] = []
         for value, layout in zip(self.region.parameters, layouts, strict=True):
@@ -181,6 +214,8 @@ class Elements:
     ) -> list[tuple[Value, tuple[Value, ...], Value | None, Value | None]]:
         """Return the alternatives of a reindex op: operand, index, condition, and the guard under which it is read."""
         assert isinstance(producer.op, Reindex)
+        if producer.op is roll:
+            return [(producer.operands[0], self.roll_source(producer, index), None, guard)]
         types = [v.type for v in producer.operands]
         alternatives, before = [], guard
         for position, source, condition in producer.op.access(self.b, list(index), types, producer.params, self.b.extent_of):
@@ -193,6 +228,23 @@ class Elements:
             read = None if self.is_in_bounds(operand, source) else inner
             alternatives.append((operand, tuple(source), condition, read))
         return alternatives
+
+    def roll_source(self, producer: Instruction, index: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Return the index of the element that a roll moves to ``index``. The constant offsets of rolls of rolls are added."""
+        b, axis, (offset,) = self.b, producer.params["axis"], producer.params["offset"]
+        if not isinstance(offset, int):
+            ((_, source, _),) = roll.access(b, list(index), [producer.operands[0].type], producer.params, b.extent_of)
+            return tuple(source)
+        extent = producer.operands[0].type.shape[axis]
+        first = Rolled(index[axis], extent, 0, 0)
+        before = self.rolled.get(index[axis], first)
+        before = before if before.extent == extent else first
+        total = before.distance + (offset if producer.params["backward"] else -offset)
+        after = Rolled(before.base, extent, total, max(before.largest, offset))
+        position = after.position(b) if total else before.base
+        if total:
+            self.rolled[position] = after
+        return (*index[:axis], position, *index[axis + 1 :])
 
     def is_in_bounds(self, value: Value, index: Sequence[Value]) -> bool:
         """Return whether an index is a constant within a value's static shape. Such an element is read without a guard, and so

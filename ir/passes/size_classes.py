@@ -5,6 +5,7 @@
 - Starts of slices of one array that differ, such as the neighbours of a stencil, are constant up to ``MOST_NEIGHBOURS``: code for
   neighbours reads a row once. So is an axis up to that length that a reshape creates and a reduction removes from between
   others, as in pooling.
+- Offsets of rolls are constant up to ``MOST_NEIGHBOURS``: the few elements that come in at the other end are known to be few.
 - An axis that a reshape creates and that is read at several single indices is constant up to ``MOST_PARTS``; so are the indices.
 - An extent of 1 is constant where it makes a contraction a product with one row, one column or K of 1, since that is no matrix
   product.
@@ -23,7 +24,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import pad, reshape, slice_
+from pullback.ir.ops.array.reindex import pad, reshape, roll, slice_
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
 from pullback.ir.passes.structure.pairs import shared_axes
@@ -40,7 +41,7 @@ def templated(function: Function, *, exactly: bool = False) -> Abstract:
     ``exactly``: without the rewrite ``cuts``, which depends on the extents."""
     named = abstract(roots(even_powers(function if exactly else cuts(function))))
     body = named.function.body
-    short, close = _short(body), _neighbouring(body) | _pooled(body)
+    short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body)
     fixed = {name: int(named.sizes[name]) for name in named.sizes if name in short and 1 <= named.sizes[name] <= MOST_UNROLLED}
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in close and named.sizes[name] <= MOST_NEIGHBOURS}
     placed = _indexed(body, named.sizes)
@@ -98,6 +99,12 @@ def _neighbouring(block: Block) -> set[str]:
         if isinstance(name, str) and extent != 1
     }
     return result.union(*(_neighbouring(region) for i in block.instructions for region in i.regions))
+
+
+def _rolled(block: Block) -> set[str]:
+    """Return the names of the offsets of rolls."""
+    names = {e for i in block.instructions if i.op is roll for e in i.params["offset"] if isinstance(e, str)}
+    return names.union(*(_rolled(region) for i in block.instructions for region in i.regions))
 
 
 def _indexed(block: Block, sizes: Mapping[str, int]) -> set[str]:

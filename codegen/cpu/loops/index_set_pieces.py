@@ -92,9 +92,7 @@ class Pieces:
         self.comparisons = [k for k in self.instructions if self.is_comparison(k)]
         self.constant_in_piece = self.find_constant_in_piece()
         self.choices = [k for k in self.instructions if self.is_choice(k)]
-        self.inner_conditions = list(
-            dict.fromkeys(self.root(k.operands[0]) for k in self.choices if not self.selects_two_loads(k))
-        )
+        self.inner_conditions = list(dict.fromkeys(self.root(k.operands[0]) for k in self.choices if not self.is_joined(k)))
         self.inside = self.find_inside()
 
     def is_comparison(self, k: Instruction) -> bool:
@@ -140,6 +138,24 @@ class Pieces:
         condition = k.operands[0]
         return condition in self.constant_in_piece or (condition not in self.varying and self.is_positional(condition))
 
+    def is_index_select(self, k: Instruction) -> bool:
+        """Return whether an instruction selects between two indices, as the reading of a roll does."""
+        return k.op.name == "select" and k.result.type.dtype is I64
+
+    def is_joined(self, k: Instruction) -> bool:
+        """Return whether an instruction selects between two parts of one array, neither of which is known to be the larger."""
+        return self.selects_two_loads(k) or (self.is_index_select(k) and not self.is_near_end(self.root(k.operands[0])))
+
+    def is_near_end(self, condition: Value) -> bool:
+        """Return whether a comparison changes at a constant distance from an end of its axis, or is not one of this loop."""
+        k = self.inner.get(condition)
+        if k is None or k not in self.comparisons:
+            return condition not in self.varying
+        bound = self.producer.get(next(v for v in k.operands if v not in self.varying))
+        if bound is not None and bound.op.name == "sub":
+            bound = self.producer.get(bound.operands[1])
+        return bound is not None and isinstance(bound.op, Constant)
+
     def is_positional(self, condition: Value) -> bool:
         """Return whether a condition is computed from indices and extents alone, so that its sums do not overflow."""
         stack, seen = [condition], {condition}
@@ -172,12 +188,11 @@ class Pieces:
         """Return the method that emits the loop, or None if the loop stays unchanged."""
         if not self.choices or not (self.comparisons or any(k.op.name == "load_if" for k in self.instructions)):
             return None
-        joined = any(self.selects_two_loads(k) and k.operands[0] in self.varying for k in self.choices)
+        joined = any(self.is_joined(k) and k.operands[0] in self.varying for k in self.choices)
         is_long = len(self.instructions) > MOST_BODY
         if self.inner_conditions and self.inside is not None and not joined and (not is_long or self.has_many_conditions()):
             return self.write_three_loops
-        is_few = joined and not self.inner_conditions and len(self.comparisons) <= MOST_CHANGES
-        return self.write_piece_loop if is_few and not self.combined else None
+        return self.write_piece_loop if joined and len(self.comparisons) <= MOST_CHANGES else None
 
     def has_many_conditions(self) -> bool:
         """Return whether conditions are at least a third of the body, positions not counted."""
@@ -238,16 +253,18 @@ class Pieces:
     def write_piece_loop(self, b: Builder) -> None:
         """Emit a loop over pieces; each begins where the previous one ended."""
         positions = [self.change_position(b, k) for k in self.comparisons]
-        piece, start = Value(self.index.type), Value(self.index.type, "start")
+        piece, start, after = (Value(self.index.type, name) for name in ("", "start", ""))
+        before = [Value(v.type, v.name) for v in self.initial]
         piece_body = Builder(b.loc)
         end = self.count
         for position in dict.fromkeys(positions):
             later = piece_body.select(piece_body.gt(position, start), position, self.count)
             end = piece_body.minimum(end, later)
         env = self.conditions_of_piece(piece_body, start)
-        Part(self, piece_body, start, env, {}).write(piece_body.sub(end, start))
-        body = piece_body.block((piece, start), (end,))
-        b.emit(OPS["for"], (b.const(len(self.comparisons) + 1, I64), b.const(0, I64)), {}, (body,))
+        reduced = Part(self, piece_body, start, env, {}).write(piece_body.sub(end, start), before)
+        body = piece_body.block((piece, start, *before), (end, *reduced))
+        operands = (b.const(len(self.comparisons) + 1, I64), b.const(0, I64), *self.initial)
+        b.append(Instruction(OPS["for"], operands, (after, *self.loop.results), {}, (body,), self.loop.loc))
 
     def find_inside(self) -> list[Value] | None:
         """Return the comparisons and outer conditions that imply all inner conditions; None if other conditions are involved."""
@@ -389,6 +406,8 @@ class Part:
                 self.env[k.result] = self.value(k.operands[1 if truth else 2])
             case "select" if k in self.pieces.choices and self.pieces.selects_two_loads(k) and self.is_uniform(k.operands[0]):
                 self.env[k.result] = self.read(b, k)
+            case "select" if k in self.pieces.choices and self.pieces.is_index_select(k) and self.is_uniform(k.operands[0]):
+                self.env[k.result] = self.select_index(b, k)
             case "load_if" if truth is True:
                 self.env[k.result] = b.load(self.value(k.operands[0]), *map(self.value, k.operands[2:]))
             case "load_if" if truth is False:
@@ -396,6 +415,21 @@ class Part:
             case _:
                 results = b.emit(k.op, tuple(map(self.value, k.operands)), dict(k.params))
                 self.env.update(zip(k.results, results, strict=True))
+
+    def select_index(self, b: Builder, k: Instruction) -> Value:
+        """Emit a selection between two indices as the index of the loop plus a selected offset, so that a read stays one of
+        adjacent elements."""
+        pieces = self.pieces
+        if not all(is_shifted(v, pieces.index, pieces.inner, pieces.varying) for v in k.operands[1:]):
+            return b.emit(k.op, tuple(map(self.value, k.operands)), dict(k.params))[0]
+        offsets = []
+        for v in k.operands[1:]:
+            offset = self.outer.const(0, I64)
+            for name, by in pieces.shifts(v):
+                offset = (self.outer.add if name == "add" else self.outer.sub)(offset, pieces.hoisted(self.outer, by))
+            offsets.append(offset)
+        chosen = self.outer.select(self.value(k.operands[0]), *offsets)
+        return b.add(self.value(pieces.index), chosen)
 
     def is_uniform(self, condition: Value) -> bool:
         """Return whether a condition is constant in this loop."""

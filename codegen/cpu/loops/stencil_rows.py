@@ -58,7 +58,7 @@ class Bands:
                 self.row_comparisons.append(producer)
             elif producer.op.name != "bitand":
                 return False
-        return bool(self.row_comparisons)
+        return bool(self.row_comparisons) or any(self.pieces.is_index_select(k) for k in self.pieces.choices)
 
     # writing
 

@@ -20,7 +20,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, pad, slice_, squeeze, transpose
+from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, pad, roll, slice_, squeeze, transpose
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
 
@@ -36,6 +36,9 @@ MOST_READS = 16
 MOST_WORK = 48
 """Most loads (MOST_READS) and most operations (MOST_WORK) per element in all its readers together if each of them recomputes
 it."""
+
+SHIFTING = (slice_, pad, concat, roll)
+"""Ops whose readers read their operands at shifted indices."""
 
 Producers = Mapping[Value, Instruction]
 
@@ -198,7 +201,7 @@ class _RecomputedValues:
             return None
         count, is_read_in_place, is_moved = 0, False, False
         for reader in self.readers.get(value, ()):
-            if reader.op in (slice_, pad, concat) or (reader.op is transpose and self.has_only_shifted_readers(reader.result)):
+            if reader.op in SHIFTING or (reader.op is transpose and self.has_only_shifted_readers(reader.result)):
                 readers = self.view_reader_count(reader.result)
                 if readers is None:
                     return None
@@ -211,7 +214,7 @@ class _RecomputedValues:
 
     def has_only_shifted_readers(self, value: Value) -> bool:
         """Return whether all readers of a view read it at shifted indices."""
-        return all(reader.op in (slice_, pad, concat) for reader in self.readers.get(value, ()))
+        return all(reader.op in SHIFTING for reader in self.readers.get(value, ()))
 
     def view_reader_count(self, value: Value) -> int | None:
         """Return the number of elementwise readers of a view, through other views; None if it must be stored or there are too

@@ -315,6 +315,42 @@ shift = Reindex(
 )  # fmt: skip
 
 
+# roll: the elements along an axis moved by ``offset`` positions, to higher indices or (``backward``) to lower ones; those moved
+# beyond an end come in at the other. The offset is at most half the extent, so that most elements are at one distance.
+
+
+def _roll_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
+    (x,), axis, (offset,) = types, params["axis"], params["offset"]
+    if not 0 <= axis < x.rank:
+        raise TypeError(f"axis {axis} is outside rank {x.rank}")
+    extent = x.shape[axis]
+    if isinstance(offset, int) and (offset < 0 or (isinstance(extent, int) and offset > extent)):
+        raise TypeError(f"{extent} elements are not rolled by {offset}")
+    return x.shape
+
+
+def _roll(x: Any, axis: int, offset: tuple[int], backward: bool) -> Any:
+    return np.roll(x, -offset[0] if backward else offset[0], axis)
+
+
+def _roll_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
+    axis, by, source = params["axis"], extent(params["offset"][0]), list(index)
+    position, last = index[axis], b.sub(extent(types[0].shape[axis]), by)
+    if params["backward"]:
+        source[axis] = b.select(b.lt(position, last), b.add(position, by), b.sub(position, last))
+    else:
+        source[axis] = b.select(b.ge(position, by), b.sub(position, by), b.add(position, last))
+    return [(0, source, None)]
+
+
+roll = Reindex(
+    name="roll", reference=_roll, extents=("offset",), access=_roll_access, shape=_roll_shape,
+    pullback=lambda b, op, inputs, outputs, cts, params, wants: [
+        b.roll(cts[0], axis=params["axis"], offset=params["offset"], backward=not params["backward"])
+    ],
+)  # fmt: skip
+
+
 # concatenate; ``starts`` are the offsets of the operands along the axis
 
 

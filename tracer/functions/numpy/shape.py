@@ -397,7 +397,12 @@ def _rolled(x: TracedArray, shift: Any, axis: int) -> TracedArray:
         index = np.mod(lifted(np.arange, n) - cast(shift, np.int64), n)
         return xp.take(x, index, axis=axis)
     by = extent_of(shift) % n if n else 0
-    return joined([part(x, axis, n - by, by), part(x, axis, 0, n - by)], axis) if by else x
+    if not by:
+        return x
+    backward = 2 * by > n
+    result = emit("roll", x, axis=axis, offset=(n - by if backward else by,), backward=backward)
+    assert isinstance(result, TracedArray)
+    return result
 
 
 @implements(np.roll)
