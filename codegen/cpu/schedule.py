@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pullback.codegen.cpu.expand_functions import expand_body
 from pullback.codegen.cpu.loops.distribute_loops import phases
 from pullback.codegen.cpu.loops.parallelize import chunk
+from pullback.codegen.cpu.loops.rolled_loads import rolled_loads
 from pullback.codegen.cpu.loops.shared_functions import OnDefinition
 from pullback.codegen.cpu.loops.split_index_sets import borders
 from pullback.codegen.cpu.loops.stage_rows import stage_rows
@@ -53,6 +54,7 @@ CPU_SCHEDULE = (
     EXPAND_FUNCTIONS,
     CpuPass(name="parallelize", run=lambda body, machine: chunk(body)),
     CpuPass(name="split_index_sets", run=lambda body, machine: borders(body), leaves_out=cold_function),
+    CpuPass(name="rolled_loads", run=lambda body, machine: rolled_loads(body)),
     CpuPass(name="tile_transposes", run=lambda body, machine: transposes(body)),
     CpuPass(name="stage_rows", run=lambda body, machine: stage_rows(body, machine.target.vector_bytes)),
     CpuPass(name="unroll_and_jam", run=lambda body, machine: jam(body)),

@@ -23,6 +23,7 @@ from pullback.ir.passes.singular.log_sums import log_sums
 from pullback.ir.passes.singular.roots import roots
 from pullback.ir.passes.singular.spectral_sums import spectral_sums
 from pullback.ir.passes.strip_markers import unbarrier, untap
+from pullback.ir.passes.structure.rolls import rolls
 from pullback.ir.passes.structure.split_axes import cuts
 from pullback.ir.passes.structure.split_coordinates import components
 from pullback.ir.passes.transforms.expand import grad
@@ -36,6 +37,7 @@ Observer = Callable[[str, Function], None]
 PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
+        rolls,
         cuts,
         simplify,
         regions,

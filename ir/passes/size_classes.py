@@ -28,6 +28,7 @@ from pullback.ir.ops.array.reindex import pad, reshape, roll, slice_
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
 from pullback.ir.passes.structure.pairs import shared_axes
+from pullback.ir.passes.structure.rolls import rolls
 from pullback.ir.passes.structure.split_axes import MOST_PARTS, cuts
 from pullback.ir.passes.structure.split_coordinates import MOST_UNROLLED
 from pullback.ir.shapes.extents import Abstract, abstract, rename
@@ -38,8 +39,8 @@ MOST_NEIGHBOURS = 4
 
 def templated(function: Function, *, exactly: bool = False) -> Abstract:
     """Return ``abstract`` of a function, with the extents of size classes constant: the content of a template, and its key.
-    ``exactly``: without the rewrite ``cuts``, which depends on the extents."""
-    named = abstract(roots(even_powers(function if exactly else cuts(function))))
+    ``exactly``: without the rewrites ``rolls`` and ``cuts``, which depend on the extents."""
+    named = abstract(roots(even_powers(function if exactly else cuts(rolls(function)))))
     body = named.function.body
     short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body)
     fixed = {name: int(named.sizes[name]) for name in named.sizes if name in short and 1 <= named.sizes[name] <= MOST_UNROLLED}

@@ -29,7 +29,7 @@ from pullback.tracer import Constant
 
 Role = Literal["input", "constant", "result", "temporary", "stack"]
 Part = Literal["residual", "cotangent", "value", "scratch"]
-COPIES = frozenset({"pad", "shift", "concat"})
+COPIES = frozenset({"pad", "shift", "roll", "concat"})
 """Reindexing ops whose results NumPy has to store; the results of the others are views."""
 MOST_SHOWN = 12
 """Number of buffers shown."""

@@ -72,6 +72,7 @@ MOVES = [
     "pad",
     "flip",
     "shift",
+    "roll",
     "concat",
     "gather",
     "slice_add",
@@ -257,6 +258,9 @@ class Program:
                 b.flip(x, axes=self.some_axes(t.rank))
             case "shift" if t.rank:
                 b.shift(x, axis=self.pick(t.rank), offset=(1, -1, 2, -7)[self.pick(4)])
+            case "roll" if t.rank:
+                axis = self.pick(t.rank)
+                b.roll(x, axis=axis, offset=(self.pick(t.shape[axis] // 2 + 1),), backward=bool(self.pick(2)))
             case "slice":
                 b.slice(x, **self.place(t.shape), shape=self.part)
             case "pad":

@@ -13,7 +13,7 @@ from tests.support.op_cases import ENDLESS, covered_ops, elementwise_params
 
 SHAPES = ((), (3,), (2, 3), (1, 3), (2, 1, 3))
 KINDS = ("f64", "f64", "f32", "i64", "u8", "bool")
-BY_SHAPE = ("broadcast", "squeeze", "transpose", "reshape", "flip", "slice", "pad", "concat", "contract", "shift")
+BY_SHAPE = ("broadcast", "squeeze", "transpose", "reshape", "flip", "slice", "pad", "concat", "contract", "shift", "roll")
 
 LOOSE = ("contract", "sum", "prod", "copysign", "bitcast")
 """Ops that may add in another order, or that show the sign of a NaN."""
@@ -101,6 +101,9 @@ def _rearranged(rng: np.random.Generator, b: Builder, name: str, x: Value, value
             return [b.pad(x, start=start, step=(2,) * t.rank, shape=shape)]
         case "shift" if t.rank:
             return [b.shift(x, axis=0, offset=int(rng.integers(-1, 2)))]
+        case "roll" if t.rank:
+            axis = int(rng.integers(t.rank))
+            return [b.roll(x, axis=axis, offset=(t.shape[axis] // 2,), backward=bool(rng.integers(2)))]
         case "concat" if t.rank and t.shape[0] < 8:
             return [b.concat(x, x, axis=0, starts=(0, t.shape[0]), shape=(2 * t.shape[0], *t.shape[1:]))]
         case "contract":

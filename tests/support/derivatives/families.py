@@ -34,6 +34,7 @@ MULTILINEAR = [
     "pad",
     "reshape",
     "shift",
+    "roll",
     "slice",
     "squeeze",
     "transpose",

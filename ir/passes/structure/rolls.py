@@ -1,0 +1,173 @@
+"""Recognise rolls: parts of one array that are concatenated in its cyclic order.
+
+    concat x[n - 1:], x[:n - 1]                              ->   roll x by 1
+    p = concat x[n - 1:], x, x[:1]; p[:n], p[2:n + 2]        ->   roll x by 1, roll x by -1
+
+The second form is a slice of an array that was extended periodically. A slice of a concatenation is the concatenation of slices
+of its operands; it is rewritten if rolls of whole arrays are all that remains. The template of a program does not know that the
+lengths of two slices add up to the extent of an axis, so the pass runs before extents are named.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pullback.ir.core.builder import Builder
+from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.value import Value
+from pullback.ir.ops.array.reindex import concat, slice_
+from pullback.ir.passes.editing.dce import dce
+from pullback.ir.shapes.symbolic import is_size
+
+MOST_PARTS = 4
+"""Largest number of parts of a roll."""
+MOST_STEPS = 16
+"""Largest number of slices and concatenations through which a slice is followed."""
+
+
+def rolls(function: Function) -> Function:
+    """Rewrite such concatenations and slices of them, in regions too.
+
+    Requires: a func; extents that are not ints are left alone. Keeps: values bit by bit. Cost: linear in the number of
+    instructions.
+    """
+    body = _block(function.body)
+    return function if body is function.body else dce(replace(function, body=body))
+
+
+def _block(block: Block) -> Block:
+    instructions = []
+    for i in block.instructions:
+        regions = tuple(map(_block, i.regions))
+        is_same = all(new is old for new, old in zip(regions, i.regions, strict=True))
+        instructions.append(i if is_same else replace(i, regions=regions))
+    if any(new is not old for new, old in zip(instructions, block.instructions, strict=True)):
+        block = replace(block, instructions=tuple(instructions))
+    return _Rolls(block).run() if any(i.op is concat for i in instructions) else block
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The elements of ``value`` from ``start``, of extents ``shape``."""
+
+    value: Value
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def is_full(self) -> bool:
+        return self.shape == self.value.type.shape
+
+    def along(self, axis: int, start: int, extent: int) -> _Window:
+        """Return the window with another range along an axis."""
+        starts = (*self.start[:axis], start, *self.start[axis + 1 :])
+        return _Window(self.value, starts, (*self.shape[:axis], extent, *self.shape[axis + 1 :]))
+
+
+@dataclass(frozen=True)
+class _Rolled:
+    """A value and the rolls that are applied to it: the axis, the extent and the distance of each."""
+
+    value: Value
+    moves: tuple[tuple[int, int, int], ...] = ()
+
+
+class _Rolls:
+    """The rewriting of a block. ``definitions``: of its values; ``new``: the replacements of values."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.definitions = {v: i for i in block.instructions for v in i.results}
+        self.new: dict[Value, Value] = {}
+
+    def run(self) -> Block:
+        """Return the block with rolls for slices and concatenations where possible."""
+        result: list[Instruction] = []
+        for i in self.block.instructions:
+            rolled = self.rolled(i) if i.op in (slice_, concat) and _is_static(i) else None
+            if rolled is not None:
+                self.new[i.result] = self.emit(Builder(i.loc, result, i.result.name), rolled)
+                continue
+            operands = tuple(self.new.get(v, v) for v in i.operands)
+            result.append(i if operands == i.operands else replace(i, operands=operands))
+        results = tuple(self.new.get(v, v) for v in self.block.results)
+        return replace(self.block, instructions=tuple(result), results=results) if self.new else self.block
+
+    def emit(self, b: Builder, rolled: _Rolled) -> Value:
+        """Emit the rolls of a value."""
+        value = self.new.get(rolled.value, rolled.value)
+        for axis, extent, distance in rolled.moves:
+            backward = 2 * distance <= extent
+            value = b.roll(value, axis=axis, offset=(distance if backward else extent - distance,), backward=backward)
+        return value
+
+    def rolled(self, i: Instruction) -> _Rolled | None:
+        """Return the rolls that an instruction is equal to; None if it is none."""
+        shape = i.result.type.shape
+        rolled = self.resolve(_Window(i.result, (0,) * len(shape), shape))
+        return rolled if rolled is not None and rolled.value is not i.result else None
+
+    def resolve(self, window: _Window) -> _Rolled | None:
+        """Return the rolls of a whole array to which a window is equal; None if there are none."""
+        moves: list[tuple[int, int, int]] = []
+        for _ in range(MOST_STEPS):
+            window = self.through_slices(window)
+            definition = self.definitions.get(window.value)
+            if definition is None or definition.op is not concat or not _is_static(definition):
+                break
+            parts = [self.through_slices(p) for p in _parts_of(window, definition)]
+            axis = definition.params["axis"]
+            if len(parts) == 1:
+                (window,) = parts
+                continue
+            extent = parts[0].value.type.shape[axis] if parts else 0
+            if not parts or not _is_cycle(parts, axis, extent):
+                break
+            if parts[0].start[axis]:
+                moves.append((axis, extent, parts[0].start[axis]))
+            window = parts[0].along(axis, 0, extent)
+        return _Rolled(window.value, tuple(reversed(moves))) if window.is_full() else None
+
+    def through_slices(self, window: _Window) -> _Window:
+        """Return the window as one of an array that is not itself a slice."""
+        definition = self.definitions.get(window.value)
+        while definition is not None and definition.op is slice_ and _is_static(definition):
+            starts = zip(window.start, definition.params["start"], strict=True)
+            window = _Window(definition.operands[0], tuple(s + (first or 0) for s, first in starts), window.shape)
+            definition = self.definitions.get(window.value)
+        return window
+
+
+def _parts_of(window: _Window, i: Instruction) -> list[_Window]:
+    """Return the windows of the operands of a concatenation that make up a window of it; none if they are many."""
+    axis, starts = i.params["axis"], i.params["starts"]
+    start, end = window.start[axis], window.start[axis] + window.shape[axis]
+    parts, k = [], bisect_right(starts, start) - 1
+    while k < len(starts) and starts[k] < end:
+        if len(parts) == MOST_PARTS:
+            return []
+        low, high = max(start, starts[k]), min(end, starts[k] + i.operands[k].type.shape[axis])
+        if high > low:
+            parts.append(replace(window.along(axis, low - starts[k], high - low), value=i.operands[k]))
+        k += 1
+    return parts
+
+
+def _is_cycle(parts: Sequence[_Window], axis: int, extent: int) -> bool:
+    """Return whether windows are of one array, equal but along an axis, and there all ``extent`` elements in cyclic order."""
+    first = parts[0]
+    position = first.start[axis]
+    for p in parts:
+        if p.value is not first.value or p.along(axis, 0, 0) != first.along(axis, 0, 0) or p.start[axis] != position % extent:
+            return False
+        position += p.shape[axis]
+    return position - first.start[axis] == extent
+
+
+def _is_static(i: Instruction) -> bool:
+    """Return whether all extents and offsets of a slice or concatenation are ints, and its steps are 1."""
+    offsets = [s for s in i.params["start" if i.op is slice_ else "starts"] if s is not None]
+    extents = [e for v in (*i.operands, i.result) for e in v.type.shape]
+    is_dense = i.op is not slice_ or all(step == 1 for step in i.params["step"])
+    return is_dense and all(isinstance(e, int) and not is_size(e) for e in (*offsets, *extents))
