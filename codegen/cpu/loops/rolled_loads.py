@@ -68,6 +68,7 @@ def _selections(body: Block) -> dict[Value, Instruction]:
 
 def _blend(b: Builder, load: Instruction, selected: Instruction) -> None:
     """Emit a load at a selected index as the selection of two masked loads."""
+    assert isinstance(load.op, Load)
     condition, *indices = selected.operands
     ref, *guard_and_index = load.operands
     guard = guard_and_index.pop(0) if load.op.masked else None

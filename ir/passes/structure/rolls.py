@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction
@@ -54,7 +55,7 @@ class _Window:
 
     value: Value
     start: tuple[int, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
 
     def is_full(self) -> bool:
         return self.shape == self.value.type.shape
@@ -143,7 +144,8 @@ def _parts_of(window: _Window, i: Instruction) -> list[_Window]:
     """Return the windows of the operands of a concatenation that make up a window of it; none if they are many."""
     axis, starts = i.params["axis"], i.params["starts"]
     start, end = window.start[axis], window.start[axis] + window.shape[axis]
-    parts, k = [], bisect_right(starts, start) - 1
+    parts: list[_Window] = []
+    k = bisect_right(starts, start) - 1
     while k < len(starts) and starts[k] < end:
         if len(parts) == MOST_PARTS:
             return []
