@@ -7,6 +7,8 @@
   others, as in pooling.
 - Offsets of rolls are constant up to ``MOST_NEIGHBOURS``: the few elements that come in at the other end are known to be few.
 - An axis that a reshape creates and that is read at several single indices is constant up to ``MOST_PARTS``; so are the indices.
+- Any other axis of which most indices are read or written one by one, such as channels, is constant up to ``MOST_COMPONENTS``; so
+  are the indices.
 - An extent of 1 is constant where it makes a contraction a product with one row, one column or K of 1, since that is no matrix
   product.
 
@@ -33,6 +35,8 @@ from pullback.ir.passes.structure.split_axes import MOST_PARTS, cuts
 from pullback.ir.passes.structure.split_coordinates import MOST_UNROLLED
 from pullback.ir.shapes.extents import Abstract, abstract, rename
 
+MOST_COMPONENTS = 16
+"""Largest extent of an axis of components that is constant: the elements of a row are loaded and stored by shuffles."""
 MOST_NEIGHBOURS = 4
 """Largest start of a neighbouring slice, and largest extent of a pooled axis, that is constant."""
 
@@ -109,22 +113,36 @@ def _rolled(block: Block) -> set[str]:
 
 
 def _indexed(block: Block, sizes: Mapping[str, int]) -> set[str]:
-    """Return the names of short extents that a reshape creates and that are read at several single indices, and of these
-    indices."""
+    """Return the names of short extents that are accessed at several single indices, and of these indices: of those that a
+    reshape creates, and of those of which most indices are accessed."""
     shaped = {i.result: i.operands[0].type.shape for i in block.instructions if i.op is reshape}
-    read: dict[tuple[Value, int], set[Extent]] = {}
+    created: dict[tuple[Value, int], set[Extent]] = {}
+    accessed: dict[Extent, set[Extent]] = {}
     for i in block.instructions:
-        if i.op is slice_ and i.operands[0] in shaped:
-            shape = i.operands[0].type.shape
-            for k, e in enumerate(i.result.type.shape):
-                if e == 1 and shape[k] not in shaped[i.operands[0]]:
-                    read.setdefault((i.operands[0], k), set()).add(i.params["start"][k])
+        if i.op is not slice_ and not isinstance(i.op, Place):
+            continue
+        outer, part = i.operands[0], i.operands[1].type if isinstance(i.op, Place) else i.result.type
+        for k, e in enumerate(part.shape):
+            start, extent = i.params["start"][k], outer.type.shape[k]
+            if e != 1 or start is None:
+                continue
+            accessed.setdefault(extent, set()).add(start)
+            if i.op is slice_ and outer in shaped and extent not in shaped[outer]:
+                created.setdefault((outer, k), set()).add(start)
     names: set[Extent] = set()
-    for (value, axis), starts in read.items():
-        extent = value.type.shape[axis]
-        if len(starts) > 1 and (sizes[extent] if isinstance(extent, str) else extent) <= MOST_PARTS:
+    for (value, axis), starts in created.items():
+        if len(starts) > 1 and _size(value.type.shape[axis], sizes) <= MOST_PARTS:
+            names |= {value.type.shape[axis], *starts}
+    for extent, starts in accessed.items():
+        count = len({_size(start, sizes) for start in starts})
+        if count > 1 and count * 2 >= _size(extent, sizes) <= MOST_COMPONENTS:
             names |= {extent, *starts}
     return {e for e in names if isinstance(e, str)}.union(*(_indexed(r, sizes) for i in block.instructions for r in i.regions))
+
+
+def _size(extent: Extent, sizes: Mapping[str, int]) -> int:
+    """Return the value of an extent."""
+    return sizes[extent] if isinstance(extent, str) else extent
 
 
 def _pooled(block: Block) -> set[str]:

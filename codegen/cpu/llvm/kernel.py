@@ -32,7 +32,7 @@ from pullback.codegen.cpu.llvm.table_lookup import LANES, lookup, lookup_pair, p
 from pullback.codegen.cpu.llvm.text import BRIEF, NAMELESS, Emitted, named
 from pullback.codegen.cpu.llvm.transposed_stores import GROUP, square_group, store_square, store_transposed, transposed_group
 from pullback.codegen.cpu.llvm.variants import defer_loop, run_outlined_loop, write_deferred
-from pullback.codegen.cpu.llvm.vector_patterns import are_pair, repeated_position, store_pair
+from pullback.codegen.cpu.llvm.vector_patterns import MOST_COMPONENTS, interleaved_group, repeated_position, store_interleaved
 from pullback.codegen.cpu.loops.reachability import OnCallee, Reach, Reached, Steps
 from pullback.codegen.targets import PROCESSORS, Target
 from pullback.ir.core.op import Op
@@ -147,23 +147,22 @@ class Emitter(Accesses):
 
     def block(self, block: Block) -> None:
         """Emit the instructions of a block; groups of stores that can be combined are emitted together."""
-        waiting: Instruction | None = None
         skipped = 0
         if self.target.vector_bytes == LANES * _F64.bytes and self.width == LANES:
             self.pairs.update(pairs_of(block))
         if self.target.vector_bytes == REGISTER and self.width > 1 and self.target.cpu in PROCESSORS:
             self.multiply_add_divisions |= plan(block, PROCESSORS[self.target.cpu], self.width)
         producers = {v: i for i in block.instructions for v in i.results} if self.width > 1 else {}
-        for k, (i, after) in enumerate(zip(block.instructions, (*block.instructions[1:], None))):
+        for k, i in enumerate(block.instructions):
+            if not isinstance(i.op, Elementwise | Load | Constant | Extent):
+                self.write_count += 1
             if not isinstance(i.op, Store):
                 self.instruction(i)
             elif skipped:
                 skipped -= 1
-            elif waiting is not None:
-                store_pair(self, waiting, i)
-                waiting = None
-            elif after is not None and are_pair(self, i, after):
-                waiting = i
+            elif group := interleaved_group(self, block.instructions[k : k + MOST_COMPONENTS]):
+                store_interleaved(self, group)
+                skipped = len(group) - 1
             elif group := square_group(self, block.instructions[k : k + self.width], producers):
                 store_square(self, group, producers)
                 skipped = len(group) - 1

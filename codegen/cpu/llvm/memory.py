@@ -11,8 +11,8 @@ from pullback.codegen.cpu.llvm.lanes import Lanes, mangled, stored, vector_of
 from pullback.codegen.cpu.llvm.streaming import LINE, emit_prefetch_ahead
 from pullback.codegen.cpu.llvm.text import NO_MEMORY
 from pullback.codegen.cpu.llvm.vector_patterns import (
+    component_of,
     every_other,
-    is_interleaved,
     load_interleaved,
     load_repeated,
     load_reversed,
@@ -48,8 +48,9 @@ class Accesses(FunctionWriter):
         if offset.step == -1 and not memref.strides:
             vector = load_reversed(self, memref, offset, mask, guard is not None)
             return Lanes(self.from_memory(vector, dtype, self.width), None)
-        if offset.step == 2 and not memref.strides and is_interleaved(memref, index):
-            return Lanes(self.from_memory(load_interleaved(self, memref, index, t, mask), dtype, self.width), None)
+        if (component := component_of(memref, index)) is not None:
+            vector = load_interleaved(self, memref, index, t, mask, component)
+            return Lanes(self.from_memory(vector, dtype, self.width), None)
         if offset.step == 2 and not memref.strides and mask is None:
             return Lanes(self.from_memory(every_other(self, memref, offset, t), dtype, self.width), None)
         pointers = self.pointers(memref, Lanes(self.i64(offset), None))

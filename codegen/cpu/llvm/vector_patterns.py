@@ -1,8 +1,8 @@
 """Emit vector loads and stores of access patterns that are not contiguous.
 
 - Reversed: memory that is accessed from its end is loaded and stored as whole vectors with reversed lanes.
-- Interleaved: if every second element is accessed, as with the real parts of complex numbers, whole vectors are loaded and
-  stored.
+- Interleaved: if one component of contiguous rows of constant length is accessed, such as the real parts of complex numbers or
+  a channel of an image, whole vectors are loaded and stored, and shuffled.
 - Repeated: if lanes share an index (the loop variable modulo a power of two or divided by one), a part of a vector is loaded
   and its elements are distributed to the lanes.
 """
@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pullback.codegen.cpu.llvm.addresses import lowest_lane_offset
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
@@ -65,74 +66,152 @@ def every_other(e: FunctionWriter, memref: MemRef, offset: Lanes, t: str) -> str
     dtype, width = memref.type.dtype, e.width
     starts = (Lanes(offset.text), e.add(Lanes(offset.text), Lanes(str(width - 1))))
     parts = [e.let(f"load {t}, ptr {e.pointers(memref, start)}, align {dtype.bytes}") for start in starts]
-    return _shuffled(e, parts, [2 * k if 2 * k < width else 2 * k + 1 for k in range(width)], t)
+    order = ", ".join(f"i32 {2 * k if 2 * k < width else 2 * k + 1}" for k in range(width))
+    return e.let(f"shufflevector {t} {parts[0]}, {t} {parts[1]}, <{width} x i32> <{order}>")
 
 
-def is_interleaved(memref: MemRef, index: Sequence[Lanes]) -> bool:
-    """Return whether an access has one constant index on a last axis of extent 2 and is contiguous along the axis before."""
-    return memref.extents[-1:] == (Lanes("2"),) and len(index) > 1 and index[-1].literal in (0, 1)
+MOST_COMPONENTS = 16
+"""Greatest number of elements of a row whose components are loaded and stored by whole vectors and shuffles."""
 
 
-def load_interleaved(e: FunctionWriter, memref: MemRef, index: Sequence[Lanes], t: str, mask: str | None) -> str:
-    """Load one of two interleaved vectors, in the lanes of the mask.
+class Component(NamedTuple):
+    """A position in contiguous rows of ``count`` elements, which are the last ``axes`` axes of an array."""
 
-    The same loads serve both vectors, so that code that uses both loads once.
-    """
-    dtype, width, part_index = memref.type.dtype, e.width, index[-1].literal or 0
-    start = Lanes(e.offset(memref, [*index[:-1], Lanes("0")]).text)
-    pointers = [e.pointers(memref, start if not k else e.add(start, Lanes(str(width)))) for k in range(2)]
-    if mask is None:
-        parts = [e.let(f"load {t}, ptr {pointer}, align {dtype.bytes}") for pointer in pointers]
-    else:
-        c = vector_of("i1", width)
-        parts = []
-        for k, pointer in enumerate(pointers):
-            order = ", ".join(f"i32 {(k * width + lane) // 2}" for lane in range(width))
-            pair_mask = e.let(f"shufflevector {c} {mask}, {c} poison, <{width} x i32> <{order}>")
-            operands = [("ptr", pointer), ("i32", str(dtype.bytes)), (c, pair_mask), (t, "zeroinitializer")]
-            parts.append(e.intrinsic(t, f"llvm.masked.load.{mangled(stored(dtype), width)}.p0", operands))
-    return _shuffled(e, parts, [2 * k + part_index for k in range(width)], t)
+    count: int
+    position: int
+    axes: int
 
 
-def _shuffled(e: FunctionWriter, parts: Sequence[str], order: Sequence[int], t: str) -> str:
-    """Return elements of two vectors in the given order."""
-    mask = ", ".join(f"i32 {k}" for k in order)
-    return e.let(f"shufflevector {t} {parts[0]}, {t} {parts[1]}, <{len(order)} x i32> <{mask}>")
-
-
-def are_pair(e: FunctionWriter, i: Instruction, after: Instruction) -> bool:
-    """Return whether two stores of full vectors fill the two interleaved parts of a last axis."""
-    if e.width == 1 or e.mask is not None or not isinstance(i.op, Store) or after.op is not i.op or i.op.masked:
-        return False
-    ref, *index = i.operands[1:]
-    other, *next_index = after.operands[1:]
-    if ref is not other or not index or index[:-1] != next_index[:-1] or e.memrefs[ref].extents[-1:] != (Lanes("2"),):
-        return False
-    memref, lanes = e.memrefs[ref], [e.env[v] for v in index]
-    ends = lanes[-1].literal, e.env[next_index[-1]].literal
-    return ends == (0, 1) and not memref.strides and not memref.type.dtype.is_bool and _step_of(e, memref, lanes) == 2
-
-
-def _step_of(e: FunctionWriter, memref: MemRef, index: Sequence[Lanes]) -> int | None:
-    """Return the distance in elements from lane to lane; None if an axis other than the second to last varies."""
-    *outer, inner, last = index if len(index) > 1 else (*index, Lanes("0"), Lanes("0"))
-    if any(not i.is_scalar for i in (*outer, last)) or inner.step is None:
+def component_of(memref: MemRef, index: Sequence[Lanes]) -> Component | None:
+    """Return the component that an access reads or writes in consecutive rows, one a lane; None if it has no such form. The
+    extents of the axes of a row are constants, and so are the indices along them."""
+    axis, count, position = len(index), 1, 0
+    while axis and (at := index[axis - 1].literal) is not None and (extent := memref.extents[axis - 1].literal) is not None:
+        if not 0 <= at < extent:
+            return None
+        position += at * count
+        count *= extent
+        axis -= 1
+    if not axis or index[axis - 1].step != 1 or not all(i.is_scalar for i in index[: axis - 1]) or memref.strides:
         return None
-    return inner.step * (memref.extents[-1].literal or 0)
+    return Component(count, position, len(index) - axis) if 1 < count <= MOST_COMPONENTS else None
 
 
-def store_pair(e: FunctionWriter, i: Instruction, after: Instruction) -> None:
-    """Store two interleaved vectors as two contiguous vectors."""
-    memref, width = e.memrefs[i.operands[1]], e.width
+def load_interleaved(
+    e: FunctionWriter, memref: MemRef, index: Sequence[Lanes], t: str, mask: str | None, component: Component
+) -> str:
+    """Load one component of contiguous rows, in the lanes of the mask. The same loads serve all components, so that code that
+    uses several loads once."""
+    dtype, count = memref.type.dtype, component.count
+    start = e.pointers(memref, Lanes(e.offset(memref, _first_of_row(index, component)).text))
+    key = f"rows of {count} {t} at {start} in {mask} after {e.write_count} writes"
+    if key not in e.available:
+        parts = []
+        for k in range(count):
+            pointer = e.let(f"getelementptr {stored(dtype)}, ptr {start}, i64 {k * e.width}") if k else start
+            if mask is None:
+                parts.append(e.let(f"load {t}, ptr {pointer}, align {dtype.bytes}"))
+                continue
+            operands = [("ptr", pointer), ("i32", str(dtype.bytes)), _mask_of_rows(e, mask, count, k), (t, "zeroinitializer")]
+            parts.append(e.intrinsic(t, f"llvm.masked.load.{mangled(stored(dtype), e.width)}.p0", operands))
+        e.available[key] = " ".join(_deinterleaved(e, parts, t))
+    return e.available[key].split()[component.position]
+
+
+def _first_of_row(index: Sequence[Lanes], component: Component) -> list[Lanes]:
+    """Return the index of the first element of a row."""
+    return [*index[: len(index) - component.axes], *[Lanes("0")] * component.axes]
+
+
+def _mask_of_rows(e: FunctionWriter, mask: str, count: int, k: int) -> tuple[str, str]:
+    """Return the mask of vector ``k`` of rows of ``count`` elements, from the mask of the rows, with its type."""
+    c = vector_of("i1", e.width)
+    order = ", ".join(f"i32 {(k * e.width + lane) // count}" for lane in range(e.width))
+    return c, e.let(f"shufflevector {c} {mask}, {c} poison, <{e.width} x i32> <{order}>")
+
+
+def _least_factor(count: int) -> int:
+    """Return the least prime factor."""
+    return next(p for p in range(2, count + 1) if count % p == 0)
+
+
+def _deinterleaved(e: FunctionWriter, vectors: Sequence[str], t: str) -> list[str]:
+    """Return the components of rows that consecutive vectors hold: component ``c`` of row ``r`` is element ``r * count + c``."""
+    count, width = len(vectors), e.width
+    if count == 1:
+        return list(vectors)
+    step = _least_factor(count)
+    components = [""] * count
+    for first in range(step):
+        elements = [range(first + k * step * width, (k + 1) * step * width, step) for k in range(count // step)]
+        every = [_picked(e, vectors, [divmod(n, width) for n in some], t) for some in elements]
+        components[first::step] = _deinterleaved(e, every, t)
+    return components
+
+
+def _interleaved(e: FunctionWriter, components: Sequence[str], t: str) -> list[str]:
+    """Return the consecutive vectors of rows with the given components."""
+    count, width = len(components), e.width
+    if count == 1:
+        return list(components)
+    step = _least_factor(count)
+    every = [_interleaved(e, components[first::step], t) for first in range(step)]
+    vectors = []
+    for k in range(count):
+        vector, part = divmod(k, step)
+        order = [(n % step, n // step) for n in range(part * width, (part + 1) * width)]
+        vectors.append(_picked(e, [sequence[vector] for sequence in every], order, t))
+    return vectors
+
+
+def _picked(e: FunctionWriter, vectors: Sequence[str], order: Sequence[tuple[int, int]], t: str) -> str:
+    """Return a vector of elements of several vectors. ``order``: for each lane, a vector and a lane of it."""
+    first, *others = sorted({k for k, _ in order})
+    picked, lanes = vectors[first], [lane if k == first else None for k, lane in order]
+    for other in others:
+        lanes = [e.width + lane if k == other else at for (k, lane), at in zip(order, lanes, strict=True)]
+        mask = ", ".join("i32 poison" if at is None else f"i32 {at}" for at in lanes)
+        picked = e.let(f"shufflevector {t} {picked}, {t} {vectors[other]}, <{e.width} x i32> <{mask}>")
+        lanes = [None if at is None else n for n, at in enumerate(lanes)]
+    return picked
+
+
+def interleaved_group(e: FunctionWriter, stores: Sequence[Instruction]) -> Sequence[Instruction]:
+    """Return the first stores if they fill all components of contiguous rows, in order, else none."""
+    first = stores[0]
+    if e.width == 1 or not isinstance(first.op, Store) or first.op.masked or first in e.bases:
+        return ()
+    ref, *index = first.operands[1:]
+    memref = e.memrefs[ref]
+    component = component_of(memref, [e.env[v] for v in index])
+    if component is None or component.position or 0 in memref.type.shape:
+        return ()
+    group = stores[: component.count]
+    outer = [ref, *index[: len(index) - component.axes]]
+    for position, i in enumerate(group):
+        if i.op is not first.op or i in e.bases or [*i.operands[1 : len(outer) + 1]] != outer:
+            return ()
+        if component_of(memref, [e.env[v] for v in i.operands[2:]]) != component._replace(position=position):
+            return ()
+    return group if len(group) == component.count else ()
+
+
+def store_interleaved(e: FunctionWriter, group: Sequence[Instruction]) -> None:
+    """Store all components of rows as contiguous vectors."""
+    memref = e.memrefs[group[0].operands[1]]
     dtype = memref.type.dtype
-    t = vector_of(stored(dtype), width)
-    offset = e.offset(memref, [e.env[v] for v in i.operands[2:]])
-    parts = [e.vector(e.env[s.operands[0]], dtype) for s in (i, after)]
-    order = [k // 2 + (k % 2) * width for k in range(2 * width)]
-    for first in (0, width):
-        text = _shuffled(e, parts, order[first : first + width], t)
-        pointer = e.pointers(memref, e.add(Lanes(offset.text), Lanes(str(first))))
-        e.line(f"store {t} {text}, ptr {pointer}, align {dtype.bytes}")
+    t = vector_of(stored(dtype), e.width)
+    start = e.pointers(memref, Lanes(e.offset(memref, [e.env[v] for v in group[0].operands[2:]]).text))
+    components = [e.vector(e.env[i.operands[0]], dtype) for i in group]
+    if dtype.is_bool:
+        components = [e.let(f"zext {vector_of('i1', e.width)} {text} to {t}") for text in components]
+    for k, text in enumerate(_interleaved(e, components, t)):
+        pointer = e.let(f"getelementptr {stored(dtype)}, ptr {start}, i64 {k * e.width}") if k else start
+        if e.mask is None:
+            e.line(f"store {t} {text}, ptr {pointer}, align {dtype.bytes}")
+            continue
+        operands = [(t, text), ("ptr", pointer), ("i32", str(dtype.bytes)), _mask_of_rows(e, e.mask, len(group), k)]
+        e.intrinsic("void", f"llvm.masked.store.{mangled(stored(dtype), e.width)}.p0", operands)
 
 
 def repeated_position(e: FunctionWriter, i: Instruction, operands: Sequence[Lanes]) -> Lanes | None:
