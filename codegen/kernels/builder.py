@@ -36,8 +36,8 @@ class Draft:
 
 class KernelBuilder(Builder):
     """A builder of a kernel's nested loops. It hoists every instruction to the outermost loop body in which all its operands
-    are defined, and emits equal pure instructions once. ``open`` and ``close`` begin and end loops; ``here`` appends to the
-    innermost body."""
+    are defined, emits equal pure instructions once, and adds constant indices at once. ``open`` and ``close`` begin and end
+    loops; ``here`` appends to the innermost body."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +73,9 @@ class KernelBuilder(Builder):
         self, op: Op, operands: Sequence[Value] = (), params: dict[str, Any] | None = None, regions: Sequence[Block] = ()
     ) -> tuple[Value, ...]:
         params = params or {}
+        if op.name in ("add", "sub") and all(v in self.constants for v in operands):
+            a, c = (self.constants[v] for v in operands)
+            return (self.const(a + c if op.name == "add" else a - c, I64),)
         base, by = self.distance(op, operands)
         if base is not None:
             if not by:

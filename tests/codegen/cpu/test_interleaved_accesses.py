@@ -62,7 +62,9 @@ def test_rows_that_a_condition_guards() -> None:
 def test_no_gathers(vector_bytes: int, count: int) -> None:
     """Nothing is gathered or scattered, and each vector of a row is loaded once."""
     joined = "\n".join(
-        f"  %a{k}: f32[41,1] = slice %x {{start=[none, {k}], step=[1, 1]}}\n  %b{k}: f32[41,1] = neg %a{k}" for k in range(count)
+        f"  %a{k}: f32[41,1] = slice %x {{start=[none, {k}], step=[1, 1]}}\n  %s{k}: f32[41] = squeeze %a{k} {{axes=[1]}}\n"
+        f"  %n{k}: f32[41] = neg %s{k}\n  %b{k}: f32[41,1] = broadcast %n{k} {{axes=[1]}}"
+        for k in range(count)
     )
     text = f"""pullback-ir 2
 func f(%x: f32[41,{count}]) -> (f32[41,{count}]) {{
