@@ -118,16 +118,18 @@ def _indexed(block: Block, sizes: Mapping[str, int]) -> set[str]:
     shaped = {i.result: i.operands[0].type.shape for i in block.instructions if i.op is reshape}
     created: dict[tuple[Value, int], set[Extent]] = {}
     accessed: dict[Extent, set[Extent]] = {}
+    ones: dict[Extent, set[Extent]] = {}
     for i in block.instructions:
         if i.op is not slice_ and not isinstance(i.op, Place):
             continue
         outer, part = i.operands[0], i.operands[1].type if isinstance(i.op, Place) else i.result.type
         for k, e in enumerate(part.shape):
             start, extent = i.params["start"][k], outer.type.shape[k]
-            if e != 1 or start is None:
+            if start is None or _size(e, sizes) != 1:
                 continue
             accessed.setdefault(extent, set()).add(start)
-            if i.op is slice_ and outer in shaped and extent not in shaped[outer]:
+            ones.setdefault(extent, set()).add(e)
+            if i.op is slice_ and e == 1 and outer in shaped and extent not in shaped[outer]:
                 created.setdefault((outer, k), set()).add(start)
     names: set[Extent] = set()
     for (value, axis), starts in created.items():
@@ -136,7 +138,7 @@ def _indexed(block: Block, sizes: Mapping[str, int]) -> set[str]:
     for extent, starts in accessed.items():
         count = len({_size(start, sizes) for start in starts})
         if count > 1 and count * 2 >= _size(extent, sizes) <= MOST_COMPONENTS:
-            names |= {extent, *starts}
+            names |= {extent, *starts, *ones[extent]}
     return {e for e in names if isinstance(e, str)}.union(*(_indexed(r, sizes) for i in block.instructions for r in i.regions))
 
 

@@ -257,7 +257,7 @@ def whole(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: An
 
 
 def _starts(start: Shape, step: Axes) -> bool:
-    return all(s == 0 for s in start) and all(d == 1 for d in step)
+    return all(s in (None, 0) for s in start) and all(d == 1 for d in step)
 
 
 @rule("slice")
@@ -304,58 +304,6 @@ def slice_of_written(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Sha
 def set_whole(b: Rewriter, x: Value, value: Value, start: Shape, step: Axes, **_: Any) -> Value | None:
     # x[:] = v makes v
     return value if x.type.shape == value.type.shape and _starts(start, step) else None
-
-
-MOST_SLICES = 16
-"""Largest number of slices that are concatenated."""
-
-
-@rule("slice_add")
-def added_place_by_place(b: Rewriter, base: Value, value: Value, start: Shape, step: Axes, **_: Any) -> Value | None:
-    # slices added to zeros at every index of an axis = their concat, except for the sign of zeros
-    axis = _axis_of_index(start, value)
-    producer = b.producer(base, "slice_add", "pad")
-    if axis is None:
-        return None
-    places = {start[axis]: value}
-    while producer is not None and b.reads.get(producer.result) == 1 and len(places) < MOST_SLICES:
-        start, value = producer.params["start"], producer.operands[-1]
-        if _axis_of_index(start, value) != axis or start[axis] in places:
-            return None
-        places[start[axis]] = value
-        if producer.op.name == "pad":
-            indices = tuple(range(len(places)))
-            parts = [places[k] for k in indices if k in places]
-            is_whole = len(parts) == len(indices) == base.type.shape[axis]
-            return b.concat(*parts, axis=axis, starts=indices, shape=base.type.shape) if is_whole else None
-        producer = b.producer(producer.operands[0], "slice_add", "pad")
-    return None
-
-
-def _axis_of_index(start: Shape, value: Value) -> int | None:
-    """Return the only axis along which a value covers part of its target, one index there; None if there is no such axis."""
-    axes = [k for k, first in enumerate(start) if first is not None]
-    return axes[0] if len(axes) == 1 and value.type.shape[axes[0]] == 1 and isinstance(start[axes[0]], int) else None
-
-
-@rule("concat")
-def concat_of_one(b: Rewriter, *operands: Value, **_: Any) -> Value | None:
-    # concat x = x
-    return operands[0] if len(operands) == 1 else None
-
-
-@rule("slice")
-def slice_of_concat(b: Rewriter, x: Value, start: Shape, step: Axes, shape: Shape, **_: Any) -> Value | None:
-    # (concat x, y)[the range of y] = y
-    producer = b.producer(x, "concat")
-    if producer is None or any(d != 1 for d in step):
-        return None
-    axis = producer.params["axis"]
-    for operand, offset in zip(producer.operands, producer.params["starts"]):
-        at = tuple(offset if k == axis else 0 for k in range(len(start)))
-        if tuple(start) == at and tuple(shape) == operand.type.shape:
-            return operand
-    return None
 
 
 # reductions

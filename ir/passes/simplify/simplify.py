@@ -1,5 +1,5 @@
-"""Simplification by local rules: ``rules_scalar`` (single elements), ``rules_array`` (rearrangements and reductions) and
-``rules_contract``."""
+"""Simplification by local rules: ``rules_scalar`` (single elements), ``rules_array`` (rearrangements and reductions),
+``rules_join`` (joined arrays, and arrays written index by index) and ``rules_contract``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import replace
 from pullback.ir.core.structure import Function
 from pullback.ir.passes.simplify import rules_array as _array
 from pullback.ir.passes.simplify import rules_contract as _contract
+from pullback.ir.passes.simplify import rules_join as _join
 from pullback.ir.passes.simplify import rules_scalar as _scalar
 from pullback.ir.passes.simplify.rewrite import simplified
 
 __all__ = ["simplify"]
-del _array, _contract, _scalar
+del _array, _contract, _join, _scalar
 
 
 def simplify(function: Function) -> Function:
