@@ -2,14 +2,17 @@
 
 Requires: an optimised func without complex values. Keeps: all other instructions. ``np.stack([x, y], axis=-1)`` iterated over
 the elements of the result would select by the last index at each of them; iterated over the elements of its parts, it computes
-and stores all parts of an index. The same holds for the gradients of gates, which are slices of an axis, before the product
+and stores all parts of an index; joined arrays of joined arrays, such as matrices of components, are one list of parts. The same
+holds for the gradients of gates, which are slices of an axis, before the product
 that reads them. A few cheap elementwise ops on joined arrays are applied to the parts instead.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Instruction, use_counts
@@ -20,12 +23,31 @@ from pullback.ir.ops.control.loops import Loop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
 
-MOST_PARTS = 8
+MOST_PARTS = 16
 """Most parts."""
 MOST_OPS = 32
 """Most ops on parts that replace the ops on a joined array: code is duplicated for each part."""
 Parts = tuple[Value, ...]
-"""The arrays that are joined, without the axis along which they are."""
+"""The arrays that are joined, without the axes along which they are."""
+
+
+class _Layout(NamedTuple):
+    """The neighbouring axes along which arrays are joined, in order, and their extents."""
+
+    axes: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.extents)
+
+
+class _Joined(NamedTuple):
+    """An array that is joined of parts, or a cheap function of such arrays. ``parts``: what a concat joins, else none."""
+
+    instruction: Instruction
+    layout: _Layout
+    parts: Parts = ()
 
 
 def interleave_short_axes(function: Function) -> Function:
@@ -37,24 +59,23 @@ def interleave_short_axes(function: Function) -> Function:
     stored = {v for v in joined if v in array_reads}
     inside = _joined_sources(joined, stored)
     parts: dict[Value, Parts] = {}
-    axes: dict[Value, int] = {}
 
     def replacement(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
-        if i.op is concat:
-            axes[i.result] = i.params["axis"]
-            parts[i.result] = tuple(_part(b, v, axes[i.result], producer.get(v), new) for v in i.operands)
+        _, layout, sources = joined[i.result]
+        if sources:
+            parts[i.result] = tuple(_part(b, v, layout.axes, producer.get(v), new) for v in sources)
         else:
-            first = next(v for v in i.operands if v in parts)
-            axes[i.result], like = axes[first], parts[first]
-            sources = {v: producer[v].operands[0] for v in i.operands if v not in parts}
-            same = {v: (b.spread(new(k), like[0].type.shape),) * len(like) for v, k in sources.items()}
+            like = parts[next(v for v in i.operands if v in parts)]
+            scalars = {v: producer[v].operands[0] for v in i.operands if v not in parts}
+            same = {v: (b.spread(new(k), like[0].type.shape),) * len(like) for v, k in scalars.items()}
             each = zip(*(parts[v] if v in parts else same[v] for v in i.operands), strict=True)
             parts[i.result] = tuple(b.emit(i.op, operands, dict(i.params))[0] for operands in each)
         # The other arrays have no readers but those that were split into parts.
         if i.result not in stored:
             return i.results
-        axis = axes[i.result]
-        return [b.interleave(*parts[i.result], **({} if axis == i.result.type.rank - 1 else {"axis": axis}))]
+        axis = layout.axes[0]
+        result = b.interleave(*parts[i.result], **({} if axis == parts[i.result][0].type.rank else {"axis": axis}))
+        return [b.reshape(result, shape=i.result.type.shape) if len(layout.axes) > 1 else result]
 
     return replaced(function, lambda i: not inside.isdisjoint(i.results), replacement)
 
@@ -68,30 +89,46 @@ def _array_read_counts(function: Function) -> Counter[Value]:
     return counts
 
 
-def _joined(
-    function: Function, producer: Mapping[Value, Instruction], array_reads: Mapping[Value, int]
-) -> dict[Value, Instruction]:
-    """Return the instructions that join few arrays, and the cheap functions of joined arrays; only the latter, or only readers
-    of the array in memory, may read these."""
-    counts, instructions = use_counts(function.body), dict[Value, Instruction]()
-    layouts: dict[Value, tuple[int, int]] = {}
+def _joined(function: Function, producer: Mapping[Value, Instruction], array_reads: Mapping[Value, int]) -> dict[Value, _Joined]:
+    """Return the arrays that are joined of few, and the cheap functions of joined arrays; only the latter, or only readers of
+    the array in memory, may read these."""
+    counts, joined = use_counts(function.body), dict[Value, _Joined]()
     times: dict[Value, int] = {}
     for i in function.instructions:
         if _joins_single_slices(i):
-            layouts[i.result], instructions[i.result] = (len(i.operands), i.params["axis"]), i
+            joined[i.result] = _joined_of_joined(i, joined, counts) or _Joined(
+                i, _Layout((i.params["axis"],), (len(i.operands),)), i.operands
+            )
         elif isinstance(i.op, Elementwise) and i.op.cheap:
-            joined_operands = dict.fromkeys(v for v in i.operands if not _is_broadcast_scalar(producer.get(v)))
-            operand_layouts = {layouts.get(v, (0, 0)) for v in joined_operands}
-            if (
-                len(operand_layouts) != 1
-                or (0, 0) in operand_layouts
-                or any(counts[v] != i.operands.count(v) for v in joined_operands)
-            ):
+            operands = dict.fromkeys(v for v in i.operands if not _is_broadcast_scalar(producer.get(v)))
+            layouts = {joined[v].layout if v in joined else None for v in operands}
+            layout = layouts.pop() if len(layouts) == 1 else None
+            if layout is None or any(counts[v] != i.operands.count(v) for v in operands):
                 continue
-            times[i.result] = sum(times.get(v, 0) for v in joined_operands) + max(operand_layouts)[0]
+            times[i.result] = sum(times.get(v, 0) for v in operands) + layout.count
             if times[i.result] <= MOST_OPS:
-                layouts[i.result], instructions[i.result] = max(operand_layouts), i
-    return {v: i for v, i in instructions.items() if array_reads.get(v, 0) in (0, counts[v])}
+                joined[i.result] = _Joined(i, layout)
+    return {v: i for v, i in joined.items() if array_reads.get(v, 0) in (0, counts[v])}
+
+
+def _joined_of_joined(i: Instruction, joined: Mapping[Value, _Joined], counts: Mapping[Value, int]) -> _Joined | None:
+    """Return a concat of joined arrays, read only by it, as one list of parts; None if it is no such concat, or if there are
+    too many parts or axes between."""
+    inner = [joined.get(v) for v in i.operands]
+    layouts = {None if k is None or not k.parts else k.layout for k in inner}
+    layout = layouts.pop() if len(layouts) == 1 else None
+    if layout is None or any(counts[v] != 1 for v in i.operands):
+        return None
+    axis, rows = i.params["axis"], [k.parts for k in inner if k is not None]
+    if len(rows) * layout.count > MOST_PARTS:
+        return None
+    if axis == layout.axes[0] - 1:
+        parts = [v for row in rows for v in row]
+        return _Joined(i, _Layout((axis, *layout.axes), (len(rows), *layout.extents)), tuple(parts))
+    if axis == layout.axes[-1] + 1:
+        parts = [v for column in zip(*rows, strict=True) for v in column]
+        return _Joined(i, _Layout((*layout.axes, axis), (*layout.extents, len(rows))), tuple(parts))
+    return None
 
 
 def _is_broadcast_scalar(i: Instruction | None) -> bool:
@@ -99,22 +136,25 @@ def _is_broadcast_scalar(i: Instruction | None) -> bool:
     return i is not None and i.op is broadcast and i.operands[0].type.rank == 0
 
 
-def _joined_sources(joined: Mapping[Value, Instruction], stored: set[Value]) -> set[Value]:
+def _joined_sources(joined: Mapping[Value, _Joined], stored: set[Value]) -> set[Value]:
     """Return the results in ``stored`` and the joined arrays from which they are computed."""
     closure, stack = set[Value](), list(stored)
     while stack:
         v = stack.pop()
         if v not in closure:
             closure.add(v)
-            stack += [k for k in joined[v].operands if k in joined] if joined[v].op is not concat else []
+            stack += [] if joined[v].parts else [k for k in joined[v].instruction.operands if k in joined]
     return closure
 
 
-def _part(b: Builder, v: Value, axis: int, definition: Instruction | None, new: New) -> Value:
-    """Return one of the joined arrays, without the axis along which it is joined."""
-    if definition is not None and definition.op is broadcast and tuple(definition.params["axes"]) == (axis,):
-        return new(definition.operands[0])
-    part: Value = b.squeeze(new(v), axes=(axis,))
+def _part(b: Builder, v: Value, axes: Sequence[int], definition: Instruction | None, new: New) -> Value:
+    """Return one of the joined arrays, without the axes along which it is joined."""
+    if definition is not None and definition.op is broadcast and set(axes) <= set(definition.params["axes"]):
+        others = [a - sum(k < a for k in axes) for a in definition.params["axes"] if a not in axes]
+        shape = tuple(e for k, e in enumerate(v.type.shape) if k not in axes)
+        source = new(definition.operands[0])
+        return b.broadcast(source, axes=tuple(others), shape=shape) if others else source
+    part: Value = b.squeeze(new(v), axes=tuple(axes))
     return part
 
 

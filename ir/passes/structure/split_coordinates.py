@@ -5,6 +5,11 @@
 
 The remaining values have only the axes of the pairs: reductions over them share one pass, and no value is repeated along a
 third axis.
+
+The same is done with elementwise functions of arrays that are joined along a short axis, and of those that are read index by
+index, if reductions or single indices of them are read:
+
+    c = stack([a, b], 1); sum(c * w)                           becomes sum(a * w[:, 0] + b * w[:, 1])
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import broadcast, squeeze
+from pullback.ir.ops.array.reindex import broadcast, concat, slice_, squeeze
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.simplify.rewrite import Rewriter, without_axes
 from pullback.ir.passes.structure.pairs import shared_axes
@@ -28,6 +33,13 @@ MOST_UNROLLED = 32
 
 CHAINED = 8
 """Fewer terms than this are added in sequence, as NumPy does; more are added pairwise."""
+
+MOST_JOINED = 16
+"""Largest extent of an axis along which arrays are joined or read index by index that is unrolled."""
+MOST_COPIES = 512
+"""Largest weight of the functions of joined arrays that are unrolled, counted once for each index."""
+FUNCTION_WEIGHT = 30
+"""Weight of a function that is not cheap; other elementwise ops weigh 1."""
 
 Makers = Mapping[Value, Instruction]
 Readers = Mapping[Value, Sequence[Instruction | None]]
@@ -69,11 +81,65 @@ def _chosen(block: Block) -> dict[Value, int]:
         seen |= group
         if all(_is_never_stored(v, short[-1], group, makers, readers) for v in group):
             chosen.update(dict.fromkeys(group, short[-1]))
+    return {**chosen, **_joined_groups(block, seen, makers, readers)}
+
+
+def _joined_groups(block: Block, seen: set[Value], makers: Makers, readers: Readers) -> dict[Value, int]:
+    """Return the values to unroll, each with its axis, that are functions of joined arrays, or read index by index. ``seen``:
+    the values of other groups."""
+    chosen: dict[Value, int] = {}
+    for i in block.instructions:
+        axis = _joined_axis(i) if i.op is concat else _index_axis(i)
+        value = i.result if i.op is concat else i.operands[0] if axis is not None else None
+        if value is None or axis is None or value in seen or value.type.rank < 2 or value not in makers:
+            continue
+        group = _elementwise_group(value, makers, readers, with_joins=True)
+        work = [makers[v] for v in group if isinstance(makers[v].op, Elementwise)]
+        joins = {v for v in group if makers[v].op is concat and _joined_axis(makers[v]) == axis}
+        seen |= group
+        weight = sum(1 if isinstance(k.op, Elementwise) and k.op.cheap else FUNCTION_WEIGHT for k in work)
+        extent = value.type.shape[axis]
+        if not isinstance(extent, int) or weight * extent > MOST_COPIES or not (work or joins):
+            continue
+        members = {*joins, *(k.result for k in work)}
+        reads = [k for v in members for k in readers.get(v, ()) if k is None or not isinstance(k.op, Elementwise)]
+        is_read = any(k is not None and (work or k.op is not slice_) for k in reads)
+        if is_read and all(k is None or _reads_parts(k, axis) for k in reads):
+            chosen.update(dict.fromkeys(members, axis))
     return chosen
 
 
-def _elementwise_group(value: Value, makers: Makers, readers: Readers) -> set[Value]:
-    """Return the values connected to ``value`` by elementwise ops."""
+def _joined_axis(i: Instruction) -> int | None:
+    """Return the axis along which a concat joins few arrays of extent 1; None if it is no such concat."""
+    if i.op is not concat or len(i.operands) > MOST_JOINED:
+        return None
+    axis: int = i.params["axis"]
+    return axis if all(v.type.shape[axis] == 1 for v in i.operands) else None
+
+
+def _index_axis(i: Instruction) -> int | None:
+    """Return the first short axis along which an instruction reads one index of a value; None if there is none."""
+    if i.op is not slice_:
+        return None
+    outer, part = i.operands[0].type.shape, i.result.type.shape
+    for axis, (start, e, f) in enumerate(zip(i.params["start"], part, outer, strict=True)):
+        if isinstance(start, int) and e == 1 and isinstance(f, int) and 1 < f <= MOST_JOINED:
+            return axis
+    return None
+
+
+def _reads_parts(reader: Instruction, axis: int) -> bool:
+    """Return whether an instruction reduces its operand or reads one index along an axis."""
+    return not reader.op.gives_position if isinstance(reader.op, Reduce) else _is_index(reader, axis)
+
+
+def _is_index(i: Instruction, axis: int) -> bool:
+    """Return whether an instruction reads one index along an axis."""
+    return i.op is slice_ and i.result.type.shape[axis] == 1 and isinstance(i.params["start"][axis], int)
+
+
+def _elementwise_group(value: Value, makers: Makers, readers: Readers, with_joins: bool = False) -> set[Value]:
+    """Return the values connected to ``value`` by elementwise ops; ``with_joins``: also the joined arrays that these read."""
     group: set[Value] = set()
     stack = [value]
     while stack:
@@ -81,7 +147,9 @@ def _elementwise_group(value: Value, makers: Makers, readers: Readers) -> set[Va
         if current not in group:
             group.add(current)
             stack += [k.result for k in readers.get(current, ()) if k is not None and isinstance(k.op, Elementwise)]
-            stack += [v for v in makers[current].operands if v in makers and isinstance(makers[v].op, Elementwise)]
+            operands = makers[current].operands if not with_joins or isinstance(makers[current].op, Elementwise) else ()
+            sources = [makers[v] for v in operands if v in makers]
+            stack += [k.result for k in sources if isinstance(k.op, Elementwise) or (with_joins and _joined_axis(k) is not None)]
     return group
 
 
@@ -119,15 +187,35 @@ class _Unroller:
         for i in self.block.instructions:
             self.b.loc, self.b.hint = i.loc, i.results[0].name if i.results else ""
             if i.results and i.results[0] in self.chosen:
-                self.element(i, self.chosen[i.result])
-            elif isinstance(i.op, Reduce) and i.operands[0] in self.chosen:
+                (self.element if isinstance(i.op, Elementwise) else self.separated)(i, self.chosen[i.result])
+            elif isinstance(i.op, Reduce) and i.operands[0] in self.chosen and not i.op.gives_position:
                 self.new[i.result] = self.reduced(i, self.chosen[i.operands[0]])
-            elif i.op is squeeze and i.operands[0] in self.chosen:
+            elif i.op is squeeze and i.operands[0] in self.chosen and self.chosen[i.operands[0]] in i.params["axes"]:
                 self.new[i.result] = self.squeezed(i, self.chosen[i.operands[0]])
+            elif i.op is slice_ and i.operands[0] in self.chosen and _is_index(i, self.chosen[i.operands[0]]):
+                self.new[i.result] = self.at_index(i, self.chosen[i.operands[0]])
             else:
-                operands = [self.new[v] for v in i.operands]
+                operands = list(map(self.stored, i.operands))
                 self.new.update(zip(i.results, self.b.emit(i.op, operands, dict(i.params), i.regions, i), strict=True))
-        return Block(self.block.parameters, tuple(self.b.instructions), tuple(self.new[v] for v in self.block.results))
+        results = tuple(map(self.stored, self.block.results))
+        return Block(self.block.parameters, tuple(self.b.instructions), results)
+
+    def stored(self, value: Value) -> Value:
+        """Return the replacement of a value; an unrolled value is joined again."""
+        if value not in self.new:
+            self.new[value] = self.stacked(self.parts[value, self.chosen[value]], self.chosen[value])
+        return self.new[value]
+
+    def separated(self, i: Instruction, axis: int) -> None:
+        """Emit the arrays that an instruction joins, without the axis."""
+        self.parts[i.result, axis] = tuple(self.b.squeeze(self.stored(v), axes=(axis,)) for v in i.operands)
+
+    def at_index(self, i: Instruction, axis: int) -> Value:
+        """Emit a slice of one component."""
+        part = self.parts_of(i.operands[0], axis)[i.params["start"][axis]]
+        start, step, shape = (without_axes(i.params[name], (axis,)) for name in ("start", "step", "shape"))
+        part = self.b.slice(part, start=start, step=step, shape=shape)
+        return self.spread(part, (axis,), i.result.type.shape)
 
     def element(self, i: Instruction, axis: int) -> None:
         """Emit each component of an elementwise instruction."""
@@ -186,9 +274,9 @@ class _Unroller:
             source, axes = producer.operands[0], producer.params["axes"]
             other_axes = tuple(a - (a > axis) for a in axes if a != axis)
             if axis in axes:
-                return self.spread(self.new[source], other_axes, shape)
+                return self.spread(self.stored(source), other_axes, shape)
             return self.spread(self.parts_of(source, axis - sum(1 for a in axes if a < axis))[at], other_axes, shape)
-        return self.picked(self.new[value], axis, at)
+        return self.picked(self.stored(value), axis, at)
 
     def spread(self, value: Value, axes: tuple[int, ...], shape: Shape) -> Value:
         return self.b.broadcast(value, axes=axes, shape=shape) if axes else value
