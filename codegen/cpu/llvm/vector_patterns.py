@@ -75,9 +75,9 @@ MOST_COMPONENTS = 16
 
 
 class Component(NamedTuple):
-    """A position in contiguous rows of ``count`` elements, which are the last ``axes`` axes of an array."""
+    """A position in contiguous rows of ``length`` elements, which are the last ``axes`` axes of an array."""
 
-    count: int
+    length: int
     position: int
     axes: int
 
@@ -102,7 +102,7 @@ def load_interleaved(
 ) -> str:
     """Load one component of contiguous rows, in the lanes of the mask. The same loads serve all components, so that code that
     uses several loads once."""
-    dtype, count = memref.type.dtype, component.count
+    dtype, count = memref.type.dtype, component.length
     start = e.pointers(memref, Lanes(e.offset(memref, _first_of_row(index, component)).text))
     key = f"rows of {count} {t} at {start} in {mask} after {e.write_count} writes"
     if key not in e.available:
@@ -186,14 +186,14 @@ def interleaved_group(e: FunctionWriter, stores: Sequence[Instruction]) -> Seque
     component = component_of(memref, [e.env[v] for v in index])
     if component is None or component.position or 0 in memref.type.shape:
         return ()
-    group = stores[: component.count]
+    group = stores[: component.length]
     outer = [ref, *index[: len(index) - component.axes]]
     for position, i in enumerate(group):
         if i.op is not first.op or i in e.bases or [*i.operands[1 : len(outer) + 1]] != outer:
             return ()
         if component_of(memref, [e.env[v] for v in i.operands[2:]]) != component._replace(position=position):
             return ()
-    return group if len(group) == component.count else ()
+    return group if len(group) == component.length else ()
 
 
 def store_interleaved(e: FunctionWriter, group: Sequence[Instruction]) -> None:

@@ -38,7 +38,7 @@ class _Layout(NamedTuple):
     extents: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def part_count(self) -> int:
         return math.prod(self.extents)
 
 
@@ -105,7 +105,7 @@ def _joined(function: Function, producer: Mapping[Value, Instruction], array_rea
             layout = layouts.pop() if len(layouts) == 1 else None
             if layout is None or any(counts[v] != i.operands.count(v) for v in operands):
                 continue
-            times[i.result] = sum(times.get(v, 0) for v in operands) + layout.count
+            times[i.result] = sum(times.get(v, 0) for v in operands) + layout.part_count
             if times[i.result] <= MOST_OPS:
                 joined[i.result] = _Joined(i, layout)
     return {v: i for v, i in joined.items() if array_reads.get(v, 0) in (0, counts[v])}
@@ -120,7 +120,7 @@ def _joined_of_joined(i: Instruction, joined: Mapping[Value, _Joined], counts: M
     if layout is None or any(counts[v] != 1 for v in i.operands):
         return None
     axis, rows = i.params["axis"], [k.parts for k in inner if k is not None]
-    if len(rows) * layout.count > MOST_PARTS:
+    if len(rows) * layout.part_count > MOST_PARTS:
         return None
     if axis == layout.axes[0] - 1:
         parts = [v for row in rows for v in row]

@@ -23,10 +23,10 @@ Axes = tuple[int, ...]
 
 
 class _Write(NamedTuple):
-    """A write of a value at one index along some axes: added to or, if not ``adds``, in the place of the elements there."""
+    """A write of a value at one position along some axes: added to or, if not ``adds``, in the place of the elements there."""
 
     axes: Axes
-    index: tuple[int, ...]
+    position: tuple[int, ...]
     value: Value
     adds: bool
 
@@ -65,7 +65,7 @@ def written_index_by_index(b: Rewriter, base: Value, value: Value, op: Op, start
         producer = None if default is not None else b.producer(producer.operands[0], "slice_add", "slice_set", "pad")
     extents = [shape[k] for k in last.axes]
     indices = list(product(*(range(e) for e in extents if isinstance(e, int))))
-    first = {write.index: write for write in writes}
+    first = {write.position: write for write in writes}
     if default is None and (len(first) < len(indices) or any(write.adds for write in first.values())):
         return None
     if 2 * len(first) < len(indices):
@@ -74,7 +74,7 @@ def written_index_by_index(b: Rewriter, base: Value, value: Value, op: Op, start
     for index in indices:
         part = None if default is None else constant_like(b, default, value)
         for write in reversed(writes):
-            if write.index == index:
+            if write.position == index:
                 part = written(b, part, write)
         assert part is not None
         parts[index] = part
