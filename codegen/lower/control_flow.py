@@ -1,7 +1,8 @@
 """The lowering of control flow of a fused function to loops and branches of its program.
 
 A carried scalar has one buffer, which the end of the body overwrites. A carried array has one buffer if the body updates it in
-place (as ``a[i] = v`` does), else two that alternate. A row of a sequence that a body yields is computed in the sequence's
+place (as ``a[i] = v`` does), else two that alternate. Arrays that a body yields in exchanged positions (``return b, a``)
+exchange their buffers. A row of a sequence that a body yields is computed in the sequence's
 buffer, and rows that it takes are read in place. The buffer of a carried array that is last used by the loop is reused by the
 loop.
 """
@@ -176,6 +177,7 @@ class _Body:
         self.instruction = i
         self.end = inner.b.at(i.loc)
         self.spares: dict[Value, Value] = {}
+        self.rotating: set[Value] = set()
         self.claimed: set[Value] = set()
 
     def whole(self, ref: Value) -> Value:
@@ -215,15 +217,17 @@ class _Body:
             self.inner.b.instructions[at : at + 1] = builder.instructions
 
     def prepare_next(self, refs: Sequence[Value], references: CarriedReferences, results: Sequence[Value]) -> None:
-        """Prepare the next iteration: scalars are overwritten; of two buffers, the other one becomes current."""
+        """Prepare the next iteration: scalars are overwritten; of two buffers, the other one becomes current; arrays that are
+        yielded in each other's positions exchange their buffers."""
         sources = [self.inner.plain(self.end, v) for v in results]
         fills: list[tuple[Value, Value]] = []
+        taken = self.taken_buffers(refs, references, sources)
         for ref, source, value in zip(refs, sources, results, strict=True):
             if ref not in references.parameters:
                 if self.whole(source) is not self.whole(ref):
                     fills.append((source, ref))
                 continue
-            if self.whole(source) is ref:
+            if taken.get(ref) is self.whole(source):
                 references.yields.append(source)
                 continue
             at = self.claim(source)
@@ -236,6 +240,35 @@ class _Body:
                 del self.inner.b.instructions[at]
                 references.yields.append(source)
             self.spares[ref] = spare
+        self.fill_scalars(refs, references, fills)
+        left = [ref for ref in references.parameters if ref not in taken.values()]
+        for ref, spare in self.spares.items():
+            t = spare.type
+            freed = ref if ref in left else next(other for other in left if other not in self.spares and other.type == ref.type)
+            left.remove(freed)
+            references.yields.append(
+                freed if freed.type == t else self.inner.view_as(self.end, freed, ArrayType(t.dtype, t.shape))
+            )
+            references.first.append(self.b.at(self.b.loc, "spare").alloc(dtype=t.dtype, shape=t.shape))
+            references.parameters.append(spare)
+            self.rotating.update((ref, freed) if freed is not ref else ())
+
+    def taken_buffers(self, refs: Sequence[Value], references: CarriedReferences, sources: Sequence[Value]) -> dict[Value, Value]:
+        """Return, for each carried reference that continues in the buffer of a carried reference, that reference: itself, if
+        the body updates it in place, else another one whose array the body yields in its position. No buffer is taken twice."""
+        carried = set(references.parameters)
+        taken = {ref: ref for ref, source in zip(refs, sources, strict=True) if ref in carried and self.whole(source) is ref}
+        free = carried - set(taken)
+        for ref, source in zip(refs, sources, strict=True):
+            other = self.whole(source)
+            if ref in carried and ref not in taken and other in free and other.type == ref.type:
+                free.remove(other)
+                taken[ref] = other
+                self.rotating.update((ref, other))
+        return taken
+
+    def fill_scalars(self, refs: Sequence[Value], references: CarriedReferences, fills: Sequence[tuple[Value, Value]]) -> None:
+        """Overwrite the carried scalars; one that another is filled with is kept until then."""
         cells = {self.whole(ref) for ref in refs if ref not in references.parameters}
         ready = []
         for source, ref in fills:
@@ -246,11 +279,6 @@ class _Body:
             ready.append((source, ref))
         for source, ref in ready:
             self.end.copy(source, ref)
-        for ref, spare in self.spares.items():
-            t = spare.type
-            references.yields.append(ref if ref.type == t else self.inner.view_as(self.end, ref, ArrayType(t.dtype, t.shape)))
-            references.first.append(self.b.at(self.b.loc, "spare").alloc(dtype=t.dtype, shape=t.shape))
-            references.parameters.append(spare)
 
     def restore(
         self,
@@ -262,11 +290,17 @@ class _Body:
     ) -> None:
         """Move each carried value back to its initial buffer, after the loop."""
         i = self.instruction
+        ends = {ref: last[references.parameters.index(ref)] for ref in refs if ref in self.spares or ref in self.rotating}
+        aside: list[Value] = []
+        for ref in [ref for ref in ends if ref in self.rotating][1:]:
+            aside.append(self.b.at(self.b.loc, "spare").alloc(dtype=ref.type.dtype, shape=ref.type.shape))
+            self.b.copy(ends[ref], aside[-1])
+            ends[ref] = aside[-1]
         for state, result, home, ref in zip(states, i.results, homes, refs, strict=False):
-            if ref in self.spares:
-                self.b.copy(last[references.parameters.index(ref)], home)
+            if ref in ends:
+                self.b.copy(ends[ref], home)
             self.outer.memory[result] = home
             if home is self.outer.memory.get(state):
                 self.outer.share_buffer(result, state)
-        for spare in references.first[len(references.first) - len(self.spares) :]:
+        for spare in (*aside, *references.first[len(references.first) - len(self.spares) :]):
             self.b.free(spare)

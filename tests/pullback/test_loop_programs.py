@@ -193,6 +193,20 @@ program(
     [f64(0.1, 0.2, 0.3), ONE],
 )
 program(
+    "arrays exchanged, one of them written in place, and a new one",
+    """func f(%x: f64[4], %y: f64[4], %u: f64[4], %v: f64[4]) -> (f64[4], f64[4], f64[4], f64[4]) {
+  %a: f64[4], %b: f64[4], %c: f64[4], %d: f64[4] = scan %x, %y, %u, %v {carried=4, length=[3], reverse=false, sliced=0} \
+(%i: i64[], %a0: f64[4], %b0: f64[4], %c0: f64[4], %d0: f64[4]) {
+    %e: f64[] = gather %b0, %i {axes=[0]}
+    %f: f64[4] = scatter_add %a0, %i, %e {axes=[0]}
+    %n: f64[4] = sub %d0, %c0
+    yield %b0, %f, %d0, %n
+  }
+  return %a, %b, %c, %d
+}""",
+    [f64(1, 2, 3, 4), f64(5, 6, 7, 8), f64(1, 3, 5, 7), f64(2, 4, 6, 9)],
+)
+program(
     "a value yielded everywhere, a capture yielded, a carry kept",
     """func f(%x: f64[3], %w: f64[3], %s: f64[]) -> (f64[3], f64[3], f64[3], f64[], f64[4,3], f64[4,3], f64[4,3], f64[4]) {
   %a: f64[3], %b: f64[3], %c: f64[3], %d: f64[], %p: f64[4,3], %q: f64[4,3], %r: f64[4,3], %t: f64[4] \
@@ -673,6 +687,7 @@ SHOWN = {
     "while": "as long as the data say, what it went through read backwards",
     "switch": "a branch in a loop",
     "in_place": "a loop in a loop, written in place",
+    "exchanged": "arrays exchanged, one of them written in place, and a new one",
 }
 
 
