@@ -31,6 +31,7 @@ from pullback.codegen.fuse.rematerialize import Graph, Rematerialization, Use, j
 from pullback.codegen.fuse.rewrites.argreductions import argreductions_over_last_axis
 from pullback.codegen.fuse.rewrites.contractions import canonical_contractions
 from pullback.codegen.fuse.rewrites.decompose import decompose
+from pullback.codegen.fuse.rewrites.indexed_views import indexed_views
 from pullback.codegen.fuse.rewrites.interleave import interleave_short_axes
 from pullback.codegen.fuse.rewrites.permutations import scatter_to_unsort, share_sorts
 from pullback.codegen.fuse.rewrites.push_up_slices import push_up_slices
@@ -75,6 +76,7 @@ def rewrites_before_contractions(target: str) -> tuple[Callable[[Function], Func
         split_complex,
         interleave_short_axes,
         push_up_slices,
+        indexed_views,
         scatter_to_select,
         segment_sums,
     )

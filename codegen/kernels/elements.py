@@ -375,3 +375,14 @@ def wrapped(b: KernelBuilder, position: Value, extent: Value) -> Value:
     moved = b.select(b.lt(position, zero), b.add(position, extent), position)
     clamped: Value = b.maximum(b.minimum(moved, b.sub(extent, one)), zero)
     return clamped
+
+
+def in_part(b: KernelBuilder, i: Instruction, axis: int, position: Value) -> Value:
+    """Return the index along an axis of an array of a position in the regular part that an update writes: its ``start`` and
+    ``step``. An update without them writes the axis in full."""
+    if "start" not in i.params:
+        return position
+    start, step = i.params["start"][axis], i.params["step"][axis]
+    scaled = position if step == 1 else b.mul(position, b.extent_of(step))
+    moved: Value = scaled if start in (None, 0) else b.add(scaled, b.extent_of(start))
+    return moved

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
-from pullback.codegen.kernels.elements import wrapped
+from pullback.codegen.kernels.elements import in_part, wrapped
 from pullback.codegen.kernels.ops.segment_sum import Lists, row_of
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import I64, Extent, RefType, Shape
@@ -123,12 +123,13 @@ class _Scatter:
     def __init__(
         self, b: KernelBuilder, i: Instruction, indices: Any, values: Value, axes: tuple[int, ...], shape: Shape, adds: bool
     ) -> None:
-        self.b, self.axes, self.shape, self.adds = b, axes, shape, adds
+        self.b, self.instruction, self.axes, self.shape, self.adds = b, i, axes, shape, adds
         rank = indices[0].type.rank
         self.indexed = indices[0].type.shape
         self.extents = tuple(shape[a] for a in axes)
         self.rest = tuple(a for a in range(len(shape)) if a not in axes)
         inner_shape = values.type.shape[rank:]
+        self.written = dict(zip(self.rest, inner_shape, strict=True))
         lookups = product(self.indexed)
         self.indices = [Value(RefType(I64, b.shape((lookups,))), f"x{k}") for k in range(len(indices))]
         self.values = Value(RefType(values.type.dtype, b.shape((lookups, *inner_shape))), f"x{len(indices)}")
@@ -162,8 +163,8 @@ class _Scatter:
         places = dict(zip(self.axes, self.unravel(row), strict=True))
         inner = []
         for a in self.rest:
-            places[a] = b.open("ijklmnop"[min(a, 7)])
-            inner.append(places[a])
+            inner.append(b.open("ijklmnop"[min(a, 7)]))
+            places[a] = in_part(b, self.instruction, a, inner[-1])
         target = [places[a] for a in range(len(self.shape))]
         lists = self.lists
         first, count = lists.span(row)
@@ -175,7 +176,7 @@ class _Scatter:
             value = b.here("load_if", self.values, is_met, b.here("load_if", lists.order, is_met, last), *inner)
             b.here("store_if", value, self.out, is_met, *target)
         for at, a in zip(reversed(inner), reversed(self.rest), strict=True):
-            b.close(at, b.extent_of(self.shape[a]))
+            b.close(at, b.extent_of(self.written[a]))
         b.close(row, lists.rows, independent=True)
         return self.parameters
 
@@ -185,7 +186,7 @@ class _Scatter:
         index = [b.open("ijklmnop"[min(a, 7)]) for a in axes]
         body(index)
         for at, a in zip(reversed(index), reversed(axes), strict=True):
-            b.close(at, b.extent_of(self.shape[a]))
+            b.close(at, b.extent_of(self.written.get(a, self.shape[a])))
 
     def add_in_any_order(self) -> None:
         """Add integers atomically, in any order."""
@@ -194,7 +195,8 @@ class _Scatter:
         looked_up = [wrapped(b, b.load(ref, k), b.extent_of(e)) for ref, e in zip(self.indices, self.extents, strict=True)]
 
         def add(inner: list[Value]) -> None:
-            places = {**dict(zip(self.axes, looked_up, strict=True)), **dict(zip(self.rest, inner, strict=True))}
+            moved = [in_part(b, self.instruction, a, position) for a, position in zip(self.rest, inner, strict=True)]
+            places = {**dict(zip(self.axes, looked_up, strict=True)), **dict(zip(self.rest, moved, strict=True))}
             b.here("atomic_add", b.load(self.values, k, *inner), self.out, *(places[a] for a in range(len(self.shape))))
 
         self.over(self.rest, add)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.codegen.kernels.builder import Draft, KernelBuilder
-from pullback.codegen.kernels.elements import wrapped
+from pullback.codegen.kernels.elements import in_part, wrapped
 from pullback.codegen.kernels.ops.batched_matmul import batch_kernel
 from pullback.codegen.kernels.ops.complex_batched_matmul import complex_batch_kernel
 from pullback.codegen.kernels.ops.cooperative_sort import cooperative_kernel
@@ -39,7 +39,7 @@ def takes_strided(instruction: Instruction, target: str) -> bool:
 def op_kernel(instruction: Instruction, target: str = "cpu", layouts: Sequence[str] = ()) -> Draft:
     """Return the kernel of one instruction. Its operands are dense buffers, unless it takes strided ones. ``target``: "cpu" or
     "cuda"; ``layouts`` of the operands, "c" or "strided". Raises NotImplementedError for an op without a kernel."""
-    if target == "cuda" and isinstance(instruction.op, Scatter | ScatterSum | Sort):
+    if target == "cuda" and isinstance(instruction.op, Scatter | ScatterSum | Sort) and not _is_single(instruction):
         return cooperative_kernel(instruction)
     match instruction.op:
         case Contract() if target == "cpu" and "z" in instruction.params["spec"]:
@@ -70,6 +70,11 @@ def op_kernel(instruction: Instruction, target: str = "cpu", layouts: Sequence[s
         case Linalg():
             return linalg_kernel(instruction, target)
     raise NotImplementedError(f"there is no kernel for {instruction.op.name}")
+
+
+def _is_single(i: Instruction) -> bool:
+    """Return whether an instruction is a scatter at one position, whose values go to different elements."""
+    return isinstance(i.op, Scatter) and not i.operands[1].type.rank
 
 
 def _refs(b: KernelBuilder, values: Sequence[Value], names: str) -> list[Value]:
@@ -140,7 +145,7 @@ def _scatter(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[
             if axis in index_by_axis:
                 target.append(wrapped(b, b.load(index_by_axis[axis], *index[:rank]), b.extent_of(extent)))
             else:
-                target.append(rest.pop(0))
+                target.append(in_part(b, i, axis, rest.pop(0)))
         value = b.load(values, *index)
         if i.op.accumulate:  # type: ignore[attr-defined]
             value = b.add(b.here("load", out, *target), value)
@@ -167,10 +172,7 @@ def _place(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[Va
     shape = i.operands[1].type.shape
 
     def body(index: tuple[Value, ...]) -> None:
-        target = []
-        for position, start, step in zip(index, i.params["start"], i.params["step"], strict=True):
-            scaled = position if step == 1 else b.mul(position, b.extent_of(step))
-            target.append(scaled if start in (None, 0) else b.add(scaled, b.extent_of(start)))
+        target = [in_part(b, i, axis, position) for axis, position in enumerate(index)]
         value = b.load(values, *index)
         if i.op.accumulate:  # type: ignore[attr-defined]
             value = b.add(b.here("load", out, *target), value)

@@ -97,11 +97,50 @@ class Scatter(Op):
         base, values = with_leading_axis(b, (base, values), (batched[0], batched[-1]), size)
         if any(batched[1:-1]):
             operands = (base, *_with_rows(b, indices, batched[1:-1], size), values)
-            return b.emit(self, operands, _rows_first(axes))
+            return b.emit(self, operands, {**_leading_part(params), **_rows_first(axes)})
         count = indices[0].type.rank
         values = b.transpose(values, perm=(*range(1, count + 1), 0, *range(count + 1, values.type.rank)))
         operands = (base, *indices, values)
-        return b.emit(self, operands, {"axes": tuple(a + 1 for a in axes)})
+        return b.emit(self, operands, {**_leading_part(params), "axes": tuple(a + 1 for a in axes)})
+
+
+class ScatterPart(Scatter):
+    """A ``Scatter`` into a regular part of the axes that are not indexed: their ``start`` and ``step``, one entry for each axis of
+    the base, None and 1 for axes that are indexed or written in full."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
+        axes, start, step = params["axes"], params["start"], params["step"]
+        rank = len(_check_indices(indices, axes, base, same))
+        if values.dtype is not base.dtype or values.rank != rank + base.rank - len(axes):
+            raise TypeError("the values have the base's dtype, the axes of the indices and the axes that are not indexed")
+        if any(start[a] is not None or step[a] != 1 for a in axes):
+            raise TypeError("an indexed axis has no start and no step")
+        for e, f in zip(values.shape, indices[0].shape, strict=False):
+            same(e, f)
+        kept = [k for k in range(base.rank) if k not in axes]
+        part = [tuple(entries[k] for k in kept) for entries in (base.shape, start, step)]
+        same_part(values.shape[rank:], part[0], part[1], part[2], same)
+        return (base,)
+
+    def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
+        base, *indices, values = types
+        axes, rank = params["axes"], indices[0].rank
+        if len(params["start"]) != base.rank or values.rank != rank + base.rank - len(axes):
+            return params
+        counts = iter(values.shape[rank:])
+        inner = tuple(e if k in axes else next(counts) for k, e in enumerate(base.shape))
+        return settle_part(inner, base.shape, params)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        base, *indices, values = operands
+        axes, rank = params["axes"], indices[0].ndim
+        out = np.array(base)
+        counts = list(values.shape[rank:])
+        counts = [out.shape[k] if k in axes else counts.pop(0) for k in range(out.ndim)]
+        part = out[slices(params["start"], params["step"], counts)]
+        part[...] = super().evaluate((part, *indices, values), params, types)[0]
+        return (out,)
 
 
 class ScatterSum(Op):
@@ -159,6 +198,27 @@ def _with_rows(b: Any, indices: Sequence[Value], batched: Sequence[bool], size: 
     return [b.iota(shape=batched_indices[0].type.shape, axis=0, dtype=I64), *batched_indices]
 
 
+def _leading_part(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a regular part of an array with a leading batch axis; none if the array is written in full."""
+    return {"start": (None, *params["start"]), "step": (1, *params["step"])} if "start" in params else {}
+
+
+def _part_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: params[name] for name in ("axes", "start", "step") if name in params}
+
+
+def _written(b: Any, x: Value, indices: Sequence[Value], like: Value, params: Mapping[str, Any]) -> Value:
+    """Emit the elements of ``x`` that a scatter of values of the shape of ``like`` writes."""
+    gathered: Value = b.gather(x, *indices, axes=params["axes"])
+    if "start" not in params:
+        return gathered
+    rest, rank = [k for k in range(x.type.rank) if k not in params["axes"]], indices[0].type.rank
+    start = (*[None] * rank, *(params["start"][k] for k in rest))
+    step = (*[1] * rank, *(params["step"][k] for k in rest))
+    part: Value = b.slice(gathered, start=start, step=step, shape=like.type.shape)
+    return part
+
+
 def _rows_first(axes: Sequence[int]) -> dict[str, Any]:
     return {"axes": (0, *(a + 1 for a in axes))}
 
@@ -173,8 +233,8 @@ def _gather_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: An
 
 
 def _scatter_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
-    _, *indices, _ = inputs
-    values = b.gather(cts[0], *indices, axes=params["axes"]) if wants[-1] else ZERO
+    _, *indices, written = inputs
+    values = _written(b, cts[0], indices, written, params) if wants[-1] else ZERO
     return [cts[0], *[ZERO] * len(indices), values]
 
 
@@ -184,7 +244,7 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
     contributions: list[Contribution] = [ZERO] * len(inputs)
     # The cotangent is read before it is overwritten, so that no copy is made.
     if wants[-1]:
-        ct = b.gather(cts[0], *indices, axes=params["axes"])
+        ct = _written(b, cts[0], indices, values, params)
         for axis in range(indices[0].type.rank):
             position = b.iota(shape=indices[0].type.shape, axis=axis, dtype=I64)
             written = b.full(0, ArrayType(I64, tuple(base.type.shape[a] for a in params["axes"])))
@@ -196,7 +256,7 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
             ct = b.select(spread, ct, b.zeros_like(ct))
         contributions[-1] = ct
     if wants[0]:
-        contributions[0] = b.scatter_set(cts[0], *indices, b.zeros_like(values), axes=params["axes"])
+        contributions[0] = b.emit(op, (cts[0], *indices, b.zeros_like(values)), _part_params(params))[0]
     return contributions
 
 
@@ -214,6 +274,12 @@ def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 gather = Gather(name="gather", pullback=_gather_rule)
 scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
 scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
+scatter_add_part = ScatterPart(
+    name="scatter_add_part", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_scatter_add_rule
+)  # fmt: skip
+scatter_set_part = ScatterPart(
+    name="scatter_set_part", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_scatter_set_rule
+)  # fmt: skip
 slice_add = Place(name="slice_add", accumulate=True, extents=("start",), literal=offsets_into_literal, pullback=_slice_add_rule)
 slice_set = Place(name="slice_set", accumulate=False, extents=("start",), literal=offsets_into_literal, pullback=_slice_set_rule)
 scatter_sum = ScatterSum(

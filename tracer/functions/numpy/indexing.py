@@ -389,8 +389,7 @@ def with_basic(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
 def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
     """Return ``x`` with a value written or added (``op``) at index arrays."""
     gather = gather_of(plan)
-    base = part_of(x, plan)
-    trailing = tuple(n for k, n in enumerate(base.shape) if k not in gather.axes)
+    trailing = tuple(a.count for a in plan.axes if a.array is None and not a.is_int)
     gathered = gather.indices[0].shape + trailing
     target = shape_with([gathered[k] for k in gather.perm], gather.new)
     back = sorted(range(len(gather.perm)), key=lambda k: gather.perm[k])
@@ -402,7 +401,22 @@ def scattered(op: str, x: TracedArray, plan: Plan, value: TracedArray) -> Traced
             f"shape mismatch: value array of shape {shape} could not be broadcast to indexing result of shape {wanted}"
         ) from None
     value = permute(remove_axes(value, gather.new), back)
-    return with_part(x, plan, emit(op, base, *gather.indices, value, axes=gather.axes))
+    return _part_scattered(op, x, plan, gather, value)
+
+
+def _part_scattered(op: str, x: TracedArray, plan: Plan, gather: _Gather, value: TracedArray) -> TracedArray:
+    """Return ``x`` with a value of the shape of the gather written or added at index arrays and in the part of the other axes."""
+    start, step, shape, flips = _slices(x.shape, plan)
+    axes = plan.arrays
+    rank = gather.indices[0].ndim
+    rest = [k for k in range(x.ndim) if k not in axes]
+    value = expand(value, [rank + rest.index(k) for k in plan.ints])
+    if flips:
+        value = emit("flip", value, axes=tuple(rank + rest.index(k) for k in flips))
+    if shape == x.shape:
+        return emit(op, x, *gather.indices, value, axes=tuple(axes))
+    written: TracedArray = emit(f"{op}_part", x, *gather.indices, value, axes=tuple(axes), start=start, step=step)
+    return written
 
 
 def shape_with(shape: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
