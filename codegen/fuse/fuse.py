@@ -17,7 +17,7 @@ stored, and which are recomputed by each group that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -43,9 +43,18 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
+from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.ops.control.regions import Check, group
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.complex.split import split
+
+
+def _written_parameters(i: Instruction) -> Container[int]:
+    """Return the positions of the parameters of an instruction's regions that an update may overwrite: the carried values of a
+    loop; all parameters of a branch, of which some end with it."""
+    if isinstance(i.op, Loop):
+        return range(1, 1 + i.params["carried"])
+    return range(len(i.regions[0].parameters)) if isinstance(i.op, Switch) else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,19 +105,23 @@ def fuse(function: Function, target: str = "cpu") -> Function:
     return fuse_with_decisions(function, target).function
 
 
-def fuse_with_decisions(function: Function, target: str = "cpu") -> Fused:
-    """Group as ``fuse`` does; return the decisions as well."""
+def fuse_with_decisions(function: Function, target: str = "cpu", written: Container[int] = ()) -> Fused:
+    """Group as ``fuse`` does; return the decisions as well. ``written``: the positions of the parameters whose memory an update
+    may overwrite."""
     canonical = canonical_contractions(reduce(lambda f, step: step(f), rewrites_before_contractions(target), function), target)
     prepared = flatten_batches(reduce(lambda f, step: step(f), REWRITES_AFTER_CONTRACTIONS, canonical), target)
     inside: list[_Kernels] = []
 
-    def region(block: Block) -> Block:
-        inner = fuse_with_decisions(Function("region", block), target)
+    def region(block: Block, i: Instruction) -> Block:
+        inner = fuse_with_decisions(Function("region", block), target, _written_parameters(i))
         inside.extend(inner.kernels)
         return inner.function.body
 
-    instructions = [replace(i, regions=tuple(map(region, i.regions))) if i.regions else i for i in prepared.instructions]
-    kernels = _Kernels(Grouping(replace(prepared, body=replace(prepared.body, instructions=tuple(instructions))), target).run())
+    instructions = [
+        replace(i, regions=tuple(region(block, i) for block in i.regions)) if i.regions else i for i in prepared.instructions
+    ]
+    grouped = replace(prepared, body=replace(prepared.body, instructions=tuple(instructions)))
+    kernels = _Kernels(Grouping(grouped, target, [p for k, p in enumerate(grouped.parameters) if k in written]).run())
     return Fused(kernels.run(), (kernels, *inside))
 
 
@@ -162,12 +175,19 @@ class _Kernels:
         for root in {use.root for uses in groups for use in uses if self.grouping.base(use.root) is not use.root}:
             stored.update((v, "seen as another shape") for v in (root, self.grouping.base(root)) if v not in stored)
         members = (i for c in self.clusters if not c.opaque for i in c.members)
-        makers = {i.result: i for i in members if isinstance(i.op, Elementwise) and i.result.type.shape}
+        makers = {i.result: i for i in members if self.is_recomputable(i)}
         reads = Reads(self.grouping.through)
         self.rematerialization = Graph(makers, self.sources, stored, self.grouping.position, reads).choose(groups)
         for cluster in self.clusters if self.rematerialization.recomputed else ():
             for value in [v for v in cluster.reads if v in self.rematerialization.recomputed]:
                 cluster.reads.update(self.loads_for(cluster, value))
+
+    def is_recomputable(self, i: Instruction) -> bool:
+        """Return whether groups may recompute an instruction's result: it has elements, and none of its sources is overwritten."""
+        if not isinstance(i.op, Elementwise) or not i.result.type.shape:
+            return False
+        updates = self.grouping.updates
+        return not updates or all(self.grouping.base(v) not in updates for v in self.sources(i))
 
     def uses(self, cluster: Cluster) -> Iterator[Use]:
         """Yield what a group reads for its members and for its copies."""

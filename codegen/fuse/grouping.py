@@ -8,10 +8,10 @@ phases in the merged group.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pullback.codegen.fuse.clusters import ENDED, NEVER, Cluster, Read, updated_operand
-from pullback.codegen.fuse.inlining import Paths
+from pullback.codegen.fuse.inlining import Paths, read_before_updates
 from pullback.codegen.fuse.iteration_order import (
     is_by_rows,
     is_scanned,
@@ -46,10 +46,13 @@ MOST_FLOATING = 64
 
 class Grouping(Paths):
     """Assigns instructions to groups. ``copied``: the group that stores a path; ``checked``: the last group with a check or a
-    step in Python; ``updates``: the group that updates an array; ``reading``: the groups that read an array."""
+    step in Python; ``updates``: the group that updates an array; ``reading``: the groups that read an array; ``fixed``: the
+    parameters whose memory stays as it is (``written`` are the others)."""
 
-    def __init__(self, function: Function, target: str) -> None:
+    def __init__(self, function: Function, target: str, written: Collection[Value] = ()) -> None:
         super().__init__(function, target)
+        self.fixed = frozenset(function.parameters).difference(written)
+        self.packed |= read_before_updates(function.instructions, self.fixed)
         self.clusters: list[Cluster] = []
         self.copied: dict[Value, Cluster] = {}
         self.checked: Cluster | None = None
@@ -273,8 +276,8 @@ class Grouping(Paths):
         starts = [o.index for o in origins if o is not None and o is not cluster]
         return not self.reads_before(starts, cluster) and not self.depends_on(starts, cluster)
 
-    def depends_on(self, starts: Sequence[int], cluster: Cluster) -> bool:
-        """Return whether any of the groups ``starts`` is this one or needs it."""
+    def depends_on(self, starts: Sequence[int], cluster: Cluster, updates: bool = False) -> bool:
+        """Return whether any of the groups ``starts`` is this one or needs it; with ``updates``, or updates what it reads."""
         stack = list(starts)
         seen: set[int] = set()
         while stack:
@@ -284,6 +287,7 @@ class Grouping(Paths):
             if index not in seen:
                 seen.add(index)
                 stack.extend(self.clusters[index].needs)
+                stack.extend(self.clusters[index].readers if updates else ())
         return False
 
     def reads_before(self, starts: Sequence[int], cluster: Cluster) -> bool:
@@ -353,7 +357,8 @@ class Grouping(Paths):
 
     def has_group_between(self, a: Cluster, b: Cluster) -> bool:
         """Return whether a third group must run between two groups."""
-        return any(self.depends_on([n for n in first.needs if n != last.index], last) for first, last in ((a, b), (b, a)))
+        orders = (([n for n in first.needs if n != last.index], last) for first, last in ((a, b), (b, a)))
+        return any(self.depends_on(starts, last, updates=bool(self.updates)) for starts, last in orders)
 
     def merge(self, cluster: Cluster, other: Cluster) -> None:
         """Merge two groups, if every member has a phase in the result."""
@@ -403,7 +408,7 @@ class Grouping(Paths):
         self.add(cluster, instruction, [Read(self.base(v), "other", v.type.rank) for v in instruction.operands], 0)
         target = updated_operand(cluster)
         base = None if target is None else self.base(target)
-        if base is not None and base not in self.function.parameters and base not in self.updates:
+        if base is not None and base not in self.fixed and base not in self.updates:
             self.updates[base] = cluster
             cluster.readers.update(n for n in self.reading.get(base, ()) if n != cluster.index)
         self.keep_checks_in_order(cluster, instruction)

@@ -9,7 +9,7 @@ many shifted views, as a convolution reads an image that is extended beyond its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from pullback.codegen.fuse.clusters import Cluster, Read
@@ -20,7 +20,7 @@ from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
-from pullback.ir.ops.array.index import Gather, ScatterSum
+from pullback.ir.ops.array.index import Gather, Place, Scatter, ScatterSum
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, flip, reshape, slice_, squeeze, transpose
 from pullback.ir.ops.control.regions import Check
@@ -68,6 +68,37 @@ def _is_strided(value: Value, makers: Mapping[Value, Instruction]) -> bool:
             return True
         definition = makers.get(definition.operands[0])
     return False
+
+
+MOST_UPDATES = 256
+"""Most updates of a block before which reads are stored."""
+
+
+def read_before_updates(instructions: Sequence[Instruction], fixed: Collection[Value]) -> set[Value]:
+    """Return the parts of arrays that are read by instructions that depend on an update of the array: read after the update, they
+    would be read from a copy of the array. They are packed before it. ``fixed``: parameters that are not overwritten."""
+    root: dict[Value, Value] = {}
+    update_of: dict[Value, int] = {}
+    after: dict[Value, int] = {}
+    packed: set[Value] = set()
+    for i in instructions:
+        reached = 0
+        for v in i.operands:
+            reached |= after.get(v, 0)
+        if isinstance(i.op, Reindex | Gather):
+            root.update(dict.fromkeys(i.results, root.get(i.operands[0], i.operands[0])))
+        for v in i.operands if update_of else ():
+            source = root.get(v)
+            if source in update_of and reached >> update_of[source] & 1 and not isinstance(i.op, Reindex | Gather):
+                packed.add(v)
+        if isinstance(i.op, Scatter | Place) and len(update_of) < MOST_UPDATES:
+            base = root.get(i.operands[0], i.operands[0])
+            if base not in fixed and base not in update_of:
+                update_of[base] = len(update_of)
+                reached |= 1 << update_of[base]
+        if reached:
+            after.update(dict.fromkeys(i.results, reached))
+    return packed
 
 
 class Paths:

@@ -18,7 +18,7 @@ from pullback.ir.core.types import I64
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
-from pullback.ir.ops.array.index import Gather, Place, Scatter
+from pullback.ir.ops.array.index import Gather, Place, Scatter, ScatterPart
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.array.scan import Accumulate, LinearRecurrence
@@ -308,6 +308,23 @@ def _indexed(family: type[Op]) -> Any:
         return built
 
     return make
+
+
+def _indexed_parts(dtype: DType) -> list[Made]:
+    """Cases of (base, axes, indices, values, start, step)."""
+    entries: tuple[tuple[Any, ...], ...] = (
+        ((4, 5), (0,), (), (3,), (None, 1), (1, 1)),
+        ((4, 5), (1,), (2,), (2, 2), (1, None), (2, 1)),
+        ((3, 4, 2), (1,), (2,), (2, 1, 2), (2, None, None), (1, 1, 1)),
+        ((3, 4, 6), (0, 2), (3,), (3, 2), (None, 1, None), (1, 2, 1)),
+        ((3, 4), (0,), (2, 2), (2, 2, 0), (None, 1), (1, 1)),
+    )
+    built: list[Made] = []
+    for base, axes, index, values, start, step in entries:
+        types = (*_arrays(dtype, base), *[ArrayType(I64, index)] * len(axes), *_arrays(dtype, values))
+        bounds = {k + 1: min(base[a] for a in axes) for k in range(len(axes))}
+        built.append((types, {"axes": axes, "start": start, "step": step}, bounds))
+    return built
 
 
 def _placed(dtype: DType) -> list[Made]:
@@ -739,8 +756,8 @@ PARAMS: dict[str, Any] = {
     ],
 }  # fmt: skip
 BY_FAMILY: dict[type[Op], Any] = {
-    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), Place: _placed, LinearRecurrence: _recurrences,
-    Accumulate: _accumulations,
+    Contract: _contractions, Gather: _indexed(Gather), Scatter: _indexed(Scatter), ScatterPart: _indexed_parts, Place: _placed,
+    LinearRecurrence: _recurrences, Accumulate: _accumulations,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Function, Instruction, use_counts
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import I64, ArrayType, Extent
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count, Iota
@@ -81,14 +81,13 @@ class _Part:
 def _write_through(function: Function) -> Function:
     """Return the function in which updates of a view that is written back update the array."""
     producer = {v: i for i in function.instructions for v in i.results}
-    uses = use_counts(function.body)
     part_of: dict[Instruction, _Part] = {}
     closing: dict[Instruction, tuple[_Part, list[Instruction]]] = {}
     for i in function.instructions:
-        chain = _chain(i, producer, uses) if isinstance(i.op, Place) else None
+        chain = _chain(i, producer) if isinstance(i.op, Place) else None
         if chain is not None and not any(scatter in part_of for scatter in chain[1]):
             closing[i] = chain
-            part_of.update(dict.fromkeys(chain[1], chain[0]))
+            part_of.update({} if chain[0].is_sum else dict.fromkeys(chain[1], chain[0]))
     if not closing:
         return function
     return _Writer(part_of, closing).run(function)
@@ -111,10 +110,10 @@ class _Writer:
             part = self.part_of.get(i)
             if i in self.closing:
                 self.close(i)
-            elif part is not None and not part.is_sum:
+            elif part is not None:
                 self.update(i, part)
                 self.new[i.result] = _view(self.b.at(i.loc, i.result.name), self.full[i.result], part)
-            elif part is None:
+            else:
                 operands = tuple(self.new.get(v, v) for v in i.operands)
                 self.b.append(i if operands == i.operands else replace(i, operands=operands))
         results = [self.new.get(v, v) for v in function.results]
@@ -123,8 +122,10 @@ class _Writer:
     def close(self, i: Instruction) -> None:
         """Replace the write of a view into its array: sums onto zeros go to the array only here, where it is defined."""
         part, scatters = self.closing[i]
-        for scatter in reversed(scatters) if part.is_sum else ():
-            self.update(scatter, part)
+        if part.is_sum:
+            self.full.pop(part.leaf, None)
+            for scatter in reversed(scatters):
+                self.update(scatter, part)
         self.new[i.result] = self.full[scatters[0].result]
 
     def update(self, i: Instruction, part: _Part) -> None:
@@ -134,7 +135,7 @@ class _Writer:
         self.full[i.result] = _scattered(self.b.at(i.loc, i.result.name), i, operands, part)
 
 
-def _chain(i: Instruction, producer: Producers, uses: Mapping[Value, int]) -> tuple[_Part, list[Instruction]] | None:
+def _chain(i: Instruction, producer: Producers) -> tuple[_Part, list[Instruction]] | None:
     """Return the part that an update writes with the result of a chain of scatters into it, and the scatters, the last one first;
     None if it writes anything else."""
     base, value = i.operands
@@ -151,7 +152,7 @@ def _chain(i: Instruction, producer: Producers, uses: Mapping[Value, int]) -> tu
         definition = producer.get(value)
     assert isinstance(i.op, Place)
     part = _Part(base, value, tuple(i.params["start"]), tuple(i.params["step"]), squeezed, i)
-    if not scatters or not (_adds_to_zeros(part, scatters, producer, uses) if i.op.accumulate else _is_read(part, producer)):
+    if not scatters or not (_adds_to_zeros(part, scatters, producer) if i.op.accumulate else _is_read(part, producer)):
         return None
     return part, scatters
 
@@ -170,9 +171,9 @@ def _is_read(part: _Part, producer: Producers) -> bool:
     return is_same and tuple(definition.params["shape"]) == written
 
 
-def _adds_to_zeros(part: _Part, scatters: Sequence[Instruction], producer: Producers, uses: Mapping[Value, int]) -> bool:
-    """Return whether a chain adds to zeros, for this update alone, and the array is in memory."""
-    if any(i.op is not scatter_add or uses[i.result] != 1 for i in scatters):
+def _adds_to_zeros(part: _Part, scatters: Sequence[Instruction], producer: Producers) -> bool:
+    """Return whether a chain adds to zeros, and the array is in memory."""
+    if any(i.op is not scatter_add for i in scatters):
         return False
     definition = producer.get(part.leaf)
     if definition is not None and definition.op is broadcast:

@@ -6,6 +6,7 @@ array for each axis in ``axes``, all of one shape; that shape leads the result, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -245,19 +246,52 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
     # The cotangent is read before it is overwritten, so that no copy is made.
     if wants[-1]:
         ct = _written(b, cts[0], indices, values, params)
-        for axis in range(indices[0].type.rank):
-            position = b.iota(shape=indices[0].type.shape, axis=axis, dtype=I64)
-            written = b.full(0, ArrayType(I64, tuple(base.type.shape[a] for a in params["axes"])))
-            every = tuple(range(len(params["axes"])))
-            last = b.gather(b.scatter_set(written, *indices, position, axes=every), *indices, axes=every)
-            rest = tuple(range(position.type.rank, ct.type.rank))
-            is_last = b.eq(last, position)
+        if indices[0].type.rank:
+            is_last = _are_last(b, base, indices, params["axes"])
+            rest = tuple(range(is_last.type.rank, ct.type.rank))
             spread = b.broadcast(is_last, axes=rest, shape=ct.type.shape) if rest else is_last
             ct = b.select(spread, ct, b.zeros_like(ct))
         contributions[-1] = ct
     if wants[0]:
         contributions[0] = b.emit(op, (cts[0], *indices, b.zeros_like(values)), _part_params(params))[0]
     return contributions
+
+
+MOST_COMPARED = 16
+"""Largest number of indices of which each is compared with all others."""
+
+
+def _are_last(b: Any, base: Value, indices: Sequence[Value], axes: Sequence[int]) -> Value:
+    """Emit, for each position, whether no later position has equal indices."""
+    shape = indices[0].type.shape
+    count = math.prod(e for e in shape if isinstance(e, int))
+    if all(isinstance(e, int) for e in shape) and count <= MOST_COMPARED:
+        return _differ_from_later(b, base, indices, axes, count)
+    is_last: Value | None = None
+    every = tuple(range(len(axes)))
+    for axis in range(len(shape)):
+        position = b.iota(shape=shape, axis=axis, dtype=I64)
+        written = b.full(0, ArrayType(I64, tuple(base.type.shape[a] for a in axes)))
+        last = b.gather(b.scatter_set(written, *indices, position, axes=every), *indices, axes=every)
+        is_here = b.eq(last, position)
+        is_last = is_here if is_last is None else b.bitand(is_last, is_here)
+    assert is_last is not None
+    return is_last
+
+
+def _differ_from_later(b: Any, base: Value, indices: Sequence[Value], axes: Sequence[int], count: int) -> Value:
+    """Emit whether no later position has equal indices, by comparing each with all others."""
+    pairs, shape = (count, count), indices[0].type.shape
+    equal = b.lt(b.iota(shape=pairs, axis=0, dtype=I64), b.iota(shape=pairs, axis=1, dtype=I64))
+    for index, axis in zip(indices, axes, strict=True):
+        from_end = b.add(index, b.spread(b.count(shape=(base.type.shape[axis],)), shape))
+        wrapped = b.select(b.lt(index, b.zeros_like(index)), from_end, index)
+        flat = b.reshape(wrapped, shape=(count,)) if len(shape) != 1 else wrapped
+        first, later = (b.broadcast(flat, axes=(k,), shape=pairs) for k in (1, 0))
+        equal = b.bitand(equal, b.eq(first, later))
+    is_last = b.bitnot(b.any(equal, axes=(1,)))
+    result: Value = b.reshape(is_last, shape=shape) if len(shape) != 1 else is_last
+    return result
 
 
 def _slice_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:

@@ -30,7 +30,7 @@ from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import update
-from pullback.tracer.functions.numpy.indexing import is_static_mask, new_axes, plan_of, scattered, shape_with, with_basic
+from pullback.tracer.functions.numpy.indexing import IndexKey, is_static_mask, new_axes, plan_of, scattered, shape_with, with_basic
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -48,6 +48,8 @@ def setitem(x: TracedArray, key: Any, value: Any) -> None:
 def _is_part(value: TracedArray, key: Any) -> bool:
     """Return whether the view ``value`` is already the part of its base that ``key`` selects, as after ``x[1:] += 1``."""
     assert value.base is not None
+    if value.recipe is not None and value.recipe.key == IndexKey(key):
+        return True
     items = key if isinstance(key, tuple) else (key,)
     if not all(item is None or item is Ellipsis or isinstance(item, int | slice) for item in items):
         return False

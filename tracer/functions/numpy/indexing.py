@@ -69,6 +69,22 @@ class Plan:
         return [k for k, a in enumerate(self.axes) if a.is_int]
 
 
+class IndexKey:
+    """The key of a view at traced indices. Keys of the same objects are equal, unless one of the objects was written between."""
+
+    def __init__(self, key: Any) -> None:
+        self.items = key if isinstance(key, tuple) else (key,)
+        self.versions = tuple(item.version if isinstance(item, TracedArray) else 0 for item in self.items)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IndexKey) or len(self.items) != len(other.items):
+            return False
+        return self.versions == other.versions and all(a is b for a, b in zip(self.items, other.items, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(self.versions)
+
+
 # parsing a key
 
 
@@ -359,7 +375,9 @@ def getitem(x: TracedArray, key: Any) -> TracedArray:
     if any(a.array is not None and a.array.ndim for a in plan.axes) or not (result.ndim or has_rest):
         return result
     recipe = Recipe(
-        take=lambda base: _gathered(base, plan), put=lambda base, new: scattered("scatter_set", base, plan, new), key=object()
+        take=lambda base: _gathered(base, plan),
+        put=lambda base, new: scattered("scatter_set", base, plan, new),
+        key=IndexKey(key),
     )
     return view(result, x, recipe)
 
