@@ -183,7 +183,7 @@ class _Kernels:
                 cluster.reads.update(self.loads_for(cluster, value))
 
     def is_recomputable(self, i: Instruction) -> bool:
-        """Return whether groups may recompute an instruction's result: it has elements, and none of its sources is overwritten."""
+        """Return whether groups may recompute an instruction's result: it has elements, and no source is overwritten."""
         if not isinstance(i.op, Elementwise) or not i.result.type.shape:
             return False
         updates = self.grouping.updates

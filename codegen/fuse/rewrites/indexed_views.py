@@ -36,6 +36,7 @@ from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex, broadcast, flip, slice_, squeeze
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.dce import dce
+from pullback.ir.passes.editing.replay import New, replaced
 
 FEW_INDICES = 16
 """Number of indices up to which elements are gathered through any view; more are gathered from a copy of a strided view."""
@@ -58,8 +59,8 @@ def indexed_views(function: Function) -> Function:
 @dataclass(frozen=True, eq=False)
 class _Part:
     """The part of an array that a chain of updates writes: the array after ``slice_set`` or ``slice_add`` at ``start`` and
-    ``step``, whose axes ``squeezed``, of extent one, the chain does not have. ``leaf`` is the value that the chain starts from, in
-    place of which it starts from the array ``base``."""
+    ``step``, whose axes ``squeezed``, of extent one, the chain does not have. ``leaf`` is the value that the chain starts from;
+    the array ``base`` replaces it."""
 
     base: Value
     leaf: Value
@@ -246,17 +247,11 @@ def _read_through(function: Function) -> Function:
     """Return the function in which elements of a view of a stored array are gathered from the array."""
     producer = {v: i for i in function.instructions for v in i.results}
     chosen = {i for i in function.instructions if isinstance(i.op, Gather) and _is_gathered_through(i, producer)}
-    if not chosen:
-        return function
-    b = Builder()
-    new: dict[Value, Value] = {}
-    for i in function.instructions:
-        operands = tuple(new.get(v, v) for v in i.operands)
-        if i in chosen:
-            new[i.result] = _gathered(b.at(i.loc, i.result.name), i, operands, producer, new)
-        else:
-            b.append(i if operands == i.operands else replace(i, operands=operands))
-    return b.function(function.name, function.parameters, [new.get(v, v) for v in function.results], function.kind)
+
+    def emit(b: Builder, i: Instruction, new: New) -> list[Value]:
+        return [_gathered(b, i, producer, new)]
+
+    return replaced(function, chosen.__contains__, emit)
 
 
 def _views(value: Value, producer: Producers) -> list[Instruction]:
@@ -281,11 +276,9 @@ def _is_gathered_through(i: Instruction, producer: Producers) -> bool:
     return is_few or is_adjacent
 
 
-def _gathered(
-    b: Builder, i: Instruction, operands: Sequence[Value], producer: Producers, new: Mapping[Value, Value]
-) -> Value:
+def _gathered(b: Builder, i: Instruction, producer: Producers, new: New) -> Value:
     """Emit a gather from the array of a view."""
-    _, *indices = operands
+    indices = list(map(new, i.operands[1:]))
     axes, rank = tuple(i.params["axes"]), indices[0].type.rank
     undo: list[tuple[Any, dict[str, Any]]] = []
     views = _views(i.operands[0], producer)
@@ -319,7 +312,7 @@ def _gathered(
                 )
             )
     root = views[-1].operands[0]
-    (result,) = b.emit(gather, (new.get(root, root), *indices), {"axes": axes})
+    (result,) = b.emit(gather, (new(root), *indices), {"axes": axes})
     for op, params in reversed(undo):
         (result,) = b.emit(op, (result,), params)
     return result

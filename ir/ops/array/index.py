@@ -106,7 +106,7 @@ class Scatter(Op):
 
 
 class ScatterPart(Scatter):
-    """A ``Scatter`` into a regular part of the axes that are not indexed: their ``start`` and ``step``, one entry for each axis of
+    """A ``Scatter`` into a regular part of the axes that are not indexed. ``start`` and ``step`` have an entry for each axis of
     the base, None and 1 for axes that are indexed or written in full."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:

@@ -30,7 +30,15 @@ from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import update
-from pullback.tracer.functions.numpy.indexing import IndexKey, is_static_mask, new_axes, plan_of, scattered, shape_with, with_basic
+from pullback.tracer.functions.numpy.indexing import (
+    IndexKey,
+    is_static_mask,
+    new_axes,
+    plan_of,
+    scattered,
+    shape_with,
+    with_basic,
+)
 from pullback.tracer.user_code.errors import TraceError
 
 
