@@ -6,6 +6,8 @@
   neighbours reads a row once. So is an axis up to that length that a reshape creates and a reduction removes from between
   others, as in pooling.
 - Offsets of rolls are constant up to ``MOST_NEIGHBOURS``: the few elements that come in at the other end are known to be few.
+- Extents of slices and of repeated elements that are concatenated are constant up to ``MOST_NEIGHBOURS``, as are the starts of
+  these slices: a border has few elements, and comes from near an end.
 - An axis that a reshape creates and that is read at several single indices is constant up to ``MOST_PARTS``; so are the indices.
 - Any other axis of which most indices are read or written one by one, such as channels, is constant up to ``MOST_COMPONENTS``; so
   are the indices.
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import Extent, Shape
@@ -26,7 +29,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import pad, reshape, roll, slice_
+from pullback.ir.ops.array.reindex import broadcast, concat, flip, pad, reshape, roll, slice_, squeeze
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
 from pullback.ir.passes.structure.pairs import shared_axes
@@ -41,12 +44,16 @@ MOST_NEIGHBOURS = 4
 """Largest start of a neighbouring slice, and largest extent of a pooled axis, that is constant."""
 
 
+BORDERS = (slice_, broadcast, squeeze, flip)
+"""Ops by which borders are taken from an array."""
+
+
 def templated(function: Function, *, exactly: bool = False) -> Abstract:
     """Return ``abstract`` of a function, with the extents of size classes constant: the content of a template, and its key.
     ``exactly``: without the rewrites ``rolls`` and ``cuts``, which depend on the extents."""
     named = abstract(roots(even_powers(function if exactly else cuts(rolls(function)))))
     body = named.function.body
-    short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body)
+    short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body) | _borders(body)
     fixed = {name: int(named.sizes[name]) for name in named.sizes if name in short and 1 <= named.sizes[name] <= MOST_UNROLLED}
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in close and named.sizes[name] <= MOST_NEIGHBOURS}
     placed = _indexed(body, named.sizes)
@@ -110,6 +117,21 @@ def _rolled(block: Block) -> set[str]:
     """Return the names of the offsets of rolls."""
     names = {e for i in block.instructions if i.op is roll for e in i.params["offset"] if isinstance(e, str)}
     return names.union(*(_rolled(region) for i in block.instructions for region in i.regions))
+
+
+def _borders(block: Block) -> set[str]:
+    """Return the names of the extents of slices and broadcasts along an axis along which they are concatenated, and of the
+    starts of these slices."""
+    makers = {i.result: i for i in block.instructions if i.op in BORDERS}
+    names: set[Any] = set()
+    for i in block.instructions:
+        for v in i.operands if i.op is concat else ():
+            maker, axis = makers.get(v), i.params["axis"]
+            names |= {v.type.shape[axis]} if maker is not None else set()
+            while maker is not None and maker.op is not slice_:
+                maker = makers.get(maker.operands[0])
+            names |= set(maker.params["start"]) if maker is not None else set()
+    return {e for e in names if isinstance(e, str)}.union(*(_borders(r) for i in block.instructions for r in i.regions))
 
 
 def _indexed(block: Block, sizes: Mapping[str, int]) -> set[str]:

@@ -92,7 +92,7 @@ class Pieces:
         self.comparisons = [k for k in self.instructions if self.is_comparison(k)]
         self.constant_in_piece = self.find_constant_in_piece()
         self.choices = [k for k in self.instructions if self.is_choice(k)]
-        self.inner_conditions = list(dict.fromkeys(self.root(k.operands[0]) for k in self.choices if not self.is_joined(k)))
+        self.inner_conditions = self.find_inner_conditions()
         self.inside = self.find_inside()
 
     def is_comparison(self, k: Instruction) -> bool:
@@ -144,11 +144,27 @@ class Pieces:
 
     def is_joined(self, k: Instruction) -> bool:
         """Return whether an instruction selects between two parts of one array, neither of which is known to be the larger."""
-        return self.selects_two_loads(k) or (self.is_index_select(k) and not self.is_near_end(self.root(k.operands[0])))
+        is_of_one_array = self.selects_two_loads(k) or self.is_index_select(k)
+        return is_of_one_array and not self.is_near_end(self.root(k.operands[0]))
+
+    def find_inner_conditions(self) -> list[Value]:
+        """Return the conditions of the selections inside, where all of them hold; others are in values that these do not
+        select."""
+        kept = {k for k in self.choices if not self.is_joined(k)}
+        needed, conditions = set(self.combined), dict[Value, None]()
+        for k in reversed(self.instructions):
+            if not isinstance(k.op, Store) and needed.isdisjoint(k.results):
+                continue
+            needed.update(k.operands[:2] if k in kept else k.operands)
+            if k in kept:
+                conditions[self.root(k.operands[0])] = None
+        return list(conditions)[::-1]
 
     def is_near_end(self, condition: Value) -> bool:
-        """Return whether a comparison changes at a constant distance from an end of its axis, or is not one of this loop."""
+        """Return whether a condition changes only at a constant distance from an end of its axis, or not in this loop."""
         k = self.inner.get(condition)
+        if k is not None and k.op.name == "bitand" and condition in self.varying:
+            return all(map(self.is_near_end, k.operands))
         if k is None or k not in self.comparisons:
             return condition not in self.varying
         bound = self.producer.get(next(v for v in k.operands if v not in self.varying))

@@ -11,11 +11,11 @@ which cannot be done in place anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Instruction, use_counts
-from pullback.ir.core.types import BOOL, ArrayType
+from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import Place
@@ -68,7 +68,22 @@ def _select(b: Builder, i: Instruction, operands: Sequence[Value]) -> Value:
     inside = b.pad(b.full(True, ArrayType(BOOL, value.type.shape)), **padding)
     assert isinstance(i.op, Place)
     result: Value = b.select(inside, b.add(base, moved) if i.op.accumulate else moved, base)
+    for outside in _outside(b, i.params["start"], base.type.shape, value.type.shape):
+        result = b.select(outside, base, result)
     return result
+
+
+def _outside(b: Builder, start: Sequence[Extent | None], shape: Shape, part: Shape) -> Iterator[Value]:
+    """Emit, for each axis along which an update writes few elements, a condition that holds for most elements and for none of
+    these: after them if they are near the start, else before them."""
+    for axis, (first, extent) in enumerate(zip(start, part, strict=True)):
+        if first is None or not isinstance(extent, int) or isinstance(shape[axis], int):
+            continue
+        position = b.iota(axis=axis, shape=shape, dtype=I64)
+        if isinstance(first, int):
+            yield b.ge(position, b.full(first + extent, ArrayType(I64, shape)))
+        else:
+            yield b.lt(position, b.spread(b.count(shape=(first,)), shape))
 
 
 def _chains(function: Function, uses: Mapping[Value, int]) -> list[list[Instruction]]:

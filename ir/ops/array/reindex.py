@@ -374,12 +374,33 @@ def _concat_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: S
 
 def _concat_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
     axis, alternatives = params["axis"], []
+    named = [k for k, t in enumerate(types) if not isinstance(t.shape[axis], int)]
+    if len(named) == 1 and len(types) > 1:
+        return _bordered_access(b, index, types, params, extent, named[0])
     for k, start in enumerate(params["starts"]):
         source = list(index)
         source[axis] = b.sub(index[axis], extent(start))
         last = k + 1 == len(types)
         alternatives.append((k, source, None if last else b.lt(index[axis], extent(params["starts"][k + 1]))))
     return alternatives
+
+
+def _bordered_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any, middle: int) -> Any:
+    """Return the alternatives of a concatenation in which all operands but one are borders of constant extent. That one comes
+    first, so that its condition is the one that holds for most elements."""
+    axis, count = params["axis"], len(types)
+    position, total = index[axis], extent(params["shape"][axis])
+    extents = [t.shape[axis] for t in types]
+    starts = [
+        extent(sum(extents[:k])) if k <= middle else b.sub(total, extent(sum(extents[k:]))) for k in range(count)
+    ]  # fmt: skip
+    inside = [b.ge(position, starts[middle])] if middle else []
+    inside += [b.lt(position, starts[middle + 1])] if middle + 1 < count else []
+    order = [middle, *range(middle), *range(middle + 1, count)]
+    conditions = [inside[0] if len(inside) == 1 else b.bitand(*inside)]
+    conditions += [b.lt(position, starts[k + 1]) for k in order[1:-1]]
+    sources = [[*index[:axis], b.sub(position, starts[k]), *index[axis + 1 :]] for k in order]
+    return list(zip(order, sources, [*conditions, None], strict=True))
 
 
 def _concat_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:

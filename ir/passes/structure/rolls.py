@@ -4,16 +4,21 @@
     p = concat x[n - 1:], x, x[:1]; p[:n], p[2:n + 2]        ->   roll x by 1, roll x by -1
 
 The second form is a slice of an array that was extended periodically. A slice of a concatenation is the concatenation of slices
-of its operands; it is rewritten if rolls of whole arrays are all that remains. The template of a program does not know that the
-lengths of two slices add up to the extent of an axis, so the pass runs before extents are named.
+of its operands; it is rewritten if rolls of whole arrays are all that remains, or if the concatenation adds borders to an array:
+
+    p = concat x[:1], x, x[n - 1:]; p[:n], p[1:n + 1]        ->   concat x[:1], x[:n - 1]; x
+
+The template of a program does not know that the lengths of two slices add up to the extent of an axis, so the pass runs before
+extents are named.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, Union
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction
@@ -24,6 +29,10 @@ from pullback.ir.shapes.symbolic import is_size
 
 MOST_PARTS = 4
 """Largest number of parts of a roll."""
+MOST_BORDER = 4
+"""Largest extent of a border."""
+MOST_LEAVES = 4
+"""Largest number of slices into which a slice of an array with borders is split."""
 MOST_STEPS = 16
 """Largest number of slices and concatenations through which a slice is followed."""
 
@@ -65,13 +74,51 @@ class _Window:
         starts = (*self.start[:axis], start, *self.start[axis + 1 :])
         return _Window(self.value, starts, (*self.shape[:axis], extent, *self.shape[axis + 1 :]))
 
+    def emit(self, b: Builder, new: Mapping[Value, Value]) -> Value:
+        """Emit the slice of the elements."""
+        value = new.get(self.value, self.value)
+        if self.is_full():
+            return value
+        result: Value = b.slice(value, start=self.start, step=(1,) * len(self.start), shape=self.shape)
+        return result
+
 
 @dataclass(frozen=True)
-class _Rolled:
-    """A value and the rolls that are applied to it: the axis, the extent and the distance of each."""
+class _Roll:
+    """A roll: the element at index ``distance`` of an axis moves to its start."""
 
-    value: Value
-    moves: tuple[tuple[int, int, int], ...] = ()
+    axis: int
+    extent: int
+    distance: int
+    operand: _Plan
+
+    def emit(self, b: Builder, new: Mapping[Value, Value]) -> Value:
+        """Emit the roll in the shorter direction."""
+        backward = 2 * self.distance <= self.extent
+        offset = self.distance if backward else self.extent - self.distance
+        result: Value = b.roll(self.operand.emit(b, new), axis=self.axis, offset=(offset,), backward=backward)
+        return result
+
+
+@dataclass(frozen=True)
+class _Join:
+    """A concatenation along an axis; all parts but one are short."""
+
+    axis: int
+    parts: Sequence[_Plan]
+
+    def emit(self, b: Builder, new: Mapping[Value, Value]) -> Value:
+        """Emit the parts and their concatenation."""
+        parts = [p.emit(b, new) for p in self.parts]
+        starts = [0, *accumulate(p.type.shape[self.axis] for p in parts)]
+        first = parts[0].type.shape
+        shape = (*first[: self.axis], starts.pop(), *first[self.axis + 1 :])
+        result: Value = b.concat(*parts, axis=self.axis, starts=tuple(starts), shape=shape)
+        return result
+
+
+_Plan = Union[_Window, _Roll, _Join]
+"""How a window of an array is computed."""
 
 
 class _Rolls:
@@ -86,49 +133,45 @@ class _Rolls:
         """Return the block with rolls for slices and concatenations where possible."""
         result: list[Instruction] = []
         for i in self.block.instructions:
-            rolled = self.rolled(i) if i.op in (slice_, concat) and _is_static(i) else None
-            if rolled is not None:
-                self.new[i.result] = self.emit(Builder(i.loc, result, i.result.name), rolled)
+            plan = self.replacement(i) if i.op in (slice_, concat) and _is_static(i) else None
+            if plan is not None:
+                self.new[i.result] = plan.emit(Builder(i.loc, result, i.result.name), self.new)
                 continue
             operands = tuple(self.new.get(v, v) for v in i.operands)
             result.append(i if operands == i.operands else replace(i, operands=operands))
         results = tuple(self.new.get(v, v) for v in self.block.results)
         return replace(self.block, instructions=tuple(result), results=results) if self.new else self.block
 
-    def emit(self, b: Builder, rolled: _Rolled) -> Value:
-        """Emit the rolls of a value."""
-        value = self.new.get(rolled.value, rolled.value)
-        for axis, extent, distance in rolled.moves:
-            backward = 2 * distance <= extent
-            value = b.roll(value, axis=axis, offset=(distance if backward else extent - distance,), backward=backward)
-        return value
-
-    def rolled(self, i: Instruction) -> _Rolled | None:
-        """Return the rolls that an instruction is equal to; None if it is none."""
+    def replacement(self, i: Instruction) -> _Plan | None:
+        """Return how to compute an instruction from the operands of concatenations; None if it stays."""
         shape = i.result.type.shape
-        rolled = self.resolve(_Window(i.result, (0,) * len(shape), shape))
-        return rolled if rolled is not None and rolled.value is not i.result else None
+        window = self.through_slices(_Window(i.result, (0,) * len(shape), shape))
+        plan = self.plan(window, MOST_STEPS)
+        is_same = plan == window or (i.op is concat and isinstance(plan, _Join))
+        return None if plan is None or is_same or _leaf_count(plan) > MOST_LEAVES else plan
 
-    def resolve(self, window: _Window) -> _Rolled | None:
-        """Return the rolls of a whole array to which a window is equal; None if there are none."""
-        moves: list[tuple[int, int, int]] = []
-        for _ in range(MOST_STEPS):
-            window = self.through_slices(window)
-            definition = self.definitions.get(window.value)
-            if definition is None or definition.op is not concat or not _is_static(definition):
-                break
-            parts = [self.through_slices(p) for p in _parts_of(window, definition)]
-            axis = definition.params["axis"]
-            if len(parts) == 1:
-                (window,) = parts
-                continue
-            extent = parts[0].value.type.shape[axis] if parts else 0
-            if not parts or not _is_cycle(parts, axis, extent):
-                break
-            if parts[0].start[axis]:
-                moves.append((axis, extent, parts[0].start[axis]))
-            window = parts[0].along(axis, 0, extent)
-        return _Rolled(window.value, tuple(reversed(moves))) if window.is_full() else None
+    def plan(self, window: _Window, steps: int, is_border: bool = True) -> _Plan | None:
+        """Return how to compute a window; None if more is to be emitted than rolls of whole arrays and borders.
+
+        ``is_border``: whether all concatenations so far added borders to an array.
+        """
+        window = self.through_slices(window)
+        i = self.definitions.get(window.value)
+        if i is None or i.op is not concat or not _is_static(i) or not steps:
+            return window if is_border or window.is_full() else None
+        axis = i.params["axis"]
+        is_border = is_border and sum(v.type.shape[axis] > MOST_BORDER for v in i.operands) <= 1
+        parts = [self.through_slices(p) for p in _parts_of(window, i)]
+        if len(parts) == 1:
+            return self.plan(parts[0], steps - 1, is_border)
+        extent = parts[0].value.type.shape[axis] if parts else 0
+        if parts and _is_cycle(parts, axis, extent):
+            distance = parts[0].start[axis]
+            operand = self.plan(parts[0].along(axis, 0, extent), steps - 1, is_border)
+            return operand if operand is None or not distance else _Roll(axis, extent, distance, operand)
+        plans = [self.plan(p, steps - 1) for p in parts] if is_border else []
+        inner = [p for p in plans if p is not None]
+        return _Join(axis, inner) if inner and len(inner) == len(parts) else None
 
     def through_slices(self, window: _Window) -> _Window:
         """Return the window as one of an array that is not itself a slice."""
@@ -173,3 +216,13 @@ def _is_static(i: Instruction) -> bool:
     extents = [e for v in (*i.operands, i.result) for e in v.type.shape]
     is_dense = i.op is not slice_ or all(step == 1 for step in i.params["step"])
     return is_dense and all(isinstance(e, int) and not is_size(e) for e in (*offsets, *extents))
+
+
+def _leaf_count(plan: _Plan) -> int:
+    """Return the number of windows that a plan reads."""
+    match plan:
+        case _Roll():
+            return _leaf_count(plan.operand)
+        case _Join():
+            return sum(map(_leaf_count, plan.parts))
+    return 1

@@ -47,9 +47,15 @@ def _runs(order: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _selected(x: TracedArray, axis: int, order: np.ndarray[Any, Any]) -> TracedArray:
-    """Return the elements at static positions along an axis, as a concatenation of slices."""
-    parts = []
+def _extended(x: TracedArray, axis: int, width: tuple[int, int], order: np.ndarray[Any, Any]) -> TracedArray:
+    """Return an array with elements before and after it, as a concatenation; ``order``: the positions of all elements."""
+    low, last = width[0], width[0] + x.shape[axis]
+    return joined([*_selected(x, axis, order[:low]), x, *_selected(x, axis, order[last:])], axis)
+
+
+def _selected(x: TracedArray, axis: int, order: np.ndarray[Any, Any]) -> list[TracedArray]:
+    """Return the elements at static positions along an axis, as slices."""
+    parts: list[TracedArray] = []
     for start, count, step in _runs(order):
         if step:
             parts.append(part(x, axis, start, count, step))
@@ -57,7 +63,7 @@ def _selected(x: TracedArray, axis: int, order: np.ndarray[Any, Any]) -> TracedA
         element = remove_axes(part(x, axis, start, 1), (axis,))
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         parts.append(emit("broadcast", element, axes=(axis,), shape=shape))
-    return joined(parts, axis)
+    return parts
 
 
 def _constant_pad(x: TracedArray, widths: Sequence[tuple[int, int]], values: Any) -> TracedArray:
@@ -117,7 +123,7 @@ def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -
     is_odd = kwargs.get("reflect_type", "even") == "odd"
     for axis, (low, high) in enumerate(widths):
         if low or high:
-            chosen = _selected(x, axis, xp.pad(lifted(np.arange, x.shape[axis]), (low, high), mode=mode))
+            chosen = _extended(x, axis, (low, high), xp.pad(lifted(np.arange, x.shape[axis]), (low, high), mode=mode))
             x = _odd(x, chosen, axis, (low, high), mode) if is_odd and x.shape[axis] > 1 else chosen
     return x
 
