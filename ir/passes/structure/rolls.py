@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Union
+from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction
@@ -117,7 +117,7 @@ class _Join:
         return result
 
 
-_Plan = Union[_Window, _Roll, _Join]
+_Plan = _Window | _Roll | _Join
 """How a window of an array is computed."""
 
 
@@ -160,7 +160,7 @@ class _Rolls:
         if i is None or i.op is not concat or not _is_static(i) or not steps:
             return window if is_border or window.is_full() else None
         axis = i.params["axis"]
-        is_border = is_border and sum(v.type.shape[axis] > MOST_BORDER for v in i.operands) <= 1
+        is_border = is_border and sum(v.type.shape[axis] > MOST_BORDER for v in i.operands) == 1
         parts = [self.through_slices(p) for p in _parts_of(window, i)]
         if len(parts) == 1:
             return self.plan(parts[0], steps - 1, is_border)
