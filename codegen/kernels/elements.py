@@ -231,8 +231,8 @@ class Elements:
 
     def roll_source(self, producer: Instruction, index: tuple[Value, ...]) -> tuple[Value, ...]:
         """Return the index of the element that a roll moves to ``index``. The constant offsets of rolls of rolls are added."""
-        b, axis, (offset,) = self.b, producer.params["axis"], producer.params["offset"]
-        if not isinstance(offset, int):
+        b, (axis, *others), (offset,) = self.b, producer.params["axes"], producer.params["offset"]
+        if others or not isinstance(offset, int):
             ((_, source, _),) = roll.access(b, list(index), [producer.operands[0].type], producer.params, b.extent_of)
             return tuple(source)
         extent = producer.operands[0].type.shape[axis]

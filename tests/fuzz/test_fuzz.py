@@ -259,8 +259,9 @@ class Program:
             case "shift" if t.rank:
                 b.shift(x, axis=self.pick(t.rank), offset=(1, -1, 2, -7)[self.pick(4)])
             case "roll" if t.rank:
-                axis = self.pick(t.rank)
-                b.roll(x, axis=axis, offset=(self.pick(t.shape[axis] // 2 + 1),), backward=bool(self.pick(2)))
+                axes = tuple(range(self.pick(t.rank), t.rank))
+                axes = axes[: 1 + self.pick(len(axes))]
+                b.roll(x, axes=axes, offset=(self.pick(t.shape[axes[-1]] // 2 + 1),), backward=bool(self.pick(2)))
             case "slice":
                 b.slice(x, **self.place(t.shape), shape=self.part)
             case "pad":

@@ -730,8 +730,10 @@ PARAMS: dict[str, Any] = {
         ((0,), {"axis": 0, "offset": 1}),
     ),
     "roll": _unary(
-        ((5,), {"axis": 0, "offset": (1,), "backward": False}), ((2, 3), {"axis": 1, "offset": (1,), "backward": True}),
-        ((4, 2), {"axis": 0, "offset": (2,), "backward": False}), ((0,), {"axis": 0, "offset": (0,), "backward": False}),
+        ((5,), {"axes": (0,), "offset": (1,), "backward": False}), ((2, 3), {"axes": (1,), "offset": (1,), "backward": True}),
+        ((4, 2), {"axes": (0,), "offset": (2,), "backward": False}), ((0,), {"axes": (0,), "offset": (0,), "backward": False}),
+        ((2, 2, 3, 2), {"axes": (0, 1, 2), "offset": (1,), "backward": True}),
+        ((2, 3), {"axes": (0, 1), "offset": (1,), "backward": False}),
     ),
     "windows": _unary(
         ((5,), {"axis": 0, "shape": (3, 3)}), ((2, 4, 3), {"axis": 1, "shape": (2, 3, 2, 3)}),

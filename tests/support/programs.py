@@ -103,7 +103,7 @@ def _rearranged(rng: np.random.Generator, b: Builder, name: str, x: Value, value
             return [b.shift(x, axis=0, offset=int(rng.integers(-1, 2)))]
         case "roll" if t.rank:
             axis = int(rng.integers(t.rank))
-            return [b.roll(x, axis=axis, offset=(t.shape[axis] // 2,), backward=bool(rng.integers(2)))]
+            return [b.roll(x, axes=(axis,), offset=(t.shape[axis] // 2,), backward=bool(rng.integers(2)))]
         case "concat" if t.rank and t.shape[0] < 8:
             return [b.concat(x, x, axis=0, starts=(0, t.shape[0]), shape=(2 * t.shape[0], *t.shape[1:]))]
         case "contract":

@@ -25,22 +25,22 @@ def rolled_loads(kernel: Block) -> Block:
     """Return the body of a kernel with such loads rewritten."""
     if not any(k.op.name == "select" and k.result.type.dtype is I64 for k in walk(kernel)):
         return kernel
-    return _rewrite(kernel, {})
+    return _rewrite(kernel, {}, frozenset())
 
 
-def _rewrite(block: Block, chosen: Mapping[Value, Instruction]) -> Block:
-    """Rewrite the loads of a block; ``chosen``: the selections of adjacent indices in enclosing loops."""
+def _rewrite(block: Block, chosen: Mapping[Value, Instruction], adjacent: frozenset[Value]) -> Block:
+    """Rewrite the loads of a block; ``chosen``, ``adjacent``: as in ``_selections``, of enclosing loops."""
     instructions: list[Instruction] = []
     for i in block.instructions:
-        selected = chosen.get(i.operands[-1]) if isinstance(i.op, Load) else None
-        if selected is not None and _is_row_major(i.operands[0]):
-            _blend(Builder(i.loc, instructions), i, selected)
+        if isinstance(i.op, Load) and i.operands[-1] in adjacent and _is_row_major(i.operands[0]):
+            _blend(Builder(i.loc, instructions), i, chosen)
             continue
         if isinstance(i.op, For):
-            body = i.regions[0]
-            instructions.append(replace(i, regions=(_rewrite(body, {**chosen, **_selections(body)}),)))
+            selections, more = _selections(i.regions[0])
+            instructions.append(replace(i, regions=(_rewrite(i.regions[0], {**chosen, **selections}, adjacent | more),)))
         else:
-            instructions.append(replace(i, regions=tuple(_rewrite(r, chosen) for r in i.regions)) if i.regions else i)
+            regions = tuple(_rewrite(r, chosen, adjacent) for r in i.regions)
+            instructions.append(replace(i, regions=regions) if regions else i)
     return replace(block, instructions=tuple(instructions))
 
 
@@ -48,32 +48,35 @@ def _is_row_major(ref: Value) -> bool:
     return isinstance(ref.type, RefType) and ref.type.layout == "c"
 
 
-def _selections(body: Block) -> dict[Value, Instruction]:
-    """Return the selections between two indices, each the index of the loop plus a loop-invariant offset, by a condition that
-    varies in the loop."""
+def _selections(body: Block) -> tuple[dict[Value, Instruction], frozenset[Value]]:
+    """Return the selections between two indices by a condition that varies in the loop, each the index of the loop plus a
+    loop-invariant offset, or itself invariant; and the results of those whose indices both vary."""
     selections = [k for k in body.instructions if k.op.name == "select" and k.result.type.dtype is I64]
     if not selections:
-        return {}
+        return {}, frozenset()
     index, defined = body.parameters[0], {v: k for k in body.instructions for v in k.results}
     varying = {index}
     for k in body.instructions:
         if not varying.isdisjoint(k.operands):
             varying.update(k.results)
-    return {
-        k.result: k
-        for k in selections
-        if k.operands[0] in varying and all(is_shifted(v, index, defined, varying) for v in k.operands[1:])
-    }
+
+    def is_simple(value: Value) -> bool:
+        return value not in varying or is_shifted(value, index, defined, varying)
+
+    chosen = {k.result: k for k in selections if k.operands[0] in varying and all(map(is_simple, k.operands[1:]))}
+    return chosen, frozenset(v for v, k in chosen.items() if varying.issuperset(k.operands))
 
 
-def _blend(b: Builder, load: Instruction, selected: Instruction) -> None:
-    """Emit a load at a selected index as the selection of two masked loads."""
+def _blend(b: Builder, load: Instruction, chosen: Mapping[Value, Instruction]) -> None:
+    """Emit a load at a selected index as the selection of two masked loads. Other indices may be selected by the same
+    condition."""
     assert isinstance(load.op, Load)
-    condition, *indices = selected.operands
-    ref, *guard_and_index = load.operands
-    guard = guard_and_index.pop(0) if load.op.masked else None
+    ref, *index = load.operands
+    condition = chosen[index[-1]].operands[0]
+    guard = index.pop(0) if load.op.masked else None
     other = b.bitxor(condition, b.const(True, BOOL))
     guards = [condition, other] if guard is None else [b.bitand(guard, condition), b.bitand(guard, other)]
     named = b.at(load.loc, load.result.name)
-    parts = [named.load_if(ref, g, *guard_and_index[:-1], v) for g, v in zip(guards, indices, strict=True)]
-    b.append(Instruction(selected.op, (condition, *parts), load.results, {}, (), load.loc))
+    at = [chosen[v].operands if v in chosen and chosen[v].operands[0] is condition else (condition, v, v) for v in index]
+    parts = [named.load_if(ref, g, *(v[k] for v in at)) for k, g in enumerate(guards, 1)]
+    b.append(Instruction(chosen[index[-1]].op, (condition, *parts), load.results, {}, (), load.loc))

@@ -237,8 +237,9 @@ class _RecomputedValues:
         count, stack = 0, [value]
         while stack:
             current = stack.pop()
-            if current in self.results or count + len(stack) > MOST_READS:
+            if count + len(stack) > MOST_READS or (current in self.results and not self.is_mostly_moved(current)):
                 return None
+            count += current in self.results
             for reader in self.readers.get(current, ()):
                 if isinstance(reader.op, Reindex) and (reader.op is squeeze or not reader.op.view):
                     stack.append(reader.result)
@@ -247,6 +248,14 @@ class _RecomputedValues:
                 else:
                     return None
         return count
+
+    def is_mostly_moved(self, value: Value) -> bool:
+        """Return whether nearly all elements of a view are those of one operand, so that storing the view computes little
+        else."""
+        i = self.producer[value]
+        if i.op is not concat:
+            return i.op in SHIFTING
+        return sum(not isinstance(v.type.shape[i.params["axis"]], int) for v in i.operands) == 1
 
     def price(self, tree: Sequence[Instruction]) -> tuple[int, int, bool]:
         """Return the loads and the operations per element, and whether all of them are cheap."""

@@ -315,38 +315,53 @@ shift = Reindex(
 )  # fmt: skip
 
 
-# roll: the elements along an axis moved by ``offset`` positions, to higher indices or (``backward``) to lower ones; those moved
-# beyond an end come in at the other. The offset is at most half the extent, so that most elements are at one distance.
+# roll: the elements along an axis, or along several adjacent axes as if they were one, moved by ``offset`` positions to higher
+# indices or (``backward``) to lower ones; those moved beyond an end come in at the other. The offset is at most half the extent
+# of the last of these axes, so that most elements are at one distance.
 
 
 def _roll_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
-    (x,), axis, (offset,) = types, params["axis"], params["offset"]
-    if not 0 <= axis < x.rank:
-        raise TypeError(f"axis {axis} is outside rank {x.rank}")
-    extent = x.shape[axis]
+    (x,), axes, (offset,) = types, tuple(params["axes"]), params["offset"]
+    if not axes or axes != tuple(range(axes[0], axes[-1] + 1)) or axes[0] < 0 or axes[-1] >= x.rank:
+        raise TypeError(f"axes {list(axes)} are not adjacent axes of rank {x.rank}")
+    extent = x.shape[axes[-1]]
     if isinstance(offset, int) and (offset < 0 or (isinstance(extent, int) and offset > extent)):
         raise TypeError(f"{extent} elements are not rolled by {offset}")
     return x.shape
 
 
-def _roll(x: Any, axis: int, offset: tuple[int], backward: bool) -> Any:
-    return np.roll(x, -offset[0] if backward else offset[0], axis)
+def _roll(x: Any, axes: tuple[int, ...], offset: tuple[int], backward: bool) -> Any:
+    shape, first = x.shape, axes[0]
+    merged = x.reshape(*shape[:first], math.prod(shape[k] for k in axes), *shape[axes[-1] + 1 :])
+    return np.roll(merged, -offset[0] if backward else offset[0], first).reshape(shape)
+
+
+def roll_index(b: Any, position: Value, by: Value, extent: Value, backward: bool) -> tuple[Value, Value]:
+    """Return the index of the element that a roll moves to ``position``, and whether it does not come in at the other end."""
+    last = b.sub(extent, by)
+    if backward:
+        inside = b.lt(position, last)
+        return b.select(inside, b.add(position, by), b.sub(position, last)), inside
+    inside = b.ge(position, by)
+    return b.select(inside, b.sub(position, by), b.add(position, last)), inside
 
 
 def _roll_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
-    axis, by, source = params["axis"], extent(params["offset"][0]), list(index)
-    position, last = index[axis], b.sub(extent(types[0].shape[axis]), by)
-    if params["backward"]:
-        source[axis] = b.select(b.lt(position, last), b.add(position, by), b.sub(position, last))
-    else:
-        source[axis] = b.select(b.ge(position, by), b.sub(position, by), b.add(position, last))
+    """Locate the source: along the last axis, and along each other axis the neighbour if the element comes in at the end of all
+    axes behind it."""
+    source, by, stays = list(index), extent(params["offset"][0]), None
+    for axis in reversed(params["axes"]):
+        moved, inside = roll_index(b, index[axis], by, extent(types[0].shape[axis]), params["backward"])
+        source[axis] = moved if stays is None else b.select(stays, index[axis], moved)
+        stays = inside if stays is None else b.bitor(stays, inside)
+        by = extent(1)
     return [(0, source, None)]
 
 
 roll = Reindex(
     name="roll", reference=_roll, extents=("offset",), access=_roll_access, shape=_roll_shape,
     pullback=lambda b, op, inputs, outputs, cts, params, wants: [
-        b.roll(cts[0], axis=params["axis"], offset=params["offset"], backward=not params["backward"])
+        b.roll(cts[0], axes=params["axes"], offset=params["offset"], backward=not params["backward"])
     ],
 )  # fmt: skip
 

@@ -228,25 +228,24 @@ def shift_by_nothing(b: Rewriter, x: Value, offset: int, **_: Any) -> Value | No
 
 
 @rule("roll")
-def roll_back(b: Rewriter, x: Value, axis: int, offset: Shape, backward: bool, **_: Any) -> Value | None:
+def roll_back(b: Rewriter, x: Value, axes: Axes, offset: Shape, backward: bool, **_: Any) -> Value | None:
     # roll (roll x) = x in opposite directions; by nothing, roll x = x
     if offset == (0,):
         return x
     producer = b.producer(x, "roll")
-    params = {"axis": axis, "offset": offset, "backward": not backward}
+    params = {"axes": axes, "offset": offset, "backward": not backward}
     return producer.operands[0] if producer is not None and dict(producer.params) == params else None
 
 
 @rule("roll")
-def roll_inside_broadcast(b: Rewriter, x: Value, axis: int, offset: Shape, backward: bool, **_: Any) -> Value | None:
+def roll_inside_broadcast(b: Rewriter, x: Value, axes: Axes, offset: Shape, backward: bool, **_: Any) -> Value | None:
     # roll (broadcast x) = broadcast (roll x); along new axes nothing moves
     added = broadcast_axes(b, x)
-    if not added:
+    if not added or (set(axes) & set(added) and not set(axes) <= set(added)):
         return None
-    if axis in added:
+    if set(axes) <= set(added):
         return x
-    (inner_axis,) = renumbered((axis,), added)
-    inner = b.roll(b.definitions[x].operands[0], axis=inner_axis, offset=offset, backward=backward)
+    inner = b.roll(b.definitions[x].operands[0], axes=renumbered(axes, added), offset=offset, backward=backward)
     return spread(b, inner, added, x.type.shape)
 
 

@@ -96,7 +96,7 @@ class _Roll:
         """Emit the roll in the shorter direction."""
         backward = 2 * self.distance <= self.extent
         offset = self.distance if backward else self.extent - self.distance
-        result: Value = b.roll(self.operand.emit(b, new), axis=self.axis, offset=(offset,), backward=backward)
+        result: Value = b.roll(self.operand.emit(b, new), axes=(self.axis,), offset=(offset,), backward=backward)
         return result
 
 

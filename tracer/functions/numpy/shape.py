@@ -391,32 +391,45 @@ def joined(xs: Sequence[TracedArray], axis: int) -> TracedArray:
     return result
 
 
-def _rolled(x: TracedArray, shift: Any, axis: int) -> TracedArray:
-    n = x.shape[axis]
-    if isinstance(shift, TracedArray):
-        index = np.mod(lifted(np.arange, n) - cast(shift, np.int64), n)
-        return xp.take(x, index, axis=axis)
-    by = extent_of(shift) % n if n else 0
+def _rolled(x: TracedArray, shift: Any, axes: tuple[int, ...]) -> TracedArray:
+    """Roll adjacent axes as if they were one."""
+    axes = tuple(k for k in axes if x.shape[k] != 1)
+    if not axes or 0 in x.shape:
+        return x
+    n = x.shape[axes[-1]]
+    rows, by = divmod(extent_of(shift), n)
+    backward = 2 * by > n
+    if axes[:-1]:
+        x = _rolled(x, rows + 1 if backward else rows, axes[:-1])
     if not by:
         return x
-    backward = 2 * by > n
-    result = emit("roll", x, axis=axis, offset=(n - by if backward else by,), backward=backward)
+    axes = tuple(range(axes[0], axes[-1] + 1))
+    result = emit("roll", x, axes=axes, offset=(n - by if backward else by,), backward=backward)
     assert isinstance(result, TracedArray)
     return result
+
+
+def _rolled_by(x: TracedArray, shift: TracedArray, axis: int) -> TracedArray:
+    """Roll an axis by a traced number of positions."""
+    n = x.shape[axis]
+    return xp.take(x, np.mod(lifted(np.arange, n) - cast(shift, np.int64), n), axis=axis)
 
 
 @implements(np.roll)
 def roll(a: Any, shift: Any, axis: Any = None) -> TracedArray:
     x = as_traced(a)
+    if axis is None and isinstance(shift, TracedArray):
+        return as_array(reshaped(_rolled_by(reshaped(x, (x.size,)), shift, 0), x.shape))
     if axis is None:
-        return as_array(reshaped(_rolled(reshaped(x, (x.size,)), shift, 0), x.shape))
+        return copy(_rolled(x, shift, tuple(range(x.ndim))))
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list | np.ndarray) else (shift,)
     pairs = np.broadcast(np.empty(len(axes)), np.empty(len(shifts)))
     if pairs.ndim > 1:
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
     for k in range(pairs.size):
-        x = _rolled(x, shifts[k % len(shifts)], axis_of(axes[k % len(axes)], x.ndim))
+        by, at = shifts[k % len(shifts)], axis_of(axes[k % len(axes)], x.ndim)
+        x = _rolled_by(x, by, at) if isinstance(by, TracedArray) else _rolled(x, by, (at,))
     return copy(x)
 
 
