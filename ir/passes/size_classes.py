@@ -44,7 +44,7 @@ MOST_NEIGHBOURS = 4
 """Largest start of a neighbouring slice, and largest extent of a pooled axis, that is constant."""
 
 
-BORDERS = (slice_, broadcast, squeeze, flip)
+BORDERS = (slice_, broadcast, concat, squeeze, flip)
 """Ops by which borders are taken from an array."""
 
 

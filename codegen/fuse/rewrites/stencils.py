@@ -25,7 +25,7 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
 
 MOST_UPDATES, MOST_NARROW_UPDATES = 32, 12
-"""Most updates of a chain: in general, and if some of them write only slices of extent one. Each element selects among all of
+"""Most updates of a chain: in general, and if most of them write only slices of extent one. Each element selects among all of
 them."""
 MOST_LEAVES = 64
 """Most elements from which all updates of a chain may be computed together."""
@@ -95,9 +95,14 @@ def _chains(function: Function, uses: Mapping[Value, int]) -> list[list[Instruct
         chain = chains.pop(i.operands[0], []) if uses[i.operands[0]] == 1 else []
         chain.append(i)
         chains[i.result] = chain
-    return [
-        chain for chain in chains.values() if len(chain) <= (MOST_UPDATES if all(map(_is_wide, chain)) else MOST_NARROW_UPDATES)
-    ]
+    return [chain for chain in chains.values() if len(chain) <= (MOST_UPDATES if _has_borders(chain) else MOST_NARROW_UPDATES)]
+
+
+def _has_borders(chain: Sequence[Instruction]) -> bool:
+    """Return whether the narrow updates of a chain are as few as those of the borders of its wide ones, of which a corner has
+    three."""
+    wide = sum(map(_is_wide, chain))
+    return len(chain) - wide <= 3 * wide
 
 
 def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping[Value, int]) -> bool:
