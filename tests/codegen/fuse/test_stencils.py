@@ -59,6 +59,40 @@ def joined(u: Array) -> Array:
     return u + 0.5 * (rows[2:] - 2.0 * u + rows[:-2])
 
 
+def rolled_flat(u: Array) -> Array:
+    return u * np.roll(u, 1) - np.roll(u, -2) + np.roll(u, u.shape[-1] + 3)
+
+
+def rolled_twice(u: Array) -> Array:
+    v = np.roll(u, (1, -1), (0, 1)) - u * np.roll(np.roll(np.roll(u, 1, 0), 1, 0), 1, 0)
+    return v + 0.5 * np.roll(v, -1, 0) * np.roll(v, 1, 1)
+
+
+def rolled_far(u: Array) -> Array:
+    return u * np.roll(u, u.shape[0] // 2, 0) + np.roll(u, 7, 1) * np.roll(u, -16, 1)
+
+
+def periodic(u: Array) -> Array:
+    p = np.pad(u, 1, mode="wrap")
+    return 0.25 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] * p[:-2, :-2] - p[1:-1, 1:-1])
+
+
+def reflected(u: Array) -> Array:
+    p = np.pad(u, 1, mode="reflect")
+    return 0.25 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] * p[2:, :-2] - p[1:-1, 1:-1])
+
+
+def nine_points(u: Array) -> Array:
+    p = np.pad(u, 1, mode="edge")
+    return sum((i + 2 * j - 2) * p[i : i + u.shape[0], j : j + u.shape[1]] for i in range(3) for j in range(3))
+
+
+def borders_joined(u: Array) -> Array:
+    v = u[1:-1] + 0.25 * (u[2:] - u[:-2])
+    w = np.concatenate([v[:1], v, v[-1:]])
+    return np.concatenate([np.zeros((u.shape[0], 1), u.dtype), w[:, 1:-1] * w[:, 2:], w[:, :1]], 1)
+
+
 def one_axis(u: Array) -> Array:
     v = u.copy()
     v[1:-1] = 0.5 * (u[2:] + u[:-2])
@@ -99,8 +133,8 @@ def dear(u: Array) -> Array:
 
 
 FORMS = [
-    in_place, set_inside, padded_after, padded_before, edges_repeated, rolled, joined, one_axis, last_axis, wide, masked,
-    with_a_wall, dear,
+    in_place, set_inside, padded_after, padded_before, edges_repeated, rolled, rolled_flat, rolled_twice, rolled_far, periodic,
+    reflected, nine_points, borders_joined, joined, one_axis, last_axis, wide, masked, with_a_wall, dear,
 ]  # fmt: skip
 SHAPES = [(5, 5), (2, 2), (4, 35)]
 
@@ -204,6 +238,47 @@ def test_a_step_is_one_group(form: Callable[[Array], Array]) -> None:
         assert [type(i.op) for i in body.instructions] == [Group]
 
 
+def heat(*neighbours: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda u: u + 0.25 * (sum(f(u) for f in neighbours) - len(neighbours) * u)
+
+
+def joined_heat(u: Array) -> Array:
+    rows = np.concatenate([u[-1:], u[:-1]]) + np.concatenate([u[1:], u[:1]])
+    columns = np.concatenate([u[:, -1:], u[:, :-1]], 1) + np.concatenate([u[:, 1:], u[:, :1]], 1)
+    return u + 0.25 * (rows + columns - 4.0 * u)
+
+
+def padded_heat(mode: str) -> Callable[[Array], Array]:
+    def form(u: Array) -> Array:
+        p = np.pad(u, 1, mode=mode)
+        return u + 0.25 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4.0 * u)
+
+    return form
+
+
+HEAT = {
+    "roll": heat(*(functools.partial(np.roll, shift=d, axis=k) for d in (1, -1) for k in (0, 1))),
+    "flat": heat(*(functools.partial(np.roll, shift=d) for d in (1, -1))),
+    "joined": joined_heat,
+    **{mode: padded_heat(mode) for mode in ("wrap", "edge", "reflect", "symmetric", "constant")},
+}
+
+
+@pytest.mark.parametrize("name", HEAT)
+def test_the_inside_of_a_step_selects_nothing(name: str) -> None:
+    """However the borders are written, most points of a step, and of a step of its reverse, are computed from plain loads: of
+    the point and of its neighbours."""
+    traced = trace(pb.value_and_grad(steps(HEAT[name])), (np.ones((80, 90)),), {})
+    scheduled = compiled(traced.function).scheduled
+    kernels = [f.body for f in scheduled.functions[1:]]
+    loads = []
+    for kernel in kernels:
+        loops = [i for i in walk(kernel) if i.op.name == "for" and i.params.get("multiple")]
+        names = [[k.op.name for k in i.regions[0].instructions] for i in loops]
+        loads += [n.count("load") for n in names if not {"select", "load_if"}.intersection(n)]
+    assert loads == [3 if name == "flat" else 5] * 2
+
+
 def padded_linear(u: Array) -> Array:
     p = np.pad(u, 1)
     return u + 0.5 * (p[2:, 1:-1] - p[1:-1, :-2])
@@ -243,7 +318,7 @@ def test_sizes_around_borders(size: int) -> None:
     """Parts are empty, or all there is."""
     for shape in ((size,), (size, 3), (2, size), (size, size)):
         u = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
-        for form in (one_axis, in_place, padded_before, rolled, edges_repeated):
+        for form in (one_axis, in_place, padded_before, rolled, rolled_flat, edges_repeated, periodic, reflected, borders_joined):
             if fits(form, shape):
                 run_all(form, u, 0, f"{form.__name__} {shape}")
 
