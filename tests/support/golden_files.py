@@ -81,18 +81,22 @@ def concrete_type(t: Any, sizes: Mapping[str, int]) -> ArrayType:
     return ArrayType(t.dtype, tuple(sizes[e] if isinstance(e, str) else e for e in t.shape))
 
 
+INDEXED = {"gather", "scatter_add", "scatter_set", "scatter_add_part", "scatter_set_part"}
+"""The ops with indices, which must be in range."""
+
+
 def argument_sets(function: Function, seed: int = 0) -> list[list[Any]]:
     """Arguments worth trying: random ones, special values, and every named size 0, where the function's ops allow it."""
     rng = np.random.default_rng(seed)
     names = {instruction.op.name for instruction in walk(function.body)}
-    indexed = bool(names & {"gather", "scatter_add"})
+    indexed = bool(names & INDEXED)
     sizes = bind_sizes(function)
     types = [concrete_type(v.type, sizes) for v in function.parameters]
     sets = [[_index(rng, t) if indexed and t.dtype.name == "i64" else sample(rng, t) for t in types] for _ in range(3)]
     if not indexed:
         wide = [concrete_type(v.type, bind_sizes(function, (24, 25, 26))) for v in function.parameters]
         sets.extend([_special(rng, t) for t in wide] for _ in range(6))
-    if sizes and not names & {"argmax", "argmin", "gather", "scatter_add"}:
+    if sizes and not names & {"argmax", "argmin", *INDEXED}:
         empty = bind_sizes(function, (0,))
         sets.append([sample(rng, concrete_type(v.type, empty)) for v in function.parameters])
     return sets

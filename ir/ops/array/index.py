@@ -204,11 +204,12 @@ def _leading_part(params: Mapping[str, Any]) -> dict[str, Any]:
     return {"start": (None, *params["start"]), "step": (1, *params["step"])} if "start" in params else {}
 
 
-def _part_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: params[name] for name in ("axes", "start", "step") if name in params}
+def part_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of an op on elements of an array that say which elements these are."""
+    return {name: tuple(params[name]) for name in ("axes", "start", "step") if name in params}
 
 
-def _written(b: Any, x: Value, indices: Sequence[Value], like: Value, params: Mapping[str, Any]) -> Value:
+def gather_written(b: Any, x: Value, indices: Sequence[Value], like: Value, params: Mapping[str, Any]) -> Value:
     """Emit the elements of ``x`` that a scatter of values of the shape of ``like`` writes."""
     gathered: Value = b.gather(x, *indices, axes=params["axes"])
     if "start" not in params:
@@ -235,7 +236,7 @@ def _gather_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: An
 
 def _scatter_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     _, *indices, written = inputs
-    values = _written(b, cts[0], indices, written, params) if wants[-1] else ZERO
+    values = gather_written(b, cts[0], indices, written, params) if wants[-1] else ZERO
     return [cts[0], *[ZERO] * len(indices), values]
 
 
@@ -245,7 +246,7 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
     contributions: list[Contribution] = [ZERO] * len(inputs)
     # The cotangent is read before it is overwritten, so that no copy is made.
     if wants[-1]:
-        ct = _written(b, cts[0], indices, values, params)
+        ct = gather_written(b, cts[0], indices, values, params)
         if indices[0].type.rank:
             is_last = _are_last(b, base, indices, params["axes"])
             rest = tuple(range(is_last.type.rank, ct.type.rank))
@@ -253,7 +254,7 @@ def _scatter_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, param
             ct = b.select(spread, ct, b.zeros_like(ct))
         contributions[-1] = ct
     if wants[0]:
-        contributions[0] = b.emit(op, (cts[0], *indices, b.zeros_like(values)), _part_params(params))[0]
+        contributions[0] = b.emit(op, (cts[0], *indices, b.zeros_like(values)), part_params(params))[0]
     return contributions
 
 

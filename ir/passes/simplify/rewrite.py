@@ -128,10 +128,13 @@ def simplified(block: Block) -> Block:
     b = Rewriter()
     counts = use_counts(block)
     new: dict[Value, Value] = {}
+    checked: set[Value] = set()
     for instruction in block.instructions:
         operands = [new.get(v, v) for v in instruction.operands]
-        if instruction.op is OPS["check"] and b.constant(operands[0]):
-            continue
+        if instruction.op is OPS["check"]:
+            if b.constant(operands[0]) or operands[0] in checked:
+                continue
+            checked.add(operands[0])
         b.loc, b.hint = instruction.loc, instruction.results[0].name if instruction.results else ""
         regions = tuple(simplified(region) for region in instruction.regions)
         results = b.emit(instruction.op, operands, dict(instruction.params), regions, instruction)
