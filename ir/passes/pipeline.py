@@ -26,6 +26,7 @@ from pullback.ir.passes.strip_markers import unbarrier, untap
 from pullback.ir.passes.structure.rolls import rolls
 from pullback.ir.passes.structure.split_axes import cuts
 from pullback.ir.passes.structure.split_coordinates import components
+from pullback.ir.passes.structure.write_through import write_through
 from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.passes.transforms.logistic_tails import tails
 from pullback.ir.passes.transforms.rematerialize import recomputed
@@ -39,6 +40,7 @@ PASSES: dict[str, Pass] = {
     for p in (
         rolls,
         cuts,
+        write_through,
         simplify,
         regions,
         cse,
@@ -68,7 +70,7 @@ PASSES: dict[str, Pass] = {
 BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
 """The passes that a function runs through before transforms are expanded."""
 OPTIMIZE: list[Pass] = [
-    *(uncustom, untap, guards_first, simplify, regions, cse, components, mirrors, sums, dce),
+    *(uncustom, untap, guards_first, simplify, regions, cse, write_through, components, mirrors, sums, dce),
     *(beforehand, fission, simplify, recomputed, tails, dce, unbarrier),
 ]
 """The passes that a function runs through after transforms are expanded."""

@@ -36,6 +36,7 @@ from pullback.ir.passes.structure.pairs import shared_axes
 from pullback.ir.passes.structure.rolls import rolls
 from pullback.ir.passes.structure.split_axes import MOST_PARTS, cuts
 from pullback.ir.passes.structure.split_coordinates import MOST_UNROLLED
+from pullback.ir.passes.structure.write_through import write_through
 from pullback.ir.shapes.extents import Abstract, abstract, rename
 
 MOST_COMPONENTS = 16
@@ -51,7 +52,7 @@ BORDERS = (slice_, broadcast, concat, squeeze, flip)
 def templated(function: Function, *, exactly: bool = False) -> Abstract:
     """Return ``abstract`` of a function, with the extents of size classes constant: the content of a template, and its key.
     ``exactly``: without the rewrites ``rolls`` and ``cuts``, which depend on the extents."""
-    named = abstract(roots(even_powers(function if exactly else cuts(rolls(function)))))
+    named = abstract(roots(even_powers(write_through(function if exactly else cuts(rolls(function))))))
     body = named.function.body
     short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body) | _borders(body)
     fixed = {name: int(named.sizes[name]) for name in named.sizes if name in short and 1 <= named.sizes[name] <= MOST_UNROLLED}

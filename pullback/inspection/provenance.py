@@ -23,7 +23,7 @@ from pullback.ir.ops.program import Alloc, Branch, Launch, Repeat, RepeatWhile
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.passes.size_classes import templated
-from pullback.ir.passes.transforms.expand import GradientError, expand, grad
+from pullback.ir.passes.transforms.expand import GradientError, expanded_region, grad
 from pullback.ir.shapes.extents import Abstract, value_of
 from pullback.ir.text import Printer
 from pullback.programs.call import Call
@@ -228,7 +228,7 @@ def _marked(function: Function) -> Function:
     instructions = []
     for i in function.instructions:
         if isinstance(i.op, Transform):
-            inner = expand(i.regions[0])
+            inner = expanded_region(i)
             marked = tuple(replace(k, loc=replace(k.loc, note=f"{FORWARD} {k.loc.note}".strip())) for k in inner.instructions)
             i = replace(i, regions=(replace(inner, instructions=marked),))
         instructions.append(i)

@@ -132,9 +132,10 @@ def simplified(block: Block) -> Block:
     for instruction in block.instructions:
         operands = [new.get(v, v) for v in instruction.operands]
         if instruction.op is OPS["check"]:
-            if b.constant(operands[0]) or operands[0] in checked:
+            constant = b.constant(operands[0])
+            if constant or operands[0] in checked:
                 continue
-            checked.add(operands[0])
+            checked.update(operands if constant is None else ())
         b.loc, b.hint = instruction.loc, instruction.results[0].name if instruction.results else ""
         regions = tuple(simplified(region) for region in instruction.regions)
         results = b.emit(instruction.op, operands, dict(instruction.params), regions, instruction)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.ir.core.op import Op
-from pullback.ir.core.types import Shape
+from pullback.ir.core.types import Extent, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, rule, without_axes
@@ -219,6 +219,57 @@ def gather_of_transpose(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_:
     result = b.gather(producer.operands[0], *(index for _, index in taken), axes=tuple(a for a, _ in taken))
     count, rest = indices[0].type.rank, [p for k, p in enumerate(perm) if k not in axes]
     return b.transpose(result, perm=(*range(count), *(count + sorted(rest).index(p) for p in rest)))
+
+
+@rule("gather")
+def gather_of_broadcast(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+    # (broadcast x)[i] = broadcast x[i], without the indices along the new axes
+    added = broadcast_axes(b, x)
+    if not added:
+        return None
+    count = indices[0].type.rank
+    kept = [(a, index) for a, index in zip(axes, indices, strict=True) if a not in added]
+    source = b.definitions[x].operands[0]
+    rest = [k for k in range(x.type.rank) if k not in axes]
+    new = [count + n for n, k in enumerate(rest) if k in added]
+    shape = (*indices[0].type.shape, *(x.type.shape[k] for k in rest))
+    if kept:
+        part = b.gather(source, *(index for _, index in kept), axes=renumbered([a for a, _ in kept], added))
+        return spread(b, part, new, shape)
+    return spread(b, source, [*range(count), *new], shape)
+
+
+@rule("gather")
+def gather_of_transposed_slice(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+    # (transpose x)[a:b][i] = (transpose x[a:b])[i]
+    producer = b.producer(x, "slice")
+    inner = None if producer is None else b.producer(producer.operands[0], "transpose")
+    if producer is None or inner is None:
+        return None
+    perm = tuple(inner.params["perm"])
+    order = [perm.index(k) for k in range(len(perm))]
+    part = {name: tuple(producer.params[name][k] for k in order) for name in ("start", "step", "shape")}
+    return b.gather(b.transpose(b.slice(inner.operands[0], **part), perm=perm), *indices, axes=axes)
+
+
+@rule("gather")
+def gather_of_flip(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+    # (flip x)[i] = flip x[n - 1 - i] at a single position
+    producer = b.producer(x, "flip")
+    if producer is None or indices[0].type.rank:
+        return None
+    flipped = producer.params["axes"]
+    moved = [_from_end(b, i, x.type.shape[a]) if a in flipped else i for a, i in zip(axes, indices, strict=True)]
+    result = b.gather(producer.operands[0], *moved, axes=axes)
+    return b.flip(result, axes=renumbered([a for a in flipped if a not in axes], axes))
+
+
+def _from_end(b: Rewriter, index: Value, extent: Extent) -> Value:
+    """Emit the index of an element, counted from the other end of its axis."""
+    count = b.count(shape=(extent,))
+    first = b.select(b.lt(index, b.zeros_like(index)), b.add(index, count), index)
+    result: Value = b.sub(b.sub(count, constant_like(b, 1, index)), first)
+    return result
 
 
 @rule("shift")

@@ -13,7 +13,7 @@ from typing import Any
 
 from pullback.ir.core.op import Op
 from pullback.ir.core.structure import Instruction
-from pullback.ir.core.types import ArrayType, Shape
+from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Place, Scatter, gather_written, part_params
 from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, rule
@@ -44,7 +44,7 @@ def set_again(b: Rewriter, base: Value, *operands: Value, op: Op, **params: Any)
 
 @rule(*SETS)
 def added_to_zeros(b: Rewriter, base: Value, *operands: Value, op: Op, **params: Any) -> Value | None:
-    """Turn x[i] = 0; x[i] += v into x[i] = v, where no element is written twice. A sum that is -0.0 is not turned into 0.0."""
+    # x[i] = 0; x[i] += v makes x[i] = v where no element is written twice, except that -0.0 stays -0.0
     name = SETS[op.name]
     if len(operands) > 1 and operands[0].type.rank:
         return None

@@ -1,5 +1,6 @@
 """Simplification by local rules: ``rules_scalar`` (single elements), ``rules_array`` (rearrangements and reductions),
-``rules_join`` (joined arrays, and arrays written index by index), ``rules_update`` (updates of arrays in place) and ``rules_contract``."""
+``rules_join`` (joined arrays, and arrays written index by index), ``rules_update`` (updates of arrays in place) and
+``rules_contract``."""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.regions import Gradient, Jvp, Transform, Vmap
+from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.replay import replay
+from pullback.ir.passes.simplify.simplify import simplify
 from pullback.ir.passes.transforms import batch_loops as batch_loops
 from pullback.ir.passes.transforms import forward_loops as forward_loops
 from pullback.ir.passes.transforms import reverse_loops as reverse_loops
@@ -47,8 +49,17 @@ def expand(block: Block) -> Block:
     return builder.block(block.parameters, [renamed.get(v, v) for v in block.results])
 
 
+def expanded_region(instruction: Instruction) -> Block:
+    """Return the region of a transform with the transforms inside it expanded, to be differentiated or batched itself. A batched
+    branch selects between arrays; simplified, it may be an update of few elements."""
+    region = expand(instruction.regions[0])
+    if not isinstance(instruction.op, Gradient) or not any(isinstance(i.op, Vmap) for i in walk(instruction.regions[0])):
+        return region
+    return live(simplify(Function("region", region)).body)
+
+
 def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, ...]) -> list[Value]:
-    region, params, loc = expand(instruction.regions[0]), instruction.params, instruction.loc
+    region, params, loc = expanded_region(instruction), instruction.params, instruction.loc
     match instruction.op:
         case Gradient() if "results" in params:
             seeds = [operands[k] for k in params["seeds"]]

@@ -1,4 +1,4 @@
-"""Reads and writes at indices through views of an array."""
+"""Reads at indices through views of an array."""
 
 from __future__ import annotations
 
@@ -47,54 +47,32 @@ REWRITES = {
   %r8: f64[] = squeeze %r7 {axes=[0]}
   return %r8""",
     ),
-    "updates of a slice that is written back": (
+    "a column of a flipped and transposed array": (
         """
-  %s: f64[3,5] = slice %x {start=[1, none], step=[1, 1]}
-  %b: f64[3,5] = scatter_set %s, %k, %u {axes=[1]}
-  %g: f64[3] = gather %b, %m {axes=[1]}
-  %c: f64[3,5] = scatter_add %b, %m, %g {axes=[1]}
-  %r: f64[4,5] = slice_set %x, %c {start=[1, none], step=[1, 1]}
+  %t: f64[5,4] = transpose %x {perm=[1, 0]}
+  %f: f64[5,4] = flip %t {axes=[0]}
+  %s: f64[5,3] = slice %f {start=[none, 1], step=[1, 1]}
+  %r: f64[3] = gather %s, %k {axes=[0]}
   return %r""",
         """
-  %b: f64[4,5] = scatter_set_part %x, %k, %u {axes=[1], start=[1, none], step=[1, 1]}
-  %g: f64[4] = gather %b, %m {axes=[1]}
-  %g0: f64[3] = slice %g {start=[1], step=[1]}
-  %c: f64[4,5] = scatter_add_part %b, %m, %g0 {axes=[1], start=[1, none], step=[1, 1]}
-  return %c""",
+  %r: i64[] = count {shape=[5]}
+  %r0: i64[] = const {value=0}
+  %r1: bool[] = lt %k, %r0
+  %r2: i64[] = add %k, %r
+  %r3: i64[] = select %r1, %r2, %k
+  %r4: i64[] = const {value=1}
+  %r5: i64[] = sub %r, %r4
+  %r6: i64[] = sub %r5, %r3
+  %r7: f64[4] = gather %x, %r6 {axes=[1]}
+  %r8: f64[4] = transpose %r7 {perm=[0]}
+  %r9: f64[3] = slice %r8 {start=[1], step=[1]}
+  return %r9""",
     ),
-    "an update of a row": (
+    "a slice of computed elements": (
         """
-  %s: f64[1,5] = slice %x {start=[2, none], step=[1, 1]}
-  %q: f64[5] = squeeze %s {axes=[0]}
-  %e: f64[] = gather %x, %m, %k {axes=[0, 1]}
-  %b: f64[5] = scatter_set %q, %k, %e {axes=[0]}
-  %p: f64[1,5] = broadcast %b {axes=[0]}
-  %r: f64[4,5] = slice_set %x, %p {start=[2, none], step=[1, 1]}
-  return %r""",
-        """
-  %e: f64[] = gather %x, %m, %k {axes=[0, 1]}
-  %b: f64[1] = broadcast %e {axes=[0]}
-  %b0: f64[4,5] = scatter_set_part %x, %k, %b {axes=[1], start=[2, none], step=[1, 1]}
-  return %b0""",
-    ),
-    "sums onto zeros that are added to a part": (
-        """
-  %z: f64[] = const {value=0.0}
-  %o: f64[3,5] = broadcast %z {axes=[0, 1]}
-  %b: f64[3,5] = scatter_add %o, %k, %u {axes=[1]}
-  %r: f64[4,5] = slice_add %x, %b {start=[1, none], step=[1, 1]}
-  %t: f64[4,5] = slice_add %r, %b {start=[0, none], step=[1, 1]}
-  return %t""",
-        """
-  %b: f64[4,5] = scatter_add_part %x, %k, %u {axes=[1], start=[1, none], step=[1, 1]}
-  %b0: f64[4,5] = scatter_add_part %b, %k, %u {axes=[1], start=[0, none], step=[1, 1]}
-  return %b0""",
-    ),
-    "a slice that is written elsewhere": (
-        """
-  %s: f64[3,5] = slice %x {start=[1, none], step=[1, 1]}
-  %b: f64[3,5] = scatter_set %s, %k, %u {axes=[1]}
-  %r: f64[4,5] = slice_set %x, %b {start=[0, none], step=[1, 1]}
+  %y: f64[4,5] = exp %x
+  %s: f64[3,5] = slice %y {start=[1, none], step=[1, 1]}
+  %r: f64[3] = gather %s, %k {axes=[1]}
   return %r""",
         None,
     ),
