@@ -26,6 +26,7 @@ from pullback.ir.passes.strip_markers import unbarrier, untap
 from pullback.ir.passes.structure.rolls import rolls
 from pullback.ir.passes.structure.split_axes import cuts
 from pullback.ir.passes.structure.split_coordinates import components
+from pullback.ir.passes.structure.split_short import parts
 from pullback.ir.passes.structure.write_through import write_through
 from pullback.ir.passes.transforms.expand import grad
 from pullback.ir.passes.transforms.logistic_tails import tails
@@ -41,6 +42,7 @@ PASSES: dict[str, Pass] = {
         rolls,
         cuts,
         write_through,
+        parts,
         simplify,
         regions,
         cse,
@@ -67,7 +69,7 @@ PASSES: dict[str, Pass] = {
 }
 """Every pass by its name, as used in files and on the command line."""
 
-BEFORE_GRAD: list[Pass] = [simplify, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
+BEFORE_GRAD: list[Pass] = [simplify, parts, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
 """The passes that a function runs through before transforms are expanded."""
 OPTIMIZE: list[Pass] = [
     *(uncustom, untap, guards_first, simplify, regions, cse, write_through, components, mirrors, sums, dce),

@@ -11,6 +11,8 @@
 - An axis that a reshape creates and that is read at several single indices is constant up to ``MOST_PARTS``; so are the indices.
 - Any other axis of which most indices are read or written one by one, such as channels, is constant up to ``MOST_COMPONENTS``; so
   are the indices.
+- An axis along which a program takes values apart or puts them together by components, and the positions, are constant up to
+  ``short_axes.MOST_PARTS``: the components become separate values.
 - An extent of 1 is constant where it makes a contraction a product with one row, one column or K of 1, since that is no matrix
   product.
 
@@ -34,6 +36,7 @@ from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
 from pullback.ir.passes.structure.pairs import shared_axes
 from pullback.ir.passes.structure.rolls import rolls
+from pullback.ir.passes.structure.short_axes import constant_names
 from pullback.ir.passes.structure.split_axes import MOST_PARTS, cuts
 from pullback.ir.passes.structure.split_coordinates import MOST_UNROLLED
 from pullback.ir.passes.structure.write_through import write_through
@@ -59,6 +62,8 @@ def templated(function: Function, *, exactly: bool = False) -> Abstract:
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in close and named.sizes[name] <= MOST_NEIGHBOURS}
     placed = _indexed(body, named.sizes)
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in placed}
+    split = constant_names(body, named.sizes)
+    fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in split}
     multiplied = _multiplied(body, named.sizes)
     fixed |= {name: 1 for name in named.sizes if name in multiplied and named.sizes[name] == 1}
     if not fixed:

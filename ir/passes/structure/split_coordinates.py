@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import Shape
@@ -25,14 +24,11 @@ from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, concat, slice_, squeeze
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.passes.simplify.rewrite import Rewriter, without_axes
 from pullback.ir.passes.structure.pairs import shared_axes
+from pullback.ir.passes.structure.split_values import split_values
 
 MOST_UNROLLED = 32
 """Largest extent of an axis that is unrolled."""
-
-CHAINED = 8
-"""Fewer terms than this are added in sequence, as NumPy does; more are added pairwise."""
 
 MOST_JOINED = 16
 """Largest extent of an axis along which arrays are joined or read index by index that is unrolled."""
@@ -59,19 +55,19 @@ def _unrolled(block: Block) -> Block:
     instructions = [replace(i, regions=tuple(map(_unrolled, i.regions))) if i.regions else i for i in block.instructions]
     block = block if instructions == list(block.instructions) else Block(block.parameters, tuple(instructions), block.results)
     while chosen := _chosen(block):
-        block = _Unroller(block, chosen).run()
+        block = split_values(block, chosen)
     return block
 
 
-def _chosen(block: Block) -> dict[Value, int]:
-    """Return the values to unroll, each with its axis: values of pairs and elementwise results of them, if only reductions
-    read the last of them and no array of their size is read."""
+def _chosen(block: Block) -> dict[Value, tuple[int, ...]]:
+    """Return the values to unroll, each with its axis: values of pairs, elementwise results and reductions of them, if only
+    reductions read the last of them and no array of their size is read."""
     makers = {v: i for i in block.instructions for v in i.results}
     readers: dict[Value, list[Instruction | None]] = {v: [None] for v in block.results}
     for i in block.instructions:
         for v in i.operands:
             readers.setdefault(v, []).append(i)
-    chosen: dict[Value, int] = {}
+    chosen: dict[Value, tuple[int, ...]] = {}
     seen: set[Value] = set()
     for value, axes in shared_axes(block).items():
         short = [a for a in axes if _is_short(value.type.shape, a)]
@@ -80,14 +76,21 @@ def _chosen(block: Block) -> dict[Value, int]:
         group = _elementwise_group(value, makers, readers)
         seen |= group
         if all(_is_never_stored(v, short[-1], group, makers, readers) for v in group):
-            chosen.update(dict.fromkeys(group, short[-1]))
+            chosen.update(dict.fromkeys(group, (short[-1],)))
+            chosen.update(_reduced(group, short[-1], readers))
     return {**chosen, **_joined_groups(block, seen, makers, readers)}
 
 
-def _joined_groups(block: Block, seen: set[Value], makers: Makers, readers: Readers) -> dict[Value, int]:
+def _reduced(group: set[Value], axis: int, readers: Readers) -> dict[Value, tuple[int, ...]]:
+    """Return the reductions of values of a group that keep the unrolled axis, each with that axis."""
+    reductions = (k for v in group for k in readers.get(v, ()) if k is not None and isinstance(k.op, Reduce))
+    return {k.result: (axis - sum(a < axis for a in k.params["axes"]),) for k in reductions if axis not in k.params["axes"]}
+
+
+def _joined_groups(block: Block, seen: set[Value], makers: Makers, readers: Readers) -> dict[Value, tuple[int, ...]]:
     """Return the values to unroll, each with its axis, that are functions of joined arrays, or read index by index. ``seen``:
     the values of other groups."""
-    chosen: dict[Value, int] = {}
+    chosen: dict[Value, tuple[int, ...]] = {}
     for i in block.instructions:
         axis = _joined_axis(i) if i.op is concat else _index_axis(i)
         value = i.result if i.op is concat else i.operands[0] if axis is not None else None
@@ -105,7 +108,8 @@ def _joined_groups(block: Block, seen: set[Value], makers: Makers, readers: Read
         reads = [k for v in members for k in readers.get(v, ()) if k is None or not isinstance(k.op, Elementwise)]
         is_read = any(k is not None and (work or k.op is not slice_) for k in reads)
         if is_read and all(k is None or _reads_parts(k, axis) for k in reads):
-            chosen.update(dict.fromkeys(members, axis))
+            chosen.update(dict.fromkeys(members, (axis,)))
+            chosen.update(_reduced(members, axis, readers))
     return chosen
 
 
@@ -171,133 +175,3 @@ def _takes_parts(reader: Instruction, axis: int) -> bool:
 def _is_short(shape: Shape, axis: int) -> bool:
     extent = shape[axis]
     return isinstance(extent, int) and 1 <= extent <= MOST_UNROLLED
-
-
-class _Unroller:
-    """Rewrites one block. ``parts``: the components of the unrolled values; ``new``: the replacements of all other values."""
-
-    def __init__(self, block: Block, chosen: dict[Value, int]) -> None:
-        self.block, self.chosen = block, chosen
-        self.b = Rewriter()
-        self.definitions = {v: i for i in block.instructions for v in i.results}
-        self.parts: dict[tuple[Value, int], tuple[Value, ...]] = {}
-        self.new: dict[Value, Value] = {v: v for v in block.parameters}
-
-    def run(self) -> Block:
-        for i in self.block.instructions:
-            self.b.loc, self.b.hint = i.loc, i.results[0].name if i.results else ""
-            if i.results and i.results[0] in self.chosen:
-                (self.element if isinstance(i.op, Elementwise) else self.separated)(i, self.chosen[i.result])
-            elif isinstance(i.op, Reduce) and i.operands[0] in self.chosen and not i.op.gives_position:
-                self.new[i.result] = self.reduced(i, self.chosen[i.operands[0]])
-            elif i.op is squeeze and i.operands[0] in self.chosen and self.chosen[i.operands[0]] in i.params["axes"]:
-                self.new[i.result] = self.squeezed(i, self.chosen[i.operands[0]])
-            elif i.op is slice_ and i.operands[0] in self.chosen and _is_index(i, self.chosen[i.operands[0]]):
-                self.new[i.result] = self.at_index(i, self.chosen[i.operands[0]])
-            else:
-                operands = list(map(self.stored, i.operands))
-                self.new.update(zip(i.results, self.b.emit(i.op, operands, dict(i.params), i.regions, i), strict=True))
-        results = tuple(map(self.stored, self.block.results))
-        return Block(self.block.parameters, tuple(self.b.instructions), results)
-
-    def stored(self, value: Value) -> Value:
-        """Return the replacement of a value; an unrolled value is joined again."""
-        if value not in self.new:
-            self.new[value] = self.stacked(self.parts[value, self.chosen[value]], self.chosen[value])
-        return self.new[value]
-
-    def separated(self, i: Instruction, axis: int) -> None:
-        """Emit the arrays that an instruction joins, without the axis."""
-        self.parts[i.result, axis] = tuple(self.b.squeeze(self.stored(v), axes=(axis,)) for v in i.operands)
-
-    def at_index(self, i: Instruction, axis: int) -> Value:
-        """Emit a slice of one component."""
-        part = self.parts_of(i.operands[0], axis)[i.params["start"][axis]]
-        start, step, shape = (without_axes(i.params[name], (axis,)) for name in ("start", "step", "shape"))
-        part = self.b.slice(part, start=start, step=step, shape=shape)
-        return self.spread(part, (axis,), i.result.type.shape)
-
-    def element(self, i: Instruction, axis: int) -> None:
-        """Emit each component of an elementwise instruction."""
-        operands = [self.parts_of(v, axis) for v in i.operands]
-        self.parts[i.result, axis] = tuple(self.b.emit(i.op, each, dict(i.params))[0] for each in zip(*operands, strict=True))
-
-    def reduced(self, i: Instruction, axis: int) -> Value:
-        """Emit a reduction of components: along the unrolled axis they are combined, and one reduction covers the other axes."""
-        parts, axes = self.parts_of(i.operands[0], axis), tuple(i.params["axes"])
-        other_axes = tuple(a - (a > axis) for a in axes if a != axis)
-        if axis in axes:
-            assert isinstance(i.op, Reduce)
-            joined = self.joined(i.op.combine, parts)
-            return self.b.emit(i.op, (joined,), {**i.params, "axes": other_axes})[0] if other_axes else joined
-        results = [self.b.emit(i.op, (part,), {**i.params, "axes": other_axes})[0] for part in parts]
-        return self.stacked(results, axis - sum(1 for a in axes if a < axis))
-
-    def squeezed(self, i: Instruction, axis: int) -> Value:
-        """Return the only component of an axis of extent 1."""
-        (part,) = self.parts_of(i.operands[0], axis)
-        other_axes = tuple(a - (a > axis) for a in i.params["axes"] if a != axis)
-        result: Value = self.b.squeeze(part, axes=other_axes) if other_axes else part
-        return result
-
-    def joined(self, combine: str, parts: Sequence[Value]) -> Value:
-        """Combine the components by the op ``combine``."""
-        if len(parts) < CHAINED:
-            total = parts[0]
-            for part in parts[1:]:
-                total = getattr(self.b, combine)(total, part)
-            return total
-        half = len(parts) // 2
-        combined: Value = getattr(self.b, combine)(self.joined(combine, parts[:half]), self.joined(combine, parts[half:]))
-        return combined
-
-    # conversions between values and components
-
-    def parts_of(self, value: Value, axis: int) -> tuple[Value, ...]:
-        """Return the components of a value along an axis."""
-        if (value, axis) not in self.parts:
-            count = value.type.shape[axis]
-            assert isinstance(count, int)
-            self.parts[value, axis] = tuple(self.part(value, axis, k) for k in range(count))
-        return self.parts[value, axis]
-
-    def part(self, value: Value, axis: int, at: int) -> Value:
-        """Return the component of a value at an index along an axis."""
-        producer = self.definitions.get(value)
-        shape = without_axes(value.type.shape, (axis,))
-        if producer is not None and isinstance(producer.op, Iota):
-            along, dtype = producer.params["axis"], producer.params["dtype"]
-            if along == axis:
-                return self.b.full(at, replace(value.type, shape=shape))
-            return self.b.iota(shape=shape, axis=along - (along > axis), dtype=dtype)
-        if producer is not None and producer.op is broadcast:
-            source, axes = producer.operands[0], producer.params["axes"]
-            other_axes = tuple(a - (a > axis) for a in axes if a != axis)
-            if axis in axes:
-                return self.spread(self.stored(source), other_axes, shape)
-            return self.spread(self.parts_of(source, axis - sum(1 for a in axes if a < axis))[at], other_axes, shape)
-        return self.picked(self.stored(value), axis, at)
-
-    def spread(self, value: Value, axes: tuple[int, ...], shape: Shape) -> Value:
-        return self.b.broadcast(value, axes=axes, shape=shape) if axes else value
-
-    def picked(self, value: Value, axis: int, at: int) -> Value:
-        """Emit the selection of one index along an axis of a value."""
-        shape = value.type.shape
-        start: list[Any] = [None] * len(shape)
-        part = value
-        if shape[axis] != 1:
-            start[axis] = at
-            one = tuple(1 if k == axis else e for k, e in enumerate(shape))
-            part = self.b.slice(value, start=tuple(start), step=(1,) * len(shape), shape=one)
-        return self.b.squeeze(part, axes=(axis,))
-
-    def stacked(self, parts: Sequence[Value], axis: int) -> Value:
-        """Emit the concatenation of components along a new axis."""
-        shape = parts[0].type.shape
-        one = (*shape[:axis], 1, *shape[axis:])
-        rows = [self.b.broadcast(part, axes=(axis,), shape=one) for part in parts]
-        if len(rows) == 1:
-            return rows[0]
-        full_shape = (*shape[:axis], len(rows), *shape[axis:])
-        return self.b.concat(*rows, axis=axis, starts=tuple(range(len(rows))), shape=full_shape)
