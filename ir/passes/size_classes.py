@@ -11,7 +11,7 @@
 - An axis that a reshape creates and that is read at several single indices is constant up to ``MOST_PARTS``; so are the indices.
 - Any other axis of which most indices are read or written one by one, such as channels, is constant up to ``MOST_COMPONENTS``; so
   are the indices.
-- An axis along which a program takes values apart or puts them together by components, and the positions, are constant up to
+- An axis along which a program extracts or assembles components, and the positions, are constant up to
   ``short_axes.MOST_PARTS``: the components become separate values.
 - An extent of 1 is constant where it makes a contraction a product with one row, one column or K of 1, since that is no matrix
   product.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import Extent, Shape
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import broadcast, flip, shift, squeeze, transpose
+from pullback.ir.ops.array.reindex import broadcast, flip, roll, shift, squeeze, transpose
 from pullback.ir.ops.control.markers import Stop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 
@@ -23,7 +23,7 @@ def mapped_axes(i: Instruction) -> dict[int, int] | None:
     by ``squeeze``.
     """
     op, params = i.op, i.params
-    if isinstance(op, Elementwise | Stop) or op in (flip, shift):
+    if isinstance(op, Elementwise | Stop) or op in (flip, roll, shift):
         return {k: k for k in range(i.result.type.rank)}
     if op is broadcast:
         return _positions([k for k in range(len(params["shape"])) if k not in params["axes"]])

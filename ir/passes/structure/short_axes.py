@@ -4,7 +4,7 @@
 
 An axis of one value is also an axis of the values that are computed from it element by element, of its slices, of a loop's
 carried value: such axes are connected, and are split together or not at all. Connected axes are split if the program itself
-takes the values apart or puts them together along these axes, at constant positions, and few other ops need complete arrays.
+extracts or assembles components along these axes, at constant positions, and few other ops need complete arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import concat, pad, reshape, slice_
+from pullback.ir.ops.array.reindex import concat, pad, reshape, roll, slice_
 from pullback.ir.ops.control.loops import Loop, Scan, Switch
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.structure.axis_maps import mapped_axes, regular_part, reshape_groups
@@ -31,7 +31,7 @@ MOST_PARTS = 32
 MOST_INNER = 4
 """Largest extent of an axis that is split because a neighbouring axis is."""
 FREE_WORK = 64
-"""Elementwise operations on parts that splitting may emit, whatever is taken apart or put together."""
+"""Elementwise operations on parts that splitting may emit, however few components are extracted or assembled."""
 WORK_PER_PART = 16
 """Elementwise operations on parts that splitting may emit for each part that is taken out or put in."""
 
@@ -89,6 +89,8 @@ def _add_positions(block: Block, chosen: Mapping[Value, tuple[int, ...]], names:
             names.update(i.params["start"][a] for a in chosen.get(outer, ()))
         elif i.op is concat and i.params["axis"] in chosen.get(i.result, ()):
             names.update(i.params["starts"])
+        elif i.op is roll and i.params["axis"] in chosen.get(i.result, ()):
+            names.update(i.params["offset"])
         for region in i.regions:
             _add_positions(region, chosen, names)
 
@@ -171,6 +173,8 @@ class _Connections:
         elif i.op is reshape:
             self.reshape(i)
         elif (axes := mapped_axes(i)) is not None:
+            if i.op is roll and self.size(i.params["offset"][0]) is None:
+                self.note((i.operands[0], axes.pop(i.params["axis"])), "complete")
             for a, k in axes.items():
                 self.connect((i.result, a), *((v, k) for v in i.operands))
             if isinstance(i.op, Elementwise):
@@ -309,7 +313,7 @@ class _Choice:
                 uses.returned += 1
 
     def run(self) -> dict[Value, tuple[int, ...]]:
-        outer = {root for root, uses in self.uses.items() if self.is_taken_apart(uses)}
+        outer = {root for root, uses in self.uses.items() if self.has_components(uses)}
         if not outer:
             return {}
         values = [v for v in self.c.values if any((v, a) in self.c.parent for a in range(len(v.type.shape)))]
@@ -324,8 +328,8 @@ class _Choice:
         result = {v: self.axes_of(v, chosen) for v in values}
         return {v: axes for v, axes in result.items() if axes}
 
-    def is_taken_apart(self, uses: _Uses) -> bool:
-        """Return whether the program takes values apart, or puts them together, along axes."""
+    def has_components(self, uses: _Uses) -> bool:
+        """Return whether the program extracts or assembles components along axes."""
         if not uses.takes + uses.puts or not uses.puts + uses.work:
             return False
         if not uses.is_named:

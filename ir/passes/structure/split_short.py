@@ -1,4 +1,4 @@
-"""Split values along short axes: arrays that a program takes apart, or puts together, by components become their components.
+"""Split values along short axes: arrays whose components a program extracts or assembles become these components.
 
 y = concat [a, b, c]; z = y + x; z[0] * z[2]   ->   (a + x[0]) * (c + x[2])
 """

@@ -20,7 +20,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import broadcast, concat, flip, pad, reshape, shift, slice_, squeeze
+from pullback.ir.ops.array.reindex import broadcast, concat, flip, pad, reshape, roll, shift, slice_, squeeze
 from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.passes.editing.loop_editor import Carry, Draft, Input, Output, draft_of
 from pullback.ir.passes.simplify.rewrite import Rewriter, without_axes
@@ -215,6 +215,8 @@ class _Splitter:
             axes = self.axes(i.result)
             return self.define(i.result, axes, [self.part(i.result, axes, at) for at in positions(i.result, axes)])
         mapping = mapped_axes(i)
+        if mapping is not None and i.op is roll and not isinstance(i.params["offset"][0], int):
+            del mapping[i.params["axis"]]
         return mapping is not None and self.mapped(i, mapping)
 
     def mapped(self, i: Instruction, mapping: Mapping[int, int]) -> bool:
@@ -230,7 +232,7 @@ class _Splitter:
         parts = []
         for at in positions(result, axes):
             fixed = {mapping[a]: k for a, k in zip(axes, at, strict=True) if a in mapping}
-            if i.op in (flip, shift):
+            if i.op in (flip, roll, shift):
                 parts.append(self.moved(i, axes, inner, fixed, sources[0]))
                 continue
             where = [tuple(p[gone.index(a)] if a in gone else fixed[a] for a in inner) for p in positions(i.operands[0], gone)]
@@ -240,7 +242,7 @@ class _Splitter:
     def moved(
         self, i: Instruction, axes: Axes, inner: Axes, fixed: Mapping[int, int], sources: Mapping[Position, Value]
     ) -> Value:
-        """Return a part of the result of a ``flip`` or a ``shift``."""
+        """Return a part of the result of a ``flip``, a ``roll`` or a ``shift``."""
         operand, params = i.operands[0], i.params
         at = dict(fixed)
         if i.op is flip:
@@ -251,8 +253,12 @@ class _Splitter:
         axis = params["axis"]
         if axis not in at:
             part = sources[tuple(at[a] for a in inner)]
-            return self.b.shift(part, axis=axis - sum(a < axis for a in axes), offset=params["offset"])  # type: ignore[no-any-return]
-        at[axis] -= params["offset"]
+            return self.b.emit(i.op, (part,), {**params, "axis": axis - sum(a < axis for a in axes)})[0]
+        if i.op is roll:
+            (offset,) = params["offset"]
+            at[axis] = (at[axis] + (offset if params["backward"] else -offset)) % extent_of(operand, axis)
+        else:
+            at[axis] -= params["offset"]
         position = tuple(at[a] for a in inner)
         return sources[position] if position in sources else self.b.zeros_like(next(iter(sources.values())))
 

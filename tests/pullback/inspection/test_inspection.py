@@ -264,7 +264,7 @@ def test_residuals_of_higher_orders_are_those_of_the_outermost() -> None:
 
 def test_residuals_of_a_recursion_are_its_elements() -> None:
     def run(a: Any) -> Any:
-        h = np.zeros(6)
+        h = np.zeros(33)
         h[0] = 0.5
         for t in range(1, 6):
             h[t] = np.sin(h[t - 1]) * a
