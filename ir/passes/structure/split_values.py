@@ -249,7 +249,7 @@ class _Splitter:
             flipped = after_removal(params["axes"], axes)
             at.update((a, extent_of(operand, a) - 1 - at[a]) for a in params["axes"] if a in at)
             part = sources[tuple(at[a] for a in inner)]
-            return self.b.flip(part, axes=flipped) if flipped else part  # type: ignore[no-any-return]
+            return self.b.flip(part, axes=flipped) if flipped else part
         axis = params["axis"]
         if axis not in at:
             part = sources[tuple(at[a] for a in inner)]
@@ -272,7 +272,7 @@ class _Splitter:
         if op is squeeze:
             (part,) = operands[0]
             others = after_removal(params["axes"], inner)
-            return self.b.squeeze(part, axes=others) if others else part  # type: ignore[no-any-return]
+            return self.b.squeeze(part, axes=others) if others else part
         if isinstance(op, Reduce):
             part = self.combined(op.combine, [p[0] for p in operands])
             others = after_removal(params["axes"], inner)
@@ -280,7 +280,7 @@ class _Splitter:
         if "perm" in params:
             kept = [p for k, p in enumerate(params["perm"]) if k not in axes]
             perm = tuple(p - sum(a < p for a in inner) for p in kept)
-            return self.b.transpose(operands[0][0], perm=perm)  # type: ignore[no-any-return]
+            return self.b.transpose(operands[0][0], perm=perm)
         return self.b.emit(op, operands[0], params)[0]
 
     def combined(self, combine: str, parts: Sequence[Value]) -> Value:
