@@ -214,7 +214,7 @@ class _Connections:
                 self.connect((i.result, a), *((v, a) for v in i.operands))
         joined = (i.result, axis)
         sizes = [self.size(v.type.shape[axis]) for v in i.operands]
-        if not self.is_short(joined) or None in sizes:
+        if not self.is_short(joined) or not all(sizes):
             for v in i.operands:
                 self.note((v, axis), "complete")
             return
@@ -222,8 +222,7 @@ class _Connections:
         start = 0
         for size in sizes:
             assert size is not None
-            if size:
-                self.note(joined, "put", tuple(range(start, start + size)))
+            self.note(joined, "put", tuple(range(start, start + size)))
             start += size
 
     def reshape(self, i: Instruction) -> None:
