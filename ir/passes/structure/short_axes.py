@@ -82,13 +82,14 @@ def constant_names(body: Block, sizes: Mapping[str, int]) -> set[str]:
 
 
 def _add_positions(block: Block, chosen: Mapping[Value, tuple[int, ...]], names: set[Any]) -> None:
-    """Add the starts along chosen axes to ``names``."""
+    """Add the starts of parts along chosen axes, and their extents, to ``names``."""
     for i in block.instructions:
         if i.op in (slice_, pad) or isinstance(i.op, Place):
             outer = i.operands[0] if i.op is not pad else i.result
-            names.update(i.params["start"][a] for a in chosen.get(outer, ()))
+            inner = i.result if i.op is slice_ else i.operands[-1]
+            names.update(e for a in chosen.get(outer, ()) for e in (i.params["start"][a], inner.type.shape[a]))
         elif i.op is concat and i.params["axis"] in chosen.get(i.result, ()):
-            names.update(i.params["starts"])
+            names.update((*i.params["starts"], *(v.type.shape[i.params["axis"]] for v in i.operands)))
         elif i.op is roll and i.params["axis"] in chosen.get(i.result, ()):
             names.update(i.params["offset"])
         for region in i.regions:
