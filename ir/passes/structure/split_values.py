@@ -316,7 +316,7 @@ class _Splitter:
         (operand,), result = i.operands, i.result
         axes = self.axes(operand)
         inside = self._inside(i, operand, axes)
-        if not axes or inside is None:
+        if not axes or inside is None or not all(inside):
             return False
         sources = dict(zip(positions(operand, axes), self.parts_of(operand, axes), strict=True))
         parts = [sources[at] for at in itertools.product(*inside)]
