@@ -15,7 +15,7 @@ import numpy as np
 
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction, Module
-from pullback.ir.core.types import ArrayType, DType
+from pullback.ir.core.types import ArrayType, DType, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom
 from pullback.ir.ops.control.host import Host, Print
@@ -23,7 +23,7 @@ from pullback.ir.ops.control.loops import Scan, Switch, While
 from pullback.ir.ops.control.regions import CheckFailed, Group
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.float_parts import ColdCall, ColdFunction
-from pullback.ir.ops.kernel.functions import Call, CallIndirect, FunctionAddress, FunctionDefinition, RefAt
+from pullback.ir.ops.kernel.functions import Call, CallIndirect, FunctionAddress, FunctionDefinition, RefAt, TableEntry
 from pullback.ir.ops.kernel.kernel import (
     AtomicAdd,
     Extent,
@@ -290,6 +290,9 @@ class _Kernel:
             case RefAt():
                 rank = operands[0].ndim
                 return [row_from(operands[0], operands[1 : 1 + rank], *map(int, operands[1 + rank :]))]
+            case TableEntry():
+                entry = operands[1 + int(operands[0])]
+                return [entry.reshape(-1) if isinstance(instruction.operands[1].type, RefType) else entry]
             case ColdCall():
                 default_count = params["defaults"]
                 if not operands[0]:

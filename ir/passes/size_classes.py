@@ -13,8 +13,8 @@
   are the indices.
 - An axis along which a program extracts or assembles components, and the positions, are constant up to
   ``short_axes.MOST_PARTS``: the components become separate values.
-- An extent of 1 is constant where it makes a contraction a product with one row, one column or K of 1, since that is no matrix
-  product.
+- An extent of 1 is constant where a new axis of an array is the one along which it is joined to others, and where it makes a
+  contraction a product with one row, one column or K of 1, since that is no matrix product.
 
 Every other extent stays symbolic, so that one template serves all its values.
 """
@@ -64,6 +64,7 @@ def templated(function: Function, *, exactly: bool = False) -> Abstract:
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in placed}
     split = constant_names(body, named.sizes)
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in split}
+    fixed |= {name: 1 for name in _added(body) if named.sizes.get(name) == 1}
     multiplied = _multiplied(body, named.sizes)
     fixed |= {name: 1 for name in named.sizes if name in multiplied and named.sizes[name] == 1}
     if not fixed:
@@ -77,6 +78,14 @@ def _short(block: Block) -> set[str]:
     axes = ((v.type.shape[a], v.type.rank) for v, shared in shared_axes(block).items() for a in shared)
     names = {e for e, rank in axes if isinstance(e, str) and rank > 2}
     return names.union(*(_short(region) for i in block.instructions for region in i.regions))
+
+
+def _added(block: Block) -> set[str]:
+    """Return the names of the extents of new axes along which arrays are joined to others."""
+    added = {i.result: i.params["axes"] for i in block.instructions if i.op is broadcast}
+    joins = [(v, i.params["axis"]) for i in block.instructions if i.op is concat for v in i.operands]
+    names = {v.type.shape[axis] for v, axis in joins if axis in added.get(v, ())}
+    return {e for e in names if isinstance(e, str)}.union(*(_added(r) for i in block.instructions for r in i.regions))
 
 
 def _multiplied(block: Block, sizes: Mapping[str, int]) -> set[str]:

@@ -16,6 +16,7 @@ from pullback.ir.core.types import DType, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count
 from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.ops.kernel.functions import TableEntry
 from pullback.ir.ops.kernel.kernel import (
     Extent,
     Fail,
@@ -253,6 +254,10 @@ class _Counter:
                 self.count_traffic(self.stores, i.operands[1], self.runs)
             case Subview() | RowView() | StridedOrCopy() | StageRows():
                 self.roots[i.result] = self.root(i.operands[0])
+            case TableEntry() if isinstance(i.operands[1].type, RefType):
+                self.roots[i.result] = self.root(i.operands[1])
+            case TableEntry():
+                pass
             case SelectRef():
                 self.roots[i.result] = self.root(i.operands[1])
             case For():

@@ -146,6 +146,7 @@ class FunctionWriter(Values, ABC):
         self.written_only: frozenset[Value] = frozenset()
         self.read_only: frozenset[Value] = frozenset()
         self.write_count = 0
+        self.tables: dict[tuple[str, ...], str] = {}
         self.has_own_prefetches = False
         self.constants: dict[tuple[object, ...], str] = {}
         self.scans: dict[Value, ScanStep] = {}

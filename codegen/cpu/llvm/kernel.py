@@ -45,7 +45,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.float_parts import ColdCall, ColdFunction
-from pullback.ir.ops.kernel.functions import Call, FunctionAddress, RefAt
+from pullback.ir.ops.kernel.functions import Call, FunctionAddress, RefAt, TableEntry
 from pullback.ir.ops.kernel.kernel import (
     Extent,
     Fail,
@@ -262,6 +262,8 @@ class Emitter(Accesses):
                 call(self, i)
             case RefAt():
                 self.ref_at(i)
+            case TableEntry():
+                self.table_entry(i)
             case _:
                 raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
-from pullback.codegen.cpu.llvm.lanes import Lanes, mangled, stored, vector_of
+from pullback.codegen.cpu.llvm.lanes import Lanes, element, mangled, stored, vector_of
 from pullback.codegen.cpu.llvm.streaming import LINE, emit_prefetch_ahead
 from pullback.codegen.cpu.llvm.text import NO_MEMORY
 from pullback.codegen.cpu.llvm.vector_patterns import (
@@ -185,6 +185,34 @@ class Accesses(FunctionWriter):
         index = [self.env[v] for v in i.operands[1:]]
         extents = (self.extent(t.shape[0]), *index[memref.type.rank :])
         self.memrefs[i.result] = MemRef(self.pointers(memref, self.offset(memref, index[: memref.type.rank])), t, extents, ())
+
+    def table_entry(self, i: Instruction) -> None:
+        """Bind an entry of a table, which is filled at entry if what it holds is known there."""
+        position, *entries = i.operands
+        is_ref = isinstance(entries[0].type, RefType)
+        texts = [self.memrefs[v].pointer if is_ref else self.env[v].text for v in entries]
+        t = "ptr" if is_ref else element(entries[0].type.dtype)
+        key = ("table", t, *texts)
+        if key not in self.tables:
+            table = self.at_entry(f"alloca [{len(texts)} x {t}]")
+            known = {line.partition(" = ")[0].strip() for line in self.entry}
+            is_known = all(not text.startswith("%") or text in known or text.startswith("%a") for text in texts)
+            for k, text in enumerate(texts):
+                address, store = f"getelementptr {t}, ptr {table}, i64 {k}", f"store {t} {text}, ptr"
+                if is_known:
+                    self.entry.append(f"  {store} {self.at_entry(address)}")
+                else:
+                    self.line(f"{store} {self.let(address)}")
+            if is_known:
+                self.tables[key] = table
+        else:
+            table = self.tables[key]
+        entry = self.let(f"load {t}, ptr {self.let(f'getelementptr {t}, ptr {table}, i64 {self.env[position].text}')}")
+        if is_ref:
+            assert isinstance(i.result.type, RefType)
+            self.memrefs[i.result] = MemRef(entry, i.result.type, (self.extent(i.result.type.shape[0]),), ())
+        else:
+            self.env[i.result] = Lanes(entry)
 
     def select_ref(self, i: Instruction) -> None:
         """Bind a reference to one of two, chosen by a condition."""

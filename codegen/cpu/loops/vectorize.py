@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pullback.codegen.analysis.independence import is_independent
 from pullback.ir.core.structure import Block, Instruction
-from pullback.ir.ops.kernel.functions import Call
+from pullback.ir.ops.kernel.functions import Call, TableEntry
 from pullback.ir.ops.kernel.kernel import For
 from pullback.ir.ops.library.routines import Library
 
@@ -22,7 +22,7 @@ def _marked(block: Block) -> tuple[Block, bool]:
     """Return a block whose loops are marked, and whether something in it prevents enclosing loops from being vectorised."""
     instructions, is_blocked = [], False
     for i in block.instructions:
-        is_blocked = is_blocked or isinstance(i.op, Library | Call) or may_be_vector(i)
+        is_blocked = is_blocked or isinstance(i.op, Library | Call | TableEntry) or may_be_vector(i)
         if not i.regions:
             instructions.append(i)
             continue

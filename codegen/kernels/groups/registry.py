@@ -12,6 +12,7 @@ from dataclasses import replace
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.cost import Schedule
 from pullback.codegen.kernels.groups.batched_matmul import BATCH
+from pullback.codegen.kernels.groups.joined import JOINED
 from pullback.codegen.kernels.groups.matmul import PRODUCT
 from pullback.codegen.kernels.groups.rows import FLAT, ROWS
 from pullback.codegen.kernels.groups.scan import SCAN, SCAN_BLOCKS, SCAN_LOOPS
@@ -23,7 +24,7 @@ from pullback.codegen.kernels.iteration_space import Space, collapse
 from pullback.ir.core.structure import Instruction
 
 SCHEDULES: tuple[Schedule, ...] = (
-    *(STRIDED, FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS, SCAN_LOOPS, ROW_SUMS, ORDERED_SUMS),
+    *(STRIDED, JOINED, FLAT, ROWS, TILED, TRIANGLE, SCAN, SCAN_BLOCKS, SCAN_LOOPS, ROW_SUMS, ORDERED_SUMS),
     *(BATCH, PRODUCT),
 )
 

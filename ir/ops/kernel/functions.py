@@ -69,11 +69,30 @@ class RefAt(Op):
         return (RefType(ref.dtype, (UNBOUNDED,) * rank, space=ref.space),)
 
 
+class TableEntry(Op):
+    """One of several dense references, or of several scalars, of one dtype. Operands: its position among them, then they. A
+    reference is to all elements as a row, whose end is unknown."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        position, *entries = types
+        if position != scalar(I64) or not entries or any(t.dtype is not entries[0].dtype for t in entries):
+            raise TypeError("takes a position and entries of one dtype")
+        first = entries[0]
+        if not isinstance(first, RefType):
+            if any(t != first or t.shape for t in entries):
+                raise TypeError("takes scalars")
+            return (first,)
+        if any(not isinstance(t, RefType) or t.layout != "c" or t.space != first.space for t in entries):
+            raise TypeError("takes dense references")
+        return (RefType(first.dtype, (UNBOUNDED,), space=first.space),)
+
+
 function_ = FunctionDefinition(name="function", effect="effect", vocabularies=KERNEL)
 call = Call(name="call", effect="effect", vocabularies=KERNEL)
 function_address = FunctionAddress(name="function_address", vocabularies=KERNEL)
 call_indirect = CallIndirect(name="call_indirect", effect="effect", vocabularies=KERNEL)
 ref_at = RefAt(name="ref_at", vocabularies=KERNEL)
+table_entry = TableEntry(name="table_entry", vocabularies=KERNEL)
 
 
 def split_functions(kernel: Function) -> tuple[Function, dict[str, Block]]:
