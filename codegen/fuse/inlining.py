@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from pullback.codegen.fuse.clusters import Cluster, Read
+from pullback.codegen.fuse.joined_parts import joined_parts
 from pullback.codegen.fuse.matmul_fusion import is_cheap_operand, is_of_halves, may_fuse
 from pullback.codegen.fuse.rewrites.stencils import recomputed_stencil_values
 from pullback.ir.core.structure import Function, Instruction
@@ -105,9 +106,10 @@ class Paths:
     """The instructions of a function, classified.
 
     ``home``: the groups of members. ``floating``: scalars of parameters and constants alone, with their weights.
-    ``memory_operands``: the operands of contractions that are read from memory. ``widened``: 16-bit values converted to
-    float32 only for such contractions, which convert as they read. ``stored_or_multiplied``: values that are results or read
-    at other indices than their own; ``stored``: the same without what only contractions in groups read.
+    ``joined``: the values that are computed where they are joined. ``memory_operands``: the operands of contractions that are
+    read from memory. ``widened``: 16-bit values converted to float32 only for such contractions, which convert as they read.
+    ``stored_or_multiplied``: values that are results or read at other indices than their own; ``stored``: the same without what
+    only contractions in groups read.
     """
 
     def __init__(self, function: Function, target: str) -> None:
@@ -122,6 +124,7 @@ class Paths:
         self.packed = packed_values(function.instructions)
         self.floating: dict[Value, int] = {}
         self.memory_operands: dict[Instruction, list[Value]] = {}
+        self.joined = joined_parts(function, self.readers) if target == "cpu" else set[Value]()
         self.shifted = recomputed_stencil_values(function)
         inside = Elementwise | Reduce | Check | Reindex | Gather | ScatterSum
         readers = [i for i in function.instructions if not isinstance(i.op, inside)]
@@ -138,7 +141,7 @@ class Paths:
             return not self.is_view(instruction)
         if isinstance(op, Constant | Count | Iota | Gather):
             return True
-        copied = self.floating, self.shifted, self.widened
+        copied = self.floating, self.shifted, self.widened, self.joined
         return isinstance(op, Elementwise) and any(instruction.result in values for values in copied)
 
     def _is_widened(self, instruction: Instruction) -> bool:

@@ -118,8 +118,10 @@ def _transpose_parts(e: FunctionWriter, t: str, rows: Sequence[str], width: int)
     return [_shuffled(e, t, halves[2 * (k // 2)], halves[2 * (k // 2) + 1], _join_halves(width, k % 2)) for k in range(part_size)]
 
 
-def _base_and_offset(e: FunctionWriter, value: Value, producers: Mapping[Value, Instruction]) -> tuple[Value, int]:
-    """Split a value into a base and a constant offset."""
+def _base_and_offset(e: FunctionWriter, value: Value, producers: Mapping[Value, Instruction]) -> tuple[Value | None, int]:
+    """Split a value into a base, none if it is a constant, and a constant offset."""
+    if value in e.env and (constant := e.env[value].literal) is not None:
+        return None, constant
     i = producers.get(value)
     offset = e.env[i.operands[1]].literal if i is not None and i.op.name == "add" else None
     return (value, 0) if i is None or offset is None else (i.operands[0], offset)

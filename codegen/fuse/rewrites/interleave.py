@@ -23,8 +23,10 @@ from pullback.ir.ops.control.loops import Loop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
 
-MOST_PARTS = 16
-"""Most parts."""
+MOST_PARTS = 128
+"""Most parts along the last axis: their vectors are interleaved by shuffles and transposes, in code that grows with them."""
+MOST_RUNS = 8
+"""Most parts along other axes. Each is written to memory of its own; many have a loop each instead."""
 MOST_OPS = 32
 """Most ops on parts that replace the ops on a joined array: code is duplicated for each part."""
 Parts = tuple[Value, ...]
@@ -120,7 +122,8 @@ def _joined_of_joined(i: Instruction, joined: Mapping[Value, _Joined], counts: M
     if layout is None or any(counts[v] != 1 for v in i.operands):
         return None
     axis, rows = i.params["axis"], [k.parts for k in inner if k is not None]
-    if len(rows) * layout.part_count > MOST_PARTS:
+    is_last = axis + 1 == i.result.type.rank or layout.axes[-1] + 1 == i.result.type.rank
+    if len(rows) * layout.part_count > (MOST_PARTS if is_last else MOST_RUNS):
         return None
     if axis == layout.axes[0] - 1:
         parts = [v for row in rows for v in row]
@@ -160,6 +163,9 @@ def _part(b: Builder, v: Value, axes: Sequence[int], definition: Instruction | N
 
 def _joins_single_slices(i: Instruction) -> bool:
     """Return whether an instruction joins few arrays whose extent along the axis is one."""
-    if i.op is not concat or not 2 <= len(i.operands) <= MOST_PARTS:
+    if i.op is not concat:
+        return False
+    is_last = i.params["axis"] + 1 == i.result.type.rank
+    if not 2 <= len(i.operands) <= (MOST_PARTS if is_last else MOST_RUNS):
         return False
     return i.result.type.rank > 1 and all(v.type.shape[i.params["axis"]] == 1 for v in i.operands)

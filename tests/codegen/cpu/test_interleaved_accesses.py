@@ -14,7 +14,7 @@ from pullback.codegen.targets import Target
 from pullback.ir.text import parse_function
 from tests.support.targets import compiled
 
-COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17)
+COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 30)
 LENGTHS = (0, 1, 2, 7, 8, 9, 16, 31, 33, 70)
 
 
