@@ -9,7 +9,7 @@ from typing import Any
 
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.structure import Block, Instruction
-from pullback.ir.core.types import Shape
+from pullback.ir.core.types import ArrayType, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
@@ -105,7 +105,7 @@ class _Flattened:
         return replace(self.space, region=block, extents=self.shape(self.space.extents))
 
     def value(self, value: Value) -> Value:
-        return Value(value.type.with_shape(self.shape(value.type.shape)), value.name)
+        return Value(ArrayType(value.type.dtype, self.shape(value.type.shape)), value.name)
 
     def instruction(self, i: Instruction, env: dict[Value, Value]) -> list[Instruction] | None:
         """Return the flattened form of an instruction, none if it is only another name, None if there is none."""
