@@ -14,9 +14,9 @@ from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave
 from pullback.ir.ops.array.create import Constant, Count, Iota
-from pullback.ir.ops.array.index import Gather
+from pullback.ir.ops.array.index import Gather, RollBy
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import Reindex, broadcast, roll
+from pullback.ir.ops.array.reindex import Reindex, broadcast, roll, roll_source
 from pullback.ir.ops.control.regions import Check
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import is_strided
@@ -308,6 +308,8 @@ class Elements:
         """Return an element at computed positions. Negative positions count from the end, and all are clamped to the array."""
         x, *indices = producer.operands
         b, rank = self.b, indices[0].type.rank
+        if isinstance(producer.op, RollBy):
+            return self.load(x, self.roll_by_source(producer, index, guard), guard)
         source, remaining = [], list(index[rank:])
         index_by_axis = dict(zip(producer.params["axes"], indices, strict=True))
         for axis, extent in enumerate(x.type.shape):
@@ -316,6 +318,13 @@ class Elements:
                 continue
             source.append(wrapped(b, self.memo[(index_by_axis[axis], index[:rank], guard)], b.extent_of(extent)))
         return self.load(x, tuple(source), guard)
+
+    def roll_by_source(self, producer: Instruction, index: tuple[Value, ...], guard: Value | None) -> tuple[Value, ...]:
+        """Return the index of the element that a roll by a value moves to ``index``. The value is clamped to the axis."""
+        b, (x, count), axes = self.b, producer.operands, producer.params["axes"]
+        extents = [b.extent_of(e) for e in x.type.shape]
+        by = b.maximum(b.minimum(self.memo[(count, (), guard)], extents[axes[-1]]), b.const(0, I64))
+        return tuple(roll_source(b, index, extents, axes, by, producer.params["backward"]))
 
     def read(self, out: Out, index: Sequence[Value]) -> Value:
         loaded: Value = self.b.here("load", out.ref, *out.at(index))

@@ -735,6 +735,10 @@ PARAMS: dict[str, Any] = {
         ((2, 2, 3, 2), {"axes": (0, 1, 2), "offset": (1,), "backward": True}),
         ((2, 3), {"axes": (0, 1), "offset": (1,), "backward": False}),
     ),
+    "roll_by": lambda dtype: [
+        ((ArrayType(dtype, shape), ArrayType(I64)), {"axes": axes, "backward": backward}, {1: shape[axes[-1]]})
+        for shape, axes, backward in (((5,), (0,), False), ((2, 3), (1,), True), ((4, 2), (0,), False), ((2, 3), (0, 1), True))
+    ],
     "windows": _unary(
         ((5,), {"axis": 0, "shape": (3, 3)}), ((2, 4, 3), {"axis": 1, "shape": (2, 3, 2, 3)}),
         ((3,), {"axis": 0, "shape": (1, 3)}),

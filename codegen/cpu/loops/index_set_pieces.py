@@ -185,10 +185,15 @@ class Pieces:
             is_small = isinstance(k.op, Constant) and abs(int(k.params["value"])) <= MOST_CONSTANT
             if not is_small and not (isinstance(k.op, Elementwise) and k.op.name in POSITIONAL):
                 return False
-            new = [v for v in k.operands if v not in seen]
+            new = [v for v in self.bounds(k) if v not in seen]
             seen.update(new)
             stack += new
         return True
+
+    def bounds(self, k: Instruction) -> tuple[Value, ...]:
+        """Return the values that bound a result: the limits of a clamped value, the operands of other ops."""
+        inner = self.producer.get(k.operands[0]) if k.op.name == "maximum" else None
+        return (inner.operands[1], k.operands[1]) if inner is not None and inner.op.name == "minimum" else k.operands
 
     def selected_loads(self, k: Instruction) -> list[Instruction]:
         """Return the two loads of one array that an instruction selects between, else none."""

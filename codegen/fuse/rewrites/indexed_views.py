@@ -32,7 +32,7 @@ def indexed_views(function: Function) -> Function:
     if not any(isinstance(i.op, Gather) for i in function.instructions):
         return function
     producer = {v: i for i in function.instructions for v in i.results}
-    chosen = {i for i in function.instructions if isinstance(i.op, Gather) and _is_gathered_through(i, producer)}
+    chosen = {i for i in function.instructions if i.op is gather and _is_gathered_through(i, producer)}
     if not chosen:
         return function
 

@@ -16,7 +16,15 @@ import numpy as np
 from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same, with_leading_axis
 from pullback.ir.core.types import I64, ArrayType, Extent, Shape, Type
 from pullback.ir.core.value import Value
-from pullback.ir.ops.array.reindex import offsets_into_literal, same_part, settle_part, slices
+from pullback.ir.ops.array.reindex import (
+    check_roll_axes,
+    offsets_into_literal,
+    roll_source,
+    rolled,
+    same_part,
+    settle_part,
+    slices,
+)
 
 
 def _rest(x: ArrayType, axes: Sequence[int]) -> Shape:
@@ -59,6 +67,38 @@ class Gather(Op):
             count = indices[0].type.rank
             return (b.transpose(gathered, perm=(count, *range(count), *range(count + 1, gathered.type.rank))),)
         return b.emit(self, (x, *_with_rows(b, indices, batched[1:], size)), _rows_first(axes))
+
+
+class RollBy(Gather):
+    """A roll by a number of positions that is a value, from 0 to the extent of the last of ``axes``. Operands: x, the number.
+
+    The elements move to higher indices or, if ``backward``, to lower ones, along the axes as if they were one.
+    """
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        x, count = types
+        if not isinstance(x, ArrayType) or count != ArrayType(I64):
+            raise TypeError("takes an array and an i64 scalar")
+        check_roll_axes(x, params["axes"])
+        return (x,)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        x, count = operands
+        by = min(max(int(count), 0), x.shape[params["axes"][-1]])
+        return (rolled(x, params["axes"], -by if params["backward"] else by),)
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
+        """Emit a roll of each row; by numbers that differ, as a gather from the rows."""
+        (x, count), axes = operands, tuple(params["axes"])
+        (x,) = with_leading_axis(b, (x,), batched[:1], size)
+        if not batched[1]:
+            return b.emit(self, (x, count), {**params, "axes": tuple(a + 1 for a in axes)})
+        shape = x.type.shape
+        source = [b.iota(axis=k, shape=shape, dtype=I64) for k in range(len(shape))]
+        extents = [b.spread(b.count(shape=(e,)), shape) for e in shape]
+        by = b.broadcast(count, axes=tuple(range(1, len(shape))), shape=shape)
+        source = roll_source(b, source, extents, [a + 1 for a in axes], by, params["backward"])
+        return (b.gather(x, *source, axes=tuple(range(len(shape)))),)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -307,6 +347,13 @@ def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 
 
 gather = Gather(name="gather", pullback=_gather_rule)
+roll_by = RollBy(
+    name="roll_by",
+    pullback=lambda b, op, inputs, outputs, cts, params, wants: [
+        b.emit(op, (cts[0], inputs[1]), {**params, "backward": not params["backward"]})[0],
+        ZERO,
+    ],
+)
 scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
 scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
 scatter_add_part = ScatterPart(

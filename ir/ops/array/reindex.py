@@ -322,18 +322,28 @@ shift = Reindex(
 
 def _roll_shape(types: Sequence[ArrayType], params: Mapping[str, Any], same: Same) -> Shape:
     (x,), axes, (offset,) = types, tuple(params["axes"]), params["offset"]
-    if not axes or axes != tuple(range(axes[0], axes[-1] + 1)) or axes[0] < 0 or axes[-1] >= x.rank:
-        raise TypeError(f"axes {list(axes)} are not adjacent axes of rank {x.rank}")
+    check_roll_axes(x, axes)
     extent = x.shape[axes[-1]]
     if isinstance(offset, int) and (offset < 0 or (isinstance(extent, int) and offset > extent)):
         raise TypeError(f"{extent} elements are not rolled by {offset}")
     return x.shape
 
 
-def _roll(x: Any, axes: tuple[int, ...], offset: tuple[int], backward: bool) -> Any:
+def rolled(x: Any, axes: Sequence[int], by: int) -> Any:
+    """Return an array rolled along adjacent axes as if they were one."""
     shape, first = x.shape, axes[0]
     merged = x.reshape(*shape[:first], math.prod(shape[k] for k in axes), *shape[axes[-1] + 1 :])
-    return np.roll(merged, -offset[0] if backward else offset[0], first).reshape(shape)
+    return np.roll(merged, by, first).reshape(shape)
+
+
+def check_roll_axes(x: ArrayType, axes: Sequence[int]) -> None:
+    """Raise TypeError unless these are adjacent axes of an array."""
+    if not axes or list(axes) != list(range(axes[0], axes[-1] + 1)) or axes[0] < 0 or axes[-1] >= x.rank:
+        raise TypeError(f"axes {list(axes)} are not adjacent axes of rank {x.rank}")
+
+
+def _roll(x: Any, axes: tuple[int, ...], offset: tuple[int], backward: bool) -> Any:
+    return rolled(x, axes, -offset[0] if backward else offset[0])
 
 
 def roll_index(b: Any, position: Value, by: Value, extent: Value, backward: bool) -> tuple[Value, Value]:
@@ -346,16 +356,21 @@ def roll_index(b: Any, position: Value, by: Value, extent: Value, backward: bool
     return b.select(inside, b.sub(position, by), b.add(position, last)), inside
 
 
-def _roll_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
-    """Locate the source: along the last axis, and along each other axis the neighbour if the element comes in at the end of all
-    axes behind it."""
-    source, by, stays = list(index), extent(params["offset"][0]), None
-    for axis in reversed(params["axes"]):
-        moved, inside = roll_index(b, index[axis], by, extent(types[0].shape[axis]), params["backward"])
+def roll_source(b: Any, index: Sequence[Value], extents: Sequence[Value], axes: Sequence[int], by: Value, backward: bool) -> Any:
+    """Locate the source of a roll by ``by`` positions: along the last axis, and along each other axis the neighbour if the
+    element comes in at the end of all axes behind it. The positions may be scalars of a kernel, or arrays."""
+    source, stays = list(index), None
+    for axis in reversed(axes):
+        by = by if stays is None else b.full(1, index[axis].type)
+        moved, inside = roll_index(b, index[axis], by, extents[axis], backward)
         source[axis] = moved if stays is None else b.select(stays, index[axis], moved)
         stays = inside if stays is None else b.bitor(stays, inside)
-        by = extent(1)
-    return [(0, source, None)]
+    return source
+
+
+def _roll_access(b: Any, index: list[Value], types: Any, params: Any, extent: Any) -> Any:
+    extents = [extent(e) for e in types[0].shape]
+    return [(0, roll_source(b, index, extents, params["axes"], extent(params["offset"][0]), params["backward"]), None)]
 
 
 roll = Reindex(

@@ -72,6 +72,11 @@ def rolled_far(u: Array) -> Array:
     return u * np.roll(u, u.shape[0] // 2, 0) + np.roll(u, 7, 1) * np.roll(u, -16, 1)
 
 
+def rolled_by_a_value(u: Array) -> Array:
+    count = np.sum(u > 0.5)
+    return u * np.roll(u, count, 1) + np.roll(u, -3 * count) * np.roll(u, 1, 1)
+
+
 def periodic(u: Array) -> Array:
     p = np.pad(u, 1, mode="wrap")
     return 0.25 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] * p[:-2, :-2] - p[1:-1, 1:-1])
@@ -133,8 +138,8 @@ def dear(u: Array) -> Array:
 
 
 FORMS = [
-    in_place, set_inside, padded_after, padded_before, edges_repeated, rolled, rolled_flat, rolled_twice, rolled_far, periodic,
-    reflected, nine_points, borders_joined, joined, one_axis, last_axis, wide, masked, with_a_wall, dear,
+    in_place, set_inside, padded_after, padded_before, edges_repeated, rolled, rolled_flat, rolled_twice, rolled_far,
+    rolled_by_a_value, periodic, reflected, nine_points, borders_joined, joined, one_axis, last_axis, wide, masked, with_a_wall, dear,
 ]  # fmt: skip
 SHAPES = [(5, 5), (2, 2), (4, 35)]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import extent_of, is_size, lifted
+from pullback.ir.shapes.symbolic import extent_of, is_size
 from pullback.tracer.arrays.arguments import (
     as_array,
     axes_of,
@@ -409,19 +409,24 @@ def _rolled(x: TracedArray, shift: Any, axes: tuple[int, ...]) -> TracedArray:
     return result
 
 
-def _rolled_by(x: TracedArray, shift: TracedArray, axis: int) -> TracedArray:
-    """Roll an axis by a traced number of positions."""
-    n = x.shape[axis]
-    return xp.take(x, np.mod(lifted(np.arange, n) - cast(shift, np.int64), n), axis=axis)
+def _rolled_by(x: TracedArray, shift: TracedArray, axes: tuple[int, ...]) -> TracedArray:
+    """Roll adjacent axes, as if they were one, by a traced number of positions."""
+    if 0 in x.shape:
+        return x
+    rows, by = np.divmod(cast(shift, np.int64), x.shape[axes[-1]])
+    if axes[:-1]:
+        x = _rolled_by(x, as_traced(rows), axes[:-1])
+    result = emit("roll_by", x, as_traced(by), axes=axes, backward=False)
+    assert isinstance(result, TracedArray)
+    return result
 
 
 @implements(np.roll)
 def roll(a: Any, shift: Any, axis: Any = None) -> TracedArray:
     x = as_traced(a)
-    if axis is None and isinstance(shift, TracedArray):
-        return as_array(reshaped(_rolled_by(reshaped(x, (x.size,)), shift, 0), x.shape))
     if axis is None:
-        return copy(_rolled(x, shift, tuple(range(x.ndim))))
+        roll_all = _rolled_by if isinstance(shift, TracedArray) else _rolled
+        return copy(roll_all(x, shift, tuple(range(x.ndim)))) if x.ndim else copy(x)
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list | np.ndarray) else (shift,)
     pairs = np.broadcast(np.empty(len(axes)), np.empty(len(shifts)))
@@ -429,7 +434,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> TracedArray:
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
     for k in range(pairs.size):
         by, at = shifts[k % len(shifts)], axis_of(axes[k % len(axes)], x.ndim)
-        x = _rolled_by(x, by, at) if isinstance(by, TracedArray) else _rolled(x, by, (at,))
+        x = (_rolled_by if isinstance(by, TracedArray) else _rolled)(x, by, (at,))
     return copy(x)
 
 
