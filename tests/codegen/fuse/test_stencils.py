@@ -139,7 +139,8 @@ def dear(u: Array) -> Array:
 
 FORMS = [
     in_place, set_inside, padded_after, padded_before, edges_repeated, rolled, rolled_flat, rolled_twice, rolled_far,
-    rolled_by_a_value, periodic, reflected, nine_points, borders_joined, joined, one_axis, last_axis, wide, masked, with_a_wall, dear,
+    rolled_by_a_value, periodic, reflected, nine_points, borders_joined, joined, one_axis, last_axis, wide, masked,
+    with_a_wall, dear,
 ]  # fmt: skip
 SHAPES = [(5, 5), (2, 2), (4, 35)]
 
