@@ -335,6 +335,11 @@ def _differ_from_later(b: Any, base: Value, indices: Sequence[Value], axes: Sequ
     return result
 
 
+def _roll_by_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    (x,) = b.emit(op, (cts[0], inputs[1]), {**params, "backward": not params["backward"]})
+    return [x, ZERO]
+
+
 def _slice_add_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     value = b.slice(cts[0], start=params["start"], step=params["step"], shape=inputs[1].type.shape) if wants[1] else ZERO
     return [cts[0], value]
@@ -347,13 +352,7 @@ def _slice_set_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params:
 
 
 gather = Gather(name="gather", pullback=_gather_rule)
-roll_by = RollBy(
-    name="roll_by",
-    pullback=lambda b, op, inputs, outputs, cts, params, wants: [
-        b.emit(op, (cts[0], inputs[1]), {**params, "backward": not params["backward"]})[0],
-        ZERO,
-    ],
-)
+roll_by = RollBy(name="roll_by", pullback=_roll_by_rule)
 scatter_add = Scatter(name="scatter_add", accumulate=True, pullback=_scatter_add_rule)
 scatter_set = Scatter(name="scatter_set", accumulate=False, pullback=_scatter_set_rule)
 scatter_add_part = ScatterPart(
