@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.groups.registry import group_draft
+from pullback.codegen.lower.copies import FROM_OUTSIDE, IN_STEP, ROW_MAJOR, CopyLog
 from pullback.codegen.lower.donated_results import fails
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction
@@ -23,8 +24,8 @@ class BlockLowering(ABC):
     """The lowering of one block: of a function, or of a region of its control flow.
 
     ``memory``: the buffer of each value, initially of the block's parameters. ``fixed``: the parameters whose buffers may not
-    be written. ``kernels``, by canonical text, and ``whole``, the buffer that each view shows a part of, are shared by the
-    whole program.
+    be written. ``kernels``, by canonical text, ``whole``, the buffer that each view shows a part of, and ``copies``, which
+    records copies of arrays, are shared by the whole program.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class BlockLowering(ABC):
         kernels: dict[str, Function],
         whole: dict[Value, Value],
         target: str,
+        copies: CopyLog,
     ) -> None:
         self.block = block
         self.memory = dict(memory)
@@ -42,6 +44,7 @@ class BlockLowering(ABC):
         self.kernels = kernels
         self.whole = whole
         self.target = target
+        self.copies = copies
         self.b = Builder()
         self.last_use: dict[Value, int] = {}
         self.owner: dict[Value, Value] = {}
@@ -59,7 +62,7 @@ class BlockLowering(ABC):
 
     def inside(self, region: Block, memory: Mapping[Value, Value], fixed: frozenset[Value]) -> Self:
         """Return the lowering of a region."""
-        return type(self)(region, memory, fixed, self.kernels, self.whole, self.target)
+        return type(self)(region, memory, fixed, self.kernels, self.whole, self.target, self.copies)
 
     @abstractmethod
     def step(self, instruction: Instruction) -> None:
@@ -123,6 +126,19 @@ class BlockLowering(ABC):
         ``others``."""
         own = self.holder(value)
         return own not in self.fixed and self.last_use.get(own) == self.position and own not in map(self.holder, others)
+
+    def log_copy(self, b: Builder, value: Value) -> None:
+        """Record that the last step copies an array because its memory may not be overwritten, and why."""
+        if self.copies.records is None:
+            return
+        own = self.holder(value)
+        for i in self.block.instructions[self.position + 1 :] if own not in self.fixed else ():
+            if own in map(self.holder, i.operands):
+                self.copies.add(b.instructions, value, "it is still read", i)
+                return
+        is_result = own in map(self.holder, self.block.results)
+        reason = FROM_OUTSIDE if own in self.fixed else "it is a result as well" if is_result else IN_STEP
+        self.copies.add(b.instructions, value, reason)
 
     def share_buffer(self, result: Value, operand: Value) -> None:
         """Record that a result shares the buffer of an operand from now on."""
@@ -214,6 +230,7 @@ class BlockLowering(ABC):
         layouts = (self.layout(value),)
         result = copy.results[0]
         self.launch(b, copy, group_draft(copy, layouts, {}, self.target), (value,))
+        self.copies.add(b.instructions, value, ROW_MAJOR)
         return self.memory[result]
 
     def sequence(self, b: Builder, value: Value) -> Value:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback.codegen.lower.block import BlockLowering
+from pullback.codegen.lower.copies import EITHER, FOR_EACH, OF_BRANCH, TWICE
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType, RefType
@@ -150,6 +151,7 @@ def _home(outer: BlockLowering, b: Builder, i: Instruction, position: int) -> Va
         return outer.memory[value]
     ref = outer.buffer(b, value)
     b.copy(outer.plain(b, value), ref)
+    outer.log_copy(b, value)
     return ref
 
 
@@ -206,6 +208,7 @@ class _Body:
             if at is None:
                 self.inner.b.instructions.extend(builder.instructions)
                 self.end.copy(source, target)
+                self.inner.copies.add(self.end.instructions, value, OF_BRANCH if name == "view" else FOR_EACH)
                 continue
             buffer = self.whole(source)
             alloc = self.inner.b.instructions[at]
@@ -234,6 +237,7 @@ class _Body:
             if at is None:
                 spare = Value(RefType(value.type.dtype, value.type.shape), "spare")
                 self.end.copy(source, spare)
+                self.inner.copies.add(self.end.instructions, value, TWICE)
                 references.yields.append(spare)
             else:
                 spare = self.whole(source)
@@ -295,10 +299,12 @@ class _Body:
         for ref in [ref for ref in ends if ref in self.rotating][1:]:
             aside.append(self.b.at(self.b.loc, "spare").alloc(dtype=ref.type.dtype, shape=ref.type.shape))
             self.b.copy(ends[ref], aside[-1])
+            self.outer.copies.add(self.b.instructions, ref, EITHER)
             ends[ref] = aside[-1]
         for state, result, home, ref in zip(states, i.results, homes, refs, strict=False):
             if ref in ends:
                 self.b.copy(ends[ref], home)
+                self.outer.copies.add(self.b.instructions, result, EITHER)
             self.outer.memory[result] = home
             if home is self.outer.memory.get(state):
                 self.outer.share_buffer(result, state)

@@ -16,6 +16,7 @@ from pullback.codegen.kernels.groups.rows import read_in_step
 from pullback.codegen.kernels.ops.registry import op_kernel, takes_strided
 from pullback.codegen.lower.block import BlockLowering
 from pullback.codegen.lower.control_flow import lower_scan, lower_switch, lower_while
+from pullback.codegen.lower.copies import ArrayCopy, CopyLog
 from pullback.codegen.lower.donated_results import sunk
 from pullback.ir.core.structure import Function, Instruction, Module
 from pullback.ir.core.types import I64, RefType, Type
@@ -28,12 +29,13 @@ from pullback.ir.ops.control.regions import Group
 
 
 def lower(
-    function: Function, layouts: Sequence[str] = (), target: str = "cpu", over: Sequence[tuple[int, int]] = ()
+    function: Function, layouts: Sequence[str] = (), target: str = "cpu", over: Sequence[tuple[int, int]] = (),
+    copies: list[ArrayCopy] | None = None,
 ) -> Module:  # fmt: skip
     """Return the program of a fused function and its kernels. ``layouts``: "c" or "strided" for each parameter, or "held" for
     a scalar in memory; ``target``: "cpu" or "cuda", which restricts the schedules. ``over``: pairs of a result and a
     parameter of its type, each in at most one pair, whose memory the result may take. It does so where nothing reads the
-    parameter any more and nothing can fail from then on."""
+    parameter any more and nothing can fail from then on. ``copies``: a list to which the copies of arrays are appended."""
     function = sunk(function, over)
     memory = {}
     for value, layout in zip(function.parameters, layouts or ["c"] * len(function.parameters), strict=True):
@@ -42,7 +44,7 @@ def lower(
         layout = "c" if layout == "held" else layout
         memory[value] = Value(RefType(t.dtype, t.shape, layout), value.name) if in_memory else Value(t, value.name)
     kernels: dict[str, Function] = {}
-    work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {}, target)
+    work = Lowering(function.body, memory, frozenset(function.parameters), kernels, {}, target, CopyLog(copies))
     work.run(over)
     results = [work.result(v) for v in function.results]
     program = work.b.function(function.name, [memory[v] for v in function.parameters], results, "program")
@@ -94,6 +96,8 @@ class Lowering(BlockLowering):
                 ends = self.is_last_use(base, others) or (is_unshared and self.may_overwrite(instruction.results[0], base))
                 in_place = draft.updates_first and ends
                 self.launch(b, instruction, draft, instruction.operands, operands, {instruction.result: base} if in_place else {})
+                if draft.updates_first and not in_place:
+                    self.log_copy(b, base)
 
     def overwritten(self, instruction: Instruction) -> dict[Value, Value]:
         """Return the results of a group that are written over operands: element by element, each read before it is written."""

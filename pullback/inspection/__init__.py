@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Buffer,
         Call,
         Change,
+        Copied,
         Cost,
         Explanation,
         KernelCost,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Limits", "Memory", "Profile",
-    "ProfiledStep", "Read", "ReadInput", "Record", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
+    "ArgumentType", "Buffer", "Call", "Change", "Copied", "Cost", "Explanation", "KernelCost", "Limits", "Memory",
+    "Profile", "ProfiledStep", "Read", "ReadInput", "Record", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, get_args
@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from pullback.codegen.cpu.matmul.prepack.prepack import prepacked
+from pullback.inspection.copies import Copied, copies_of, copy_text
 from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forward, members, unmarked
 from pullback.inspection.residuals import read_backward
 from pullback.inspection.stack_lengths import lengths
@@ -71,7 +72,7 @@ class Memory(Report):
     the values that loops with a computed trip count keep. If their lengths follow from the sizes they take ``stack_bytes``;
     others grow as the loop runs, to at most twice their contents, and are in no sum here. ``unfused_bytes``: the memory that
     the call would allocate if each op ran by itself and its result had a buffer of its own, except views; for loops and
-    branches, their results.
+    branches, their results. ``copies``: the arrays that are copied, and why.
     """
 
     function: str
@@ -83,6 +84,7 @@ class Memory(Report):
     unshared_bytes: int
     stacks: tuple[Buffer, ...] = ()
     unfused_bytes: int = 0
+    copies: tuple[Copied, ...] = ()
 
     def temporaries_of(self, part: Part) -> tuple[Buffer, ...]:
         """Return the temporaries that are residuals, cotangents, other values, or scratch."""
@@ -138,11 +140,20 @@ class Memory(Report):
             lines += table(header, cells, right=("bytes",))
             if len(everything) > len(shown):
                 lines.append(f"  and {counted(len(everything) - len(shown), 'smaller one')}")
+        if self.copies:
+            header = ("bytes", "times", "type", "why")
+            lines += ["copies of arrays:", *table(header, _copied(self.copies), right=header[:2])]
         return "\n".join(lines)
 
 
 def _shown(b: Buffer) -> str:
     return b.part if b.part in ("residual", "cotangent") else b.role
+
+
+def _copied(copies: Sequence[Copied]) -> list[tuple[str, ...]]:
+    """Return the rows of the largest copies."""
+    ordered = sorted(copies, key=lambda c: -c.bytes * c.times)[:MOST_SHOWN]
+    return [(f"{c.bytes:,}", f"{c.times:,}", c.type, copy_text(c)) for c in ordered]
 
 
 def _total(buffers: tuple[Buffer, ...]) -> int:
@@ -170,6 +181,7 @@ def memory(call: Call) -> Memory:
         unshared_bytes=unshared,
         stacks=() if anatomy is None else tuple(_stacks(anatomy)),
         unfused_bytes=0 if anatomy is None else _unfused(anatomy),
+        copies=() if anatomy is None else copies_of(anatomy),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from pullback.codegen.fuse.fuse import fuse_with_decisions
 from pullback.codegen.fuse.rematerialize import Rematerialization
+from pullback.codegen.lower.copies import ArrayCopy
 from pullback.codegen.lower.lower import lower
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, walk
 from pullback.ir.core.value import Value
@@ -56,7 +57,7 @@ class Anatomy:
     ``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of the extents; ``locs`` the user's
     locations, by their indices. ``saving`` says why values are stored. ``module`` is the lowered program with its kernels; the
     locations of its steps are the indices of what they run in ``sources``: the instructions of ``fused``, including those of
-    its control flow.
+    its control flow. ``copies``: the copies of arrays, some of which may not be in the program.
     """
 
     abstract: Abstract
@@ -67,6 +68,7 @@ class Anatomy:
     module: Module
     sources: Sequence[Instruction]
     locs: Sequence[Loc]
+    copies: Sequence[ArrayCopy] = ()
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -199,7 +201,8 @@ def dissect(call: Call) -> Anatomy | None:
     sources: list[Instruction] = []
     layouts, target = layouts_of(call.trace, call.leaves, len(abstract.constants), call.device), target_of(call.device)
     over = call.over if target == "cpu" else ()
-    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts, target, over)
+    copies: list[ArrayCopy] = []
+    lowered = lower(replace(groups, body=_sourced(groups.body, sources)), layouts, target, over, copies)
     return Anatomy(
         abstract=abstract,
         outcomes=outcomes,
@@ -209,6 +212,7 @@ def dissect(call: Call) -> Anatomy | None:
         module=lowered,
         sources=sources,
         locs=locs,
+        copies=copies,
     )
 
 

@@ -1,5 +1,6 @@
 """The report classes and functions on a call, gathered in one module."""
 
+from pullback.inspection.copies import Copied
 from pullback.inspection.cost import Cost, KernelCost, cost
 from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
 from pullback.inspection.machine_limits import Limits, limits
@@ -13,7 +14,7 @@ from pullback.programs.compile_record import Record, Recorder
 from pullback.programs.report import Report
 
 __all__ = [
-    "ArgumentType", "Buffer", "Call", "Change", "Cost", "Explanation", "KernelCost", "Limits", "Memory", "Profile",
-    "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
+    "ArgumentType", "Buffer", "Call", "Change", "Copied", "Cost", "Explanation", "KernelCost", "Limits", "Memory",
+    "Profile", "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
     "arguments_of", "cost", "explain", "limits", "memory", "profile", "residuals", "stages",
 ]  # fmt: skip

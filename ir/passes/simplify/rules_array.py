@@ -264,6 +264,19 @@ def gather_of_flip(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any)
     return b.flip(result, axes=renumbered([a for a in flipped if a not in axes], axes))
 
 
+@rule("gather")
+def gather_of_flipped_slice(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+    # (flip x)[:, a:b][i] = (flip x)[i][a:b] at a single position
+    producer = b.producer(x, "slice")
+    if producer is None or b.producer(producer.operands[0], "flip") is None or indices[0].type.rank:
+        return None
+    part = {name: tuple(producer.params[name]) for name in ("start", "step", "shape")}
+    if any(part["start"][a] is not None for a in axes):
+        return None
+    taken = b.gather(producer.operands[0], *indices, axes=axes)
+    return b.slice(taken, **{name: without_axes(entries, axes) for name, entries in part.items()})
+
+
 def _from_end(b: Rewriter, index: Value, extent: Extent) -> Value:
     """Emit the index of an element, counted from the other end of its axis."""
     count = b.count(shape=(extent,))

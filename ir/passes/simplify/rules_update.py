@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.ir.core.op import Op
+from pullback.ir.core.op import OPS, Op
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
@@ -55,6 +55,21 @@ def added_to_zeros(b: Rewriter, base: Value, *operands: Value, op: Op, **params:
     return result
 
 
+@rule("scatter_add")
+def add_of_pad(b: Rewriter, base: Value, *operands: Value, axes: Sequence[int], **_: Any) -> Value | None:
+    # x[i] += pad v makes x[i, a:b] += v, except for the sign of zeros
+    *indices, values = operands
+    producer, rank = b.producer(values, "pad"), indices[0].type.rank
+    if producer is None or b.reads.get(values, 1) != 1 or any(s is not None for s in producer.params["start"][:rank]):
+        return None
+    entries = {name: iter(producer.params[name][rank:]) for name in ("start", "step")}
+    rest = range(base.type.rank)
+    start = tuple(None if k in axes else next(entries["start"]) for k in rest)
+    step = tuple(1 if k in axes else next(entries["step"]) for k in rest)
+    result: Value = b.scatter_add_part(base, *indices, producer.operands[0], axes=axes, start=start, step=step)
+    return result
+
+
 @rule("gather")
 def gather_of_written(b: Rewriter, x: Value, *indices: Value, axes: Sequence[int], **_: Any) -> Value | None:
     # x[i] = v; x[i] is v
@@ -81,7 +96,9 @@ def choice_of_updates(b: Rewriter, condition: Value, x: Value, y: Value, **_: An
     chains = [_chain(b, v) for v in (x, y)]
     bases = [[v, *(i.operands[0] for i in chain)] for v, chain in zip((x, y), chains, strict=True)]
     common = next((v for v in bases[0] if v in bases[1]), None)
-    if common is None or common is x is y:
+    if common is None:
+        return _undone(b, condition, x, y)
+    if common is x is y:
         return None
     result = common
     for k, (chain, values) in enumerate(zip(chains, bases, strict=True)):
@@ -90,10 +107,34 @@ def choice_of_updates(b: Rewriter, condition: Value, x: Value, y: Value, **_: An
     return result
 
 
-def _chain(b: Rewriter, value: Value) -> list[Instruction]:
-    """Return the updates of few elements that end in a value and that nothing else reads, the last one first."""
+def _undone(b: Rewriter, condition: Value, x: Value, y: Value) -> Value | None:
+    """Emit a choice between an array and the end of a chain of updates of it, which other instructions read between the updates:
+    the array after the updates, undone where it is not chosen."""
+    for end, start, holds in ((x, y, True), (y, x, False)):
+        chain = _chain(b, end, is_alone=False)
+        bases = [i.operands[0] for i in chain]
+        if start in bases:
+            result = end
+            for i in chain[: bases.index(start) + 1]:
+                result = _restored(b, i, result, start, condition, holds)
+            return result
+    return None
+
+
+def _restored(b: Rewriter, i: Instruction, base: Value, start: Value, condition: Value, holds: bool) -> Value:
+    """Emit the elements that an update writes as they are in ``base`` or, where the update is not chosen, in ``start``."""
+    params = part_params(i.params)
+    chosen = _chosen_elements(b, i, condition)
+    after, before = (_elements(b, i, array) for array in (base, start))
+    value = b.select(chosen, after, before) if holds else b.select(chosen, before, after)
+    return b.emit(OPS[SETS.get(i.op.name, i.op.name)], (base, *i.operands[1:-1], value), params)[0]
+
+
+def _chain(b: Rewriter, value: Value, is_alone: bool = True) -> list[Instruction]:
+    """Return the updates of few elements that end in a value, which nothing else reads, the last one first; if ``is_alone``,
+    nothing else reads the value after any of them."""
     chain: list[Instruction] = []
-    while len(chain) < MOST_CHOSEN and b.reads.get(value) == 1:
+    while len(chain) < MOST_CHOSEN and (b.reads.get(value) == 1 or (chain and not is_alone)):
         definition = b.definitions.get(value)
         if definition is None or not isinstance(definition.op, Scatter | Place) or not _is_narrow(definition):
             break
@@ -116,22 +157,27 @@ def _is_narrow(i: Instruction) -> bool:
 
 def _chosen(b: Rewriter, i: Instruction, base: Value, condition: Value, holds: bool) -> Value:
     """Emit an update of ``base`` that is made where the condition ``holds``, or where it does not."""
-    indices, values = i.operands[1:-1], i.operands[-1]
-    params = part_params(i.params)
-
-    def written(array: Value) -> Value:
-        if isinstance(i.op, Scatter):
-            return gather_written(b, array, indices, values, params)
-        result: Value = b.slice(array, **params, shape=values.type.shape)
-        return result
-
-    uniform = b.operand(condition, "broadcast")
-    if uniform is not None and not uniform.type.shape:
-        chosen = b.spread(uniform, values.type.shape)
-    else:
-        chosen = written(condition)
-    assert isinstance(i.op, Scatter | Place)
+    values = i.operands[-1]
+    chosen = _chosen_elements(b, i, condition)
     is_sum = isinstance(i.op, Scatter) and i.op.accumulate
-    other = constant_like(b, -0.0 if values.type.dtype.is_float else 0, values) if is_sum else written(base)
+    other = constant_like(b, -0.0 if values.type.dtype.is_float else 0, values) if is_sum else _elements(b, i, base)
     value = b.select(chosen, values, other) if holds else b.select(chosen, other, values)
-    return b.emit(i.op, (base, *indices, value), params)[0]
+    return b.emit(i.op, (base, *i.operands[1:-1], value), part_params(i.params))[0]
+
+
+def _elements(b: Rewriter, i: Instruction, array: Value) -> Value:
+    """Emit the elements of an array that an update writes."""
+    values, params = i.operands[-1], part_params(i.params)
+    if isinstance(i.op, Scatter):
+        return gather_written(b, array, i.operands[1:-1], values, params)
+    result: Value = b.slice(array, **params, shape=values.type.shape)
+    return result
+
+
+def _chosen_elements(b: Rewriter, i: Instruction, condition: Value) -> Value:
+    """Emit the condition for each element that an update writes."""
+    uniform = b.operand(condition, "broadcast")
+    if uniform is None or uniform.type.shape:
+        return _elements(b, i, condition)
+    spread: Value = b.spread(uniform, i.operands[-1].type.shape)
+    return spread
