@@ -15,6 +15,7 @@ from pullback.programs.report import Report
 
 __all__ = [
     "ArgumentType", "Buffer", "Call", "Change", "Copied", "Cost", "Explanation", "KernelCost", "Limits", "Memory",
-    "Profile", "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages", "StaticNumber",
+    "Profile", "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages",
+    "StaticNumber",
     "arguments_of", "cost", "explain", "limits", "memory", "profile", "residuals", "stages",
 ]  # fmt: skip
