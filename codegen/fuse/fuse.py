@@ -187,7 +187,7 @@ class _Kernels:
         if not isinstance(i.op, Elementwise) or not i.result.type.shape:
             return False
         updates = self.grouping.updates
-        return not updates or all(self.grouping.base(v) not in updates for v in self.sources(i))
+        return not updates or not self.grouping.is_repeated or all(self.grouping.base(v) not in updates for v in self.sources(i))
 
     def uses(self, cluster: Cluster) -> Iterator[Use]:
         """Yield what a group reads for its members and for its copies."""

@@ -47,12 +47,15 @@ MOST_FLOATING = 64
 class Grouping(Paths):
     """Assigns instructions to groups. ``copied``: the group that stores a path; ``checked``: the last group with a check or a
     step in Python; ``updates``: the group that updates an array; ``reading``: the groups that read an array; ``fixed``: the
-    parameters whose memory stays as it is (``written`` are the others)."""
+    parameters whose memory stays as it is (``written`` are the others); ``is_repeated``: whether there are others, as in the body
+    of a loop, where a copy of an array costs more than kernels that are separate."""
 
     def __init__(self, function: Function, target: str, written: Collection[Value] = ()) -> None:
         super().__init__(function, target)
         self.fixed = frozenset(function.parameters).difference(written)
-        self.packed |= read_before_updates(function.instructions, self.fixed)
+        self.is_repeated = bool(written)
+        if self.is_repeated:
+            self.packed |= read_before_updates(function.instructions, self.fixed)
         self.clusters: list[Cluster] = []
         self.copied: dict[Value, Cluster] = {}
         self.checked: Cluster | None = None
@@ -358,7 +361,7 @@ class Grouping(Paths):
     def has_group_between(self, a: Cluster, b: Cluster) -> bool:
         """Return whether a third group must run between two groups."""
         orders = (([n for n in first.needs if n != last.index], last) for first, last in ((a, b), (b, a)))
-        return any(self.depends_on(starts, last, updates=bool(self.updates)) for starts, last in orders)
+        return any(self.depends_on(starts, last, updates=self.is_repeated and bool(self.updates)) for starts, last in orders)
 
     def merge(self, cluster: Cluster, other: Cluster) -> None:
         """Merge two groups, if every member has a phase in the result."""
