@@ -141,8 +141,8 @@ class Memory(Report):
             if len(everything) > len(shown):
                 lines.append(f"  and {counted(len(everything) - len(shown), 'smaller one')}")
         if self.copies:
-            header = ("bytes", "times", "type", "why")
-            lines += ["copies of arrays:", *table(header, _copied(self.copies), right=header[:2])]
+            columns = ("bytes", "times", "type", "why")
+            lines += ["copies of arrays:", *table(columns, _copied(self.copies), right=columns[:2])]
         return "\n".join(lines)
 
 
