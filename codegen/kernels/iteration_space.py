@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.structure import Block, Instruction, use_counts
 from pullback.ir.core.types import ArrayType, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave, component
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Gather, ScatterSum
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import broadcast
+from pullback.ir.ops.array.reindex import broadcast, slice_, squeeze
 from pullback.ir.ops.array.scan import Accumulate
 from pullback.ir.ops.control.regions import Check
 from pullback.ir.ops.elementwise.elementwise import Elementwise
@@ -83,6 +83,8 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
         for axis in range(1, rank):
             joins[axis - 1] &= (axis in axes) == (axis - 1 in axes)
 
+    components = _components(space)
+    reads_of_components = [i for i in space.region.instructions if i.op is squeeze and i.operands[0] in components]
     for parameter, layout in zip(space.region.parameters, layouts, strict=True):
         if layout == "strided" and parameter.type.rank > 1:
             return [False] * (rank - 1)
@@ -90,6 +92,8 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
         shape = i.results[0].type.shape if i.results else ()
         if isinstance(i.op, Interleave) and 0 < i.params.get("axis", 0) < i.operands[0].type.rank:
             joins[i.params["axis"] - 1] = False
+        if i in reads_of_components or (i.op is slice_ and i.result in components):
+            continue
         if isinstance(i.op, Interleave) or (i.op is component and _is_read(space, i) and shape in (extents, row_shape)):
             continue
         if isinstance(i.op, Gather):
@@ -109,6 +113,33 @@ def _joins(space: Space, layouts: Sequence[str]) -> list[bool]:
         else:
             return [False] * (rank - 1)
     return joins
+
+
+def _components(space: Space) -> set[Value]:
+    """Return the slices of parameters at one index of each axis after those of the elements, without these axes read as
+    elements, and only so."""
+    rank, count = len(space.extents), use_counts(space.region)
+    squeezed = {
+        i.operands[0]
+        for i in space.region.instructions
+        if i.op is squeeze and i.result.type.shape == space.extents and _drops_row(space, i)
+    }
+    return {
+        i.result
+        for i in space.region.instructions
+        if i.op is slice_
+        and i.result in squeezed
+        and count[i.result] == 1
+        and _is_read(space, i)
+        and i.operands[0].type.shape[:rank] == space.extents
+        and i.result.type.shape[rank:] == (1,) * (i.result.type.rank - rank)
+        and all(start is None for start in i.params["start"][:rank])
+    }
+
+
+def _drops_row(space: Space, i: Instruction) -> bool:
+    """Return whether a squeeze drops all axes after as many as the elements have."""
+    return tuple(i.params["axes"]) == tuple(range(len(space.extents), i.operands[0].type.rank))
 
 
 def _is_read(space: Space, i: Instruction) -> bool:
@@ -141,8 +172,19 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
         axis = i.params.get("axis", i.operands[0].type.rank)
         return sum(part[0] < axis for part in parts)
 
+    components = _components(space)
+
+    def with_row(value: Value) -> bool:
+        """Record the shape of a value that has further axes after those of the elements."""
+        shape = (*extents, *value.type.shape[len(space.extents) :])
+        return shapes.setdefault(value, shape) == shape
+
     for i in space.region.instructions:
-        if isinstance(i.op, Interleave):
+        if i.op is slice_ and i.result in components:
+            fits = with_row(i.operands[0]) and with_row(i.result)
+        elif i.op is squeeze and i.operands[0] in components:
+            fits = natural(i.result)
+        elif isinstance(i.op, Interleave):
             fits = all(map(natural, i.operands))
             first_shape = shapes.get(i.operands[0], ())
             axis = interleave_axis(i)
@@ -172,7 +214,12 @@ def _rewrite(space: Space, parts: Sequence[Sequence[int]]) -> Space | None:
             params["axis"] = first[i.params["axis"]]
         if isinstance(i.op, Interleave) and "axis" in params:
             params["axis"] = interleave_axis(i)
-        if "axes" in params:
+        if i.op is slice_:
+            added = len(space.extents) - len(extents)
+            params |= {name: tuple(params[name])[added:] for name in ("start", "step")}
+        if i.op is squeeze:
+            params["axes"] = tuple(range(len(extents), results[0].type.rank + len(params["axes"])))
+        elif "axes" in params:
             is_row = i.op is broadcast and i.result.type.shape != space.extents
             params["axes"] = tuple(range(rows)) if is_row else tuple(first[a] for a in params["axes"] if a in first)
         if "shape" in params and tuple(params["shape"]) == i.result.type.shape:

@@ -11,6 +11,8 @@ import pytest
 import pullback as pb
 from pullback.codegen.cpu.llvm.kernel import emit
 from pullback.codegen.targets import Target
+from pullback.ir.core.structure import walk
+from pullback.ir.ops.kernel.kernel import For
 from pullback.ir.text import parse_function
 from tests.support.targets import compiled
 
@@ -78,3 +80,27 @@ func f(%x: f32[41,{count}]) -> (f32[41,{count}]) {{
     (kernel,) = built.scheduled.functions[1:]
     code = emit(kernel, "k", Target(vector_bytes)).text
     assert not re.search("gather|scatter", code.replace("declare", ""))
+
+
+def test_axes_before_rows_are_one_loop() -> None:
+    """Components of rows with several axes before them are read and stored in one loop over all rows."""
+    text = """pullback-ir 2
+func f(%x: f64[50,40,3]) -> (f64[50,40,2], f64[]) {
+  %0: f64[50,40,1] = slice %x {start=[none, none, 2], step=[1, 1, 1]}
+  %1: f64[50,40] = squeeze %0 {axes=[2]}
+  %2: f64[50,40,1] = slice %x {start=[none, none, 1], step=[1, 1, 1]}
+  %3: f64[50,40] = squeeze %2 {axes=[2]}
+  %4: f64[50,40] = mul %1, %3
+  %5: f64[50,40,1] = broadcast %4 {axes=[2]}
+  %6: f64[50,40,1] = broadcast %1 {axes=[2]}
+  %7: f64[50,40,2] = concat %5, %6 {axis=2, starts=[0, 1]}
+  %8: f64[] = max %4 {axes=[0, 1]}
+  return %7, %8
+}"""
+    built = compiled(parse_function(text))
+    (kernel,) = built.lowered.functions[1:]
+    assert sum(isinstance(i.op, For) for i in walk(kernel.body)) == 1
+    x = np.random.default_rng(2).normal(size=(50, 40, 3))
+    products = x[..., 2] * x[..., 1]
+    for result, wanted in zip(built.run([x]), (np.stack([products, x[..., 2]], -1), products.max()), strict=True):
+        np.testing.assert_array_equal(result, wanted)
