@@ -210,7 +210,9 @@ class Accesses(FunctionWriter):
         entry = self.let(f"load {t}, ptr {self.let(f'getelementptr {t}, ptr {table}, i64 {self.env[position].text}')}")
         if is_ref:
             assert isinstance(i.result.type, RefType)
-            self.memrefs[i.result] = MemRef(entry, i.result.type, (self.extent(i.result.type.shape[0]),), ())
+            # The extent only counts as memory that a loop accesses, which decides whether stores bypass the caches.
+            extent = (*self.memrefs[entries[0]].extents, Lanes("1"))[0]
+            self.memrefs[i.result] = MemRef(entry, i.result.type, (extent,), ())
         else:
             self.env[i.result] = Lanes(entry)
 
