@@ -90,7 +90,7 @@ def _add_positions(block: Block, chosen: Mapping[Value, tuple[int, ...]], names:
             names.update(e for a in chosen.get(outer, ()) for e in (i.params["start"][a], inner.type.shape[a]))
         elif i.op is concat and i.params["axis"] in chosen.get(i.result, ()):
             names.update((*i.params["starts"], *(v.type.shape[i.params["axis"]] for v in i.operands)))
-        elif i.op is roll and i.params["axis"] in chosen.get(i.result, ()):
+        elif i.op is roll and not set(i.params["axes"]).isdisjoint(chosen.get(i.result, ())):
             names.update(i.params["offset"])
         for region in i.regions:
             _add_positions(region, chosen, names)
@@ -174,8 +174,8 @@ class _Connections:
         elif i.op is reshape:
             self.reshape(i)
         elif (axes := mapped_axes(i)) is not None:
-            if i.op is roll and self.size(i.params["offset"][0]) is None:
-                self.note((i.operands[0], axes.pop(i.params["axis"])), "complete")
+            if i.op is roll:
+                self.roll(i, axes)
             for a, k in axes.items():
                 self.connect((i.result, a), *((v, k) for v in i.operands))
             if isinstance(i.op, Elementwise):
@@ -188,6 +188,17 @@ class _Connections:
             self.complete(i.operands)
             for region in i.regions:
                 self.block(region)
+
+    def roll(self, i: Instruction, axes: dict[int, int]) -> None:
+        """Connect the axes that a roll moves elements along, which are split together; if that is not possible, remove them from
+        ``axes``."""
+        rolled = [(i.operands[0], a) for a in i.params["axes"]]
+        if self.size(i.params["offset"][0]) is not None and all(map(self.is_short, rolled)):
+            self.connect(*rolled)
+            return
+        for axis in rolled:
+            self.note(axis, "complete")
+            del axes[axis[1]]
 
     def part(self, i: Instruction) -> None:
         """Connect a slice, a pad or an update of a slice with its operands."""

@@ -10,6 +10,7 @@ branches are split as well, so that a loop carries the parts.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,6 +57,19 @@ def positions(value: Value, axes: Axes) -> list[Position]:
 def after_removal(axes: Sequence[int], removed: Sequence[int]) -> Axes:
     """Return the axes that are not removed, as axes of a value without the removed ones."""
     return tuple(a - sum(r < a for r in removed) for a in axes if a not in removed)
+
+
+def rolled_from(at: Mapping[int, int], axes: Axes, extents: Sequence[int], params: Mapping[str, Any]) -> dict[int, int]:
+    """Return the position, along the axes of a roll, of the element that it moves to the position ``at``."""
+    flat = 0
+    for axis, extent in zip(axes, extents, strict=True):
+        flat = flat * extent + at[axis]
+    (offset,) = params["offset"]
+    flat = (flat + (offset if params["backward"] else -offset)) % math.prod(extents)
+    source: dict[int, int] = {}
+    for axis, extent in reversed(list(zip(axes, extents, strict=True))):
+        flat, source[axis] = divmod(flat, extent)
+    return source
 
 
 class _Splitter:
@@ -215,9 +229,14 @@ class _Splitter:
             axes = self.axes(i.result)
             return self.define(i.result, axes, [self.part(i.result, axes, at) for at in positions(i.result, axes)])
         mapping = mapped_axes(i)
-        if mapping is not None and i.op is roll and not isinstance(i.params["offset"][0], int):
-            del mapping[i.params["axis"]]
+        if i.op is roll and not self.rolls_parts(i):
+            return False
         return mapping is not None and self.mapped(i, mapping)
+
+    def rolls_parts(self, i: Instruction) -> bool:
+        """Return whether a roll moves entire parts, or elements within parts."""
+        split = [a in self.axes(i.result) for a in i.params["axes"]]
+        return not any(split) or (all(split) and isinstance(i.params["offset"][0], int))
 
     def mapped(self, i: Instruction, mapping: Mapping[int, int]) -> bool:
         """Emit an instruction whose result has the axes of its operands."""
@@ -250,15 +269,15 @@ class _Splitter:
             at.update((a, extent_of(operand, a) - 1 - at[a]) for a in params["axes"] if a in at)
             part = sources[tuple(at[a] for a in inner)]
             return self.b.flip(part, axes=flipped) if flipped else part
-        axis = params["axis"]
-        if axis not in at:
+        moved = params["axes"] if i.op is roll else (params["axis"],)
+        if moved[0] not in at:
             part = sources[tuple(at[a] for a in inner)]
-            return self.b.emit(i.op, (part,), {**params, "axis": axis - sum(a < axis for a in axes)})[0]
+            rest = tuple(a - sum(k < a for k in axes) for a in moved)
+            return self.b.emit(i.op, (part,), {**params, **({"axes": rest} if i.op is roll else {"axis": rest[0]})})[0]
         if i.op is roll:
-            (offset,) = params["offset"]
-            at[axis] = (at[axis] + (offset if params["backward"] else -offset)) % extent_of(operand, axis)
+            at.update(rolled_from(at, moved, [extent_of(operand, a) for a in moved], params))
         else:
-            at[axis] -= params["offset"]
+            at[moved[0]] -= params["offset"]
         position = tuple(at[a] for a in inner)
         return sources[position] if position in sources else self.b.zeros_like(next(iter(sources.values())))
 
