@@ -172,6 +172,8 @@ class Paths:
 
     def reads(self, value: Value, packs: bool = False) -> list[Read]:
         """Return the reads of a value's evaluation, through paths; ``packs``: by the group that packs it."""
+        if value in self.home or value not in self.producer:
+            return [Read(value, "same" if value.type.shape else "scalar", value.type.rank)]
         result: list[Read] = []
         stack = [(value, "same", value.type.rank)]
         seen: set[tuple[Value, str]] = set()

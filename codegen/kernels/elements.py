@@ -74,6 +74,11 @@ class Rolled:
         return ahead(self.base, by), behind(self.base, last)
 
 
+LONG = 24
+"""Fewest scalar operations that are computed in the order of the program, before any result is stored. Computed result by
+result, independent chains of operations would come one after another, and a processor sees only the next few hundred."""
+
+
 class Elements:
     """The kernel of a group under construction: its parameters, where each value is stored, and the scalars computed so far by
     value and index."""
@@ -353,6 +358,10 @@ class Elements:
         for i, values in results.items():
             if isinstance(i.op, Reduce):
                 self.memo[(i.result, (), None)] = values[-1]
+        scalars = [i.result for i in self.region.instructions if isinstance(i.op, Elementwise) and not i.result.type.shape]
+        if not self.rank and len(scalars) >= LONG:
+            for value in scalars:
+                self.element(value, ())
         for value, out in self.copies:
             if not value.type.shape:
                 self.write(self.element(value, ()), out, ())
