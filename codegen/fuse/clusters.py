@@ -26,7 +26,7 @@ class Cluster:
     after their elements, to readers at the same index. ``product``: the contraction among the members (``matmul_fusion``).
     ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which
     other groups read. ``needs``: the groups whose values it reads. ``readers``: the groups that read what it updates, which
-    precede it where they can.
+    precede it where they can. ``has_only_scalars``: every member is a scalar function of scalars that the first pass computes.
     """
 
     index: int
@@ -42,6 +42,7 @@ class Cluster:
     reads: set[Value] = field(default_factory=set)
     opaque: bool = False
     weight: int = 0
+    has_only_scalars: bool = True
 
 
 @dataclass(frozen=True)

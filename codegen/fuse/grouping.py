@@ -69,6 +69,8 @@ class Grouping(Paths):
             self.assign(instruction)
         for value in self.function.results:
             self.store(value)
+        for cluster in self.clusters:
+            cluster.members.sort(key=self.position.__getitem__)
         return self
 
     def assign(self, instruction: Instruction) -> None:
@@ -140,7 +142,7 @@ class Grouping(Paths):
         space = instruction.operands[0].type.shape
         reads = self.reads_of(instruction)
         before = self.checked if isinstance(op, Check) else None
-        along = [c for c in self.clusters if self.adds_up(c, instruction)]
+        along = [c for c in self.clusters if self.adds_up(c, instruction)] if isinstance(op, Reduce) else []
         for cluster in [*along, *self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space)]:
             phase = self.phase_in(cluster, instruction, reads)
             if isinstance(phase, int) and self.is_acyclic(cluster, reads, before):
@@ -308,6 +310,7 @@ class Grouping(Paths):
 
     def add(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read], phase: int) -> None:
         cluster.members.append(instruction)
+        cluster.has_only_scalars &= isinstance(instruction.op, Elementwise) and not instruction.result.type.shape and not phase
         cluster.weight += weight(instruction)
         for value in instruction.results:
             cluster.phase[value] = phase
@@ -365,6 +368,9 @@ class Grouping(Paths):
 
     def merge(self, cluster: Cluster, other: Cluster) -> None:
         """Merge two groups, if every member has a phase in the result."""
+        if self.has_only_scalars(cluster) and self.has_only_scalars(other):
+            self.merge_scalars(cluster, other)
+            return
         homes = {v: c for c in (cluster, other) for v in c.phase if v in self.home}
         copied = {v: c for c in (cluster, other) for v in c.copies}
         wide = max(cluster, other, key=lambda c: len(c.space))
@@ -380,6 +386,7 @@ class Grouping(Paths):
         cluster.members, cluster.copies, cluster.phase = joined.members, joined.copies, joined.phase
         cluster.rows, cluster.reads, cluster.weight, cluster.space = joined.rows, joined.reads, joined.weight, joined.space
         cluster.scan, cluster.product = joined.scan, joined.product
+        cluster.has_only_scalars = joined.has_only_scalars
         cluster.needs = (cluster.needs | other.needs) - {cluster.index, other.index}
         self.home.update(dict.fromkeys(homes, cluster))
         self.copied.update(dict.fromkeys(copied, cluster))
@@ -387,6 +394,26 @@ class Grouping(Paths):
         other.product = None
         if self.checked is other:
             self.checked = cluster
+
+    @staticmethod
+    def has_only_scalars(cluster: Cluster) -> bool:
+        """Return whether all members of a group compute scalars from scalars, in one phase."""
+        is_plain = not cluster.space and cluster.rows is None and cluster.scan is None and cluster.product is None
+        return is_plain and cluster.has_only_scalars and not cluster.copies
+
+    def merge_scalars(self, cluster: Cluster, other: Cluster) -> None:
+        """Merge two groups of scalars. The members are put in program order at the end."""
+        self.home.update(dict.fromkeys(other.phase, cluster))
+        cluster.members += other.members
+        cluster.phase.update(other.phase)
+        cluster.reads -= other.phase.keys()
+        for value in other.reads:
+            if self.holder(value) is not cluster:
+                cluster.reads.add(value)
+                self.read_early(cluster, self.base(value))
+        cluster.weight += other.weight
+        cluster.needs = (cluster.needs | other.needs) - {cluster.index, other.index}
+        other.members, other.phase, other.needs = [], {}, {cluster.index}
 
     def fill(self, cluster: Cluster, members: Sequence[Instruction], copies: Sequence[Value]) -> bool:
         """Add members, in program order, and copies to an empty group; return False if one has no phase in it."""
