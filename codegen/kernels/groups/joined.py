@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.cost import Cost, Schedule
-from pullback.codegen.kernels.groups.joined_parts import Run, flattened, join_of, runs_of, same_parts
+from pullback.codegen.kernels.groups.joined_parts import Run, flattened, has_borders, join_of, runs_of, same_parts
 from pullback.codegen.kernels.groups.rows import FLAT, GroupKernel
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.op import OPS
@@ -178,8 +178,11 @@ def _reason(space: Space, layouts: Sequence[str]) -> str | None:
     """Return why a group cannot have loops over parts, None if it can."""
     if space.rows or space.order is not None:
         return space.order or "elements need reductions of their rows"
-    if join_of(space) is None:
+    join = join_of(space)
+    if join is None:
         return "nothing is joined at the elements"
+    if has_borders(space, join):
+        return "elements are selected along several axes"
     axes = tuple(range(len(space.extents)))
     for i in space.region.instructions:
         if isinstance(i.op, Reduce) and (i.op.gives_position or tuple(i.params["axes"]) != axes):

@@ -13,7 +13,7 @@ from pullback.ir.core.types import ArrayType, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reduce import Reduce
-from pullback.ir.ops.array.reindex import broadcast, concat, squeeze
+from pullback.ir.ops.array.reindex import broadcast, concat, pad, roll, squeeze
 from pullback.ir.ops.control.regions import Check
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.extents import product
@@ -42,6 +42,15 @@ def same_parts(i: Instruction, join: Instruction) -> bool:
     """Return whether an instruction joins arrays in the same way as another one."""
     is_same = i.op is concat and all(i.params[name] == join.params[name] for name in ("axis", "starts"))
     return is_same and i.result.type.shape == join.result.type.shape
+
+
+def has_borders(space: Space, join: Instruction) -> bool:
+    """Return whether a concat adds borders of constant extent, and elements are moved or joined in other ways too, as in a
+    stencil: loops whose index sets are split have no selections along any axis."""
+    extents = [v.type.shape[join.params["axis"]] for v in join.operands]
+    is_border = sum(not isinstance(e, int) for e in extents) == 1
+    moving = (i for i in space.region.instructions if i.op in (concat, pad, roll) and i.result.type.shape == space.extents)
+    return is_border and not all(same_parts(i, join) for i in moving)
 
 
 def _read_at_elements(space: Space) -> list[Instruction]:
