@@ -17,6 +17,7 @@ from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction, Module
 from pullback.ir.core.types import ArrayType, DType, RefType
 from pullback.ir.core.value import Value
+from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.control.custom import Custom
 from pullback.ir.ops.control.host import Host, Print
 from pullback.ir.ops.control.loops import Scan, Switch, While
@@ -51,6 +52,7 @@ from pullback.ir.ops.kernel.matmul import COLUMNS, ROWS, Product
 from pullback.ir.ops.library.routines import Library
 from pullback.ir.ops.program import (
     Alloc,
+    BindExtent,
     Branch,
     Copy,
     Free,
@@ -150,6 +152,8 @@ class _Arrays:
             return []
         if isinstance(op, Group | Custom):
             return self.region(instruction.regions[0], operands)
+        if isinstance(op, DefineExtent):
+            self.sizes[instruction.params["extent"][0]] = int(operands[0])
         params = concrete(instruction.params, op.extents, self.sizes)
         if isinstance(op, Switch):
             return self.region(instruction.regions[int(operands[0])], operands[1:])
@@ -464,6 +468,9 @@ class _Program:
                 return [operands[0][-1]]
             case StoreStackLength():
                 operands[1][...] = len(operands[0])
+                return []
+            case BindExtent():
+                self.sizes[params["extent"][0]] = int(operands[0])
                 return []
             case Repeat():
                 return self.repeat(instruction, operands, env)

@@ -8,14 +8,22 @@
    rule returns. Ops never broadcast, promote or default.
 5. Only kernels and programs hold references; references are not results of a func.
 6. No function takes or returns a stack.
+7. An extent by value appears, in types and params, only after an instruction that defines it, in the same block or in one
+   around it. Regions of array ops may use the extents that the blocks around them define; transforms, ``custom`` and ``group``
+   run their regions in place, so that what these define stays defined.
 """
 
 from __future__ import annotations
 
 from pullback.ir.core.op import must_match
 from pullback.ir.core.structure import Block, Function, Instruction, Module
-from pullback.ir.core.types import RefType, StackType
+from pullback.ir.core.types import RefType, StackType, is_by_value
 from pullback.ir.core.value import Value
+from pullback.ir.ops.array.create import DefineExtent
+from pullback.ir.ops.control.custom import Custom
+from pullback.ir.ops.control.regions import Group, Transform
+from pullback.ir.ops.program import BindExtent
+from pullback.ir.shapes.extents import by_value_in, factor_names
 from pullback.ir.text import Printer
 
 
@@ -42,6 +50,7 @@ class _Verifier:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.defined: set[Value] = set()
+        self.extents: set[str] = set()
 
     def fail(self, message: str, instruction: Instruction | None = None) -> VerifyError:
         printer = Printer()
@@ -70,6 +79,22 @@ class _Verifier:
             if value not in visible:
                 raise self.fail("a block returns a value that is not defined in it", holder)
 
+    def regions(self, instruction: Instruction, visible: set[Value]) -> None:
+        """Verify the regions of an instruction, and the extents by value of its types and params."""
+        if isinstance(instruction.op, DefineExtent | BindExtent):
+            self.extents.update(instruction.params["extent"])
+        outer = set(self.extents)
+        for region in instruction.regions:
+            self.block(region, visible, instruction)
+        if not isinstance(instruction.op, Transform | Custom | Group):
+            self.extents = outer
+        shapes = [v.type.shape for v in instruction.results]
+        shapes += [instruction.params[name] for name in instruction.op.extents if name in instruction.params]
+        names = (n for shape in shapes for e in by_value_in(shape) for n in factor_names(e))
+        unknown = next((n for n in names if is_by_value(n) and n not in self.extents), None)
+        if unknown is not None:
+            raise self.fail(f"the extent {unknown} is not defined above", instruction)
+
     def instruction(self, instruction: Instruction, visible: set[Value]) -> None:
         op, kind = instruction.op, self.function.kind
         if kind not in op.vocabularies:
@@ -77,8 +102,7 @@ class _Verifier:
         for value in instruction.operands:
             if value not in visible:
                 raise self.fail(f"{op.name} reads a value that is not defined above", instruction)
-        for region in instruction.regions:
-            self.block(region, set() if kind == "func" else visible, instruction)
+        self.regions(instruction, set() if kind == "func" else visible)
         try:
             types = op.infer([v.type for v in instruction.operands], instruction.params, instruction.regions, must_match)
         except (TypeError, KeyError, ValueError) as error:

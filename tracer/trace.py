@@ -20,6 +20,7 @@ import numpy as np
 from pullback.ir import Function, Loc, Value
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import use_counts
+from pullback.ir.shapes.by_value import is_value_size, numbered
 from pullback.ir.shapes.guards import Sizes
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
@@ -301,7 +302,7 @@ def _trace(
         warn_unrolled(frame.builder.instructions, title)
         used, inputs, unread = _used(frame, values)
         return Trace(
-            function=frame.builder.function(_identifier(title), used, values),
+            function=numbered(frame.builder.function(_identifier(title), used, values), frame.value_sizes),
             inputs=inputs,
             guards=(*names.guards.values(), *unread),
             out_tree=out_tree,
@@ -323,7 +324,7 @@ def _trace(
 def _returned(value: Any, names: Names) -> Any:
     """Return a static result as the caller sees it. Raises TraceError for one that would hold traced values."""
     kind = type(value)
-    if is_size(value):
+    if is_size(value) and not is_value_size(value):
         return value
     if isinstance(value, Iterator | AsyncIterator):
         raise TraceError(f"the traced function returns a {kind.__name__}, which would run after the trace; return a list")

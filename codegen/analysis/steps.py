@@ -18,7 +18,20 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.kernel.kernel import AtomicAdd, Fail, Load, Prefetch, Store, StridedOrCopy
 from pullback.ir.ops.library.routines import Library
-from pullback.ir.ops.program import Alloc, Branch, Copy, Free, Launch, Repeat, RepeatWhile, Row, Stack, StoreStackLength, View
+from pullback.ir.ops.program import (
+    Alloc,
+    BindExtent,
+    Branch,
+    Copy,
+    Free,
+    Launch,
+    Repeat,
+    RepeatWhile,
+    Row,
+    Stack,
+    StoreStackLength,
+    View,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +153,9 @@ def _access(
                 pass
             case Row() | Branch():
                 reads.add(buffers[-1])
+            case BindExtent():
+                reads.add(buffers[0])
+                in_order = True
             case _:
                 # Loops write their counters, rotate their carried references, and can be interrupted; stacks grow.
                 reads.update(buffers)

@@ -129,7 +129,7 @@ class Grouping(Paths):
         *indices, values = instruction.operands
         for index in indices:
             self.store(index)
-        reads = [Read(self.base(v), "other", v.type.rank) for v in indices] + self.reads(values)
+        reads = [Read(self.base(v), "other", v.type.rank) for v in indices] + self.reads(values) + self.extent_reads(instruction)
         for cluster in self.candidates(reads, values.type.shape, scalar=False):
             phase = self.phase_in(cluster, instruction, reads)
             if isinstance(phase, int) and self.is_acyclic(cluster, reads):
@@ -425,7 +425,7 @@ class Grouping(Paths):
                 return False
             self.add(cluster, instruction, reads, phase)
         for value in copies:
-            reads = self.reads(value, packs=value in self.packed)
+            reads = self.reads_of_copy(value)
             phases = [self.read_phase(cluster, r, "element") for r in reads if self.holder(r.root) is cluster]
             if any(isinstance(p, str) for p in phases):
                 return False
@@ -435,7 +435,8 @@ class Grouping(Paths):
     def add_opaque(self, instruction: Instruction) -> None:
         cluster = self.new_cluster(())
         cluster.opaque = True
-        self.add(cluster, instruction, [Read(self.base(v), "other", v.type.rank) for v in instruction.operands], 0)
+        operands = [Read(self.base(v), "other", v.type.rank) for v in instruction.operands]
+        self.add(cluster, instruction, operands + self.extent_reads(instruction), 0)
         target = updated_operand(cluster)
         base = None if target is None else self.base(target)
         if base is not None and base not in self.fixed and base not in self.updates:
@@ -451,7 +452,7 @@ class Grouping(Paths):
         if value in self.home or value in self.copied or value not in self.producer:
             return
         space = value.type.shape
-        reads = self.reads(value, packs=value in self.packed)
+        reads = self.reads_of_copy(value)
         for cluster in self.candidates(reads, space, scalar=False):
             inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
@@ -460,6 +461,11 @@ class Grouping(Paths):
                 self.add_copy(cluster, value, reads, max(member_phases, default=0))
                 return
         self.add_copy(self.new_cluster(space), value, reads, 0)
+
+    def reads_of_copy(self, value: Value) -> list[Read]:
+        """Return the reads of a group that stores a path."""
+        extents = [Read(self.extents[name], "other", 0) for name in (self.extents_on_path(value) if self.extents else ())]
+        return [*self.reads(value, packs=value in self.packed), *extents]
 
     def add_copy(self, cluster: Cluster, value: Value, reads: Sequence[Read], phase: int) -> None:
         cluster.copies.append(value)

@@ -26,7 +26,7 @@ from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, flip, reshape, slice_, squeeze, transpose
 from pullback.ir.ops.control.regions import Check
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.shapes.extents import nominal_bytes
+from pullback.ir.shapes.extents import by_value_in, definers, extents_by_value, factor_names, nominal_bytes
 
 MANY_VIEWS = 8
 """Number of views of concatenated parts that justify a copy."""
@@ -105,9 +105,10 @@ def read_before_updates(instructions: Sequence[Instruction], fixed: Collection[V
 class Paths:
     """The instructions of a function, classified.
 
-    ``home``: the groups of members. ``floating``: scalars of parameters and constants alone, with their weights.
-    ``joined``: the values that are computed where they are joined. ``memory_operands``: the operands of contractions that are
-    read from memory. ``widened``: 16-bit values converted to float32 only for such contractions, which convert as they read.
+    ``extents``: the values that define extents by value. ``home``: the groups of members. ``floating``: scalars of parameters
+    and constants alone, with their weights. ``joined``: the values that are computed where they are joined.
+    ``memory_operands``: the operands of contractions that are read from memory. ``widened``: 16-bit values converted to float32
+    only for such contractions, which convert as they read.
     ``stored_or_multiplied``: values that are results or read at other indices than their own; ``stored``: the same without what
     only contractions in groups read.
     """
@@ -121,6 +122,7 @@ class Paths:
         for i in function.instructions:
             for v in i.operands:
                 self.readers.setdefault(v, []).append(i)
+        self.extents = definers(function.instructions)
         self.packed = packed_values(function.instructions)
         self.floating: dict[Value, int] = {}
         self.memory_operands: dict[Instruction, list[Value]] = {}
@@ -203,11 +205,36 @@ class Paths:
 
     def reads_of(self, instruction: Instruction) -> list[Read]:
         """Return the reads of an instruction, through paths."""
+        extents = self.extent_reads(instruction)
         if not isinstance(instruction.op, Contract):
-            return [r for v in instruction.operands for r in self.reads(v)]
+            return [*(r for v in instruction.operands for r in self.reads(v)), *extents]
         in_memory = self.memory_operands.get(instruction, ())
         inlined = [r for v in instruction.operands if v not in in_memory for r in self.reads(v)]
-        return [Read(r.root, "other", r.rank) for r in (*inlined, *(Read(self.base(v), "other", v.type.rank) for v in in_memory))]
+        stored = (Read(self.base(v), "other", v.type.rank) for v in in_memory)
+        return [*(Read(r.root, "other", r.rank) for r in (*inlined, *stored)), *extents]
+
+    def extent_reads(self, instruction: Instruction) -> list[Read]:
+        """Return the reads of the numbers that define the extents by value of an instruction, also those on the paths of its
+        operands."""
+        if not self.extents:
+            return []
+        names = extents_by_value(instruction)
+        names.update(dict.fromkeys(name for v in instruction.operands for name in self.extents_on_path(v)))
+        return [Read(self.extents[name], "other", 0) for name in names if name in self.extents]
+
+    def extents_on_path(self, value: Value) -> dict[str, None]:
+        """Return the extents by value of a value's type, and of the instructions that are copied into its readers with it."""
+        names: dict[str, None] = {}
+        stack, seen = [value], {value}
+        while stack:
+            v = stack.pop()
+            names.update(dict.fromkeys(n for e in by_value_in(v.type.shape) for n in factor_names(e)))
+            path = self.through(v)
+            if path is not None:
+                names.update(extents_by_value(path))
+                stack += [o for o in path.operands if o not in seen]
+                seen.update(path.operands)
+        return {name: None for name in names if name in self.extents}
 
     def in_memory(self, instruction: Instruction) -> Sequence[Value]:
         """Return the operands that an instruction of a group reads at computed indices, which therefore must be stored."""

@@ -17,6 +17,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.regions import group
 from pullback.ir.ops.program import launch
+from pullback.ir.shapes.extents import by_value_in
 from pullback.ir.text import canonical
 
 
@@ -222,6 +223,14 @@ class BlockLowering(ABC):
             parts = Value(interleaved(ArrayType(value.type.dtype, value.type.shape)), value.name)
             self.memory[parts] = self.as_parts(b, ref)
             return self.view_as(b, self.dense(b, parts), ArrayType(value.type.dtype, value.type.shape))
+        return self.copied(b, value)
+
+    def copied(self, b: Builder, value: Value) -> Value:
+        """Return a new row-major buffer with the contents of a value."""
+        if value.type.dtype.is_complex:
+            parts = Value(interleaved(ArrayType(value.type.dtype, value.type.shape)), value.name)
+            self.memory[parts] = self.as_parts(b, self.memory[value])
+            return self.view_as(b, self.copied(b, parts), ArrayType(value.type.dtype, value.type.shape))
         inner = Value(value.type, value.name)
         region = Block((inner,), (), (inner,))
         copy = Instruction(
@@ -243,8 +252,11 @@ class BlockLowering(ABC):
         return ref if isinstance(ref.type, ArrayType) else self.dense(b, value)
 
     def result(self, value: Value) -> Value:
-        """Return the buffer of a result; the runtime returns an argument that is a result unchanged."""
+        """Return the buffer of a result; the runtime returns an argument that is a result unchanged. A view with an extent by
+        value is copied, so that the result is an array of its own."""
         ref = self.memory[value]
+        if by_value_in(value.type.shape) and ref in self.whole:
+            return self.copied(self.b, value)
         if isinstance(ref.type, RefType) or value in self.block.parameters:
             return ref
         return self.dense(self.b, value)

@@ -22,6 +22,7 @@ from pullback.ir.core.structure import Function, Instruction, Module
 from pullback.ir.core.types import I64, RefType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Reinterpret
+from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.loops import Scan, StackLength, Switch, While
@@ -80,6 +81,11 @@ class Lowering(BlockLowering):
             case StackLength():
                 self.memory[instruction.result] = b.at(b.loc, instruction.result.name).alloc(dtype=I64, shape=())
                 b.store_stack_length(self.memory[instruction.operands[0]], self.memory[instruction.result])
+            case DefineExtent():
+                (count,) = instruction.operands
+                self.memory[instruction.result] = self.memory[count]
+                self.share_buffer(instruction.result, count)
+                b.bind_extent(self.memory[count], extent=instruction.params["extent"])
             case Host():
                 operands = [self.dense(b, v) for v in instruction.operands]
                 for value in instruction.results:

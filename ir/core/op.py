@@ -106,7 +106,8 @@ class RuleBuilder(Protocol):
 
 
 class NoDerivative(Exception):
-    """Raised by a gradient rule where no derivative exists; the message gives the reason."""
+    """Raised by a gradient rule, or by a batching rule, where there is no derivative, or no batch; the message gives the
+    reason."""
 
 
 Contribution = Value | Zero | Into

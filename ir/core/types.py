@@ -1,7 +1,9 @@
 """Types of IR values: element types, arrays, stacks, and references to memory.
 
 An extent (one entry of a shape) is an int or the name of a symbolic size. Two extents are equal only if they are the same int
-or the same name. Types are immutable, hashable and compare by content.
+or the same name. A name ``v0``, ``v1``, ... is an extent *by value*: an instruction ``define_extent`` defines it when the program
+runs, and types that follow may use it. Every other name is known before the program runs. Types are immutable, hashable and
+compare by content.
 """
 
 from __future__ import annotations
@@ -15,6 +17,13 @@ import numpy as np
 
 Extent = int | str
 Shape = tuple[Extent, ...]
+BY_VALUE = "v"
+"""The first letter of the names of extents that instructions define; other names begin with other letters."""
+
+
+def is_by_value(extent: Extent) -> bool:
+    """Return whether an extent is the name of one that an instruction defines."""
+    return isinstance(extent, str) and extent[0] == BY_VALUE and extent[1:].isdigit()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.ir.core.op import Op, Region, Same
-from pullback.ir.core.types import BOOL, I64, ArrayType, RefType, StackType, Type, scalar
+from pullback.ir.core.types import BOOL, I64, ArrayType, RefType, StackType, Type, is_by_value, scalar
 
 PROGRAM = frozenset({"program"})
 
@@ -121,6 +121,17 @@ class StoreStackLength(Op):
         return ()
 
 
+class BindExtent(Op):
+    """Defines an extent by value, from here to the end of its block, as the number in a buffer or a scalar."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        (count,) = types
+        _check_i64(count)
+        if len(params["extent"]) != 1 or not is_by_value(params["extent"][0]):
+            raise TypeError("defines one extent by value")
+        return ()
+
+
 class Repeat(Op):
     """A counted loop: runs its region for each position, which it writes into the buffer that is its first operand. With
     ``length=[n]`` there are n positions, with ``length=[]`` the second operand is the count. The region takes and yields
@@ -183,6 +194,7 @@ row = Row(name="row", vocabularies=PROGRAM)
 stack = Stack(name="stack", typed=("dtype", "shape"), extents=("shape",), effect="effect", vocabularies=PROGRAM)
 push = Push(name="push", effect="effect", vocabularies=PROGRAM)
 store_stack_length = StoreStackLength(name="store_stack_length", effect="effect", vocabularies=PROGRAM)
+bind_extent = BindExtent(name="bind_extent", extents=("extent",), effect="effect", vocabularies=PROGRAM)
 loop = Repeat(name="loop", extents=("length",), effect="effect", vocabularies=PROGRAM)
 loop_while = RepeatWhile(name="loop_while", effect="effect", vocabularies=PROGRAM)
 branch = Branch(name="branch", effect="effect", vocabularies=PROGRAM)

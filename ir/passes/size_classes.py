@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.structure import Block, Function, Instruction
-from pullback.ir.core.types import Extent, Shape
+from pullback.ir.core.types import Extent, Shape, is_by_value
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place
@@ -48,6 +48,8 @@ MOST_NEIGHBOURS = 4
 """Largest start of a neighbouring slice, and largest extent of a pooled axis, that is constant."""
 
 
+LARGEST = 1 << 62
+"""The value of an extent by value in comparisons with the bounds of size classes."""
 BORDERS = (slice_, broadcast, concat, squeeze, flip)
 """Ops by which borders are taken from an array."""
 
@@ -180,8 +182,10 @@ def _indexed(block: Block, sizes: Mapping[str, int]) -> set[str]:
 
 
 def _size(extent: Extent, sizes: Mapping[str, int]) -> int:
-    """Return the value of an extent."""
-    return sizes[extent] if isinstance(extent, str) else extent
+    """Return the value of an extent; one by value is in the largest class."""
+    if isinstance(extent, str):
+        return LARGEST if is_by_value(extent) else sizes[extent]
+    return extent
 
 
 def _pooled(block: Block) -> set[str]:

@@ -9,16 +9,16 @@ the result is the key of a program template; the returned sizes and constants in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from pullback.ir.core.scalars import as_int
 from pullback.ir.core.structure import Block, Function, Instruction
-from pullback.ir.core.types import ArrayType, DType, Extent, RefType, StackType, Type
+from pullback.ir.core.types import ArrayType, DType, Extent, RefType, StackType, Type, is_by_value
 from pullback.ir.core.value import Value
-from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.array.create import Constant, DefineExtent
 from pullback.ir.shapes.symbolic import is_size, lifted
 
 NOMINAL = 256
@@ -88,9 +88,9 @@ class _Abstraction:
         a, b = self.find(a), self.find(b)
         if a == b:
             return
-        if isinstance(a, str):
+        if isinstance(a, str) and not is_by_value(a):
             self.parent[a] = b
-        elif isinstance(b, str):
+        elif isinstance(b, str) and not is_by_value(b):
             self.parent[b] = a
         else:
             raise TypeError(f"extents {a} and {b} must be equal")
@@ -175,10 +175,10 @@ class _Abstraction:
         sizes: dict[str, int] = {}
         for raw, value in self.count.items():
             root = self.find(raw)
-            if isinstance(root, str) and root not in final:
+            if isinstance(root, str) and not is_by_value(root) and root not in final:
                 final[root] = f"n{len(sizes)}"
                 sizes[f"n{len(sizes)}"] = value
-            names[raw] = final[root] if isinstance(root, str) else root
+            names[raw] = final.get(root, root)
         return names, sizes
 
 
@@ -218,6 +218,41 @@ def factor_names(extent: str) -> list[str]:
     """Return the names in a symbolic extent."""
     names = [n for f in extent.split("*") for n in f.partition("/")[0].split(".")]
     return [n for n in names if not n.isdigit()]
+
+
+def by_value_in(extents: Iterable[Any]) -> list[str]:
+    """Return the extents of a shape, or of lists of extents to be multiplied, that depend on extents by value."""
+    flat = (e for x in extents for e in (x if isinstance(x, tuple | list) else (x,)))
+    return [e for e in flat if isinstance(e, str) and any(map(is_by_value, factor_names(e)))]
+
+
+def extents_by_value(instruction: Instruction) -> dict[str, None]:
+    """Return the extents by value in the types of an instruction's operands and results, in its params, and in its regions,
+    without the ones that the regions define."""
+    shapes = [v.type.shape for v in (*instruction.operands, *instruction.results)]
+    shapes += [instruction.params[name] for name in instruction.op.extents if name in instruction.params]
+    names = dict.fromkeys(n for shape in shapes for e in by_value_in(shape) for n in factor_names(e) if is_by_value(n))
+    for region in instruction.regions:
+        names.update(dict.fromkeys(used_in(region.instructions)))
+    return names
+
+
+def used_in(instructions: Iterable[Instruction]) -> dict[str, None]:
+    """Return the extents by value that instructions use and do not define."""
+    names: dict[str, None] = {}
+    defined = set(definers(instructions := list(instructions)))
+    for i in instructions:
+        names.update((name, None) for name in extents_by_value(i) if name not in defined)
+    return names
+
+
+def definers(instructions: Iterable[Instruction]) -> dict[str, Value]:
+    """Return the numbers by which instructions first define extents by value, by their names; regions are not entered."""
+    numbers: dict[str, Value] = {}
+    for i in instructions:
+        if isinstance(i.op, DefineExtent):
+            numbers.setdefault(i.params["extent"][0], i.result)
+    return numbers
 
 
 def _factor(factor: str, names: Callable[[str], Extent]) -> Extent:

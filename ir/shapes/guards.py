@@ -58,6 +58,8 @@ class Sizes:
     ``refused``: why the trace serves no other call. ``is_caught``: the user's function may have caught an error, for
     instance of a library that accepts only ints."""
 
+    is_by_value = False
+
     def __init__(self, location: Callable[[], Loc] = lambda: NOWHERE) -> None:
         self.location = location
         self.atoms: list[Atom] = []

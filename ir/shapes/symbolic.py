@@ -38,11 +38,13 @@ class Atom:
 class Recorder(Protocol):
     """The interface of a symbolic trace as its numbers use it: it computes on them, and records guards.
 
-    ``is_open``: whether it still records; once closed, results are plain numbers. ``refused``: why the trace serves no other
+    ``is_open``: whether it still records; once closed, results are plain numbers. ``is_by_value``: whether its sizes are extents
+    that the program computes (``by_value``). ``refused``: why the trace serves no other
     call.
     """
 
     is_open: bool
+    is_by_value: bool
     refused: str
 
     @property
@@ -136,13 +138,13 @@ class Number(SymbolicScalar):
         return complex(self.pinned())
 
     def __str__(self) -> str:
-        return str(self.pinned())
+        return "n" if self.sizes.is_by_value else str(self.pinned())
 
     def __repr__(self) -> str:
-        return repr(self.pinned())
+        return "n" if self.sizes.is_by_value else repr(self.pinned())
 
     def __format__(self, spec: str) -> str:
-        return format(self.pinned(), spec)
+        return "n" if self.sizes.is_by_value else format(self.pinned(), spec)
 
     def __hash__(self) -> int:
         return hash(self.pinned())

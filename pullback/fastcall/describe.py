@@ -19,6 +19,7 @@ from pullback.fastcall.captures import flattened
 from pullback.fastcall.results import Built, demands, first_unmet
 from pullback.programs.entry import Entry
 from pullback.programs.out import out_of
+from pullback.programs.pipeline import Template
 from pullback.runtime.compile.background import BackgroundTask
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.fastcall import abi
@@ -115,12 +116,19 @@ def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) ->
     NotNative."""
     template, instance = entry.program.template, entry.program.instance
     executable = None if template is None else template.executable
+    refuse_created(template)
     args, kwargs = call.arguments
     arguments = [*(() if out is None else (out,)), *args, *kwargs.values()]
     described = _flattened(entry, call, out)[0]
     record = Record(entry, described, executable, instance, path.hash_of(arguments, len(kwargs)), path)
     prepare(record)
     return record
+
+
+def refuse_created(template: Template | None) -> None:
+    """Raise NotNative for a program that allocates results whose extents it computes."""
+    if template is not None and template.is_native and template.executable.plan.created:
+        raise NotNative("values decide the lengths of its results")
 
 
 def path_of(entry: Entry, call: Signature) -> str:
@@ -131,6 +139,7 @@ def path_of(entry: Entry, call: Signature) -> str:
     if template is not None and not template.is_native:
         return f"Python, since it runs on {template.device}"
     try:
+        refuse_created(template)
         described, flat = _flattened(entry, call, None)
         Record(entry, described, None if template is None else template.executable, instance, 0, None)
     except NotNative as reason:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,11 +16,12 @@ from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forwar
 from pullback.inspection.residuals import read_backward
 from pullback.inspection.stack_lengths import lengths
 from pullback.ir.core.structure import NOWHERE, Function, Instruction, Loc, walk
-from pullback.ir.core.types import ArrayType
+from pullback.ir.core.types import ArrayType, is_by_value
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant as ConstantOp
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.program import Alloc, Free, Launch, Stack
+from pullback.ir.shapes.extents import by_value_in, extents_of, value_of
 from pullback.programs.call import Call
 from pullback.programs.pipeline import reused_parameters, split_outcomes
 from pullback.programs.report import Report, counted, location, paragraph, table
@@ -72,7 +74,8 @@ class Memory(Report):
     the values that loops with a computed trip count keep. If their lengths follow from the sizes they take ``stack_bytes``;
     others grow as the loop runs, to at most twice their contents, and are in no sum here. ``unfused_bytes``: the memory that
     the call would allocate if each op ran by itself and its result had a buffer of its own, except views; for loops and
-    branches, their results. ``copies``: the arrays that are copied, and why.
+    branches, their results. ``copies``: the arrays that are copied, and why. ``extents_by_value`` are the extents that values
+    decide; each counts as ``counted_as``, the largest of the others. Temporaries with such extents have no place in the arena.
     """
 
     function: str
@@ -85,6 +88,8 @@ class Memory(Report):
     stacks: tuple[Buffer, ...] = ()
     unfused_bytes: int = 0
     copies: tuple[Copied, ...] = ()
+    extents_by_value: tuple[str, ...] = ()
+    counted_as: int = 0
 
     def temporaries_of(self, part: Part) -> tuple[Buffer, ...]:
         """Return the temporaries that are residuals, cotangents, other values, or scratch."""
@@ -131,6 +136,8 @@ class Memory(Report):
         if self.unfused_bytes:
             rows.append(("unfused", f"{self.unfused_bytes:,}", "what ops one by one would allocate, each result a buffer"))
         lines = [*paragraph(self.headline, ""), *table(("memory", "bytes", "of"), rows, right=("bytes",))]
+        if self.extents_by_value:
+            lines.append(f"values decide {', '.join(self.extents_by_value)}, here counted as {self.counted_as:,}")
         everything = sorted((*self.inputs, *self.constants, *self.results, *self.temporaries), key=lambda b: -b.bytes)
         if everything:
             lines.append("largest buffers:")
@@ -171,6 +178,7 @@ def memory(call: Call) -> Memory:
         buffer = _typed("constant" if is_constant else "input", parameter.name, parameter.type)
         (constants if is_constant else inputs).append(buffer)
     results, temporaries, arena_bytes, unshared = _plan_memory(call, anatomy)
+    names = () if anatomy is None else tuple(filter(is_by_value, extents_of(anatomy.program)))
     return Memory(
         function=call.title,
         inputs=tuple(inputs),
@@ -182,6 +190,8 @@ def memory(call: Call) -> Memory:
         stacks=() if anatomy is None else tuple(_stacks(anatomy)),
         unfused_bytes=0 if anatomy is None else _unfused(anatomy),
         copies=() if anatomy is None else copies_of(anatomy),
+        extents_by_value=names,
+        counted_as=0 if anatomy is None or not names else anatomy.sizes[names[0]],
     )
 
 
@@ -191,8 +201,11 @@ def _unfused(anatomy: Anatomy) -> int:
     return sum(anatomy.bytes_of(v) for i in stored for v in i.results if isinstance(v.type, ArrayType))
 
 
-def _typed(role: Role, name: str, t: ArrayType, op: str = "", loc: Loc = NOWHERE) -> Buffer:
-    return Buffer(role=role, name=name, type=str(t), bytes=prod(map(int, t.shape)) * t.dtype.bytes, op=op, loc=loc)
+def _typed(
+    role: Role, name: str, t: ArrayType, op: str = "", loc: Loc = NOWHERE, sizes: Mapping[str, int] = MappingProxyType({})
+) -> Buffer:
+    total = prod(value_of(e, sizes) for e in t.shape) * t.dtype.bytes
+    return Buffer(role=role, name=name, type=str(t), bytes=total, op=op, loc=loc)
 
 
 def _plan_memory(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...], int, int]:
@@ -209,7 +222,9 @@ def _plan_memory(call: Call, anatomy: Anatomy | None) -> tuple[tuple[Buffer, ...
     lives = _live_ranges(program, plan)
     kept = _residual_buffers(anatomy, plan)
     temporaries = []
-    for value, offset in placement.offsets.items():
+    own = [i.result for i in walk(program.body) if isinstance(i.op, Alloc) and by_value_in(i.result.type.shape)]
+    heap = {v: None for v in own if v not in plan.fresh}
+    for value, offset in {**placement.offsets, **heap}.items():
         maker = anatomy.producers.get(value)
         first, last = lives[value]
         temporaries.append(
@@ -259,6 +274,7 @@ def _stacks(anatomy: Anatomy) -> Iterator[Buffer]:
 def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buffer]:
     """Return the results that the call allocates, in order: those that are an argument, or in the memory of one, are left out."""
     results = []
+    sizes = {} if anatomy is None else anatomy.sizes
     home = {} if anatomy is None else reused_parameters(anatomy.module, call.over)
     outcomes = anatomy.outcomes if anatomy is not None else split_outcomes(call.trace)[1]
     for outcome, value in zip(outcomes, call.trace.function.results, strict=True):
@@ -270,7 +286,8 @@ def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buf
             shown = anatomy.program.results[outcome.index]
             maker = anatomy.producers.get(plan.owner[shown])
             name = anatomy.names(anatomy.program)[shown]
-        results.append(_typed("result", name, value.type, maker.op.name if maker is not None else "", _loc(anatomy, maker)))
+        op = maker.op.name if maker is not None else ""
+        results.append(_typed("result", name, value.type, op, _loc(anatomy, maker), sizes))
     return results
 
 

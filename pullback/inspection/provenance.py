@@ -16,6 +16,7 @@ from pullback.codegen.fuse.rematerialize import Rematerialization
 from pullback.codegen.lower.copies import ArrayCopy
 from pullback.codegen.lower.lower import lower
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, walk
+from pullback.ir.core.types import is_by_value
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.loops import Loop, Switch
@@ -25,7 +26,7 @@ from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.pipeline import BEFORE_GRAD, OPTIMIZE, run
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.passes.transforms.expand import GradientError, expanded_region, grad
-from pullback.ir.shapes.extents import Abstract, value_of
+from pullback.ir.shapes.extents import NOMINAL, Abstract, by_value_in, extents_of, value_of
 from pullback.ir.text import Printer
 from pullback.programs.call import Call
 from pullback.programs.pipeline import Outcome, concrete, fusion_target, layouts_of, split_outcomes, target_of
@@ -70,9 +71,12 @@ class Anatomy:
     locs: Sequence[Loc]
     copies: Sequence[ArrayCopy] = ()
 
-    @property
+    @cached_property
     def sizes(self) -> Mapping[str, int]:
-        return self.abstract.sizes
+        """The values of the extents; those by value, which the program computes, count as the largest of the others."""
+        names = extents_of(self.program)
+        most = max(self.abstract.sizes.values(), default=NOMINAL)
+        return {**self.abstract.sizes, **{name: most for name in names if is_by_value(name)}}
 
     @property
     def program(self) -> Function:
@@ -91,8 +95,9 @@ class Anatomy:
         return total
 
     def type_text(self, value: Value) -> str:
-        """Return a value's type with concrete extents."""
-        return f"{value.type.dtype}[{','.join(str(value_of(e, self.sizes)) for e in value.type.shape)}]"
+        """Return a value's type with concrete extents; those by value keep their names."""
+        extents = (e if by_value_in((e,)) else value_of(e, self.sizes) for e in value.type.shape)
+        return f"{value.type.dtype}[{','.join(map(str, extents))}]"
 
     def names(self, function: Function) -> dict[Value, str]:
         """Return the names that a dump of a func or program prints, except those of the instructions of constants."""

@@ -11,7 +11,7 @@ from pullback.ir.core.structure import Instruction, Module, walk
 from pullback.ir.core.types import DTYPES as TYPES
 from pullback.ir.ops.kernel.kernel import tuned
 from pullback.ir.ops.program import launch
-from pullback.ir.shapes.extents import product, value_of
+from pullback.ir.shapes.extents import by_value_in, factor_names, product, value_of
 from pullback.ir.text import Notes
 from pullback.runtime.choices import matmul as choices_matmul
 from pullback.runtime.program.executable import Executable
@@ -48,8 +48,11 @@ def of_executable(executable: Executable, sizes: Sizes) -> tuple[str, ...]:
 
 
 def _lines(calls: Sequence[tuple[str, Any]], arguments: Sequence[Any], sizes: Sizes) -> Iterator[str]:
-    extents_of = {f"s{k}": value_of(product(e) if isinstance(e, tuple | list) else e, sizes) for k, e in enumerate(arguments)}
+    products = [product(e) if isinstance(e, tuple | list) else e for e in arguments]
+    extents_of = {f"s{k}": value_of(e, sizes) for k, e in enumerate(products) if not by_value_in((e,))}
     for dtype, extents in calls:
+        if any(name not in extents_of for e in extents if isinstance(e, str) for name in factor_names(e)):
+            continue
         rows, depth, columns = (value_of(e, extents_of) for e in extents)
         position = class_of((rows, depth, columns), TYPES[dtype].part.bytes)
         each = choices_matmul.settled(dtype)[position]

@@ -91,7 +91,8 @@ def chosen_results(
     """Return, for each result buffer of a program, the caller's array that can replace it: a contiguous one that shares no
     memory with an argument; None if there is none."""
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
-    position = {plan.program.results.index(v): k for k, v in enumerate(plan.shown)}
+    created = {creation.position for creation in plan.created}
+    position = {plan.program.results.index(v): k for k, v in enumerate(plan.shown) if k not in created}
     chosen: list[Array | None] = [None] * len(plan.fresh)
     for target, outcome in zip(out, outcomes, strict=True):
         if not isinstance(target, np.ndarray) or outcome.source != "result" or outcome.index not in position:

@@ -22,6 +22,7 @@ from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Valu
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import walk
 from pullback.ir.ops.kernel.matmul import Product
+from pullback.ir.ops.program import BindExtent
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.shapes.extents import Abstract, rename, value_of
@@ -413,6 +414,7 @@ def build(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over 
 def _built_for_cuda(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
     cuda_device.device(device)
     module = lowered(abstract, layouts, target_of(device), lambda *abstract: None)
+    refuse_extents_by_value(module)
     with counters.timed("compile") as clock:
 
         def prepared(kernel: Function, target: str) -> Function:
@@ -422,6 +424,17 @@ def _built_for_cuda(abstract: Abstract, layouts: tuple[str, ...], device: str, o
         executable = cuda_build.compiled(module, device, abstract.function.name, prepared)
     warn_of(executable.title, executable.device.name, executable.fallbacks)
     return template_of(executable)
+
+
+def refuse_extents_by_value(module: Module) -> None:
+    """Raise TraceError at the user's line for a program whose values decide the extents of arrays, which devices lack."""
+    for i in walk(module.functions[0].body):
+        if isinstance(i.op, BindExtent):
+            raise TraceError(
+                "the length of an array depends on values, and programs on a device have arrays of known lengths; keep all "
+                'elements, as by np.where(mask, x, 0) and where=mask in reductions, or use device="cpu"',
+                i.loc,
+            )
 
 
 def _built(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over) -> Template:
@@ -443,8 +456,11 @@ def _built(abstract: Abstract, layouts: tuple[str, ...], device: str, over: Over
 
 
 def takes_from_pool(module: Module, sizes: Mapping[str, int]) -> bool:
-    """Return whether a lowered CPU program with these sizes has large results, or packs operands of products."""
+    """Return whether a lowered CPU program with these sizes has large results, packs operands of products, or allocates
+    buffers whose extents it computes."""
     program, *kernels = module.functions
+    if any(isinstance(i.op, BindExtent) for i in walk(program.body)):
+        return True
     results = [(tuple(value_of(e, sizes) for e in v.type.shape), v.type.dtype.numpy) for v in program.results]
     packs = any(isinstance(i.op, Product) for kernel in kernels for i in walk(kernel.body))
     return packs or any(memory.is_large(shape, dtype) for shape, dtype in results)

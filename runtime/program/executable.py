@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,9 @@ from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.machine import Host
 from pullback.runtime.memory import result_arrays
 from pullback.runtime.memory.result_arrays import empty, empty_many, is_large
-from pullback.runtime.program import interrupts, polling
+from pullback.runtime.program import created_results, interrupts, polling
 from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
+from pullback.runtime.program.created_results import creating
 from pullback.runtime.program.host_calls import HostStep, take_exception
 from pullback.runtime.program.launcher import address_of, fill, launcher
 from pullback.runtime.program.loaded_kernel import LoadedKernel
@@ -284,7 +286,8 @@ class Executable:
         if not self.launcher.reads_arrays:
             targets, sources, shifts = (table.tolist() for table in instance.tables[2:5])
             fill(frame.block, targets, sources, shifts, [*arguments, *results], frame.base)
-        status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
+        with self.creation(results):
+            status = self.launcher.native(address_of(instance.header), id(arguments), id(results), frame.base, frame.address)
         if len(instance.frames) < KEPT_FRAMES:
             if instance.arena_bytes > SMALL_ARENA:
                 frame.arena = None
@@ -292,6 +295,10 @@ class Executable:
         if status:
             raise self.failure(status)
         return results if self.plan.gives_all else [source.out_of(arguments, results) for source in instance.gives]
+
+    def creation(self, results: list[Any]) -> AbstractContextManager[None]:
+        """Return a context in which the program fills in the results that it allocates itself."""
+        return creating(results, self.plan.created) if self.plan.created else nullcontext()
 
     def failure(self, status: int) -> BaseException:
         """Return the exception of a status: the step above bit 32, the kernel's own code below."""
@@ -342,6 +349,8 @@ class Executable:
                     block[at] = value_of(step.params["sizes"][rest[0]], sizes)
                 elif kind == "poll":
                     block[at] = address_of(interrupts.table())
+                elif kind == "create":
+                    block[at] = created_results.address()
                 elif kind == "laps":
                     block[at] = address_of(self.laps)
                 elif kind == "host":

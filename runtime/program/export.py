@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback.codegen.cpu.llvm.program_interface import has_control_flow, on_stack
+from pullback.codegen.cpu.llvm.program_interface import allocates, has_control_flow
 from pullback.codegen.cpu.llvm.text import Emitted
 from pullback.codegen.export import cpuid
 from pullback.codegen.export.entry import EXTERNAL_SYMBOLS, emit_entry, needs_gemm, public_symbols
@@ -93,6 +93,10 @@ def described(
     if has_control_flow(program):
         driver = emit_driver(module, host)
         plan = Plan(program, driver)
+        if plan.created:
+            raise NotImplementedError(
+                "a result whose length depends on values; return it in an array of fixed length, with the number of its elements"
+            )
         emitted: Mapping[str, Emitted] = {driver.name: Emitted(driver.name, driver.text, driver.slots)}
     else:
         plan = Plan(program)
@@ -145,7 +149,7 @@ def _assign_temporaries(
     the first ones, which stay. A buffer takes a free slot, preferably one of its own size."""
     free: list[int] = []
     for i in walk(program.body):
-        if isinstance(i.op, Alloc) and i.result not in locations and not (plan.has_driver and on_stack(i.result.type)):
+        if isinstance(i.op, Alloc) and i.result not in locations and not (plan.has_driver and allocates(i.result.type)):
             size = (product((*i.result.type.shape, i.result.type.dtype.bytes)),)
             k = next((k for k in free if size in slots[k]), next(iter(free), len(slots)))
             if k == len(slots):

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.codegen.cpu.llvm.program_interface import Driver, has_control_flow, on_stack
+from pullback.codegen.cpu.llvm.program_interface import Driver, allocates, has_control_flow
 from pullback.ir.core.structure import Function, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
 from pullback.ir.interpret import reinterpreted
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Alloc, Free, Launch, View, launch
-from pullback.ir.shapes.extents import value_of
+from pullback.ir.shapes.extents import by_value_in, value_of
 from pullback.runtime.program.arena import END, SMALL_ARENA, Life, ReusableBuffer, pack
 
 
@@ -62,9 +62,20 @@ class ResultSource:
         return array.copy() if self.is_again else array
 
 
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A result that a program allocates itself: its position among the result buffers, its dtype, and the rank of its buffer.
+    ``has_parts``: the last axis of the buffer holds the parts of complex numbers."""
+
+    position: int
+    dtype: Any
+    rank: int
+    has_parts: bool
+
+
 class Plan:
     """The part of a plan that is the same for all sizes: the steps (a ``driver`` is one), the buffer of each value, and the
-    result buffers."""
+    result buffers; ``created`` are those that the program allocates itself."""
 
     def __init__(self, program: Function, driver: Driver | None = None) -> None:
         self.program = program
@@ -89,6 +100,13 @@ class Plan:
         self.fresh = list(dict.fromkeys(o for o in owners if o not in self.parameter))
         self.shown = [program.results[owners.index(owner)] for owner in self.fresh]
         self.gives_all = self.fresh == owners
+        self.created = [self._creation(v) for v in (() if driver is None else driver.created)]
+
+    def _creation(self, buffer: Value) -> Creation:
+        """Return how to create a result that the program allocates itself."""
+        position = self.fresh.index(buffer)
+        dtype = self.shown[position].type.dtype
+        return Creation(position, dtype.numpy, buffer.type.rank, dtype.is_complex and not buffer.type.dtype.is_complex)
 
     def placement(self, sizes: Mapping[str, int]) -> Placement:
         """Return the locations of the temporaries of a program with these sizes."""
@@ -97,7 +115,7 @@ class Plan:
         lives: dict[Value, Life] = {}
         rooms: dict[Value, ReusableBuffer] = {}
         for position, i in enumerate(walk(self.program.body)):
-            if isinstance(i.op, Alloc) and not (self.has_driver and on_stack(i.result.type)):
+            if isinstance(i.op, Alloc) and not (self.has_driver and allocates(i.result.type)):
                 size = math.prod(shape_of(i.result, sizes)) * i.result.type.dtype.bytes
                 if i.result not in rows:
                     lives[i.result] = Life(position, END, size)
@@ -136,5 +154,5 @@ class Plan:
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a value of a program with these sizes."""
-    return tuple(value_of(e, sizes) for e in value.type.shape)
+    """Return the shape of a value of a program with these sizes; extents by value, which the program computes, are 0."""
+    return tuple(0 if by_value_in((e,)) else value_of(e, sizes) for e in value.type.shape)

@@ -167,6 +167,7 @@ def _driver_data(driver: Driver, program: Function) -> Mapping[str, Any]:
         "hosts": [steps[id(i)] for i in driver.hosts],
         "failures": [None if failure is None else [*failure[:2], ""] for failure in driver.failures],
         "limited": driver.limited,
+        "created": [values[v] for v in driver.created],
     }
 
 
@@ -182,6 +183,7 @@ def _driver_of(data: Mapping[str, Any], program: Function) -> Driver:
         hosts=tuple(steps[k] for k in data["hosts"]),
         failures=_tuples(data["failures"]),
         limited=_tuples(data["limited"]),
+        created=tuple(values[k] for k in data["created"]),
     )
 
 

@@ -30,8 +30,9 @@ from tests.support.gradients import check_by_differences, gradient_of_gradient, 
 from tests.support.op_cases import Case, case_function, cases, covered_ops, of_function, sample, special_arguments
 
 TESTED = covered_ops()
-SEPARATE = {"group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "scatter_sum", "unsort"} | {
-    op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | CotangentTap | Stop | Barrier | Saved)
+SEPARATE = {
+    *("group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "scatter_sum", "unsort", "define_extent"),
+    *(op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | CotangentTap | Stop | Barrier | Saved)),
 }
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
 

@@ -485,6 +485,48 @@ def lowered(function: Function) -> dict[str, Module]:
     return stages
 
 
+program(
+    "extents by value: elements before a count, and a sum of them",
+    """func f(%x: f64[6], %m: bool[6]) -> (f64[v0], f64[], f64[v1]) {
+  %k: i64[6] = cast %m
+  %c: i64[] = sum %k {axes=[0]}
+  %n: i64[] = define_extent %c {extent=[v0]}
+  %1: i64[] = const {value=1}
+  %c1: i64[] = add %n, %1
+  %n1: i64[] = define_extent %c1 {extent=[v1]}
+  %a: f64[v0] = slice %x {start=[0], step=[1]}
+  %b: f64[v0] = sin %a
+  %s: f64[] = sum %b {axes=[0]}
+  %z: f64[1] = broadcast %s {axes=[0]}
+  %j: f64[v1] = concat %b, %z {axis=0, starts=[0, v0]}
+  return %b, %s, %j
+}""",
+    [np.arange(6.0), np.array([True, False, True, True, False, False])],
+    [np.arange(6.0), np.zeros(6, bool)],
+    [np.arange(6.0), np.ones(6, bool)],
+)
+program(
+    "extents by value in a loop, one in each iteration, and buffers on the heap",
+    """func f(%x: f64[9], %n: i64[]) -> (f64[], f64[4]) {
+  %0: f64[] = const {value=0.0}
+  %t: f64[], %ts: f64[4] = scan %0, %x, %n {carried=1, length=[4], reverse=false, sliced=0} \
+(%i: i64[], %a: f64[], %x0: f64[9], %n0: i64[]) {
+    %c: i64[] = add %i, %n0
+    %e: i64[] = define_extent %c {extent=[v0]}
+    %p: f64[v0] = slice %x0 {start=[1], step=[1]}
+    %q: f64[v0] = cumsum %p {axis=0, reverse=false}
+    %r: f64[v0] = sort %q
+    %s: f64[] = sum %r {axes=[0]}
+    %b: f64[] = add %a, %s
+    yield %b, %s
+  }
+  return %t, %ts
+}""",
+    [np.arange(9.0) - 3.5, np.int64(0)],
+    [np.arange(9.0) - 3.5, np.int64(5)],
+)
+
+
 @pytest.mark.parametrize("is_abstract", [True, False], ids=["template", "sizes"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_stages_agree(name: str, is_abstract: bool) -> None:
@@ -728,3 +770,30 @@ def test_a_function_of_rows_is_computed_many_at_a_time(tail: str, is_dear: bool)
     assert len(lone) == 1 and (OPS["for"] not in body_ops(lone[0])) == is_dear
     (result,) = Executable(stages["schedule"]).run([ROWS], {})
     assert_same([result], interpret(parse_function(text), ROWS), bitwise=False)
+
+
+def test_an_extent_by_value_of_any_size_compiles_nothing() -> None:
+    text, _ = PROGRAMS["extents by value: elements before a count, and a sum of them"]
+    function = parse_function(text.replace("[6]", "[n]"))
+    executable = Executable(lowered(function)["schedule"])
+    before = counters.snapshot().compiles
+    for count in (0, 1, 7, 1000):
+        x, m = np.linspace(0, 1, 1000), np.arange(1000) < count
+        assert_same(executable.run([x, m], {"n": 1000}), interpret(function, x, m), bitwise=False)
+    assert counters.snapshot().compiles == before
+
+
+def test_memory_for_an_extent_by_value_may_be_missing() -> None:
+    text = """func f(%n: i64[]) -> (f64[v0]) {
+  %e: i64[] = define_extent %n {extent=[v0]}
+  %q: i64[v0] = iota {axis=0}
+  %r: f64[v0] = cast %q
+  %s: f64[v0] = cumsum %r {axis=0, reverse=false}
+  %t: f64[v0] = sort %s
+  return %t
+}"""
+    executable = Executable(lowered(parse_function(text))["schedule"])
+    assert_same(executable.run([np.int64(3)], {}), [f64(0, 1, 3)])
+    for count in (2**45, 2**62):
+        with pytest.raises(CheckFailed, match="there is no memory"):
+            executable.run([np.int64(count)], {})

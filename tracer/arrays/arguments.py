@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from pullback.ir.shapes.symbolic import extent_of
-from pullback.tracer.arrays.make import cast, created, emit, expand
+from pullback.ir.shapes.by_value import same_extent, same_shape
+from pullback.tracer.arrays.make import cast, created, emit, expand, extent_of, is_one
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.errors import TraceError
 
@@ -137,7 +137,7 @@ def permute(x: TracedArray, perm: Sequence[int]) -> TracedArray:
 def reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """Reshape ``x`` in row-major order; axes of extent 1 are added and removed without a reshape."""
     shape = tuple(shape)
-    if len(shape) == x.ndim and shape == x.shape:
+    if same_shape(shape, x.shape):
         return x
     gone, new = _unit_axes(x.shape, shape)
     if gone is None or new is None:
@@ -149,12 +149,12 @@ def _unit_axes(old: Sequence[int], new: Sequence[int]) -> tuple[list[int] | None
     """Return the axes of extent 1 that ``old`` loses and ``new`` gains; None, None if other axes change too."""
     gone, gained, i, j = [], [], 0, 0
     while i < len(old) or j < len(new):
-        if i < len(old) and j < len(new) and old[i] == new[j]:
+        if i < len(old) and j < len(new) and same_extent(old[i], new[j]):
             i, j = i + 1, j + 1
-        elif i < len(old) and old[i] == 1:
+        elif i < len(old) and is_one(old[i]):
             gone.append(i)
             i += 1
-        elif j < len(new) and new[j] == 1:
+        elif j < len(new) and is_one(new[j]):
             gained.append(j)
             j += 1
         else:

@@ -20,8 +20,9 @@ import numpy as np
 from pullback.ir import Builder, Loc, Value
 from pullback.ir.core.types import I64, ArrayType, dtype_of
 from pullback.ir.ops.control.host import HostFunction
+from pullback.ir.shapes.by_value import ValueSizes
 from pullback.ir.shapes.guards import Sizes
-from pullback.ir.shapes.symbolic import lifted, plain
+from pullback.ir.shapes.symbolic import Size, lifted, plain
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.user_code.errors import TraceError, recording_errors, stop_recording_errors, user_loc, user_site
@@ -160,8 +161,9 @@ class Frame:
     of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
     ``outcomes`` are a root's interpreted values. ``traces_made``: in a root, arrays that functions create from static values
     are traced too; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
-    the symbolic sizes of a root, or None. ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part
-    of the error message.
+    the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this frame
+    defines, by their numbers; ``selected``: the positions at which masks hold, by these masks. ``sealed``: if not
+    empty, arrays of outer frames cannot be written; the text is part of the error message.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -183,6 +185,9 @@ class Frame:
         self.strides: dict[int, Strides | None] = {}
         self.pinned_strides: dict[int, Strides | None] = {}
         self.short: set[int] = set()
+        self.value_sizes: ValueSizes | None = None
+        self.value_extents: dict[Value, Size] = {}
+        self.selected: dict[Value, Operand] = {}
         self.sources: dict[Value, Source] = {}
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
@@ -238,6 +243,16 @@ class Frame:
                 raise used_after_trace(x)
             lifted_value = self._read(value, self.parent.lift(x, loc), self.parent)
         return lifted_value
+
+    def selected_by(self, mask: Operand) -> Operand | None:
+        """Return the positions at which a mask holds, if this frame or one around it has computed them."""
+        value, frame = self.lift(mask), self
+        while value not in frame.selected:
+            source = frame.sources.get(value)
+            if not isinstance(source, tuple):
+                return None
+            value, frame = source
+        return frame.selected[value]
 
     def lift_value(self, value: Value, frame: Frame) -> Value:
         """Return a value of this frame or of an enclosing one as a value of this frame."""

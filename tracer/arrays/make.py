@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,13 @@ import numpy as np
 from pullback.ir import OPS, Op, Value
 from pullback.ir.core.scalars import as_float
 from pullback.ir.core.types import ArrayType, dtype_of
-from pullback.ir.shapes.symbolic import extent_of, is_size, lifted
+from pullback.ir.shapes import symbolic
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_extent, same_shape
+from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray, is_masked
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, known_value, pinned
-from pullback.tracer.arrays.frame import MORE_THAN_64_BITS, frame_of
+from pullback.tracer.arrays.frame import MORE_THAN_64_BITS, Frame, frame_of
 from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.arrays.promotion import Kind
 from pullback.tracer.arrays.strides import Strides, has_falling_strides, row_major
@@ -38,6 +40,14 @@ def static_array(x: Any) -> Any:
     unchanged."""
     known = known_value(x) if isinstance(x, TracedArray) else None
     return x if known is None else np.asarray(pinned(x, known))
+
+
+def extent_of(x: Any) -> int:
+    """Return an integer as an extent, which a traced int defines by value. Raises TypeError."""
+    if isinstance(x, TracedArray) and x.dtype.kind in "iu" and HOOKS["is_computed"](x):
+        defined: int = HOOKS["value_extent"](x)
+        return defined
+    return symbolic.extent_of(x)
 
 
 def static_scalar(x: TracedArray) -> TracedArray:
@@ -85,6 +95,9 @@ def wrap(value: Value, weak: str = "", readonly: str = "") -> TracedArray:
 
 def literal(value: Any, dtype: Any = None) -> TracedArray:
     """Return a constant scalar: weak for a Python scalar without ``dtype``. Raises OverflowError as NumPy does."""
+    if is_value_size(value):
+        count: TracedArray = HOOKS["number_of_size"](value)
+        return count if dtype is None else cast(count, dtype)
     weak = weak_class(value)
     if dtype is None and weak in WEAK:
         name, array_type = WEAK[weak]
@@ -114,6 +127,8 @@ def as_traced(x: Any, dtype: Any = None) -> TracedArray:
 def _as_traced(x: Any) -> TracedArray:
     if isinstance(x, TracedArray):
         return x
+    if is_value_size(x):
+        return HOOKS["number_of_size"](x)
     if weak_class(x) in WEAK:
         return literal(x)
     if isinstance(x, np.generic):
@@ -212,6 +227,7 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
         params["dtype"] = dtype_of(params["dtype"])
     values = [frame.lift(x, loc) for x in operands]
     try:
+        params = with_named_extents(frame, record, params)
         results = frame.builder.at(loc).emit(record, values, params)
     except TypeError as error:
         raise TraceError(_not_defined(record, operands, str(error))) from None
@@ -221,6 +237,16 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
         for array in unknown:
             array.is_dense = True
     return arrays[0] if len(arrays) == 1 else arrays or None
+
+
+def with_named_extents(frame: Frame, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return params in which the extents by value have their names in the IR."""
+    sizes, named = frame.root.value_sizes, dict(params)
+    if sizes is not None:
+        for name in op.extents:
+            if name in named:
+                named[name] = tuple(sizes.name(e) if is_value_size(e) else e for e in named[name])
+    return named
 
 
 def _not_defined(op: Op, operands: Sequence[TracedArray], reason: str) -> str:
@@ -450,26 +476,55 @@ def _cast_literal(x: TracedArray, dtype: np.dtype[Any]) -> TracedArray:
 def broadcast_to(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """Broadcast explicitly: axes that grow from 1 are squeezed, then broadcast. Returns ``x`` itself if it has the shape."""
     target = tuple(map(extent_of, shape))
-    if len(x.shape) == len(target) and x.shape == target:
+    if len(x.shape) == len(target) and same_shape(x.shape, target):
         return x
+    x = with_extents(x, target)
     offset = len(target) - x.ndim
-    if offset < 0 or any(e != f and e != 1 for e, f in zip(x.shape, target[offset:], strict=True)):
+    if offset < 0 or any(not same_extent(e, f) and not is_one(e) for e, f in zip(x.shape, target[offset:], strict=True)):
         text = "operands could not be broadcast together with remapped shapes [original->remapped]"
         raise ValueError(f"{text}: {x.shape} and requested shape {target}")
-    grown = tuple(k for k, e in enumerate(x.shape) if e != target[offset + k])
+    grown = tuple(k for k, e in enumerate(x.shape) if not same_extent(e, target[offset + k]))
     narrow = emit("squeeze", x, axes=grown, weak=x.weak) if grown else x
     result: TracedArray = emit("broadcast", narrow, axes=(*range(offset), *(offset + k for k in grown)), shape=target)
     return result
 
 
+def is_one(extent: int) -> bool:
+    """Return whether an extent is 1; one by value does not broadcast."""
+    return not is_value_size(extent) and extent == 1
+
+
+NOT_TOGETHER = "operands could not be broadcast together: an extent that depends on values differs from its partner"
+"""The message of the check that two extents, one of them by value, are equal."""
+
+
+def with_extents(x: TracedArray, shape: Sequence[int]) -> TracedArray:
+    """Return an array with the extents of ``shape``, aligned at the last axis, where one of the two is by value. Emits the checks
+    that these are equal; other axes, also those of extent 1, are unchanged."""
+    offset = len(shape) - x.ndim
+    if offset < 0 or not (holds_value_size(x.shape) or holds_value_size(shape)):
+        return x
+    extents = list(x.shape)
+    for k, (own, other) in enumerate(zip(x.shape, shape[offset:], strict=True)):
+        if not (is_one(own) or is_one(other)) and (is_value_size(own) or is_value_size(other)) and not same_extent(own, other):
+            HOOKS["check_extents"](own, other, NOT_TOGETHER)
+            extents[k] = other
+    return x if same_shape(extents, x.shape) else emit("reshape", x, shape=tuple(extents), weak=x.weak)
+
+
+def number_of_extent(extent: int) -> TracedArray:
+    """Return an extent as an int64."""
+    return cast(as_traced(extent), np.int64)
+
+
 def broadcast_into(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """Broadcast a value to the shape of its target; it may have extra leading axes of extent 1. Raises NumPy's ValueError."""
     extra = 0
-    while extra < x.ndim - len(shape) and x.shape[extra] == 1:
+    while extra < x.ndim - len(shape) and is_one(x.shape[extra]):
         extra += 1
-    value = emit("squeeze", x, axes=tuple(range(extra))) if extra else x
+    value = with_extents(emit("squeeze", x, axes=tuple(range(extra))) if extra else x, shape)
     offset = len(shape) - value.ndim
-    if offset < 0 or any(e != f and e != 1 for e, f in zip(value.shape, shape[offset:], strict=True)):
+    if offset < 0 or any(not same_extent(e, f) and not is_one(e) for e, f in zip(value.shape, shape[offset:], strict=True)):
         own, wanted = promotion.shapes_text([value.shape]), promotion.shapes_text([tuple(shape)])
         raise ValueError(f"could not broadcast input array from shape {own} into shape {wanted}")
     return broadcast_to(value, shape)
@@ -486,7 +541,7 @@ def refuse_sequence(value: Any, dtype: Any) -> None:
 def broadcast_together(*xs: TracedArray) -> list[TracedArray]:
     """Broadcast all operands to their common shape. Raises NumPy's ValueError if there is none."""
     shapes = [x.shape for x in xs]
-    if all(len(s) == len(shapes[0]) and s == shapes[0] for s in shapes):
+    if all(same_shape(s, shapes[0]) for s in shapes):
         return list(xs)
     shape = common_shape(shapes)
     if shape is None:
@@ -509,6 +564,8 @@ def common_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
                 continue
             if type(common[k]) is int and common[k] == 1:
                 common[k] = n
+            elif is_value_size(n) or is_value_size(common[k]):
+                common[k] = common[k] if is_value_size(n) else n
             elif common[k] != n:
                 if common[k] == 1:
                     common[k] = n

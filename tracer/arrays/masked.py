@@ -17,10 +17,9 @@ import numpy as np
 from pullback.ir import Instruction, Value
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.frame import current, frame_of
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, fresh, full
-from pullback.tracer.arrays.promotion import name_of
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, fresh, full, is_one, number_of_extent
 from pullback.tracer.arrays.tables import HOOKS
-from pullback.tracer.arrays.traced import ComesFirst, TracedArray
+from pullback.tracer.arrays.traced import Gathers, TracedArray
 from pullback.tracer.user_code.errors import TraceError, user_site
 
 # NumPy, called with traced arrays, which its type stubs do not cover.
@@ -32,10 +31,10 @@ DATA_DEPENDENT = f"the shape of its result depends on values; {MASK}"
 
 def _operators(ufunc: np.ufunc) -> Any:
     def forward(self: Selection, other: Any) -> Any:
-        return self.applied(ufunc, self, other)
+        return masked_or_gathered(lambda: self.applied(ufunc, self, other), ufunc, self, other)
 
     def reflected(self: Selection, other: Any) -> Any:
-        return self.applied(ufunc, other, self)
+        return masked_or_gathered(lambda: self.applied(ufunc, other, self), ufunc, other, self)
 
     def in_place(self: Selection, other: Any) -> Any:
         target = fresh(self.values)
@@ -54,6 +53,33 @@ def _operators(ufunc: np.ufunc) -> Any:
     return forward, reflected, in_place
 
 
+class Unmasked(Exception):
+    """Raised by an operation on a selection that cannot keep all elements: it needs the selected ones."""
+
+
+def masked_or_gathered(masked: Callable[..., Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return ``masked()``, or, where that raises Unmasked, ``function`` of the arguments with the selected elements."""
+    try:
+        return masked()
+    except Unmasked:
+        return function(*map(gathered, args), **{k: gathered(v) for k, v in kwargs.items()})
+
+
+def gathered(x: Any) -> Any:
+    """Replace selections, in tuples, lists and dicts too, by arrays of their elements; other values are unchanged."""
+    if isinstance(x, Selection):
+        return x.elements()
+    if type(x) is dict:
+        items: Any = {key: gathered(value) for key, value in x.items()}
+        return items if any(items[key] is not x[key] for key in x) else x
+    if not isinstance(x, tuple | list):
+        return x
+    items = list(map(gathered, x))
+    if all(a is b for a, b in zip(items, x, strict=True)):
+        return x
+    return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+
+
 def counted(chosen: Selection) -> Any:
     """Return a selection; or, where branches are followed and a shape was needed, the selected elements, their number guarded."""
     root = frame_of().root
@@ -63,7 +89,7 @@ def counted(chosen: Selection) -> Any:
     return packed[(slice(None),) * chosen.axis + (slice(operator.index(HOOKS["as_int"](count))),)]
 
 
-class Selection(ComesFirst):
+class Selection(Gathers):
     """The elements of ``values`` where ``mask`` holds, in row-major order of the mask.
 
     The mask's axes are those of ``values`` from ``axis`` on; in the selection they are one axis. ``what`` describes the
@@ -92,8 +118,37 @@ class Selection(ComesFirst):
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self.refusal()
 
-    __len__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = __array__ = __hash__ = __contains__ = _refuse
+    __len__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = __hash__ = __contains__ = _refuse
     __setitem__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse
+
+    def elements(self) -> TracedArray:
+        """Return the selected elements as an array, whose extent along the axis is by value."""
+        flat = self.line()
+        taken: TracedArray = emit("gather", flat.values, self.positions(), axes=(flat.axis,))
+        if flat.axis:
+            perm = [*range(1, flat.axis + 1), 0, *range(flat.axis + 1, taken.ndim)]
+            taken = emit("transpose", taken, perm=tuple(perm))
+        return fresh(taken)
+
+    def positions(self) -> TracedArray:
+        """Return the positions at which the flattened mask holds, in ascending order; their extent is by value."""
+        frame = frame_of(self.mask)
+        earlier = frame.selected_by(self.mask)
+        if earlier is not None:
+            return earlier  # type: ignore[return-value]
+        mask = frame.lift(self.mask)
+        if mask not in frame.selected:
+            n = self.mask.size
+            extent = HOOKS["value_extent"](as_traced(xp.sum(self.mask)), least=0, most=n)
+            target = xp.where(self.mask.reshape(-1), self.rank(), n)
+            order = as_traced(lifted(np.arange, n))
+            source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(target, np.int64), order, axes=(0,))
+            frame.selected[mask] = emit("slice", source, start=(0,), step=(1,), shape=(extent,))
+        positions: TracedArray = frame.selected[mask]  # type: ignore[assignment]
+        return positions
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.elements()
 
     def __repr__(self) -> str:
         return f"traced selection of {self.values.type}"
@@ -101,7 +156,7 @@ class Selection(ComesFirst):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._refuse()
+        return getattr(self.elements(), name)
 
     # properties
 
@@ -183,15 +238,15 @@ class Selection(ComesFirst):
         if isinstance(other, Selection):
             if other.ndim - other.axis == self.ndim - self.axis:
                 return other.values if same_mask(self.mask, other.mask) else self.spread(*other.packed(), other.axis)
-            self._refuse()
+            self.unmask()
         x = other if isinstance(other, TracedArray) else as_traced(other)
         behind = self.ndim - self.axis
         if x.ndim < behind:
             return x
         axis = x.ndim - behind
-        if x.shape[axis] == 1:
+        if is_one(x.shape[axis]):
             return x.reshape((*x.shape[:axis], *(1,) * self.mask.ndim, *x.shape[axis + 1 :]))
-        return self.spread(x, as_traced(np.int64(x.shape[axis])), axis)
+        return self.spread(x, number_of_extent(x.shape[axis]), axis)
 
     def spread(self, packed: TracedArray, count: TracedArray, axis: int, message: str = "") -> Any:
         """Move values packed along an axis to their positions in this mask. Emits a check that their number is the mask's."""
@@ -205,6 +260,15 @@ class Selection(ComesFirst):
         return spread_values.reshape((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return masked_or_gathered(
+            lambda: self.ufunc(ufunc, method, *inputs, **kwargs),
+            lambda *xs, **keywords: getattr(ufunc, method)(*xs, **keywords),
+            *inputs,
+            **kwargs,
+        )
+
+    def ufunc(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Call a method of a ufunc under the mask. Raises Unmasked."""
         if method == "__call__" and ufunc is np.matmul and not kwargs:
             return self.matmul(*inputs)
         if method == "reduce" and ufunc in _REDUCE and isinstance(inputs[0], Selection):
@@ -215,12 +279,16 @@ class Selection(ComesFirst):
             return self.reduced(_REDUCE[ufunc], **kwargs)
         kwargs = {k: v for k, v in kwargs.items() if not (v is None or (k == "where" and v is True))}
         if method != "__call__" or ufunc.signature is not None or "out" in kwargs or "where" in kwargs:
-            raise TraceError(f"{name_of(ufunc)} of elements that a traced mask chooses; {MASK}")
+            self.unmask()
         return self.applied(ufunc, *inputs, **kwargs)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         implementation = FUNCTIONS.get(function)
-        return self._refuse() if implementation is None else implementation(*args, **kwargs)
+
+        def masked() -> Any:
+            return self.unmask() if implementation is None else implementation(*args, **kwargs)
+
+        return masked_or_gathered(masked, function, *args, **kwargs)
 
     __add__, __radd__, __iadd__ = _operators(np.add)
     __sub__, __rsub__, __isub__ = _operators(np.subtract)
@@ -238,6 +306,10 @@ class Selection(ComesFirst):
     __lt__, __le__, __gt__, __ge__ = (_operators(u)[0] for u in (np.less, np.less_equal, np.greater, np.greater_equal))
     __eq__, __ne__ = (_operators(u)[0] for u in (np.equal, np.not_equal))
 
+    def unmask(self) -> NoReturn:
+        """Raise Unmasked."""
+        raise Unmasked
+
     def __neg__(self) -> Any:
         return self.applied(np.negative, self)
 
@@ -251,10 +323,10 @@ class Selection(ComesFirst):
         return self.applied(np.invert, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return self.matmul(self, other)
+        return masked_or_gathered(lambda: self.matmul(self, other), xp.matmul, self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return self.matmul(other, self)
+        return masked_or_gathered(lambda: self.matmul(other, self), xp.matmul, other, self)
 
     def matmul(self, a: Any, b: Any) -> Any:
         """Return a matrix product; over the mask's axis it sums the selected elements."""
@@ -268,14 +340,14 @@ class Selection(ComesFirst):
                 other = right if inner_left else left
                 x = as_traced(other)
                 axis = max(x.ndim - 2, 0) if inner_left else x.ndim - 1
-                spread = inner.spread(x, as_traced(np.int64(x.shape[axis])), axis)
+                spread = inner.spread(x, number_of_extent(x.shape[axis]), axis)
                 filled = inner.filled(0)
                 return xp.matmul(filled, spread) if inner_left else xp.matmul(spread, filled)
             if not (inner_left and inner_right and same_mask(left.mask, right.mask)):
-                self._refuse()
+                self.unmask()
             return xp.matmul(left.filled(0), right.filled(0))
         if isinstance(left, Selection) and isinstance(right, Selection):
-            self._refuse()
+            self.unmask()
         if isinstance(left, Selection):
             return left.like(xp.matmul(left.values, right))
         return right.like(xp.matmul(left, right.values), None)
@@ -301,9 +373,7 @@ class Selection(ComesFirst):
         kwargs = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
         axes, is_chosen = self.axes_of(axis)
         if keepdims is True or "where" in kwargs or "out" in kwargs:
-            raise TraceError(
-                f"np.{function.__name__} with keepdims=, where= or out= of elements that a traced mask chooses; {MASK}"
-            )
+            self.unmask()
         if not is_chosen:
             values = function(self.values, axis=tuple(axes), **kwargs)
             return self.like(values, self.axis - sum(k < self.axis for k in axes))
@@ -324,7 +394,7 @@ class Selection(ComesFirst):
     def position(self, function: Any, axis: Any = None, **kwargs: Any) -> Any:
         """Return argmax or argmin, counted among the selected elements."""
         if self.ndim > 1 or any(v is not None and v is not np._NoValue and v is not False for v in kwargs.values()):
-            self._refuse()
+            self.unmask()
         self._check_some(f"attempt to get {function.__name__} of an empty sequence")
         flat = self.line()
         at = function(flat.filled(_extreme_identity(self.dtype, function is np.argmax)))
@@ -333,13 +403,11 @@ class Selection(ComesFirst):
     def ordered(self) -> Selection:
         """Return the selected elements in ascending order."""
         if self.ndim > 1:
-            self._refuse()
-        packed, count = self.packed()
-        n = packed.size
-        chosen = lifted(np.arange, n) < count
-        by_value = xp.argsort(packed, kind="stable")
-        order = by_value[xp.argsort(xp.logical_not(xp.take(chosen, by_value)), kind="stable")]
-        return Selection(xp.take(packed, order), as_traced(chosen), 0, self.what, self._site)
+            self.unmask()
+        flat = self.line()
+        chosen = lifted(np.arange, flat.mask.size) < xp.sum(flat.mask)
+        last = {"f": math.nan, "c": complex(math.nan, math.nan)}.get(self.dtype.kind, _extreme_identity(self.dtype, False))
+        return Selection(xp.sort(flat.filled(last)), as_traced(chosen), 0, self.what, self._site)
 
     def median(self) -> Any:
         flat = self.ordered()
@@ -353,6 +421,10 @@ class Selection(ComesFirst):
     # parts
 
     def __getitem__(self, key: Any) -> Any:
+        return masked_or_gathered(lambda: self.part(key), operator.getitem, self, key)
+
+    def part(self, key: Any) -> Any:
+        """Return the elements at a key, under the mask. Raises Unmasked."""
         items = list(key) if isinstance(key, tuple) else [key]
         if any(isinstance(i, TracedArray | Selection | np.ndarray | list) for i in items):
             if (
@@ -363,7 +435,7 @@ class Selection(ComesFirst):
             ):
                 inside = self.aligned(items[0])
                 return Selection(self.values, xp.logical_and(self.mask, inside), self.axis, self.what, self._site)
-            self._refuse()
+            self.unmask()
         if any(i is Ellipsis for i in items):
             at = next(k for k, i in enumerate(items) if i is Ellipsis)
             missing = self.ndim - sum(i is not None for i in items) + 1
@@ -381,7 +453,7 @@ class Selection(ComesFirst):
             axis = sum(i is None or isinstance(i, slice) for i in items[:at])
             return self.like(self.values[tuple(value_index)], axis)
         if items[:at] or items[at + 1 :] != [slice(None)] * (self.ndim - 1):
-            self._refuse()
+            self.unmask()
         return self._element(operator.index(chosen)) if not isinstance(chosen, slice) else self._slice(chosen)
 
     def _element(self, k: int) -> Any:
@@ -400,7 +472,7 @@ class Selection(ComesFirst):
     def _slice(self, part: slice) -> Any:
         start, stop, step = part.start or 0, part.stop, part.step or 1
         if step != 1 or start < 0 or self.ndim > 1:
-            self._refuse()
+            self.unmask()
         flat = self.line()
         packed, count = flat.packed()
         n = packed.shape[0]
@@ -411,7 +483,7 @@ class Selection(ComesFirst):
     @property
     def T(self) -> Any:
         if self.mask.ndim > 1:
-            self._refuse()
+            return self.elements().T
         return self.like(self.values.T, self.values.ndim - 1 - self.axis)
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
@@ -421,11 +493,12 @@ class Selection(ComesFirst):
         return self.like(self.values)
 
     def ravel(self, order: str = "C") -> Any:
-        return self if self.ndim == 1 else self._refuse()
+        return self if self.ndim == 1 else self.elements().ravel(order)
 
     def method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method that is a function of NumPy."""
-        return FUNCTIONS[getattr(np, name)](self, *args, **kwargs)
+        function = getattr(np, name)
+        return masked_or_gathered(lambda: FUNCTIONS[function](self, *args, **kwargs), function, self, *args, **kwargs)
 
 
 _REDUCE: dict[Any, Any] = {

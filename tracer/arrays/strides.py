@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import holds_value_size
+
 Strides = tuple[int, ...]
 
 
@@ -44,6 +46,8 @@ def is_column_major(shape: Sequence[int], strides: Strides) -> bool:
 
 def has_falling_strides(shape: Sequence[int], strides: Strides) -> bool:
     """Return whether strides do not increase from axis to axis, so that elementwise results are in row-major order."""
+    if holds_value_size((*shape, *strides)):
+        return is_row_major(shape, strides)
     steps = [abs(s) for n, s in zip(shape, strides, strict=True) if n != 1 and s]
     return all(a >= b for a, b in pairwise(steps))
 
@@ -56,6 +60,8 @@ def strides_of_reshape(shape: Sequence[int], strides: Strides, new: Sequence[int
     """
     if math.prod(shape) == 0:
         return row_major(new)
+    if holds_value_size((*shape, *new)):
+        return row_major(new) if tuple(strides) == tuple(row_major(shape)) else None
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     new_strides: list[int] = []
     i = j = 0

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from pullback.ir import Loc, Value
 from pullback.ir.core.types import ArrayType
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, any_value, known_value, pinned, refuse, refused, static
 from pullback.tracer.arrays.frame import Frame, current, frame_of
@@ -31,7 +34,7 @@ from pullback.tracer.user_code.advice import (
     instead_of_number,
 )
 from pullback.tracer.user_code.errors import TraceError, foreign_call
-from pullback.tracer.user_code.ownership import is_users_class
+from pullback.tracer.user_code.ownership import is_own_file, is_users_class
 from pullback.tracer.user_code.source import Described, line_text, shown
 
 READONLY = "assignment destination is read-only"
@@ -92,6 +95,30 @@ class ComesFirst:
     """Base of classes whose ``__array_function__`` takes precedence over a traced array's."""
 
     __slots__ = ()
+
+
+def _seen(x: TracedArray, caller: FrameType) -> Any:
+    """Return the shape of an array for the code of a frame."""
+    shape = x.type.shape
+    if str not in map(type, shape):
+        return shape
+    assert x.frame is not None
+    sizes = x.frame.root.value_sizes
+    assert sizes is not None
+    extents = (sizes.by_name[e] if type(e) is str else e for e in shape)
+    if is_own_file(caller.f_code.co_filename):
+        return tuple(extents)
+    return tuple(HOOKS["number_of_size"](e) if is_value_size(e) else e for e in extents)
+
+
+class Gathers(ComesFirst):
+    """Base of classes that stand for an array before it exists; ``elements`` returns it."""
+
+    __slots__ = ()
+
+    def elements(self) -> TracedArray:
+        """Return the array."""
+        raise NotImplementedError
 
 
 class TracedArray(Described):
@@ -176,7 +203,8 @@ class TracedArray(Described):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.type.shape  # type: ignore[return-value]
+        """The extents. Extents by value are traced ints, except in this package's own code."""
+        return _seen(self, sys._getframe(1))
 
     @shape.setter
     def shape(self, shape: Any) -> NoReturn:
@@ -188,7 +216,7 @@ class TracedArray(Described):
 
     @property
     def size(self) -> int:
-        return math.prod(self.shape)
+        return math.prod(_seen(self, sys._getframe(1)))
 
     @property
     def itemsize(self) -> int:
@@ -196,7 +224,7 @@ class TracedArray(Described):
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return math.prod(_seen(self, sys._getframe(1))) * self.dtype.itemsize
 
     @property
     def T(self) -> Any:

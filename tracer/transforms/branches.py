@@ -10,11 +10,15 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.core.types import ArrayType
+from pullback.ir.shapes.by_value import is_value_size, same_extent, same_shape
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.make import as_traced, cast, result_type
+from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent, result_type
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, flatten, paths
+from pullback.tracer.arrays.value_extents import most_growth, value_extent
 from pullback.tracer.arrays.views import written_in
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.transforms.region import Region, follow, rebuild
@@ -79,25 +83,31 @@ class Body(Region):
 class Carry:
     """The values passed from one iteration of a loop to the next: a tree of arrays, each of one type.
 
-    A Python number takes the type that the body returns for it: the body is traced again with that type.
+    A Python number takes the type that the body returns for it: the body is traced again with that type. An array whose first
+    axis the body makes longer or shorter becomes a buffer and a length (``Ragged``).
     """
 
-    def __init__(self, loop: str, init: Any, label: str) -> None:
-        """Flatten ``init``. ``loop`` and ``label`` are the names of the loop function and of its parameter, for errors.
+    def __init__(self, loop: str, init: Any, label: str, count: Any = None) -> None:
+        """Flatten ``init``. ``loop`` and ``label`` are the names of the loop function and of its parameter, for errors;
+        ``count`` is the trip count, None if it is unknown.
 
         Raises TraceError for a leaf that is no array.
         """
-        self.loop, self.label = loop, label
+        self.loop, self.label, self.count = loop, label, count
         leaves, self.tree = flatten(init)
         self.paths = paths(self.tree, label)
         for leaf, path in zip(leaves, self.paths, strict=True):
             if not isinstance(leaf, TracedArray):
                 check_leaf(leaf, path)
         self.arrays = [as_traced(leaf) for leaf in leaves]
+        self.ragged: dict[int, Ragged] = {}
 
     def enter(self, body: Body, readonly: str = "") -> Any:
         """Return the carry as the function's argument, with parameters of the body in place of its arrays."""
-        return rebuild(self.tree, [body.take(x, readonly=readonly) for x in self.arrays])
+        leaves = []
+        for k, x in enumerate(self.arrays):
+            leaves.append(body.take(x, readonly=readonly) if k not in self.ragged else self.ragged[k].enter(body, readonly))
+        return rebuild(self.tree, leaves)
 
     def returned(self, body: Body, function: Callable[..., Any], value: Any) -> list[TracedArray] | None:
         """Return the arrays that the body returns, cast to the carry's types.
@@ -112,20 +122,56 @@ class Carry:
             raise self._changed(function, "structure", rows, "return the containers that came in")
         with body.inner.active():
             arrays = [as_traced(leaf) for leaf in leaves]
-            kinds = [_carried(x, y) for x, y in zip(self.arrays, arrays, strict=True)]
+            grown = [k for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)) if self._is_grown(k, x, y)]
+        for k in grown:
+            entered = self.ragged[k].entered if k in self.ragged else self.arrays[k]
+            growth = most_growth(entered.shape[0], arrays[k].shape[0])
+            if growth is None or (growth and self.count is None):
+                rows = [(self.paths[k], kind_of(entered), kind_of(arrays[k]))]
+                raise self._changed(function, "length", rows, _UNBOUNDED)
+            self.ragged[k] = Ragged(self.arrays[k], growth, self.count)
+        if grown:
+            return None
+        with body.inner.active():
+            kinds = [self._kind(k, x, y) for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True))]
             wrong = [(p, x, y) for p, x, y, kind in zip(self.paths, self.arrays, arrays, kinds, strict=True) if kind is None]
             if wrong:
                 raise self._changed(function, "type", [(p, kind_of(x), kind_of(y)) for p, x, y in wrong], _instead(*wrong[0]))
             if all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
-                return [cast(y, x.dtype) for y, x in zip(arrays, self.arrays, strict=True)]
+                results: list[TracedArray] = []
+                for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)):
+                    new = cast(y, x.dtype)
+                    results += [new] if k not in self.ragged else self.ragged[k].leave(new, self.loop)
+                return results
         self.arrays = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
+        self.ragged = {k: Ragged(self.arrays[k], each.growth, self.count) for k, each in self.ragged.items()}
         return None
+
+    def _is_grown(self, k: int, x: TracedArray, y: TracedArray) -> bool:
+        """Return whether an array has another length after an iteration than its type, or its buffer, provides for."""
+        if not x.ndim or x.ndim != y.ndim or not same_shape(x.shape[1:], y.shape[1:]):
+            return False
+        if k not in self.ragged:
+            return not same_extent(x.shape[0], y.shape[0])
+        growth = most_growth(self.ragged[k].entered.shape[0], y.shape[0])
+        return growth is None or growth > self.ragged[k].growth
+
+    def _kind(self, k: int, x: TracedArray, y: TracedArray) -> tuple[Any, str] | None:
+        """Return the dtype and weak kind of a carry; None if no type holds what goes in and what comes out."""
+        is_alike = same_shape(x.shape[1:], y.shape[1:]) and x.ndim == y.ndim if k in self.ragged else same_shape(x.shape, y.shape)
+        return common([x, y]) if is_alike and (x.weak or y.weak or x.dtype == y.dtype) and _takes(x, y) else None
 
     def rebuilt(self, results: Sequence[TracedArray]) -> Any:
         """Return the carry with other arrays in it."""
-        for x, new in zip(self.arrays, results, strict=True):
+        remaining = iter(results)
+        leaves = []
+        for k, x in enumerate(self.arrays):
+            new = next(remaining)
+            if k in self.ragged:
+                new = shortened(new, next(remaining))
             new.weak = x.weak
-        return rebuild(self.tree, results)
+            leaves.append(new)
+        return rebuild(self.tree, leaves)
 
     def _changed(self, function: Any, what: str, rows: Sequence[tuple[str, str, str]], instead: str) -> TraceError:
         names, before, after = (max(len(row[k]) for row in rows) for k in range(3))
@@ -142,9 +188,54 @@ def rows_error(message: str, rows: Sequence[str]) -> TraceError:
     return error
 
 
-def _carried(x: TracedArray, y: TracedArray) -> tuple[Any, str] | None:
-    """Return the dtype and weak kind of a carry that enters as ``x`` and is returned as ``y``; None if no type holds both."""
-    return common([x, y]) if x.shape == y.shape and (x.weak or y.weak or x.dtype == y.dtype) and _takes(x, y) else None
+class Ragged:
+    """A carried array whose length changes: a buffer, which holds the most rows that it can have, and the number of rows in use.
+
+    ``growth``: the most rows by which an iteration makes it longer; ``count``: the trip count, None if it is unknown.
+    ``entered``: the array in the body, ``inside`` its buffer there.
+    """
+
+    def __init__(self, x: TracedArray, growth: int, count: Any) -> None:
+        self.growth = growth
+        self.entered = x
+        rows = x.shape[0]
+        more = 0 if not growth else growth * count if isinstance(count, int) or is_value_size(count) else None
+        if more is None:
+            more = value_extent(as_traced(growth * np.maximum(count, 0)), least=0)
+        self.length = number_of_extent(rows)
+        padding = full((more, *x.shape[1:]), 0, x.dtype)
+        self.buffer: TracedArray = np.concatenate([x, padding]) if growth else fresh(x)  # type: ignore[assignment]
+
+    def enter(self, body: Body, readonly: str) -> TracedArray:
+        """Return the array in the body of a loop, whose parameters are the buffer and the length."""
+        buffer, length = body.take(self.buffer, readonly=readonly), body.take(self.length)
+        with body.inner.active():
+            self.entered = shortened(buffer, length)
+            self.entered.readonly = readonly
+        self.inside = buffer
+        return self.entered
+
+    def leave(self, x: TracedArray, loop: str) -> list[TracedArray]:
+        """Return the buffer and the length that hold an array after an iteration. Called in the body."""
+        rows = number_of_extent(x.shape[0])
+        fits = emit("le", rows, number_of_extent(self.inside.shape[0]))
+        emit("check", fits, error="ValueError", message=f"the carry of {loop} becomes longer than its first iteration says")
+        start, step = (0,) * x.ndim, (1,) * x.ndim
+        return [emit("slice_set", self.inside, x, start=start, step=step), rows]
+
+
+def shortened(buffer: TracedArray, length: TracedArray) -> TracedArray:
+    """Return the first ``length`` rows of a buffer, an extent by value."""
+    extent = value_extent(length, least=0, most=buffer.shape[0])
+    zeros, ones = (0,) * buffer.ndim, (1,) * buffer.ndim
+    rows: TracedArray = emit("slice", buffer, start=zeros, step=ones, shape=(extent, *buffer.shape[1:]))
+    return fresh(rows)
+
+
+_UNBOUNDED = (
+    "it may become longer by at most a fixed number of rows in each iteration of a counted loop; write into an array that is "
+    "long enough, and carry the number of its rows in use"
+)
 
 
 def _takes(x: TracedArray, y: TracedArray) -> bool:
@@ -178,7 +269,7 @@ def kind_of(x: TracedArray) -> str:
 
 
 def _instead(path: str, x: TracedArray, y: TracedArray) -> str:
-    if x.shape != y.shape:
+    if not same_shape(x.shape, y.shape):
         return "a carry keeps its shape: start from an array of the shape that comes out, or return the shape that came in"
     name = "bool" if y.dtype == bool else y.dtype.name
     start = f"np.{name}(...)" if not x.shape else f"{path}.astype(np.{name})"

@@ -192,7 +192,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, checkpo
         at.weak, at.bounds = "int", bounds
         return body.call(body_fun, (at, state)), None
 
-    return _counted_loop(Carry("fori_loop", init_val, "init_val"), body_fun, run, count, checkpoint=checkpoint)[0]
+    return _counted_loop(Carry("fori_loop", init_val, "init_val", count), body_fun, run, count, checkpoint=checkpoint)[0]
 
 
 def _bounds_from(lower: TracedArray) -> Bounds | None:
@@ -219,7 +219,7 @@ def scan(
             raise TraceError(f"{titled(f)}, which scan runs, returns {kind}; return a pair (carry, y), with None for no y")
         return returned[0], returned[1]
 
-    return _counted_loop(Carry("scan", init, "init"), f, run, count, reverse, checkpoint)
+    return _counted_loop(Carry("scan", init, "init", count), f, run, count, reverse, checkpoint)
 
 
 def map(f: Function, xs: Any) -> Any:

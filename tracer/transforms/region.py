@@ -18,7 +18,8 @@ from pullback.ir.core.structure import copy_block
 from pullback.ir.core.types import ArrayType
 from pullback.ir.ops.control.custom import parameters_with
 from pullback.tracer.arrays.frame import Frame, Source, current, frame_of
-from pullback.tracer.arrays.make import as_traced, wrap
+from pullback.tracer.arrays.make import as_traced, with_named_extents, wrap
+from pullback.tracer.arrays.masked import gathered
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
 from pullback.tracer.arrays.views import root_of, write_back, written_in
@@ -149,7 +150,7 @@ class Region:
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace the function in the region and return its result."""
         with self.inner.active():
-            return follow(function)(*args, **kwargs)
+            return gathered(follow(function)(*args, **kwargs))
 
     def holds(self, x: Any) -> bool:
         """Return whether a value was defined in the region."""
@@ -213,7 +214,9 @@ def emit_regions(
     frame, loc = frame_of(), user_loc()
     closed, captured = with_captures(blocks, frames)
     values = [*(frame.lift(x, loc) for x in operands), *captured]
-    return [wrap(v) for v in frame.builder.at(loc).emit(OPS[name], values, dict(params), closed)]
+    op = OPS[name]
+    named = with_named_extents(frame, op, params)
+    return [wrap(v) for v in frame.builder.at(loc).emit(op, values, named, closed)]
 
 
 def restore(written: Sequence[tuple[TracedArray, TracedArray]], results: Sequence[TracedArray]) -> dict[int, TracedArray]:

@@ -70,6 +70,12 @@ def is_hidden_file(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_own_file(name: str) -> bool:
+    """Return whether a file belongs to this package."""
+    return os.path.abspath(name).startswith(_OUR_FOLDERS)
+
+
+@functools.lru_cache(maxsize=4096)
 def _is_users_file(name: str) -> bool:
     return not is_hidden_file(name) and not is_library_file(name)
 

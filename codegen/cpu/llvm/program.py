@@ -17,7 +17,16 @@ from typing import Any
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED, TICK
 from pullback.codegen.cpu.llvm.kernel import Emitter
 from pullback.codegen.cpu.llvm.lanes import stored
-from pullback.codegen.cpu.llvm.program_control_flow import branch, push, release, repeat, repeat_while, stack
+from pullback.codegen.cpu.llvm.program_control_flow import (
+    branch,
+    heap_buffer,
+    push,
+    release,
+    release_heap,
+    repeat,
+    repeat_while,
+    stack,
+)
 from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
 from pullback.codegen.cpu.llvm.text import NO_MEMORY
@@ -28,6 +37,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import (
     Alloc,
+    BindExtent,
     Branch,
     Copy,
     Free,
@@ -40,7 +50,7 @@ from pullback.ir.ops.program import (
     StoreStackLength,
     View,
 )
-from pullback.ir.shapes.extents import product
+from pullback.ir.shapes.extents import by_value_in, product
 
 KERNEL_OUT_OF_MEMORY = ("MemoryError", "there is no memory for what a step computes with")
 """The error raised if a kernel gets no heap memory."""
@@ -86,6 +96,7 @@ class ProgramWriter(DriverText):
         self.functions: list[str] = []
         self.small_results: list[tuple[str, RefType, str]] = []
         self.limited: dict[Extent, None] = {}
+        self.created: list[Value] = []
         self.inner_launches = Counter(i.params["kernel"] for i in _inner_launches(program.body))
         self.inlined = 0
 
@@ -101,6 +112,8 @@ class ProgramWriter(DriverText):
         self.label("leave")
         for slots in self.stacks.values():
             release(self, slots)
+        for value in self.heap:
+            release_heap(self, value)
         for cell, t, target in self.small_results:
             self.copy_small(t, cell, target)
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
@@ -120,6 +133,7 @@ class ProgramWriter(DriverText):
             hosts=tuple(self.hosts),
             failures=tuple(self.failures),
             limited=tuple(self.limited),
+            created=tuple(self.created),
         )
 
     # values
@@ -162,9 +176,13 @@ class ProgramWriter(DriverText):
             case StoreStackLength():
                 count = self.let(f"load i64, ptr {self.stacks[i.operands[0]].count}")
                 self.line(f"store i64 {count}, ptr {self.locations[i.operands[1]].pointer}")
+            case BindExtent():
+                self.line(f"store i64 {self.integer(i.operands[0])}, ptr {self.bound_slot(i.params['extent'][0])}")
             case Free():
                 if isinstance(i.operands[0].type, StackType):
                     release(self, self.stacks[i.operands[0]])
+                elif i.operands[0] in self.heap:
+                    release_heap(self, i.operands[0])
             case Repeat():
                 repeat(self, i)
             case RepeatWhile():
@@ -175,8 +193,15 @@ class ProgramWriter(DriverText):
                 raise NotImplementedError(f"{i.op.name} has no LLVM spelling")
 
     def alloc(self, i: Instruction) -> None:
-        """Allocate a buffer: a small one on the stack, copied to the result's memory at the end, another one by the caller."""
+        """Allocate a buffer: a small one on the stack, copied to the result's memory at the end; one with an extent by value on
+        the heap, or, if it is a result, by ("create",); another one by the caller."""
         t: Any = i.result.type
+        if by_value_in(t.shape):
+            if i.result in self.returned:
+                self.create(i)
+            else:
+                heap_buffer(self, i)
+            return
         if on_stack(t):
             cell = self.slot(_small_type(t))
             self.small_buffers.add(cell)
@@ -187,6 +212,19 @@ class ProgramWriter(DriverText):
             return
         self.buffers.append(i.result)
         self.locations[i.result] = Buffer(self.address("pointer", len(self.buffers) - 1))
+
+    def create(self, i: Instruction) -> None:
+        """Allocate a result whose extents are known only here."""
+        shape = [self.extent(e) for e in i.result.type.shape]
+        table = self.slot(f"[{1 + len(shape)} x i64]")
+        for k, entry in enumerate((str(len(self.created)), *shape)):
+            self.line(f"store i64 {entry}, ptr {self.let(f'getelementptr i64, ptr {table}, i64 {k}')}")
+        self.created.append(i.result)
+        address = self.let(f"call i64 {self.callee('create')}(ptr {table})")
+        (created,) = self.labels("created")
+        self.line(f"br i1 {self.let(f'icmp eq i64 {address}, 0')}, label %{self.exit_label(None)}, label %{created}")
+        self.label(created)
+        self.locations[i.result] = Buffer(self.let(f"inttoptr i64 {address} to ptr"))
 
     def copy_small(self, t: Any, source: str, target: str) -> None:
         """Emit a copy of the numbers of a small buffer."""
@@ -244,7 +282,8 @@ class ProgramWriter(DriverText):
         arguments = []
         copies = {} if is_inlined else self.copies_of_small(i.operands)
         if any(slot[0] == "library" for slot in slots):
-            self.limited.update(dict.fromkeys(map(_product, i.params["sizes"])))
+            products = map(_product, i.params["sizes"])
+            self.limited.update(dict.fromkeys(e for e in products if not by_value_in((e,))))
         for kind, *details in slots:
             match kind:
                 case "pointer":

@@ -1,11 +1,12 @@
-"""Emit loops and branches of a driver, and the growing stacks on which a loop saves values for its gradient."""
+"""Emit loops and branches of a driver, the growing stacks on which a loop saves values for its gradient, and the buffers whose
+extents the program computes, which are blocks of heap memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.codegen.cpu.llvm.program_text import DriverText, StackSlots
+from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText, HeapSlots, StackSlots
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.value import Value
 
@@ -193,3 +194,40 @@ def release(e: DriverText, stack: StackSlots) -> None:
     block = e.let(f"load ptr, ptr {stack.block}")
     e.line(f"call void {e.callee('c', 'free')}(ptr {block})")
     e.line(f"store ptr null, ptr {stack.block}")
+
+
+LEAST_BYTES = 64
+"""Smallest size of a block, in bytes: LAPACK writes the required length of its work area into an empty one."""
+HEAP_OUT_OF_MEMORY = ("MemoryError", "there is no memory for an array whose length depends on values")
+"""The error raised if a block cannot be allocated."""
+
+
+def heap_buffer(e: DriverText, i: Instruction) -> None:
+    """Emit the allocation of a buffer that has an extent by value."""
+    slots = e.heap[i.result] = HeapSlots(e.slot("ptr"), e.slot("i64"))
+    e.entry.append(f"  store ptr null, ptr {slots.block}")
+    size = e.intrinsic("i64", "llvm.smax.i64", [("i64", e.bytes(i.result.type)), ("i64", str(LEAST_BYTES))])
+    state = e.native("room", "state")
+    block = e.let(f"call ptr {e.callee('room', 'take')}(ptr {e.let(f'inttoptr i64 {state} to ptr')}, i64 {size})")
+    (got,) = e.labels("got")
+    out = e.exit_label((*HEAP_OUT_OF_MEMORY, str(i.loc)))
+    e.line(f"br i1 {e.let(f'icmp eq ptr {block}, null')}, label %{out}, label %{got}")
+    e.label(got)
+    e.line(f"store ptr {block}, ptr {slots.block}")
+    e.line(f"store i64 {size}, ptr {slots.size}")
+    e.locations[i.result] = Buffer(block)
+
+
+def release_heap(e: DriverText, value: Value) -> None:
+    """Emit the release of a buffer's block, if it has one."""
+    slots = e.heap[value]
+    block = e.let(f"load ptr, ptr {slots.block}")
+    live, after = e.labels("live", "freed")
+    e.line(f"br i1 {e.let(f'icmp eq ptr {block}, null')}, label %{after}, label %{live}")
+    e.label(live)
+    size = e.let(f"load i64, ptr {slots.size}")
+    state = e.let(f"inttoptr i64 {e.native('room', 'state')} to ptr")
+    e.line(f"call void {e.callee('room', 'give')}(ptr {state}, ptr {block}, i64 {size})")
+    e.line(f"store ptr null, ptr {slots.block}")
+    e.line(f"br label %{after}")
+    e.label(after)

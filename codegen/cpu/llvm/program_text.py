@@ -9,9 +9,9 @@ from typing import Any
 from pullback.codegen.cpu.llvm.program_interface import Failure
 from pullback.codegen.cpu.llvm.text import Extents
 from pullback.ir.core.structure import Block
-from pullback.ir.core.types import Extent, Shape
+from pullback.ir.core.types import Extent, Shape, is_by_value
 from pullback.ir.core.value import Value
-from pullback.ir.shapes.extents import product
+from pullback.ir.shapes.extents import by_value_in, product
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +21,15 @@ class Buffer:
     pointer: str
     position: int = -1
     axes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class HeapSlots:
+    """The stack slots of a buffer whose extents are known only at its allocation: the address of its block, null if there is
+    none, and its size in bytes."""
+
+    block: str
+    size: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +44,7 @@ class StackSlots:
 class DriverText(Extents, ABC):
     """The function of a driver; ``ProgramWriter`` emits its instructions.
 
+    ``bound``: the stack slots of the extents by value; ``heap``: those of the buffers that have such extents.
     ``ticks``: whether it polls the clock; ``cold``: lines after all others, which rarely run; ``status``: the slot of the
     returned status.
     """
@@ -44,6 +54,8 @@ class DriverText(Extents, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.sizes: dict[Extent, str] = {}
+        self.bound: dict[str, str] = {}
+        self.heap: dict[Value, HeapSlots] = {}
         self.failures: list[Failure] = []
         self.locations: dict[Value, Buffer] = {}
         self.scalars: dict[Value, str] = {}
@@ -56,9 +68,41 @@ class DriverText(Extents, ABC):
         """Emit the instructions of a block."""
 
     def size(self, name: str) -> str:
+        if is_by_value(name):
+            return self.let(f"load i64, ptr {self.bound_slot(name)}")
         if name not in self.sizes:
             self.sizes[name] = self.argument("size", len(self.sizes))
         return self.sizes[name]
+
+    def bound_slot(self, name: str) -> str:
+        """Return the stack slot of an extent by value."""
+        if name not in self.bound:
+            self.bound[name] = self.slot("i64")
+        return self.bound[name]
+
+    def extent(self, extent: Extent) -> str:
+        """Return an extent or a product of extents as an i64: computed at entry, or, if it depends on extents by value, here,
+        with the largest i64 for a product that has more than 64 bits."""
+        if isinstance(extent, int) or not by_value_in((extent,)):
+            return super().extent(extent)
+        total, *factors = map(self.factor_here, extent.split("*"))
+        for factor in factors:
+            total = self.saturated_product(total, factor)
+        return total
+
+    def factor_here(self, factor: str) -> str:
+        """Return a factor of an extent that depends on extents by value."""
+        dividend, _, divisor = factor.partition("/")
+        total, *names = (n if n.isdigit() else self.size(n) for n in dividend.split("."))
+        for name in names:
+            total = self.saturated_product(total, name)
+        return self.let(f"udiv i64 {self.let(f'add i64 {total}, {int(divisor) - 1}')}, {divisor}") if divisor else total
+
+    def saturated_product(self, a: str, b: str) -> str:
+        """Return the product of two extents, at most the largest i64."""
+        pair = self.intrinsic("{i64, i1}", "llvm.smul.with.overflow.i64", [("i64", a), ("i64", b)])
+        low, over = (self.let(f"extractvalue {{i64, i1}} {pair}, {k}") for k in (0, 1))
+        return self.let(f"select i1 {over}, i64 {2**63 - 1}, i64 {low}")
 
     def elements(self, shape: Shape) -> str:
         """Return the number of elements of a shape."""

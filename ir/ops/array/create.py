@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Region, RuleBuilder, Same
-from pullback.ir.core.types import I64, ArrayType, Extent, Type
+from pullback.ir.core.op import NoDerivative, Op, Region, RuleBuilder, Same
+from pullback.ir.core.types import I64, ArrayType, Extent, Type, is_by_value
 from pullback.ir.core.value import Value
 
 EVERYWHERE = frozenset({"func", "kernel", "program"})
@@ -65,6 +65,38 @@ class Count(Op):
         return (b.broadcast(b.count(shape=params["shape"]), axes=(0,), shape=(size,)),)
 
 
+class DefineExtent(Op):
+    """The definition of an extent by value: from here on, the name in ``extent`` is the extent whose number is the operand, an
+    i64 that is at least 0. The result is that number.
+
+        %n: i64[] = define_extent %count {extent=[v0]}
+        %p: i64[v0] = slice %positions {start=[0], step=[1], ...}
+
+    A block may use names that it, or a block around it, has defined before.
+    """
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        if tuple(types) != (ArrayType(I64),):
+            raise TypeError("takes an i64")
+        if len(params["extent"]) != 1 or not is_by_value(params["extent"][0]):
+            raise TypeError("defines one extent by value")
+        return (ArrayType(I64),)
+
+    def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
+        return (operands[0],)
+
+    def batch(
+        self, b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
+    ) -> tuple[Value, ...]:
+        raise NoDerivative(
+            "the number of elements depends on values of the mapped axis, so that it may differ from row to row; "
+            "keep all elements, as by np.where(mask, x, 0) and where=mask in reductions"
+        )
+
+
 const = Constant(name="const", typed=("dtype",), vocabularies=EVERYWHERE)
 iota = Iota(name="iota", typed=("dtype", "shape"), extents=("shape",), finite=True)
+define_extent = DefineExtent(
+    name="define_extent", extents=("extent",), effect="fails", nondifferentiable="a number of elements", finite=True
+)
 count = Count(name="count", extents=("shape",), nondifferentiable="a number of elements", finite=True)

@@ -9,12 +9,13 @@ from typing import Any
 from pullback.ir.core.op import Op
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
+from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.text import canonical, print_literal
 
 
 def cse(function: Function) -> Function:
-    """Merge equal pure instructions into the first of them.
+    """Merge equal pure instructions, and equal definitions of extents by value, into the first of them.
 
     Instructions are equal if op, operands, params and the canonical text of their regions are; operands of commutative ops may
     be swapped. Requires: a func; other kinds are returned unchanged. Keeps: values bit by bit, the order of the remaining
@@ -39,7 +40,7 @@ def _merged(block: Block) -> Block:
         regions = tuple(_merged(region) for region in instruction.regions)
         if operands != instruction.operands or regions:
             instruction = replace(instruction, operands=operands, regions=regions)
-        if is_pure(instruction):
+        if is_pure(instruction) or isinstance(instruction.op, DefineExtent):
             earlier = by_key.setdefault(key(instruction.op, operands, instruction.params, regions), instruction.results)
             if earlier is not instruction.results:
                 first.update(zip(instruction.results, earlier, strict=True))

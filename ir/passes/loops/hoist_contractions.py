@@ -26,7 +26,7 @@ from pullback.ir.ops.array.contract import Contract, others, split
 from pullback.ir.ops.array.reindex import concat
 from pullback.ir.ops.control.loops import Scan
 from pullback.ir.passes.editing.loop_editor import Input, draft_of
-from pullback.ir.shapes.extents import nominal_bytes
+from pullback.ir.shapes.extents import definers, nominal_bytes
 
 MOST_GROWTH = 16
 """Largest ratio of the bytes of a hoisted product's row to the bytes of the row that it is computed from."""
@@ -47,7 +47,7 @@ def _block(block: Block) -> Block:
     instructions: list[Instruction] = []
     for old in block.instructions:
         i = replace(old, regions=tuple(map(_block, old.regions))) if old.regions else old
-        if isinstance(i.op, Scan) and i.params["length"]:
+        if isinstance(i.op, Scan) and i.params["length"] and not definers(i.regions[0].instructions):
             instructions += _Body(i).run()
         else:
             instructions.append(i)

@@ -32,7 +32,7 @@ from pullback.ir.passes.editing.cse import key
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.loop_editor import Draft, Input, draft_of
 from pullback.ir.passes.simplify.rewrite import simplified
-from pullback.ir.shapes.extents import nominal_bytes
+from pullback.ir.shapes.extents import definers, extents_by_value, nominal_bytes
 
 PATHS = (Reindex, Constant, Iota, Count, Gather, Stop)
 """Ops that are cheap enough to stay in a loop and need no memory there."""
@@ -205,10 +205,13 @@ def _invariant(
     """Return the instructions that depend on captures only, by their results, and the ones among them that are work.
     Instructions whose results are ``stored`` anyway are work."""
     sizes = {p: nominal_bytes(p.type) for p in captures}
+    own_extents = set(definers(body))
     held: dict[Value, Instruction] = {}
     moved: dict[Instruction, None] = {}
     for i in body:
         if not is_pure(i) or isinstance(i.op, Barrier) or not all(v in sizes for v in i.operands):
+            continue
+        if own_extents and not own_extents.isdisjoint(extents_by_value(i)):
             continue
         largest = max((sizes[v] for v in i.operands), default=0)
         held.update((v, i) for v in i.results)
@@ -231,7 +234,7 @@ def _is_work(i: Instruction, largest: int) -> bool:
 def _spread_constant_rows(draft: Draft, after: Builder, names: dict[Value, Value]) -> None:
     """Broadcast rows that are the same in every iteration of a scan of known length, after it."""
     length = tuple(draft.instruction.params.get("length", ()))
-    if not length:
+    if not length or definers(draft.bodies[-1]):
         return
     outer = {t.parameters[-1]: t.operand for t in draft.captures}
     definitions = {v: i for i in draft.bodies[-1] for v in i.results}

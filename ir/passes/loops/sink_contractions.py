@@ -22,7 +22,7 @@ from pullback.ir.ops.array.reindex import concat
 from pullback.ir.ops.control.loops import Scan
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.loop_view import parts_of
-from pullback.ir.shapes.extents import nominal_bytes
+from pullback.ir.shapes.extents import definers, nominal_bytes
 
 MOST_JOINED = 4
 """Largest number of operands of a concat whose operands are stacked one by one; a larger concat is stacked itself."""
@@ -46,7 +46,8 @@ def _block(block: Block) -> Block:
         regions = tuple(_block(region) if region.instructions else region for region in old.regions)
         i = replace(old, regions=regions)
         operands = tuple(env.get(v, v) for v in i.operands)
-        sums = _sums(i) if isinstance(i.op, Scan) and i.params["length"] else []
+        is_fixed = isinstance(i.op, Scan) and i.params["length"] and not definers(i.regions[0].instructions)
+        sums = _sums(i) if is_fixed else []
         if sums:
             results: Sequence[Value] = _split_loop(b.at(i.loc), i, operands, sums)
         else:

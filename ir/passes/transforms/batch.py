@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.op import Op, with_leading_axis
-from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.op import NoDerivative, Op, with_leading_axis
+from pullback.ir.core.structure import Block, Instruction, Loc
 from pullback.ir.core.types import BOOL, ArrayType, Extent
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Gather, Scatter
@@ -25,6 +25,14 @@ Structured = Callable[[Builder, Instruction, Sequence[Value], Sequence[bool], Ex
 STRUCTURED: dict[type[Op], Structured] = {}
 """Batching of ops with regions: ``rule(builder, instruction, operands, marks, size, mask)`` returns the results. Those that
 depend on a marked operand (``activity.dependent_results``) have the axis."""
+
+
+class NoBatch(Exception):
+    """A region cannot be mapped: the instruction at ``loc`` is not defined for rows; the message gives the reason."""
+
+    def __init__(self, message: str, loc: Loc) -> None:
+        super().__init__(message)
+        self.loc = loc
 
 
 def batch(
@@ -64,7 +72,10 @@ def emit_batched(
         if structured is not None and (any(has_axis) or mask is not None):
             results = structured(step, instruction, inputs, has_axis, size, mask)
         elif any(has_axis):
-            results = instruction.op.batch(step, inputs, has_axis, instruction.params, size)
+            try:
+                results = instruction.op.batch(step, inputs, has_axis, instruction.params, size)
+            except NoDerivative as error:
+                raise NoBatch(str(error), instruction.loc) from None
         else:
             results = replay(builder, instruction, inputs)
         env.update(zip(instruction.results, results, strict=True))

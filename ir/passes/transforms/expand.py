@@ -18,7 +18,7 @@ from pullback.ir.passes.transforms import batch_loops as batch_loops
 from pullback.ir.passes.transforms import forward_loops as forward_loops
 from pullback.ir.passes.transforms import reverse_loops as reverse_loops
 from pullback.ir.passes.transforms import reverse_switch as reverse_switch
-from pullback.ir.passes.transforms.batch import batch
+from pullback.ir.passes.transforms.batch import NoBatch, batch
 from pullback.ir.passes.transforms.forward import emit_jvp
 from pullback.ir.passes.transforms.reverse import GradientError, differentiate
 
@@ -69,5 +69,8 @@ def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, .
         case Jvp():
             return emit_jvp(builder, region, operands, params["wrt"], params["tangents"], params["results"], loc)
         case Vmap():
-            return batch(builder, region, operands, params["batched"], params["fixed"])
+            try:
+                return batch(builder, region, operands, params["batched"], params["fixed"])
+            except NoBatch as error:
+                raise GradientError(str(error), error.loc) from None
     raise TypeError(f"{instruction.op.name} has no expansion")

@@ -15,14 +15,14 @@ from pullback.ir.core.op import OPS, Op
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType, StackType
 from pullback.ir.core.value import Value
-from pullback.ir.ops.array.create import Constant, Count, Iota
+from pullback.ir.ops.array.create import Constant, Count, DefineExtent, Iota
 from pullback.ir.ops.array.index import Gather
 from pullback.ir.ops.array.reindex import Reindex, reshape
 from pullback.ir.ops.control.markers import Barrier, CotangentTap, Stop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.transforms.min_cut import NEVER, UNIT, Node, cut, recompute_cost
-from pullback.ir.shapes.extents import NOMINAL, nominal_bytes
+from pullback.ir.shapes.extents import NOMINAL, by_value_in, definers, extents_by_value, factor_names, nominal_bytes
 
 CHEAP = (Elementwise, Reindex, Gather, Constant, Iota, Count, Barrier, Stop, CotangentTap)
 """Ops that are cheap to recompute."""
@@ -34,6 +34,7 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
     """Return the values of ``forward`` to save so that ``required`` can be computed from them and ``free``, in the order of
     their definition: those with fewest bytes. Stacks are not saved: the instructions that define them are run again."""
     definitions = {v: i for i in forward.instructions for v in i.results}
+    extents = definers(forward.instructions)
     read = dict.fromkeys(required)
     wanted: dict[Value, None] = {}
     stack = list(read)
@@ -41,7 +42,7 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
         value = stack.pop()
         if value not in wanted:
             wanted[value] = None
-            stack += _sources(value, definitions, free)
+            stack += _sources(value, definitions, free, extents)
     order = [v for v in (*forward.parameters, *definitions) if v in wanted]
     order = [*(v for v in wanted if v not in definitions and v not in forward.parameters), *order]
     positions = {v: k for k, v in enumerate(order)}
@@ -50,11 +51,11 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
     for value in order:
         size = 0 if value in free else nominal_bytes(value.type, nominal_extents)
         node = Node(2 * UNIT * size, is_read=value in read)
-        if value not in free and value in definitions and _runs_again(definitions[value], value):
+        if value not in free and value in definitions and _runs_again(definitions[value], value, extents):
             node.recompute = recompute_cost(definitions[value], size, FUNCTION)
-            if isinstance(value.type, StackType):
+            if isinstance(value.type, StackType) or _has_own_extents(value, definitions[value], extents):
                 node.keep, node.recompute = NEVER, 0
-        node.operands = [positions[v] for v in _sources(value, definitions, free)]
+        node.operands = [positions[v] for v in _sources(value, definitions, free, extents)]
         nodes.append(node)
     return [order[k] for k in sorted(cut(nodes).saved) if order[k] not in free]
 
@@ -71,14 +72,30 @@ def _split_extents(instructions: Iterable[Instruction]) -> dict[str, int]:
     return nominal_extents
 
 
-def _sources(value: Value, definitions: Mapping[Value, Instruction], free: Collection[Value]) -> Sequence[Value]:
-    """Return the operands to recompute a value from; none if it is not recomputed."""
+def _sources(
+    value: Value, definitions: Mapping[Value, Instruction], free: Collection[Value], extents: Mapping[str, Value]
+) -> Sequence[Value]:
+    """Return the operands to recompute a value from, and the numbers that define its extents; none if it is not recomputed."""
     instruction = definitions.get(value)
-    return () if instruction is None or value in free or not _runs_again(instruction, value) else instruction.operands
+    if instruction is None or value in free or not _runs_again(instruction, value, extents):
+        return ()
+    return (*instruction.operands, *_extents_of(instruction, extents))
 
 
-def _runs_again(instruction: Instruction, result: Value) -> bool:
-    return isinstance(instruction.op, CHEAP) or isinstance(result.type, StackType)
+def _extents_of(instruction: Instruction, extents: Mapping[str, Value]) -> list[Value]:
+    """Return the numbers that define the extents by value of an instruction, among those of its block."""
+    return [extents[name] for name in extents_by_value(instruction) if name in extents] if extents else []
+
+
+def _has_own_extents(value: Value, instruction: Instruction, extents: Mapping[str, Value]) -> bool:
+    """Return whether a value cannot be saved in each iteration: its extents differ, or it defines one."""
+    names = (name for e in by_value_in(value.type.shape) for name in factor_names(e))
+    return isinstance(instruction.op, DefineExtent) or any(name in extents for name in names)
+
+
+def _runs_again(instruction: Instruction, result: Value, extents: Mapping[str, Value]) -> bool:
+    is_held = isinstance(result.type, StackType) or _has_own_extents(result, instruction, extents)
+    return isinstance(instruction.op, CHEAP) or is_held
 
 
 def residual_bytes(carried: Sequence[Value], instructions: Sequence[Instruction]) -> int:
@@ -90,10 +107,11 @@ def residual_bytes(carried: Sequence[Value], instructions: Sequence[Instruction]
 def needed(instructions: Sequence[Instruction], wanted: Iterable[Value], known: Collection[Value]) -> list[Instruction]:
     """Return the instructions that compute ``wanted`` from ``known``, in order."""
     missing = {v for v in wanted if v not in known}
+    extents = definers(instructions)
     kept = []
     for instruction in reversed(instructions):
         if not missing.isdisjoint(instruction.results):
-            missing.update(v for v in instruction.operands if v not in known)
+            missing.update(v for v in (*instruction.operands, *_extents_of(instruction, extents)) if v not in known)
             kept.append(instruction)
     return kept[::-1]
 

@@ -14,6 +14,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.passes.editing.loop_view import any_element, broadcast_like, logical_and, logical_or
 from pullback.ir.passes.transforms.reverse import Cotangent, Part, pull
 from pullback.ir.passes.transforms.strong_zero import StrongBuilder
+from pullback.ir.shapes.extents import definers, used_in
 
 Cotangents = Sequence[Cotangent | None]
 
@@ -32,9 +33,12 @@ class Derived:
     cotangents: list[Cotangent | None]
 
     def read(self, results: Iterable[Value]) -> list[Value]:
-        """Return the values of the forward part that the backward part and its results read."""
+        """Return the values of the forward part that the backward part and its results read, and the numbers that define the
+        extents of the backward part."""
         late = {v for i in self.backward for v in i.results} | values_of([*self.seeds, *self.sums])
-        values = [*(v for i in self.backward for v in i.operands), *results]
+        own = definers(self.forward.instructions)
+        extents = (own[name] for name in (used_in(self.backward) if own else ()) if name in own)
+        values = [*(v for i in self.backward for v in i.operands), *results, *extents]
         return [v for v in dict.fromkeys(values) if v not in late]
 
 

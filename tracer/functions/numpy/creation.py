@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import extent_of, lifted, plain
-from pullback.tracer.arrays.arguments import positions, refuse, reshaped, shape_of, xp
+from pullback.ir.shapes.by_value import is_value_size
+from pullback.ir.shapes.symbolic import lifted, plain
+from pullback.tracer.arrays.arguments import as_bool, positions, refuse, reshaped, shape_of, xp
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.labelled import Labelled, array_behind
 from pullback.tracer.arrays.make import (
@@ -27,6 +28,7 @@ from pullback.tracer.arrays.make import (
     created,
     emit,
     expand,
+    extent_of,
     fresh,
     full,
     holds_traced,
@@ -42,6 +44,7 @@ from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major
 from pullback.tracer.arrays.tables import CLASSES, implements
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import is_computed, value_extent
 from pullback.tracer.arrays.views import view
 from pullback.tracer.functions.numpy.shape import band
 from pullback.tracer.user_code.errors import TraceError
@@ -355,13 +358,41 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
 @twin(np.arange)
 @implements(np.arange)
 def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, **kwargs: Any) -> Any:
-    """Return ``np.arange`` of static bounds only: the number of elements is part of the result's shape."""
+    """Return ``np.arange``. Of static bounds it is a NumPy array; otherwise its length is an extent by value."""
     values = [*args, *kwargs.values()]
+    if any(map(is_computed, values)):
+        return _computed_arange(*args, dtype=dtype, **kwargs)
     static = [_static_number(v) for v in values]
     names = dict(zip(kwargs, static[len(args) :], strict=True))
     result = lifted(np.arange, *static[: len(args)], dtype=dtype, **names)
     frame_of().root.counts(plain(result))
     return writable(result) if like is None else as_traced(result)
+
+
+def _computed_arange(*args: Any, dtype: Any = None, start: Any = None, stop: Any = None, step: Any = None) -> TracedArray:
+    """Return ``np.arange`` of traced bounds, element by element as NumPy computes it: the first one plus multiples of the
+    difference of the first two."""
+    if len(args) == 1 and is_value_size(args[0]) and start is None and step is None and dtype is None:
+        return created(positions((args[0],), 0))
+    bounds = [start, stop, step]
+    for k, value in enumerate(args if len(args) > 1 else (None, *args)):
+        bounds[k] = value
+    start, stop, step = (as_traced(default if v is None else v) for v, default in zip(bounds, (0, 0, 1), strict=True))
+    kind = np.dtype(result_type(start, stop, step) if dtype is None else dtype)
+    zero_step = as_traced(step == 0)
+    if all(v.dtype.kind in "iub" for v in (start, stop, step)):
+        emit("check", as_bool(xp.logical_not(zero_step)), error="ZeroDivisionError", message="division by zero")
+        first, last, by = (cast(v, np.int64) for v in (start, stop, step))
+        count = -((first - last) // by)
+    else:
+        first, last, by = (cast(v, np.float64) for v in (start, stop, step))
+        quotient = xp.ceil((last - first) / by)
+        valid = xp.isfinite(quotient) & (xp.abs(quotient) < 2.0**62)
+        emit("check", as_bool(as_traced(valid)), error="ValueError", message="arange: cannot compute length")
+        count = cast(as_traced(quotient), np.int64)
+    length = value_extent(as_traced(xp.maximum(count, 0)), least=0)
+    start, second = cast(start, kind), cast(as_traced(start + step), kind)
+    return created(as_traced(start + cast(positions((length,), 0), kind) * (second - start)))
 
 
 def _static_number(value: Any) -> Any:
@@ -383,24 +414,35 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    if not _any_traced(start, stop):
+    if not _any_traced(start, stop) and not is_computed(num):
         spaced = lifted(xp.linspace, start, stop, extent_of(num), endpoint, retstep, dtype, axis)
         return (writable(spaced[0]), spaced[1]) if retstep else writable(spaced)
-    count = operator.index(num)
-    if count < 0:
-        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    if is_computed(num):
+        count = value_extent(num, message="Number of samples must be non-negative.")
+    else:
+        count = operator.index(num)
+        if count < 0:
+            raise ValueError(f"Number of samples, {num}, must be non-negative.")
     ends = as_traced(start), as_traced(stop)
     first, last = broadcast_together(*(cast(end, result_type(*ends, as_traced(1.0))) for end in ends))
     delta = last - first
     index = expand(cast(positions((count,), 0), delta.dtype), range(1, delta.ndim + 1))
     gaps = count - 1 if endpoint else count
-    step = delta / gaps if gaps else delta * np.nan
-    result = index * expand(step if gaps else delta, (0,)) + expand(first, (0,))
-    if endpoint and count > 1:
-        result = np.concatenate([result[:-1], expand(cast(last, result.dtype), (0,))])
+    if is_value_size(count):
+        divisor = as_traced(gaps)
+        step = as_traced(xp.where(divisor > 0, delta / xp.maximum(divisor, 1), np.nan))
+        result = as_traced(index * expand(as_traced(xp.where(divisor > 0, step, delta)), (0,)) + expand(first, (0,)))
+        if endpoint:
+            is_last = expand(as_traced((positions((count,), 0) == divisor) & (divisor > 0)), range(1, delta.ndim + 1))
+            result = as_traced(xp.where(is_last, expand(cast(last, result.dtype), (0,)), result))
+    else:
+        step = as_traced(delta / gaps if gaps else delta * np.nan)
+        result = index * expand(step if gaps else delta, (0,)) + expand(first, (0,))
+    if endpoint and not is_value_size(count) and count > 1:
+        result = xp.concatenate([result[:-1], expand(cast(last, result.dtype), (0,))])
     if dtype is not None:
-        result = cast(np.floor(result) if np.issubdtype(dtype, np.integer) else result, dtype)
-    result = np.moveaxis(result, 0, axis)
+        result = cast(as_traced(xp.floor(result) if np.issubdtype(dtype, np.integer) else result), dtype)
+    result = xp.moveaxis(result, 0, axis)
     return (result, step) if retstep else result
 
 
@@ -415,7 +457,7 @@ def logspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Any:
-    if not _any_traced(start, stop, base):
+    if not _any_traced(start, stop, base) and not is_computed(num):
         return writable(lifted(np.logspace, start, stop, extent_of(num), endpoint, base, dtype, axis))
     result = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return result if dtype is None else cast(result, dtype)

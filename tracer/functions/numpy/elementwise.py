@@ -31,6 +31,7 @@ from pullback.tracer.arrays.promotion import composition
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import seen
 from pullback.tracer.arrays.views import update
 from pullback.tracer.user_code.errors import TraceError
 
@@ -435,7 +436,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 @implements(np.shape)
 def shape(a: Any) -> tuple[int, ...]:
-    return as_traced(a).shape
+    return seen(as_traced(a).shape)
 
 
 @implements(np.ndim)
@@ -447,8 +448,8 @@ def ndim(a: Any) -> int:
 def size(a: Any, axis: Any = None) -> int:
     x = as_traced(a)
     if axis is None:
-        return x.size
-    return math.prod(x.shape[k] for k in (axis if isinstance(axis, tuple) else (axis,)))
+        return seen(x.size)
+    return seen(math.prod(x.shape[k] for k in (axis if isinstance(axis, tuple) else (axis,))))
 
 
 def _kind(value: Any) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.scalars import as_int
-from pullback.ir.shapes.symbolic import extent_of, is_size, lifted, sizes_in
+from pullback.ir.shapes.by_value import is_value_size
+from pullback.ir.shapes.symbolic import is_size, lifted, sizes_in
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.arguments import axis_list, axis_of, permute, positions, remove_axes, shape_of
 from pullback.tracer.arrays.frame import frame_of
@@ -26,9 +27,11 @@ from pullback.tracer.arrays.make import (
     created,
     emit,
     expand,
+    extent_of,
     fresh,
     full,
     literal,
+    number_of_extent,
     static_array,
     static_ints,
 )
@@ -37,6 +40,7 @@ from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import Recipe, TracedArray
+from pullback.tracer.arrays.value_extents import check_greater, is_computed, value_extent
 from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.check_messages import OUT_OF_RANGE
 from pullback.tracer.user_code.errors import TraceError
@@ -209,21 +213,62 @@ def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
 
 
 def _axis(item: Any, axis: int, n: int) -> _Axis:
+    if isinstance(item, slice) and any(map(is_computed, (n, item.start, item.stop))):
+        return _computed_slice(item, n)
     if isinstance(item, slice):
         start, stop, step = _bounds(item, n)
         count = len(range(start, stop, step)) if sizes_in((start, stop)) is None else _count(start, stop, step)
         return _Axis(start=start if count else 0, step=step if step == 1 or count > 1 else 1, count=count)
+    if isinstance(item, int) and is_value_size(n):
+        message = f"index {item} is out of bounds for axis {axis}, whose size depends on values"
+        check_greater(n, item if item >= 0 else -item - 1, message, "IndexError")
+        return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
     if isinstance(item, int):
         if not -n <= item < n:
             raise IndexError(f"index {item} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=item if item >= 0 else item + n, step=1, count=1, is_int=True)
-    if isinstance(item, np.ndarray):
+    if isinstance(item, np.ndarray) and not is_value_size(n):
         if item.size and not (as_int(item.min()) >= -n and as_int(item.max()) < n):
             outside = item[(item < -n) | (item >= n)]
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=0, step=1, count=n, array=_positions(lifted(_as_index, item)))
-    check_range(item, axis, n)
-    return _Axis(start=0, step=1, count=n, array=item)
+    index = as_traced(item)
+    check_range(index, axis, n)
+    return _Axis(start=0, step=1, count=n, array=index)
+
+
+def _computed_slice(item: slice, n: int) -> _Axis:
+    """Return a slice whose bounds, or whose axis, are known only when the program runs; bounds are clipped as Python does."""
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    size = number_of_extent(n)
+    low, high = (literal(0, np.int64), size) if step > 0 else (literal(-1, np.int64), size - 1)
+    start, stop = (
+        default if end is None else _clipped(end, size, low, high)
+        for end, default in ((item.start, low if step > 0 else high), (item.stop, high if step > 0 else low))
+    )
+    reach = stop - start if step > 0 else start - stop
+    count: Any = reach if abs(step) == 1 else (reach + (abs(step) - 1)) // abs(step)
+    is_all = item.stop is None and (item.start is None or (not is_computed(item.start) and item.start == 0)) and abs(step) == 1
+    extent = n if is_all else value_extent(as_traced(np.maximum(count, 0)), least=0, most=n)
+    if step > 0:
+        is_first = item.start is None or (not is_computed(item.start) and item.start == 0)
+        return _Axis(start=0 if is_first else value_extent(as_traced(start), least=0), step=step, count=extent)
+    lowest: Any = start + (number_of_extent(extent) - 1) * step
+    first = value_extent(as_traced(np.maximum(lowest, 0)), least=0)
+    return _Axis(start=first - (extent - 1) * step, step=step, count=extent)
+
+
+def _clipped(end: Any, size: Any, low: Any, high: Any) -> Any:
+    """Return a bound of a slice counted from the start, between ``low`` and ``high``."""
+    if not is_computed(end):
+        position = operator.index(end)
+        end = literal(position, np.int64) if position >= 0 else size + position
+    else:
+        end = number_of_extent(end)
+        end = np.where(end < 0, end + size, end)
+    return np.minimum(np.maximum(end, low), high)
 
 
 def _bounds(item: slice, n: int) -> tuple[int, int, int]:

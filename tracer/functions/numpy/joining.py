@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import extent_of
 from pullback.tracer.arrays.arguments import axis_of, existing, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, emit, expand, promote
+from pullback.tracer.arrays.make import as_traced, cast, emit, expand, extent_of, promote
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.arguments import as_bool, axis_of, choose_where, positions, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, static_array
-from pullback.tracer.arrays.masked import DATA_DEPENDENT, FUNCTIONS, Selection, chosen_of, counted
+from pullback.tracer.arrays.make import as_traced, cast, is_one, number_of_extent, static_array
+from pullback.tracer.arrays.masked import FUNCTIONS, Selection, Unmasked, chosen_of, counted, gathered
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import seen
 from pullback.tracer.functions.numpy.assignment import setitem
 from pullback.tracer.functions.numpy.indexing import check_mask_shape, getitem, is_static_mask
-from pullback.tracer.user_code.errors import TraceError
 
 MASKED = "an index that is a traced mask"
 
@@ -55,7 +55,7 @@ class Key:
         fixed = [k for k, item in enumerate(items) if k == at or not (item is None or isinstance(item, slice))]
         self.to_front = fixed != list(range(fixed[0], fixed[-1] + 1))
         if any(np.ndim(items[k]) for k in fixed if k != at):
-            raise TraceError(f"{MASKED} beside an index array: {DATA_DEPENDENT}")
+            raise Unmasked
 
     def part(self, x: TracedArray) -> TracedArray:
         """Return the elements that the mask selects from."""
@@ -70,25 +70,47 @@ class Key:
 
 
 def key_of(x: TracedArray, key: Any) -> Key | None:
-    """Return a key with one traced mask, or with the positions np.nonzero returns for one; None for any other key."""
+    """Return a key with one traced mask, or with the positions np.nonzero returns for one; None for any other key. Raises
+    Unmasked for one that needs the positions of its masks."""
     items = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(i, Selection) for i in items):
         at = next(k for k, i in enumerate(items) if isinstance(i, Selection))
         end = at + sum(isinstance(i, Selection) for i in items)
-        if len(items) == 1 and items[0].dtype.kind == "b":
-            return None
         mask = chosen_of(items[at:end])
         if mask is None:
-            return None
+            raise Unmasked
         items[at:end] = [mask]
     masks = [k for k, i in enumerate(items) if is_mask(i)]
-    return Key(x, items, masks[0]) if len(masks) == 1 else None
+    if len(masks) > 1:
+        raise Unmasked
+    return Key(x, items, masks[0]) if masks else None
+
+
+def positional(x: TracedArray, key: Any) -> tuple[Any, ...]:
+    """Return a key whose masks are replaced by the positions at which they hold."""
+    items: list[Any] = []
+    axis = 0
+    for item in map(gathered, key if isinstance(key, tuple) else (key,)):
+        if is_mask(item):
+            if not any(i is Ellipsis for i in items):
+                check_mask_shape(x.shape, item.shape, axis)
+            items += map(gathered, _positions(item, MASKED))
+            axis += item.ndim
+        else:
+            items.append(item)
+            axis += item is not None and item is not Ellipsis
+    return tuple(items)
 
 
 @register_method("__getitem__")
 def getitem_or_select(x: TracedArray, key: Any) -> Any:
-    """Return ``x[key]``, where the key may hold a traced mask."""
-    masked_key = key_of(x, key) if _may_select(key) else None
+    """Return ``x[key]``, where the key may hold traced masks."""
+    if not _may_select(key):
+        return getitem(x, key)
+    try:
+        masked_key = key_of(x, key)
+    except Unmasked:
+        return getitem(x, positional(x, key))
     return getitem(x, key) if masked_key is None else counted(masked_key.selection(x))
 
 
@@ -99,13 +121,19 @@ def _may_select(key: Any) -> bool:
 
 @register_method("__setitem__")
 def setitem_or_choose(x: TracedArray, key: Any, value: Any) -> None:
-    """Perform ``x[key] = value``, where the key may hold a traced mask or ``value`` may be selected by one."""
-    masked_key = key_of(x, key) if _may_select(key) else None
-    if masked_key is None:
-        if isinstance(value, Selection):
-            raise value.refusal()
-        setitem(x, key, value)
-        return
+    """Perform ``x[key] = value``, where the key may hold traced masks or ``value`` may be selected by one."""
+    try:
+        masked_key = key_of(x, key) if _may_select(key) else None
+        if masked_key is not None:
+            _write_masked(x, masked_key, value)
+            return
+    except Unmasked:
+        key = positional(x, key)
+    setitem(x, key, gathered(value))
+
+
+def _write_masked(x: TracedArray, masked_key: Key, value: Any) -> None:
+    """Write under a mask. Raises Unmasked if that takes the positions at which it holds."""
     target = masked_key.selection(x)
     if not isinstance(value, Selection):
         value = as_traced(value)
@@ -129,12 +157,12 @@ def setitem_or_choose(x: TracedArray, key: Any, value: Any) -> None:
 def _aligned(target: Selection, value: Any) -> Any:
     if isinstance(value, TracedArray) and value.ndim > target.ndim - target.axis - 1:
         axis = value.ndim - (target.ndim - target.axis)
-        if value.shape[axis] != 1:
+        if not is_one(value.shape[axis]):
             text = (
                 "NumPy boolean array indexing assignment cannot assign the input values to the output values where the mask is "
                 "true: a mask chooses another number of elements"
             )
-            return target.spread(value, as_traced(np.int64(value.shape[axis])), axis, text)
+            return target.spread(value, number_of_extent(value.shape[axis]), axis, text)
     return target.aligned(value)
 
 
@@ -207,13 +235,13 @@ def _first(values: Any) -> Selection:
             return value
         if isinstance(value, list | tuple) and any(isinstance(v, Selection) for v in value):
             return _first(value)
-    raise TraceError(f"{MASKED}: {DATA_DEPENDENT}")
+    raise Unmasked
 
 
 def _reduction(function: Any) -> Any:
     def reduced(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(a, Selection) or args:
-            raise _first((a, *args, *kwargs.values())).refusal()
+            raise Unmasked
         return a.reduced(function, axis, **kwargs)
 
     return reduced
@@ -227,7 +255,7 @@ FUNCTIONS[np.amax], FUNCTIONS[np.amin] = FUNCTIONS[np.max], FUNCTIONS[np.min]
 def _without_nan(function: Any) -> Any:
     def reduced(a: Selection, axis: Any = None, **kwargs: Any) -> Any:
         if a.ndim > 1:
-            raise a.refusal()
+            raise Unmasked
         kept = Selection(a.values, a.mask & ~xp.isnan(a.values), 0, a.what)
         return FUNCTIONS[function](kept, axis, **kwargs)
 
@@ -244,7 +272,7 @@ for _nan, _function in (
 def _elementwise(function: Any) -> Any:
     def applied(*args: Any, **kwargs: Any) -> Any:
         if any(isinstance(v, Selection) for v in kwargs.values()):
-            raise _first(kwargs.values()).refusal()
+            raise Unmasked
         chosen = _first(args)
         if sum(isinstance(a, Selection | TracedArray | np.ndarray) for a in args) == 1:
             return chosen.like(as_traced(function(*(a.values if a is chosen else a for a in args), **kwargs)))
@@ -300,7 +328,7 @@ def median(a: Any, axis: Any = None) -> Any:
 @_takes(np.quantile)
 def quantile(a: Any, q: Any, axis: Any = None, **kwargs: Any) -> Any:
     if kwargs or np.ndim(q):
-        raise a.refusal()
+        raise Unmasked
     line = a.ordered()
     values = line.values if line.dtype.kind == "f" else cast(line.values, np.float64)
     count, last = xp.sum(line.mask), values.size - 1
@@ -340,7 +368,7 @@ def dot(a: Any, b: Any) -> Any:
     if not np.ndim(a) or not np.ndim(b):
         return first.applied(np.multiply, a, b)
     if max(_ndim(a), _ndim(b)) > 2:
-        raise first.refusal()
+        raise Unmasked
     return first.matmul(a, b)
 
 
@@ -351,7 +379,7 @@ def _ndim(x: Any) -> int:
 @_takes(np.linalg.norm)
 def norm(x: Any, ord: Any = None) -> Any:
     if x.ndim > 1 or ord not in (None, 1, 2, math.inf):
-        raise x.refusal()
+        raise Unmasked
     return xp.linalg.norm(x.line().filled(0), ord)
 
 
@@ -380,7 +408,7 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
 def concatenate(arrays: Any, axis: Any = 0) -> Any:
     first = _first(arrays)
     if first.ndim > 1:
-        raise first.refusal()
+        raise Unmasked
     lines = [a.line() if isinstance(a, Selection) else as_traced(a) for a in arrays]
     masks = [a.mask if isinstance(a, Selection) else xp.ones(a.shape, bool) for a in lines]
     values = xp.concatenate([a.values if isinstance(a, Selection) else a for a in lines])
@@ -390,5 +418,5 @@ def concatenate(arrays: Any, axis: Any = 0) -> Any:
 @twin(builtins.len)
 def length(x: Any, /) -> Any:
     if isinstance(x, Selection) or (isinstance(x, TracedArray | SymbolicArray) and x.ndim):
-        return x.shape[0]
+        return seen(x.shape[0])
     return builtins.len(x)

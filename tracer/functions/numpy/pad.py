@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import extent_of, lifted
+from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_array, axis_of, part, remove_axes, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, stored, wrapping
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, extent_of, stored, wrapping
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.shape import copy, joined

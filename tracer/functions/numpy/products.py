@@ -13,8 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size
 from pullback.tracer.arrays.arguments import as_array, axis_of, existing, permute, refuse, remove_axes, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, expand, promote, sample_of, wrapping
+from pullback.tracer.arrays.make import (
+    as_traced,
+    broadcast_to,
+    cast,
+    emit,
+    expand,
+    is_one,
+    promote,
+    sample_of,
+    with_extents,
+    wrapping,
+)
 from pullback.tracer.arrays.promotion import composition
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
@@ -55,8 +67,11 @@ def contraction(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> 
         for n, letter in zip(x.shape, labels, strict=True):
             if extents.setdefault(letter, n) == 1:
                 extents[letter] = n
-            if n not in (1, extents[letter]):
+            if is_value_size(extents[letter]) and not is_one(n):
+                extents[letter] = n
+            if n not in (1, extents[letter]) and not is_value_size(n):
                 raise ValueError(f"operands do not agree on the extent of {letter!r}: {extents[letter]} and {n}")
+    operands = [(with_extents(x, [extents[letter] for letter in labels]), labels) for x, labels in operands]
     prepared = [_one_label_each(x, labels) for x, labels in operands]
     prepared = [_without_units(x, labels, extents) for x, labels in prepared]
     if len(prepared) == 1:
@@ -149,19 +164,19 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **kwargs: An
 def matvec(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
     """Multiply matrices by vectors in the last axes."""
     _refuse_scalar("matvec", "(m,n),(n)->(m)", (x1, 2), (x2, 1))
-    _refuse_mismatch("matvec", "(m,n),(n)->(m)", np.shape(x1)[-1], np.shape(x2)[-1])
+    _refuse_mismatch("matvec", "(m,n),(n)->(m)", as_traced(x1).shape[-1], as_traced(x2).shape[-1])
     return xp.squeeze(matmul(x1, xp.expand_dims(as_traced(x2), -1), **kwargs), -1)
 
 
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
     """Multiply vectors, conjugated if complex, by matrices in the last axes."""
     _refuse_scalar("vecmat", "(n),(n,m)->(m)", (x1, 1), (x2, 2))
-    _refuse_mismatch("vecmat", "(n),(n,m)->(m)", np.shape(x1)[-1], np.shape(x2)[-2])
+    _refuse_mismatch("vecmat", "(n),(n,m)->(m)", as_traced(x1).shape[-1], as_traced(x2).shape[-2])
     return xp.squeeze(matmul(xp.expand_dims(_conjugated(as_traced(x1)), -2), x2, **kwargs), -2)
 
 
 def _refuse_mismatch(name: str, signature: str, first: int, second: int) -> None:
-    if first != second:
+    if first != second and not holds_value_size((first, second)):
         raise ValueError(
             f"{name}: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature {signature} "
             f"(size {second} is different from {first})"

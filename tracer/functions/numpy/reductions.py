@@ -43,6 +43,7 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_some, reduced_extent
 
 
 def reduced(op: str, x: TracedArray, axes: Axes, keepdims: bool = False) -> TracedArray:
@@ -132,8 +133,9 @@ def _extreme(op: str, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
         mask = broadcast_to(as_bool(as_traced(where)), x.shape)
         x = choose_where(mask, x, broadcast_to(cast(as_traced(initial), x.dtype), x.shape))
     kept = [n for k, n in enumerate(x.shape) if k not in axes]
-    if initial is NOVALUE and math.prod(n for k, n in enumerate(x.shape) if k in axes) == 0:
-        raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
+    message = f"zero-size array to reduction operation {ufunc} which has no identity"
+    if initial is NOVALUE and not check_some(math.prod(n for k, n in enumerate(x.shape) if k in axes), message):
+        raise ValueError(message)
     if x.dtype.kind == "c" and initial is not NOVALUE and x.size == 0:  # complex numbers have no least one
         shape = [1 if k in axes else n for k, n in enumerate(x.shape)] if or_default(keepdims, False) else kept
         return fresh(broadcast_to(cast(as_traced(initial), x.dtype), shape))
@@ -201,8 +203,9 @@ def _position(op: str, a: Any, axis: Any, keepdims: Any) -> TracedArray:
 
 
 def _refuse_empty(op: str, x: TracedArray, axis: int) -> None:
-    if x.shape[axis] == 0:
-        raise ValueError(f"attempt to get {op} of an empty sequence")
+    message = f"attempt to get {op} of an empty sequence"
+    if not check_some(x.shape[axis], message):
+        raise ValueError(message)
 
 
 @register_method("argmax")
@@ -457,7 +460,7 @@ def diff(a: Any, n: int = 1, axis: Any = -1, prepend: Any = NOVALUE, append: Any
     if ends[0] is not None or ends[2] is not None:
         x = xp.concatenate([e for e in ends if e is not None], at)
     for _ in range(n):
-        count = x.shape[at] - 1 if x.shape[at] else 0
+        count = reduced_extent(x.shape[at], 1)
         upper, lower = part(x, at, 1 if count else 0, count), part(x, at, 0, count)
         x = xp.not_equal(upper, lower) if x.dtype == np.bool_ else upper - lower
     return x

@@ -26,7 +26,7 @@ from pullback.tracer.arrays.make import (
     static_array,
     static_ints,
 )
-from pullback.tracer.arrays.masked import DATA_DEPENDENT, FUNCTIONS, Selection
+from pullback.tracer.arrays.masked import DATA_DEPENDENT, FUNCTIONS, Selection, masked_or_gathered
 from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
@@ -40,7 +40,7 @@ from pullback.tracer.user_code.errors import TraceError
 @implements(np.where)
 def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
     if any(isinstance(v, Selection) for v in (condition, x, y)):
-        return FUNCTIONS[np.where](condition, x, y)
+        return masked_or_gathered(lambda: FUNCTIONS[np.where](condition, x, y), where, condition, x, y)
     if not any(holds_traced(v) for v in (condition, x, y)):
         return np.where(condition) if x is NOVALUE and y is NOVALUE else np.where(condition, x, y)
     if x is NOVALUE and y is NOVALUE:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.symbolic import extent_of, is_size
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_extent
+from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.arguments import (
     as_array,
     axes_of,
@@ -40,14 +41,18 @@ from pullback.tracer.arrays.make import (
     convert,
     created,
     emit,
+    extent_of,
     fresh,
     full,
+    literal,
+    number_of_extent,
     static_array,
     strides_of,
 )
 from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major, strides_of_reshape
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import Recipe, TracedArray
+from pullback.tracer.arrays.value_extents import check_extents, check_greater, value_extent
 from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.errors import TraceError
 
@@ -109,11 +114,31 @@ def _resolve(shape: Any, size: int) -> tuple[int, ...]:
     if len(unknown) > 1:
         raise ValueError("can only specify one unknown dimension")
     product = math.prod(n for n in sizes if n >= 0)
+    if is_value_size(size) or holds_value_size(sizes):
+        return _resolve_by_value(sizes, size, product, bool(unknown))
     if unknown and product and size % product == 0:
         sizes = tuple(size // product if n < 0 else n for n in sizes)
     if math.prod(sizes) != size or any(n < 0 for n in sizes):
         raise ValueError(f"cannot reshape array of size {size} into shape {str(shape_of(shape)).replace(' ', '')}")
     return sizes
+
+
+def _resolve_by_value(sizes: tuple[int, ...], size: int, product: int, is_unknown: bool) -> tuple[int, ...]:
+    """Return a new shape with its -1 replaced; the program checks that it has ``size`` elements. ``product``: of the others."""
+    text = str(tuple("n" if is_value_size(n) else n for n in sizes)).replace(" ", "").replace("'", "")
+    message = f"cannot reshape an array, whose size depends on values, into shape {text}"
+    if not is_unknown:
+        check_extents(math.prod(sizes), size, message)
+        return sizes
+    if same_extent(product, 1):
+        return tuple(size if same_extent(n, -1) else n for n in sizes)
+    divisor = number_of_extent(product)
+    if is_value_size(product):
+        check_greater(product, 0, message)
+    total: Any = number_of_extent(size)
+    emit("check", emit("eq", as_traced(total % divisor), literal(0, np.int64)), error="ValueError", message=message)
+    missing = value_extent(as_traced(total // divisor), least=0)
+    return tuple(missing if same_extent(n, -1) else n for n in sizes)
 
 
 @implements(np.reshape)
@@ -397,6 +422,8 @@ def _rolled(x: TracedArray, shift: Any, axes: tuple[int, ...]) -> TracedArray:
     if not axes or 0 in x.shape:
         return x
     n = x.shape[axes[-1]]
+    if is_value_size(n):
+        return _rolled_by(x, as_traced(shift), axes)
     rows, by = divmod(extent_of(shift), n)
     backward = 2 * by > n
     if axes[:-1]:
@@ -413,7 +440,7 @@ def _rolled_by(x: TracedArray, shift: TracedArray, axes: tuple[int, ...]) -> Tra
     """Roll adjacent axes, as if they were one, by a traced number of positions."""
     if 0 in x.shape:
         return x
-    rows, by = np.divmod(cast(shift, np.int64), x.shape[axes[-1]])
+    rows, by = np.divmod(cast(shift, np.int64), number_of_extent(x.shape[axes[-1]]))  # type: ignore[call-overload]
     if axes[:-1]:
         x = _rolled_by(x, as_traced(rows), axes[:-1])
     result = emit("roll_by", x, as_traced(by), axes=axes, backward=False)

@@ -1,0 +1,175 @@
+"""Extents by value while a function is traced: their definitions, the numbers that they stand for, and run-time checks of them.
+
+An extent by value is a ``Size`` (``ir.shapes.by_value``) of the root frame's ``ValueSizes``. Sums and products of sizes and ints
+are sizes; any other arithmetic, and every use as an array, is that of a traced Python int.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.shapes.by_value import ValueSizes, is_value_size, same_extent
+from pullback.ir.shapes.polynomials import added
+from pullback.ir.shapes.symbolic import Size, terms_of
+from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.frame import Frame, frame_of
+from pullback.tracer.arrays.make import as_traced, cast, emit, literal
+from pullback.tracer.arrays.python_scalars import weak
+from pullback.tracer.arrays.replacements import library_twin
+from pullback.tracer.arrays.tables import hook
+from pullback.tracer.arrays.traced import TracedArray
+
+NEGATIVE = "negative dimensions are not allowed"
+"""NumPy's message for a negative extent."""
+EMPTY_REDUCTION = "zero-size array to reduction operation {} which has no identity"
+"""NumPy's message for a reduction of no elements."""
+
+
+@hook("value_extent")
+def value_extent(count: Any, least: int | None = None, message: str = NEGATIVE, most: Any = None) -> Any:
+    """Return a traced int as an extent. The program raises ValueError with ``message`` if it is negative, unless ``least``, a
+    lower bound of at least 0, is passed. ``most``: an upper bound, if one is known."""
+    if is_value_size(count):
+        return count
+    frame = frame_of(count)
+    if _follows(frame):
+        return operator.index(count)
+    count = weak(cast(count, np.int64), "int")
+    value = frame.lift(count)
+    known = _known(frame, value)
+    if known is not None:
+        return known
+    if least is None:
+        emit("check", emit("ge", count, literal(0, np.int64)), error="ValueError", message=message)
+    size = sizes_of(frame).define(count, least or 0, most)
+    emit("define_extent", cast(count, np.int64), extent=(size,))
+    frame.value_extents[value] = size
+    return size
+
+
+@hook("is_computed")
+def is_computed(x: Any) -> bool:
+    """Return whether a value is a traced number of rank 0 whose value is not available during tracing, or an extent by value."""
+    if isinstance(x, TracedArray):
+        return not x.ndim and x.literal is None and known_value(x) is None and not _follows(frame_of())
+    return is_value_size(x)
+
+
+def _follows(frame: Frame) -> bool:
+    """Return whether the trace has numbers of elements guarded, so that they are static."""
+    return bool(frame.root.counts_chosen and frame.root.outcomes.follows)
+
+
+def _known(frame: Frame | None, value: Any) -> Size | None:
+    """Return the extent that a frame, or one around it, has defined by a value."""
+    while frame is not None:
+        if value in frame.value_extents:
+            size: Size = frame.value_extents[value]
+            return size
+        source = frame.sources.get(value)
+        value, frame = source if isinstance(source, tuple) else (None, None)
+    return None
+
+
+def sizes_of(frame: Frame) -> ValueSizes:
+    """Return the extents by value of the root of a frame."""
+    root = frame.root
+    if root.value_sizes is None:
+        root.value_sizes = ValueSizes(_compute, _decide, _need)
+    return root.value_sizes
+
+
+@hook("number_of_size")
+def number_of(size: Any) -> TracedArray:
+    """Return an extent by value as a traced Python int."""
+    terms: list[Any] = []
+    for atoms, factor in size.terms:
+        numbers = [size.sizes.numbers[a] for a in atoms]
+        terms.append(reduce(operator.mul, numbers, factor) if factor != 1 or not numbers else reduce(operator.mul, numbers))
+    return as_traced(reduce(operator.add, terms))
+
+
+def seen(x: Any) -> Any:
+    """Return an extent, or a shape, for the user's code: extents by value as traced ints."""
+    if isinstance(x, tuple):
+        return tuple(map(seen, x))
+    return number_of(x) if is_value_size(x) else x
+
+
+def _numbers(x: Any) -> Any:
+    """Replace extents by value, in tuples, lists and slices too, by traced ints."""
+    if is_value_size(x):
+        return number_of(x)
+    if type(x) in (tuple, list):
+        return type(x)(map(_numbers, x))
+    return slice(_numbers(x.start), _numbers(x.stop), _numbers(x.step)) if type(x) is slice else x
+
+
+def _compute(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    if function is np.arange:
+        return library_twin(function)(*args)
+    return library_twin(function)(*map(_numbers, args))
+
+
+def _decide(relation: str, a: Any, b: Any) -> bool:
+    compared = _RELATIONS[relation](*map(as_traced, map(_numbers, (a, b))))
+    return bool(compared)
+
+
+def _need(size: Any) -> int:
+    return operator.index(number_of(size))
+
+
+_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+
+
+@hook("check_extents")
+def check_extents(a: Any, b: Any, message: str, error: str = "ValueError") -> None:
+    """Emit the check that two extents, one of them by value, are equal, unless they are known to be."""
+    if not same_extent(a, b):
+        equal = emit("eq", *(cast(as_traced(_numbers(n)), np.int64) for n in (a, b)))
+        emit("check", equal, error=error, message=message)
+
+
+@hook("check_some")
+def check_some(extent: Any, message: str) -> bool:
+    """Return whether an extent is not 0; for one by value, emit the check that it is not, which raises ValueError."""
+    if not is_value_size(extent):
+        return bool(extent)
+    check_greater(extent, 0, message)
+    return True
+
+
+def reduced_extent(extent: Any, by: int) -> Any:
+    """Return an extent less ``by``, but not less than 0."""
+    if not is_value_size(extent):
+        return extent - by if extent >= by else 0
+    if extent.sizes.is_positive(extent - (by - 1)):
+        return extent - by
+    return value_extent(as_traced(np.maximum(number_of(extent) - by, 0)), least=0)
+
+
+def most_growth(before: Any, after: Any) -> int | None:
+    """Return an upper bound of the difference of two extents, at least 0; None if no fixed one is known."""
+    if not is_value_size(before) and not is_value_size(after):
+        return max(after - before, 0)
+    sizes = (after if is_value_size(after) else before).sizes
+    growth = sizes.bound(added(terms_of(after), terms_of(before), -1), before)
+    if any(atoms for atoms, _ in growth):
+        return None
+    return max(sum(factor for _, factor in growth), 0)
+
+
+def check_greater(extent: Any, bound: int, message: str, error: str = "ValueError") -> None:
+    """Emit the check that an extent by value is greater than an int, unless it is known to be."""
+    if not extent.sizes.is_positive(extent - bound):
+        greater = emit("gt", cast(number_of(extent), np.int64), literal(bound, np.int64))
+        emit("check", greater, error=error, message=message)
+
