@@ -253,9 +253,9 @@ class BlockLowering(ABC):
 
     def result(self, value: Value) -> Value:
         """Return the buffer of a result; the runtime returns an argument that is a result unchanged. A view with an extent by
-        value is copied, so that the result is an array of its own."""
+        value, or of a buffer with one, is copied, so that the result is an array of its own."""
         ref = self.memory[value]
-        if by_value_in(value.type.shape) and ref in self.whole:
+        if ref in self.whole and by_value_in((*value.type.shape, *self.whole[ref].type.shape)):
             return self.copied(self.b, value)
         if isinstance(ref.type, RefType) or value in self.block.parameters:
             return ref

@@ -26,6 +26,10 @@ FIRST = 1009
 """The number that stands for the first extent by value in arithmetic; no result depends on it."""
 
 
+LARGEST_EXTENT = 2**40
+"""An upper bound of the extent of an array that fits into memory."""
+
+
 class ValueSizes(Sizes):
     """The extents by value of one trace. ``numbers``: the tracer's number of each atom; ``by_name``: the sizes by
     their provisional names.
@@ -121,11 +125,35 @@ def is_value_size(x: Any) -> bool:
     return type(x) is Size and x.sizes.is_by_value
 
 
+def most_of(size: Any) -> int:
+    """Return an upper bound of an extent by value."""
+    terms = size.sizes.bound(size.terms, 0)
+    bound = sum(max(factor, 0) * (LARGEST_EXTENT if atoms else 1) for atoms, factor in terms)
+    return min(max(bound, 1), LARGEST_EXTENT)
+
+
+def known_less(extent: Any, bound: int) -> bool:
+    """Return whether an extent is known to be less than an int."""
+    if not is_value_size(extent):
+        return bool(extent < bound)
+    return most_of(extent) < bound
+
+
 def same_extent(a: Any, b: Any) -> bool:
     """Return whether two extents are known to be equal; of extents by value, only those with equal polynomials are."""
     if is_value_size(a) or is_value_size(b):
         return type(a) is type(b) and a.terms == b.terms
     return bool(a == b)
+
+
+def extents_differ(a: Any, b: Any) -> bool:
+    """Return whether two extents are known to differ."""
+    return not (is_value_size(a) or is_value_size(b)) and bool(a != b)
+
+
+def shapes_differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Return whether two shapes are known to differ."""
+    return len(a) != len(b) or any(map(extents_differ, a, b))
 
 
 def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:

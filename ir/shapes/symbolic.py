@@ -80,6 +80,10 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda self: self.sizes.apply(function, (self,))
 
 
+UNKNOWN = "n"
+"""The text of an extent by value in error messages."""
+
+
 class Number(SymbolicScalar):
     """A symbolic number, which has ``value`` in this call. ``isinstance`` sees the class of its value."""
 
@@ -138,13 +142,13 @@ class Number(SymbolicScalar):
         return complex(self.pinned())
 
     def __str__(self) -> str:
-        return "n" if self.sizes.is_by_value else str(self.pinned())
+        return UNKNOWN if self.sizes.is_by_value else str(self.pinned())
 
     def __repr__(self) -> str:
-        return "n" if self.sizes.is_by_value else repr(self.pinned())
+        return UNKNOWN if self.sizes.is_by_value else repr(self.pinned())
 
     def __format__(self, spec: str) -> str:
-        return "n" if self.sizes.is_by_value else format(self.pinned(), spec)
+        return UNKNOWN if self.sizes.is_by_value else format(self.pinned(), spec)
 
     def __hash__(self) -> int:
         return hash(self.pinned())

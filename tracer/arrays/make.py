@@ -18,7 +18,7 @@ from pullback.ir import OPS, Op, Value
 from pullback.ir.core.scalars import as_float
 from pullback.ir.core.types import ArrayType, dtype_of
 from pullback.ir.shapes import symbolic
-from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_extent, same_shape
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_extent, same_shape, shapes_differ
 from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray, is_masked
 from pullback.tracer.arrays import promotion
@@ -211,10 +211,15 @@ def holds_traced(x: Any) -> bool:
     return isinstance(x, TracedArray) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
 
 
+INHOMOGENEOUS = "setting an array element with a sequence: the elements of a list have different lengths"
+"""The message of the check that arrays in a list have one shape."""
+
+
 def _stacked(parts: Sequence[TracedArray]) -> TracedArray:
     """Return ``np.array`` of a list of arrays of one shape."""
-    if any(p.shape != parts[0].shape for p in parts):
+    if any(shapes_differ(p.shape, parts[0].shape) for p in parts):
         np.array([np.broadcast_to(0.0, p.shape) for p in parts])  # raises NumPy's ValueError
+    parts = [conform(p, parts[0].shape, INHOMOGENEOUS) for p in parts]
     rows = [expand(p, (0,)) for p in promote(*(cast(p, p.dtype) for p in parts))]
     return emit("concat", *rows, axis=0, starts=tuple(range(len(rows))), shape=(len(rows), *parts[0].shape))
 
@@ -510,6 +515,18 @@ def with_extents(x: TracedArray, shape: Sequence[int]) -> TracedArray:
             HOOKS["check_extents"](own, other, NOT_TOGETHER)
             extents[k] = other
     return x if same_shape(extents, x.shape) else emit("reshape", x, shape=tuple(extents), weak=x.weak)
+
+
+def conform(x: TracedArray, shape: Sequence[int], message: str, error: type[Exception] = ValueError) -> TracedArray:
+    """Return an array that must have a shape, with the shape's extents. Raises the error if it is known to have another one, and
+    emits the check where one extent of the two is by value."""
+    if shapes_differ(x.shape, shape):
+        raise error(message)
+    if same_shape(x.shape, shape):
+        return x
+    for own, other in zip(x.shape, shape, strict=True):
+        HOOKS["check_extents"](own, other, message, error.__name__)
+    return emit("reshape", x, shape=tuple(shape), weak=x.weak)  # type: ignore[no-any-return]
 
 
 def number_of_extent(extent: int) -> TracedArray:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pullback.ir import Instruction, Value
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, fresh, full, is_one, number_of_extent
@@ -37,6 +38,9 @@ def _operators(ufunc: np.ufunc) -> Any:
         return masked_or_gathered(lambda: self.applied(ufunc, other, self), ufunc, other, self)
 
     def in_place(self: Selection, other: Any) -> Any:
+        if self.is_shared:
+            HOOKS["operate_in_place"](ufunc, self.elements(), gathered(other))
+            return self
         target = fresh(self.values)
         if not isinstance(other, Selection) and as_traced(other).ndim > self.ndim:
             count = "n" if self.mask.size else "0"
@@ -46,6 +50,8 @@ def _operators(ufunc: np.ufunc) -> Any:
             raise ValueError(
                 f"non-broadcastable output operand with shape {shapes[0]} doesn't match the broadcast shape {shapes[1]}"
             )
+        if holds_written(other):
+            other = gathered(other)
         HOOKS["operate_in_place"](ufunc, target, self.aligned(other))
         self.values, self.along = target, None
         return self
@@ -59,10 +65,42 @@ class Unmasked(Exception):
 
 def masked_or_gathered(masked: Callable[..., Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return ``masked()``, or, where that raises Unmasked, ``function`` of the arguments with the selected elements."""
-    try:
-        return masked()
-    except Unmasked:
-        return function(*map(gathered, args), **{k: gathered(v) for k, v in kwargs.items()})
+    if not holds_written((args, list(kwargs.values()))):
+        try:
+            return masked()
+        except Unmasked:
+            pass
+    return function(*map(gathered, args), **{k: gathered(v) for k, v in kwargs.items()})
+
+
+def holds_written(x: Any) -> bool:
+    """Return whether a value is, or holds in tuples and lists, a selection whose array was written."""
+    return x.is_written if isinstance(x, Selection) else type(x) in (tuple, list) and any(map(holds_written, x))
+
+
+def holds_selection(x: Any) -> bool:
+    """Return whether a value is, or holds in tuples, lists and dicts, a selection."""
+    if type(x) is dict:
+        return any(map(holds_selection, x.values()))
+    return isinstance(x, Selection) or (type(x) in (tuple, list) and any(map(holds_selection, x)))
+
+
+def of_selections(function: Any, traced: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function of NumPy with selections among its arguments; ``traced`` takes traced arrays."""
+
+    def masked() -> Any:
+        if function not in FUNCTIONS:
+            raise Unmasked
+        return FUNCTIONS[function](*args, **kwargs)
+
+    return masked_or_gathered(masked, traced, *args, **kwargs)
+
+
+def unwritten(x: Any) -> Any:
+    """Replace selections whose array was written, in tuples too, by that array."""
+    if type(x) is tuple:
+        return tuple(map(unwritten, x))
+    return x.elements() if isinstance(x, Selection) and x.is_written else x
 
 
 def gathered(x: Any) -> Any:
@@ -94,18 +132,27 @@ class Selection(Gathers):
 
     The mask's axes are those of ``values`` from ``axis`` on; in the selection they are one axis. ``what`` describes the
     selecting expression for errors. If ``along`` is set, the values are the positions along that axis of the mask.
+
+    ``_array`` is the array of the selected elements, once an operation has needed it; after a write into it, which is counted by
+    ``_version``, it stands for the selection. ``_base``: the selection of which this one is a view, and the function that takes
+    the view of its array.
     """
 
     stands_for = np.ndarray
     """The class that ``isinstance`` and ``type`` report in a traced function."""
 
-    __slots__ = ("_site", "along", "axis", "mask", "values", "what")
+    __slots__ = ("_array", "_base", "_frame", "_site", "_version", "_viewed", "along", "axis", "mask", "values", "what")
     __array_priority__ = 2000.0
 
     def __init__(self, values: TracedArray, mask: TracedArray, axis: int, what: str, site: Any = None, along: Any = None) -> None:
         self.values, self.mask, self.axis = fresh(values), fresh(mask), axis
         self.what, self.along = what, along
         self._site = site or user_site()
+        self._frame = current()
+        self._array: TracedArray | None = None
+        self._version = 0
+        self._base: tuple[Selection, Callable[[Any], Any]] | None = None
+        self._viewed = False
 
     def refusal(self) -> TraceError:
         """Return the error for an unsupported use."""
@@ -119,10 +166,39 @@ class Selection(Gathers):
         raise self.refusal()
 
     __len__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = __hash__ = __contains__ = _refuse
-    __setitem__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse
+    __reduce_ex__ = _refuse
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if current() is not self._frame and self._array is None:
+            raise self.refusal()
+        self.elements()[gathered(key)] = gathered(value)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the array of the selected elements was written, so that it stands for the selection."""
+        if self._array is None:
+            return self._base is not None and self._base[0].is_written
+        return HOOKS["version_of"](self._array) != self._version  # type: ignore[no-any-return]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other arrays or selections may be views of this one, or this one is a view."""
+        return self._array is not None or self._base is not None or self._viewed
 
     def elements(self) -> TracedArray:
-        """Return the selected elements as an array, whose extent along the axis is by value."""
+        """Return the selected elements as an array, whose extent along the axis is by value; the same one each time."""
+        if self._array is not None:
+            return self._array
+        if self._base is not None:
+            base, take = self._base
+            array, version = take(base.elements()), base._version
+        else:
+            array, version = self._gathered(), 0
+        if current() is self._frame:
+            self._array, self._version = array, version
+        return array
+
+    def _gathered(self) -> TracedArray:
         flat = self.line()
         taken: TracedArray = emit("gather", flat.values, self.positions(), axes=(flat.axis,))
         if flat.axis:
@@ -156,7 +232,8 @@ class Selection(Gathers):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self.elements(), name)
+        value = getattr(self.elements(), name)
+        return HOOKS["number_of_size"](value) if is_value_size(value) else value
 
     # properties
 
@@ -176,11 +253,13 @@ class Selection(Gathers):
     @property
     def shape(self) -> tuple[Any, ...]:
         before, after = self.values.shape[: self.axis], self.values.shape[self.axis + self.mask.ndim :]
-        return (*before, self.count, *after)
+        shape = (*before, self.count, *after)
+        return tuple(HOOKS["number_of_size"](n) if is_value_size(n) else n for n in shape)
 
     @property
     def size(self) -> Any:
-        return math.prod(self.values.shape[: self.axis] + self.values.shape[self.axis + self.mask.ndim :]) * self.count
+        others = math.prod(self.values.shape[: self.axis] + self.values.shape[self.axis + self.mask.ndim :])
+        return (HOOKS["number_of_size"](others) if is_value_size(others) else others) * self.count
 
     def like(self, values: TracedArray, axis: int | None = None) -> Selection:
         """Return other values under the same mask."""
@@ -311,16 +390,24 @@ class Selection(Gathers):
         raise Unmasked
 
     def __neg__(self) -> Any:
-        return self.applied(np.negative, self)
+        return self._mapped(np.negative)
 
     def __pos__(self) -> Any:
-        return self.applied(np.positive, self)
+        return self._mapped(np.positive)
 
     def __abs__(self) -> Any:
-        return self.applied(np.absolute, self)
+        return self._mapped(np.absolute)
 
     def __invert__(self) -> Any:
-        return self.applied(np.invert, self)
+        return self._mapped(np.invert)
+
+    def _mapped(self, ufunc: np.ufunc) -> Any:
+        return masked_or_gathered(lambda: self.applied(ufunc, self), ufunc, self)
+
+    def _view(self, view: Selection, take: Callable[[Any], Any]) -> Selection:
+        """Return a selection marked as a view of this one."""
+        view._base, self._viewed = (self, take), True
+        return view
 
     def __matmul__(self, other: Any) -> Any:
         return masked_or_gathered(lambda: self.matmul(self, other), xp.matmul, self, other)
@@ -410,6 +497,8 @@ class Selection(Gathers):
         return Selection(xp.sort(flat.filled(last)), as_traced(chosen), 0, self.what, self._site)
 
     def median(self) -> Any:
+        if not self.mask.size:
+            self.unmask()
         flat = self.ordered()
         x = flat.values if flat.dtype.kind == "f" else cast(flat.values, np.float64)
         n, last = xp.sum(flat.mask), x.size - 1
@@ -451,10 +540,13 @@ class Selection(Gathers):
         if chosen == slice(None):
             value_index = [*items[:at], *[slice(None)] * self.mask.ndim, *items[at + 1 :]]
             axis = sum(i is None or isinstance(i, slice) for i in items[:at])
-            return self.like(self.values[tuple(value_index)], axis)
+            view = self.like(self.values[tuple(value_index)], axis)
+            return self._view(view, operator.itemgetter(key))
         if items[:at] or items[at + 1 :] != [slice(None)] * (self.ndim - 1):
             self.unmask()
-        return self._element(operator.index(chosen)) if not isinstance(chosen, slice) else self._slice(chosen)
+        if isinstance(chosen, slice):
+            return self._view(self._slice(chosen), operator.itemgetter(key))
+        return self._element(operator.index(chosen))
 
     def _element(self, k: int) -> Any:
         flat = self.line()
@@ -482,15 +574,20 @@ class Selection(Gathers):
 
     @property
     def T(self) -> Any:
-        if self.mask.ndim > 1:
+        if self.mask.ndim > 1 or self.is_written:
             return self.elements().T
-        return self.like(self.values.T, self.values.ndim - 1 - self.axis)
+        return self._view(self.like(self.values.T, self.values.ndim - 1 - self.axis), operator.attrgetter("T"))
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
-        return self.like(self.values.astype(dtype))
+        return self.elements().astype(dtype, **kwargs) if self.is_written else self.like(self.values.astype(dtype))
 
     def copy(self, order: str = "C") -> Any:
-        return self.like(self.values)
+        return self.elements().copy(order) if self.is_written else self.like(self.values)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
 
     def ravel(self, order: str = "C") -> Any:
         return self if self.ndim == 1 else self.elements().ravel(order)

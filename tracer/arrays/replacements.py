@@ -29,7 +29,7 @@ from pullback.tracer.arrays.labelled import (
     refusal_of,
 )
 from pullback.tracer.arrays.make import as_traced, holds_static_int, holds_traced, static_ints
-from pullback.tracer.arrays.masked import Selection
+from pullback.tracer.arrays.masked import Selection, gathered, holds_selection, of_selections
 from pullback.tracer.arrays.number_types import MARK
 from pullback.tracer.arrays.promotion import op_of, unsupported
 from pullback.tracer.arrays.tables import FUNCTIONS
@@ -316,6 +316,8 @@ def _dispatching(function: Any, traced: Callable[..., Any]) -> Any:
         if holds_labelled(args) or holds_labelled(kwargs):
             is_traced = _is_traced(args, kwargs)
             return apply_function(function, traced, args, kwargs) if is_traced else _call_static(function, args, kwargs)
+        if holds_selection((args, kwargs)):
+            return of_selections(function, traced, args, kwargs)
         is_traced = takes_traced(args, kwargs) and not any(map(_overrides_functions, args))
         return traced(*args, **kwargs) if is_traced else _call_static(function, args, kwargs)
 
@@ -365,6 +367,8 @@ def _call_untraced(function: Any, args: Any, kwargs: Any) -> Any:
     """Call a library's function. Raises that it is not supported if it fails on traced values."""
     if is_driver(function) and any(map(_reads_traced, (*args, *kwargs.values()))):
         raise TraceError(unsupported(function))
+    if holds_selection((args, kwargs)):
+        args, kwargs = gathered(args), {k: gathered(v) for k, v in kwargs.items()}
     loc, noted = user_loc(), list[TraceError]()
     try:
         with recording_errors(noted):

@@ -23,6 +23,7 @@ from pullback.tracer.arrays.python_scalars import weak
 from pullback.tracer.arrays.replacements import library_twin
 from pullback.tracer.arrays.tables import hook
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.errors import TraceError
 
 NEGATIVE = "negative dimensions are not allowed"
 """NumPy's message for a negative extent."""
@@ -46,7 +47,7 @@ def value_extent(count: Any, least: int | None = None, message: str = NEGATIVE, 
         return known
     if least is None:
         emit("check", emit("ge", count, literal(0, np.int64)), error="ValueError", message=message)
-    size = sizes_of(frame).define(count, least or 0, most)
+    size = sizes_of(frame).define(count, least or 0, most if type(most) is int or is_value_size(most) else None)
     emit("define_extent", cast(count, np.int64), extent=(size,))
     frame.value_extents[value] = size
     return size
@@ -91,7 +92,10 @@ def number_of(size: Any) -> TracedArray:
     for atoms, factor in size.terms:
         numbers = [size.sizes.numbers[a] for a in atoms]
         terms.append(reduce(operator.mul, numbers, factor) if factor != 1 or not numbers else reduce(operator.mul, numbers))
-    return as_traced(reduce(operator.add, terms))
+    number = as_traced(reduce(operator.add, terms))
+    frame = frame_of()
+    frame.value_extents.setdefault(frame.lift(number), size)
+    return number
 
 
 def seen(x: Any) -> Any:
@@ -113,7 +117,11 @@ def _numbers(x: Any) -> Any:
 def _compute(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     if function is np.arange:
         return library_twin(function)(*args)
-    return library_twin(function)(*map(_numbers, args))
+    try:
+        return (library_twin(function) or function)(*map(_numbers, args))
+    except TypeError:
+        name = getattr(function, "__name__", "a function")
+        raise TraceError(f"{name} of a length that depends on values is not supported") from None
 
 
 def _decide(relation: str, a: Any, b: Any) -> bool:
@@ -145,6 +153,14 @@ def check_some(extent: Any, message: str) -> bool:
         return bool(extent)
     check_greater(extent, 0, message)
     return True
+
+
+def check_least(extent: Any, least: int, message: str, error: type[Exception] = ValueError) -> None:
+    """Raise an error if an extent is less than ``least``; for one by value, emit the check."""
+    if is_value_size(extent):
+        check_greater(extent, least - 1, message, error.__name__)
+    elif extent < least:
+        raise error(message)
 
 
 def reduced_extent(extent: Any, by: int) -> Any:

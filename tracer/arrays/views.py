@@ -84,6 +84,12 @@ def root_of(x: TracedArray) -> TracedArray:
     return x
 
 
+@hook("version_of")
+def _version_of(x: TracedArray) -> int:
+    """Return the number of writes into the array of which ``x`` is, directly or not, a view."""
+    return root_of(x).version
+
+
 def _refuse_outer(target: TracedArray) -> None:
     """Raise TraceError for a write that cannot leave the current frame."""
     frame, owner = frame_of(), root_of(target).frame

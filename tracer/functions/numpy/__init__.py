@@ -26,6 +26,7 @@ from pullback.tracer.functions.numpy import (
     reductions,
     searchsorted,
     selection,
+    set_operations,
     shape,
     sorting,
     ufunc_methods,
@@ -35,5 +36,5 @@ from pullback.tracer.functions.numpy import (
 __all__ = [
     "assignment", "bits", "calculus", "creation", "dtype_views", "einsum", "elementwise", "fft", "histograms", "index_tricks",
     "indexing", "insert_delete", "joining", "linalg", "masks", "nan_functions", "nditer", "pad", "polynomials", "products", "put",
-    "quantiles", "reductions", "searchsorted", "selection", "shape", "sorting", "ufunc_methods", "vectorize",
+    "quantiles", "reductions", "searchsorted", "selection", "set_operations", "shape", "sorting", "ufunc_methods", "vectorize",
 ]  # fmt: skip

@@ -7,12 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_array, axis_of, existing, part, reshaped, shape_of, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, convert, emit, fresh, full, promote
+from pullback.tracer.arrays.make import (
+    as_traced,
+    broadcast_to,
+    cast,
+    conform,
+    convert,
+    emit,
+    fresh,
+    full,
+    number_of_extent,
+    promote,
+)
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_least
+from pullback.tracer.functions.numpy.searchsorted import padded
 
 
 def _float(x: Any) -> TracedArray:
@@ -30,6 +44,8 @@ def _as_double(x: Any) -> TracedArray:
 def _along(x: TracedArray, axis: int, start: int, stop: int | None = None) -> Any:
     n = x.shape[axis]
     stop = n if stop is None else stop + n if stop < 0 else stop
+    if is_value_size(n):
+        return x[(slice(None),) * axis + (slice(start, stop),)]
     return part(x, axis, start, max(stop - start, 0))
 
 
@@ -117,12 +133,10 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: bool) -> Any:
     n = x.shape[axis]
-    if n < order + 1:
-        message = "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
-        raise ValueError(message)
+    message = "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
+    check_least(n, order + 1, message)
     if h.ndim:
-        if h.ndim != 1 or h.shape[0] != n:
-            raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+        h = conform(h, (n,), "when 1d, distances must match the length of the corresponding dimension")
         gaps = _along_axis(xp.diff(h), x.ndim, axis)
         left, right = _along(gaps, axis, 0, -1), _along(gaps, axis, 1)
     else:
@@ -130,7 +144,7 @@ def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: 
         left = right = h
     if is_bool and (order == 1 or not h.ndim):
         np.subtract(True, True)  # raises NumPy's TypeError
-    y: Any = [_along(x, axis, k, n - 2 + k) for k in range(3)]
+    y: Any = [part(x, axis, k, n - 2) for k in range(3)]
     if h.ndim:
         inner = -right / (left * (left + right)) * y[0] + (right - left) / (left * right) * y[1]
         inner = inner + left / (right * (left + right)) * y[2]
@@ -138,10 +152,10 @@ def _derivative(x: TracedArray, h: TracedArray, axis: int, order: int, is_bool: 
         inner = (y[2] - y[0]) / (2.0 * h)
 
     def ends(k: int) -> Any:
-        return part(x, axis, k % n, 1)
+        return part(x, axis, k if k >= 0 else n + k, 1)
 
     def gap(k: int) -> Any:
-        return part(gaps, axis, k % (n - 1), 1)
+        return part(gaps, axis, k if k >= 0 else n - 1 + k, 1)
 
     if order == 1:
         first, last = (ends(1) - ends(0)) / gap(0), (ends(-1) - ends(-2)) / gap(-1)
@@ -280,6 +294,10 @@ def resize(a: Any, new_shape: Any) -> Any:
     x = xp.ravel(as_traced(a))
     shape = shape_of(new_shape)
     size = math.prod(shape)
-    if not x.size:
-        return full(shape, 0, x.dtype)
-    return reshaped(xp.take(x, lifted(np.arange, size) % x.size), shape)
+    if not is_value_size(x.size):
+        if not x.size:
+            return full(shape, 0, x.dtype)
+        return reshaped(xp.take(x, lifted(np.arange, size) % x.size), shape)
+    count = number_of_extent(x.size)
+    taken = xp.take(padded(x), lifted(np.arange, size) % xp.maximum(count, 1))
+    return reshaped(as_traced(taken), shape)

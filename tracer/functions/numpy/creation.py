@@ -33,8 +33,10 @@ from pullback.tracer.arrays.make import (
     full,
     holds_traced,
     is_special_array,
+    number_of_extent,
     result_type,
     row_major_results,
+    static_ints,
     stored,
     strides_of,
     wrapping,
@@ -380,8 +382,10 @@ def _computed_arange(*args: Any, dtype: Any = None, start: Any = None, stop: Any
     start, stop, step = (as_traced(default if v is None else v) for v, default in zip(bounds, (0, 0, 1), strict=True))
     kind = np.dtype(result_type(start, stop, step) if dtype is None else dtype)
     zero_step = as_traced(step == 0)
+    is_python = all(v.weak in ("int", "float") for v in (start, stop, step))
+    error = ("ZeroDivisionError", "division by zero") if is_python else ("ValueError", "Maximum allowed size exceeded")
+    emit("check", as_bool(xp.logical_not(zero_step)), error=error[0], message=error[1])
     if all(v.dtype.kind in "iub" for v in (start, stop, step)):
-        emit("check", as_bool(xp.logical_not(zero_step)), error="ZeroDivisionError", message="division by zero")
         first, last, by = (cast(v, np.int64) for v in (start, stop, step))
         count = -((first - last) // by)
     else:
@@ -401,6 +405,10 @@ def _static_number(value: Any) -> Any:
     return operator.index(value) if value.dtype.kind in "iu" else float(value)
 
 
+NEGATIVE_NUMBER = "Number of samples must be non-negative."
+"""The message for a negative number of samples."""
+
+
 @twin(np.linspace)
 @implements(np.linspace)
 def linspace(
@@ -418,7 +426,7 @@ def linspace(
         spaced = lifted(xp.linspace, start, stop, extent_of(num), endpoint, retstep, dtype, axis)
         return (writable(spaced[0]), spaced[1]) if retstep else writable(spaced)
     if is_computed(num):
-        count = value_extent(num, message="Number of samples must be non-negative.")
+        count = value_extent(num, message=NEGATIVE_NUMBER)
     else:
         count = operator.index(num)
         if count < 0:
@@ -467,9 +475,9 @@ def logspace(
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """Return a geometric sequence between ends of one sign, or complex ends, which are divided by the sign of the first."""
-    if not _any_traced(start, stop):
+    if not _any_traced(start, stop) and not is_computed(num):
         return lifted(np.geomspace, start, stop, extent_of(num), endpoint, dtype, axis)
-    count = operator.index(num)
+    count = value_extent(num, message=NEGATIVE_NUMBER) if is_computed(num) else operator.index(num)
     ends = [as_traced(v) for v in (start, stop)]
     for v in ends:
         emit("check", as_traced(xp.all(v != 0)), error="ValueError", message="Geometric sequence cannot include zero")
@@ -478,12 +486,32 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
     sign = xp.sign(first)
     logs = [xp.log10(v / sign) for v in (first, last)]
     result = xp.power(10.0, linspace(*logs, count, endpoint)) * sign
-    if count > 0:
+    if is_value_size(count):
+        index = expand(positions((count,), 0), range(1, result.ndim))
+        is_last = (index == number_of_extent(count) - 1) & (index > 0)
+        result = xp.where(index == 0, expand(first, (0,)), result)
+        result = xp.where(is_last, expand(last, (0,)), result) if endpoint else result
+    elif count > 0:
         result = xp.concatenate([expand(first, (0,)), result[1:]])
-    if count > 1 and endpoint:
+    if not is_value_size(count) and count > 1 and endpoint:
         result = xp.concatenate([result[:-1], expand(last, (0,))])
     result = xp.moveaxis(result, 0, axis)
     return result if dtype is None else cast(result, dtype)
+
+
+@twin(np.indices)
+@implements(np.indices)
+def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """Return ``np.indices``; of static dimensions it is a NumPy array."""
+    if not any(map(is_computed, dimensions)):
+        return lifted(np.indices, static_ints(dimensions), dtype, sparse)
+    shape = shape_of(tuple(dimensions))
+    if sparse:
+        lines = (positions((n,), 0, np.int64) for n in shape)
+        return tuple(
+            created(cast(expand(x, [j for j in range(len(shape)) if j != k]), dtype)) for k, x in enumerate(lines)
+        )
+    return created(cast(as_traced(xp.stack([positions(shape, k) for k in range(len(shape))])), dtype))
 
 
 @implements(np.kaiser)

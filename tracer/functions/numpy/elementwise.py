@@ -7,14 +7,16 @@ output dtype.
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import same_extent, same_shape, shapes_differ
 from pullback.ir.shapes.symbolic import is_size
-from pullback.tracer.arrays.arguments import NOVALUE, as_array, as_bool, as_number, choose_where, refuse, xp
+from pullback.tracer.arrays.arguments import NOVALUE, as_array, as_bool, as_number, choose_where, positions, refuse, reshaped, xp
 from pullback.tracer.arrays.make import (
     as_traced,
     broadcast_shapes,
@@ -25,6 +27,7 @@ from pullback.tracer.arrays.make import (
     fresh,
     full,
     literal,
+    number_of_extent,
     promote,
 )
 from pullback.tracer.arrays.promotion import composition
@@ -415,15 +418,29 @@ def allclose(a: Any, b: Any, rtol: Any = 1.0e-5, atol: Any = 1.0e-8, equal_nan: 
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     x, y = as_traced(a1), as_traced(a2)
-    if x.shape != y.shape:
+    if shapes_differ(x.shape, y.shape):
         return False
+    if not same_shape(x.shape, y.shape):
+        return _equal_by_value(x, y, equal_nan)
     same = x == y
     return np.all(same | (np.isnan(x) & np.isnan(y))) if equal_nan else np.all(same)
+
+
+def _equal_by_value(x: TracedArray, y: TracedArray, equal_nan: bool) -> Any:
+    """Return ``np.array_equal`` of arrays whose extents are equal or not by values."""
+    pairs = [(n, m) for n, m in zip(x.shape, y.shape, strict=True) if not same_extent(n, m)]
+    fits = functools.reduce(operator.and_, (number_of_extent(n) == number_of_extent(m) for n, m in pairs))
+    a, b = reshaped(x, (x.size,)), reshaped(y, (y.size,))
+    others = xp.concatenate([b, full((1,), 0, b.dtype)])
+    b = xp.take(others, xp.minimum(positions(a.shape, 0), number_of_extent(b.size)))
+    return fits & array_equal(a, b, equal_nan)
 
 
 @implements(np.array_equiv)
 def array_equiv(a1: Any, a2: Any) -> Any:
     x, y = as_traced(a1), as_traced(a2)
+    if x.ndim == y.ndim and not (same_shape(x.shape, y.shape) or shapes_differ(x.shape, y.shape)):
+        return _equal_by_value(x, y, False)
     try:
         broadcast_shapes(x.shape, y.shape)
     except ValueError:

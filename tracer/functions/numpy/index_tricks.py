@@ -11,6 +11,7 @@ import numpy as np
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, holds_traced, promote, static_ints
+from pullback.tracer.arrays.masked import gathered
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.errors import TraceError
@@ -31,6 +32,7 @@ class Concatenator:
         return 0
 
     def __getitem__(self, key: Any) -> Any:
+        key = gathered(key)
         items = list(key) if isinstance(key, tuple) else [key]
         if not any(map(_is_traced, items)):
             return self._join[key]

@@ -6,6 +6,7 @@ flip and squeeze; index arrays become one gather, with a check that they are in 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from pullback.tracer.arrays.make import (
     extent_of,
     fresh,
     full,
+    holds_traced,
     literal,
     number_of_extent,
     static_array,
@@ -40,7 +42,7 @@ from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import Recipe, TracedArray
-from pullback.tracer.arrays.value_extents import check_greater, is_computed, value_extent
+from pullback.tracer.arrays.value_extents import check_extents, check_greater, is_computed, value_extent
 from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.check_messages import OUT_OF_RANGE
 from pullback.tracer.user_code.errors import TraceError
@@ -89,6 +91,61 @@ class IndexKey:
         return hash(self.versions)
 
 
+# scalar bools in a key
+
+
+def _is_bool(item: Any) -> bool:
+    """Return whether an entry of a key is a bool of rank 0."""
+    if isinstance(item, TracedArray | np.ndarray):
+        return not item.ndim and item.dtype.kind == "b"
+    return isinstance(item, bool | np.bool_)
+
+
+def holds_bool(key: Any) -> bool:
+    """Return whether a key is a bool of rank 0, or holds one."""
+    return any(map(_is_bool, key)) if isinstance(key, tuple) else _is_bool(key)
+
+
+def without_bools(x: TracedArray, key: Any) -> tuple[TracedArray, tuple[Any, ...]]:
+    """Return a view of an array, and a key for it without the bools of rank 0 of ``key``.
+
+    Such a bool is a mask over no axis: an index array of one element if it is true, of none if it is false. Here it indexes a
+    new axis of extent 1. Several of them are one condition.
+    """
+    items = list(key) if isinstance(key, tuple) else [key]
+    index = _index_of_bools(items)
+    dots = next((k for k, item in enumerate(items) if item is Ellipsis), None)
+    for k, item in enumerate(items):
+        if not _is_bool(item):
+            continue
+        if dots is None or k < dots:
+            x = x[(*(slice(None),) * sum(map(_consumes, map(_shaped, items[:k]))), None)]
+        else:
+            x = x[(Ellipsis, None, *(slice(None),) * sum(0 if _is_bool(i) else _consumes(_shaped(i)) for i in items[k + 1 :]))]
+        items[k] = index
+    return x, tuple(items)
+
+
+def _shaped(item: Any) -> Any:
+    """Return a mask that is a list or traced as an array of its rank, whose axes ``_consumes`` counts."""
+    if isinstance(item, list):
+        item = as_traced(item) if holds_traced(item) else np.asarray(item)
+    return np.empty((0,) * item.ndim, bool) if isinstance(item, TracedArray) and item.dtype.kind == "b" else item
+
+
+def _index_of_bools(items: Sequence[Any]) -> Any:
+    """Return the index array of the bools of rank 0 in a key."""
+    condition = functools.reduce(operator.and_, (static_array(i) for i in items if _is_bool(i)))
+    if not isinstance(condition, TracedArray):
+        return np.zeros(int(bool(condition)), np.int64)
+    condition = cast(condition, np.bool_)
+    if any(not _is_bool(i) and (isinstance(i, list) or (isinstance(i, TracedArray | np.ndarray) and i.ndim)) for i in items):
+        message = "shape mismatch: indexing arrays could not be broadcast together with a bool that is false"
+        emit("check", condition, error="IndexError", message=message)
+        return full((1,), 0, np.int64)
+    return full((value_extent(cast(condition, np.int64), least=0, most=1),), 0, np.int64)
+
+
 # parsing a key
 
 
@@ -96,8 +153,6 @@ def _normal(item: Any) -> Any:
     """Return an entry of a key as an int, slice, None, Ellipsis, static array or traced array."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    if isinstance(item, bool | np.bool_):
-        raise TraceError(f"an index that is the bool {item}; use np.where, or x[None] for a new axis")
     if isinstance(item, TracedArray):
         return _normal_traced(item)
     if isinstance(item, list | tuple) and any(isinstance(e, TracedArray) for e in item):
@@ -176,9 +231,12 @@ def _unmasked(items: Sequence[Any], shape: Sequence[int], is_scalar: bool = Fals
 
 
 def check_mask_shape(shape: Sequence[int], mask: Sequence[int], axis: int) -> None:
-    """Raise NumPy's IndexError if a mask does not fit the axes from ``axis`` on."""
+    """Raise NumPy's IndexError if a mask does not fit the axes from ``axis`` on; emit the check for extents by value."""
     for k, n in enumerate(mask, axis):
-        if shape[k] != n:
+        message = f"boolean index did not match indexed array along axis {k}; its length depends on values"
+        if is_value_size(shape[k]) or is_value_size(n):
+            check_extents(shape[k], n, message, "IndexError")
+        elif shape[k] != n:
             raise IndexError(
                 f"boolean index did not match indexed array along axis {k}; size of axis is "
                 f"{shape[k]} but size of corresponding boolean axis is {n}"
@@ -213,7 +271,7 @@ def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
 
 
 def _axis(item: Any, axis: int, n: int) -> _Axis:
-    if isinstance(item, slice) and any(map(is_computed, (n, item.start, item.stop))):
+    if isinstance(item, slice) and is_computed_slice(item, n):
         return _computed_slice(item, n)
     if isinstance(item, slice):
         start, stop, step = _bounds(item, n)
@@ -237,8 +295,13 @@ def _axis(item: Any, axis: int, n: int) -> _Axis:
     return _Axis(start=0, step=1, count=n, array=index)
 
 
-def _computed_slice(item: slice, n: int) -> _Axis:
-    """Return a slice whose bounds, or whose axis, are known only when the program runs; bounds are clipped as Python does."""
+def is_computed_slice(item: slice, n: int) -> bool:
+    """Return whether a slice of an axis has a bound, or the axis an extent, that is known only when the program runs."""
+    return any(map(is_computed, (n, item.start, item.stop)))
+
+
+def _slice_bounds(item: slice, n: int) -> tuple[Any, Any, int]:
+    """Return start, stop and step of such a slice; the bounds are traced, and clipped as Python does."""
     step = 1 if item.step is None else operator.index(item.step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
@@ -248,6 +311,28 @@ def _computed_slice(item: slice, n: int) -> _Axis:
         default if end is None else _clipped(end, size, low, high)
         for end, default in ((item.start, low if step > 0 else high), (item.stop, high if step > 0 else low))
     )
+    return start, stop, step
+
+
+def inside_slice(item: slice, n: int) -> Any:
+    """Return the mask of the positions along an axis that such a slice selects."""
+    start, stop, step = _slice_bounds(item, n)
+    index: Any = positions((n,), 0)
+    if step < 0:
+        return (index <= start) & (index > stop) & ((start - index) % -step == 0)
+    return (index >= start) & (index < stop) & ((index - start) % step == 0)
+
+
+def slice_positions(item: slice, n: int) -> TracedArray:
+    """Return the positions along an axis that such a slice selects, in its order."""
+    axis = _computed_slice(item, n)
+    index: Any = positions((axis.count,), 0)
+    return as_traced(index * axis.step + number_of_extent(axis.start))
+
+
+def _computed_slice(item: slice, n: int) -> _Axis:
+    """Return a slice whose bounds, or whose axis, are known only when the program runs."""
+    start, stop, step = _slice_bounds(item, n)
     reach = stop - start if step > 0 else start - stop
     count: Any = reach if abs(step) == 1 else (reach + (abs(step) - 1)) // abs(step)
     is_all = item.stop is None and (item.start is None or (not is_computed(item.start) and item.start == 0)) and abs(step) == 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import extents_differ, is_value_size
 from pullback.tracer.arrays.arguments import axis_of, existing, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, emit, expand, extent_of, promote
+from pullback.tracer.arrays.make import as_traced, cast, conform, emit, expand, extent_of, number_of_extent, promote
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import is_computed
 
 
 def arrays_of(values: Any) -> list[TracedArray]:
@@ -40,7 +43,7 @@ def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = 
     if operands[0].ndim == 0:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
     at = axis_of(axis, operands[0].ndim)
-    _check_shapes(operands, at)
+    operands = _with_equal_shapes(operands, at)
     operands = _common(operands, dtype, casting)
     starts = [0, *itertools.accumulate(a.shape[at] for a in operands)]
     shape = list(operands[0].shape)
@@ -50,8 +53,8 @@ def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = 
     return result
 
 
-def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
-    """Raise NumPy's ValueError unless the arrays have equal shapes but for ``axis``."""
+def _with_equal_shapes(arrays: Sequence[TracedArray], axis: int) -> list[TracedArray]:
+    """Return arrays of equal shapes but for ``axis``. Raises NumPy's ValueError if they are not."""
     first = arrays[0]
     for k, a in enumerate(arrays):
         if a.ndim != first.ndim:
@@ -60,11 +63,13 @@ def _check_shapes(arrays: Sequence[TracedArray], axis: int) -> None:
                 f"at index 0 has {first.ndim} dimension(s) and the array at index {k} has {a.ndim} dimension(s)"
             )
         for d, (n, m) in enumerate(zip(first.shape, a.shape, strict=True)):
-            if n != m and d != axis:
+            if extents_differ(n, m) and d != axis:
                 raise ValueError(
                     "all the input array dimensions except for the concatenation axis must match exactly, but along "
                     f"dimension {d}, the array at index 0 has size {n} and the array at index {k} has size {m}"
                 )
+    message = "all the input array dimensions except for the concatenation axis must match exactly"
+    return [conform(a, [a.shape[d] if d == axis else n for d, n in enumerate(first.shape)], message) for a in arrays]
 
 
 @implements(np.stack)
@@ -72,8 +77,7 @@ def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, cas
     operands = arrays_of(arrays)
     if not operands:
         raise ValueError("need at least one array to stack")
-    if any(a.shape != operands[0].shape for a in operands):
-        raise ValueError("all input arrays must have the same shape")
+    operands = [conform(a, operands[0].shape, "all input arrays must have the same shape") for a in operands]
     at = axis_of(axis, operands[0].ndim + 1)
     return concatenate([expand(a, (at,)) for a in operands], at, dtype=dtype, casting=casting)
 
@@ -122,20 +126,35 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[Trace
     x = as_traced(ary)
     at = axis_of(axis, x.ndim)
     n = x.shape[at]
-    if np.ndim(indices_or_sections):
-        return _pieces(x, [0, *(extent_of(k) for k in indices_or_sections), n], at)
-    sections = extent_of(indices_or_sections)
+    if _holds_bounds(indices_or_sections):
+        return _pieces(x, [0, *(k if is_computed(k) else extent_of(k) for k in indices_or_sections), n], at)
+    sections = operator.index(indices_or_sections) if is_value_size(n) else extent_of(indices_or_sections)
     if sections <= 0:
         raise ValueError("number sections must be larger than 0.")
+    if is_value_size(n):
+        size: Any = number_of_extent(n)
+        each, extra = size // sections, size % sections
+        return _pieces(x, [k * each + xp.minimum(k, extra) for k in range(sections + 1)], at)
     each, extra = divmod(n, sections)
     return _pieces(x, [k * each + min(k, extra) for k in range(sections + 1)], at)
+
+
+def _holds_bounds(indices_or_sections: Any) -> bool:
+    """Return whether the argument of a split is a sequence of positions, and not their number."""
+    if isinstance(indices_or_sections, list | tuple):
+        return True
+    return bool(indices_or_sections.ndim if isinstance(indices_or_sections, TracedArray) else np.ndim(indices_or_sections))
 
 
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> list[TracedArray]:
     x = as_traced(ary)
-    if not np.ndim(indices_or_sections) and x.shape[axis_of(axis, x.ndim)] % extent_of(indices_or_sections):
-        raise ValueError("array split does not result in an equal division")
+    n, message = x.shape[axis_of(axis, x.ndim)], "array split does not result in an equal division"
+    if not _holds_bounds(indices_or_sections) and is_value_size(n):
+        rest: Any = number_of_extent(n) % operator.index(indices_or_sections)
+        emit("check", as_traced(rest == 0), error="ValueError", message=message)
+    elif not _holds_bounds(indices_or_sections) and n % extent_of(indices_or_sections):
+        raise ValueError(message)
     return array_split(x, indices_or_sections, axis)
 
 

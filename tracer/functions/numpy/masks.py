@@ -11,14 +11,23 @@ import numpy as np
 
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.arguments import as_bool, axis_of, choose_where, positions, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, is_one, number_of_extent, static_array
-from pullback.tracer.arrays.masked import FUNCTIONS, Selection, Unmasked, chosen_of, counted, gathered
+from pullback.tracer.arrays.make import (
+    as_traced,
+    broadcast_into,
+    broadcast_to,
+    cast,
+    emit,
+    is_one,
+    number_of_extent,
+    static_array,
+)
+from pullback.tracer.arrays.masked import FUNCTIONS, Selection, Unmasked, chosen_of, counted, gathered, unwritten
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.value_extents import seen
 from pullback.tracer.functions.numpy.assignment import setitem
-from pullback.tracer.functions.numpy.indexing import check_mask_shape, getitem, is_static_mask
+from pullback.tracer.functions.numpy.indexing import check_mask_shape, getitem, holds_bool, is_static_mask, without_bools
 
 MASKED = "an index that is a traced mask"
 
@@ -105,6 +114,9 @@ def positional(x: TracedArray, key: Any) -> tuple[Any, ...]:
 @register_method("__getitem__")
 def getitem_or_select(x: TracedArray, key: Any) -> Any:
     """Return ``x[key]``, where the key may hold traced masks."""
+    key = unwritten(key)
+    if holds_bool(key):
+        x, key = without_bools(x, key)
     if not _may_select(key):
         return getitem(x, key)
     try:
@@ -122,6 +134,14 @@ def _may_select(key: Any) -> bool:
 @register_method("__setitem__")
 def setitem_or_choose(x: TracedArray, key: Any, value: Any) -> None:
     """Perform ``x[key] = value``, where the key may hold traced masks or ``value`` may be selected by one."""
+    key, value = unwritten(key), unwritten(value)
+    if holds_bool(key):
+        value = as_traced(gathered(value))
+        if isinstance(key, TracedArray) and not x.readonly and (value.ndim <= x.ndim or is_one(value.shape[0])):
+            new = broadcast_into(cast(value, x.dtype), (1, *x.shape))
+            key, value = Ellipsis, choose_where(broadcast_to(key, x.shape), reshaped(new, x.shape), x)
+        else:
+            x, key = without_bools(x, key)
     try:
         masked_key = key_of(x, key) if _may_select(key) else None
         if masked_key is not None:
@@ -315,9 +335,13 @@ def average(a: Any, axis: Any = None, weights: Any = None) -> Any:
         return FUNCTIONS[np.mean](a, axis)
     first = _first((a, weights))
     total = FUNCTIONS[np.sum](first.applied(np.multiply, a, weights), axis)
-    return total / FUNCTIONS[np.sum](
-        weights if isinstance(weights, Selection) else first.applied(np.add, first * 0, weights), axis
-    )
+    all_weights = weights if isinstance(weights, Selection) else first.applied(np.add, first * 0, weights)
+    scale = FUNCTIONS[np.sum](all_weights, axis)
+    if isinstance(scale, Selection):
+        raise Unmasked
+    message = "Weights sum to zero, can't be normalized"
+    emit("check", as_traced(scale != 0), error="ZeroDivisionError", message=message)
+    return total / scale
 
 
 @_takes(np.median)
@@ -327,9 +351,11 @@ def median(a: Any, axis: Any = None) -> Any:
 
 @_takes(np.quantile)
 def quantile(a: Any, q: Any, axis: Any = None, **kwargs: Any) -> Any:
-    if kwargs or np.ndim(q):
+    if kwargs or isinstance(q, list | tuple) or np.ndim(q) or not a.mask.size:
         raise Unmasked
     line = a.ordered()
+    message = "index -1 is out of bounds for axis 0 with size 0"
+    emit("check", as_traced(xp.any(line.mask)), error="IndexError", message=message)
     values = line.values if line.dtype.kind == "f" else cast(line.values, np.float64)
     count, last = xp.sum(line.mask), values.size - 1
     rank = q * xp.maximum(count - 1, 0)

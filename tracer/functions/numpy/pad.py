@@ -8,12 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size
 from pullback.ir.shapes.symbolic import lifted
-from pullback.tracer.arrays.arguments import as_array, axis_of, part, remove_axes, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, extent_of, stored, wrapping
+from pullback.tracer.arrays.arguments import as_array, axis_of, part, positions, remove_axes, xp
+from pullback.tracer.arrays.make import (
+    as_traced,
+    broadcast_to,
+    cast,
+    emit,
+    extent_of,
+    holds_traced,
+    number_of_extent,
+    stored,
+    wrapping,
+)
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_least, is_computed, value_extent
 from pullback.tracer.functions.numpy.shape import copy, joined
+from pullback.tracer.user_code.errors import TraceError
 
 
 def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
@@ -25,6 +38,11 @@ def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
         return pairs
     if isinstance(value, TracedArray) and value.ndim == 0:
         return [(value, value)] * rank
+    if isinstance(value, list | tuple) and holds_traced(value):
+        rows = [v if isinstance(v, list | tuple) else (v,) for v in value]
+        rows = [tuple(value)] if all(len(r) == 1 for r in rows) else rows
+        pairs = [(r[0], r[-1]) for r in rows]
+        return pairs * rank if len(pairs) == 1 else pairs
     entries = value if isinstance(value, TracedArray) else lifted(np.asarray, value)
     if entries.ndim > 2:
         raise ValueError(f"numpy.pad: {name} has too many dimensions")
@@ -75,7 +93,7 @@ def _constant_pad(x: TracedArray, widths: Sequence[tuple[int, int]], values: Any
     for axis, ((low, high), ends) in enumerate(zip(widths, _pairs(values, x.ndim, "constant_values"), strict=True)):
         blocks = [x]
         for count, value, index in ((low, ends[0], 0), (high, ends[1], 2)):
-            if count:
+            if is_value_size(count) or count:
                 shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
                 blocks.insert(index, broadcast_to(stored(wrapping(as_traced(value)), x.dtype, is_item=True), shape))
         x = joined(blocks, axis)
@@ -95,8 +113,10 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Tr
 
 
 def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -> TracedArray:
-    widths = [(extent_of(a), extent_of(b)) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
-    if any(low < 0 or high < 0 for low, high in widths):
+    pairs = _pairs(pad_width, x.ndim, "pad_width")
+    widths: Any = [[_width(w) for w in pair] for pair in pairs]
+    by_value = holds_value_size(x.shape) or any(map(holds_value_size, widths))
+    if any(not is_value_size(w) and w < 0 for pair in widths for w in pair):
         raise ValueError("index can't contain negative values")
     if callable(mode):
         return _by_function(x, widths, mode, kwargs)
@@ -107,10 +127,12 @@ def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
     if mode == "constant":
         _pairs(kwargs.get("constant_values", 0), x.ndim, "constant_values")  # raises NumPy's error
-    if all(low == high == 0 for low, high in widths):
+    if all(not is_value_size(w) and w == 0 for pair in widths for w in pair):
         return copy(x)
     if mode in ("constant", "empty"):
         return _constant_pad(x, widths, kwargs.get("constant_values", 0))
+    if by_value:
+        return _padded_by_value(x, widths, mode, kwargs)
     if not x.size:
         for axis, width in enumerate(widths):
             if not x.shape[axis] and any(width):
@@ -126,6 +148,42 @@ def _padded(x: TracedArray, pad_width: Any, mode: Any, kwargs: dict[str, Any]) -
             chosen = _extended(x, axis, (low, high), xp.pad(lifted(np.arange, x.shape[axis]), (low, high), mode=mode))
             x = _odd(x, chosen, axis, (low, high), mode) if is_odd and x.shape[axis] > 1 else chosen
     return x
+
+
+def _width(width: Any) -> int:
+    return value_extent(width, message="index can't contain negative values") if is_computed(width) else extent_of(width)
+
+
+def _padded_by_value(x: TracedArray, widths: Sequence[tuple[int, int]], mode: str, kwargs: dict[str, Any]) -> TracedArray:
+    """Pad an array whose extents, or the widths, are by value."""
+    for axis, (low, high) in enumerate(widths):
+        if is_value_size(low) or is_value_size(high) or low or high:
+            check_least(x.shape[axis], 1, f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
+    if mode == "linear_ramp":
+        return _ramps(x, widths, kwargs.get("end_values", 0))
+    if mode in _STATISTICS and kwargs.get("stat_length") is None:
+        return _statistics(x, widths, _STATISTICS[mode], None)
+    if mode in _STATISTICS or kwargs.get("reflect_type", "even") == "odd":
+        name = "stat_length" if mode in _STATISTICS else "reflect_type"
+        raise TraceError(f"np.pad with {name}= of an array or by a width whose length depends on values is not supported")
+    for axis, (low, high) in enumerate(widths):
+        n, total = number_of_extent(x.shape[axis]), low + x.shape[axis] + high
+        x = as_traced(xp.take(x, _source(positions((total,), 0) - number_of_extent(low), n, mode), axis=axis))
+    return x
+
+
+def _source(index: Any, n: Any, mode: str) -> Any:
+    """Return the position among ``n`` elements that a mode repeats at an index, which is negative before the first element."""
+    if mode == "edge":
+        return xp.minimum(xp.maximum(index, 0), n - 1)
+    if mode == "wrap":
+        return index % n
+    if mode == "symmetric":
+        index = index % (2 * n)
+        return xp.minimum(index, 2 * n - 1 - index)
+    period = xp.maximum(2 * (n - 1), 1)
+    index = index % period
+    return xp.minimum(index, xp.maximum(period - index, 0)) if mode == "reflect" else index
 
 
 def _by_function(x: TracedArray, widths: Sequence[tuple[int, int]], function: Any, kwargs: dict[str, Any]) -> TracedArray:
@@ -176,7 +234,7 @@ def _statistics(x: TracedArray, widths: Sequence[tuple[int, int]], statistic: An
     for axis, ((low, high), pair) in enumerate(zip(widths, pairs, strict=True)):
         n = x.shape[axis]
         counts = [n if k is None or extent_of(k) > n else extent_of(k) for k in pair]
-        if 0 in counts and statistic in (np.max, np.min):
+        if any(not is_value_size(k) and k == 0 for k in counts) and statistic in (np.max, np.min):
             raise ValueError("stat_length of 0 yields no value for padding")
         blocks = []
         for start, count, width in ((0, counts[0], low), (n - counts[1], counts[1], high)):

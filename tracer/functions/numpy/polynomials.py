@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, full
@@ -18,6 +19,8 @@ from pullback.tracer.user_code.errors import TraceError
 def polyval(p: Any, x: Any) -> Any:
     coefficients, at = as_traced(p), as_traced(x)
     result: Any = full(at.shape, 0, at.dtype)
+    if is_value_size(coefficients.shape[0]):
+        raise TraceError("np.polyval of a number of coefficients that depends on values is not supported; multiply by np.vander")
     for k in range(coefficients.shape[0]):
         result = result * at + coefficients[k]
     return result

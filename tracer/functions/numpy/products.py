@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.by_value import holds_value_size, is_value_size
+from pullback.ir.shapes.by_value import extents_differ, is_value_size, shapes_differ
 from pullback.tracer.arrays.arguments import as_array, axis_of, existing, permute, refuse, remove_axes, reshaped, xp
 from pullback.tracer.arrays.make import (
     as_traced,
@@ -56,7 +56,7 @@ def _summed(x: TracedArray, labels: Labels, keep: str) -> tuple[TracedArray, Lab
 
 def _without_units(x: TracedArray, labels: Labels, extents: dict[str, int]) -> tuple[TracedArray, Labels]:
     """Remove axes of extent 1 whose label has a larger extent."""
-    axes = [k for k, letter in enumerate(labels) if x.shape[k] == 1 and extents[letter] != 1]
+    axes = [k for k, letter in enumerate(labels) if is_one(x.shape[k]) and not is_one(extents[letter])]
     return remove_axes(x, axes), "".join(letter for k, letter in enumerate(labels) if k not in axes)
 
 
@@ -65,11 +65,11 @@ def contraction(operands: Sequence[tuple[TracedArray, Labels]], out: Labels) -> 
     extents: dict[str, int] = {}
     for x, labels in operands:
         for n, letter in zip(x.shape, labels, strict=True):
-            if extents.setdefault(letter, n) == 1:
+            if is_one(extents.setdefault(letter, n)):
                 extents[letter] = n
             if is_value_size(extents[letter]) and not is_one(n):
                 extents[letter] = n
-            if n not in (1, extents[letter]) and not is_value_size(n):
+            if not is_one(n) and extents_differ(n, extents[letter]):
                 raise ValueError(f"operands do not agree on the extent of {letter!r}: {extents[letter]} and {n}")
     operands = [(with_extents(x, [extents[letter] for letter in labels]), labels) for x, labels in operands]
     prepared = [_one_label_each(x, labels) for x, labels in operands]
@@ -118,7 +118,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
 
 def _refuse_batches(x: TracedArray, y: TracedArray, rows: int, columns: int) -> None:
     batches = x.shape[: x.ndim - 1 - rows], y.shape[: y.ndim - 1 - columns]
-    if all(n == m or 1 in (n, m) for n, m in zip(batches[0][::-1], batches[1][::-1], strict=False)):
+    if all(not extents_differ(n, m) or is_one(n) or is_one(m) for n, m in zip(batches[0][::-1], batches[1][::-1], strict=False)):
         return
     parts = (
         f"{_text(a)}->({','.join([*map(str, batch), *['newaxis'] * (rows + columns)])})"
@@ -176,7 +176,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **kwargs: Any) -> TracedArray:
 
 
 def _refuse_mismatch(name: str, signature: str, first: int, second: int) -> None:
-    if first != second and not holds_value_size((first, second)):
+    if extents_differ(first, second):
         raise ValueError(
             f"{name}: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature {signature} "
             f"(size {second} is different from {first})"
@@ -203,7 +203,7 @@ def dot(a: Any, b: Any, out: Any = None) -> TracedArray:
     if x.ndim == 0 or y.ndim == 0:
         return x * y
     inner = 0 if y.ndim == 1 else y.ndim - 2
-    if x.shape[-1] != y.shape[inner]:
+    if extents_differ(x.shape[-1], y.shape[inner]):
         raise ValueError(
             f"shapes {_text(x)} and {_text(y)} not aligned: {x.shape[-1]} (dim {x.ndim - 1}) != {y.shape[inner]} (dim {inner})"
         )
@@ -231,7 +231,7 @@ def _conjugated(x: TracedArray) -> Any:
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> TracedArray:
     x, y = _conjugated(as_traced(a)), as_traced(b)
-    if x.size != y.size:
+    if extents_differ(x.size, y.size):
         raise ValueError(f"cannot reshape array of size {y.size} into shape ({x.size},)")
     return dot(reshaped(x, (x.size,)), reshaped(y, (y.size,)))
 
@@ -259,7 +259,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
     else:
         x_given, y_given = (k if isinstance(k, tuple | list) else (k,) for k in axes)
         x_axes, y_axes = [axis_of(k, x.ndim) for k in x_given], [axis_of(k, y.ndim) for k in y_given]
-    if len(x_axes) != len(y_axes) or [x.shape[k] for k in x_axes] != [y.shape[k] for k in y_axes]:
+    if len(x_axes) != len(y_axes) or shapes_differ(
+        [x.shape[k] for k in x_axes], [y.shape[k] for k in y_axes]
+    ):
         raise ValueError("shape-mismatch for sum")
     return as_array(_contract_axes(x, y, x_axes, y_axes))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size, same_extent
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_bool, axis_of, choose_where, permute, positions, reshaped, xp
 from pullback.tracer.arrays.concretize import not_traced
@@ -17,11 +18,13 @@ from pullback.tracer.arrays.make import (
     broadcast_to,
     cast,
     common_shape,
+    conform,
     emit,
     expand,
     fresh,
     full,
     kind_of,
+    number_of_extent,
     static_array,
     wrapping,
 )
@@ -32,6 +35,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import root_of, update
 from pullback.tracer.functions.numpy.assignment import written
 from pullback.tracer.functions.numpy.indexing import gather_of, part_of, plan_of, scattered, with_part
+from pullback.tracer.functions.numpy.searchsorted import padded
 from pullback.tracer.functions.numpy.selection import in_range
 from pullback.tracer.user_code.errors import TraceError
 
@@ -59,6 +63,10 @@ def _flat(x: TracedArray) -> TracedArray:
 def _repeated(values: TracedArray, count: int) -> TracedArray:
     """Return the first ``count`` elements of the endless repetition of an array."""
     line = _flat(values)
+    if is_value_size(line.size) or is_value_size(count):
+        if same_extent(line.size, count):
+            return line
+        return as_traced(xp.take(padded(line), positions((count,), 0) % xp.maximum(number_of_extent(line.size), 1)))
     if line.size >= count:
         return line if line.size == count else line[:count]
     return broadcast_to(line, (count,)) if line.size == 1 else xp.take(line, lifted(np.arange, count) % line.size)
@@ -87,15 +95,16 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def _ranked(mask: TracedArray, values: TracedArray) -> TracedArray:
     """Return, at each true element of a mask, the next of the values, which are repeated endlessly."""
     rank = xp.cumsum(mask) - 1
+    if is_value_size(values.size):
+        return xp.take(padded(_flat(values)), xp.maximum(rank, 0) % xp.maximum(number_of_extent(values.size), 1))
     return xp.take(_flat(values), xp.mod(xp.maximum(rank, 0), values.size))
 
 
 @implements(np.place)
 def place_(arr: Any, mask: Any, vals: Any) -> None:
     x, chosen = _array("place", arr), as_bool(as_traced(mask))
-    if chosen.size != x.size:
-        raise ValueError("place: mask and data must be the same size")
-    values, chosen = as_stored(vals, x.dtype), _flat(chosen)
+    chosen = conform(_flat(chosen), (x.size,), "place: mask and data must be the same size")
+    values = as_stored(vals, x.dtype)
     if not values.size:
         emit("check", xp.logical_not(chosen), error="ValueError", message="Cannot insert from an empty array!")
         return
@@ -105,8 +114,7 @@ def place_(arr: Any, mask: Any, vals: Any) -> None:
 @implements(np.putmask)
 def putmask(a: Any, /, mask: Any, values: Any) -> None:
     x, chosen = _array("putmask", a), as_bool(as_traced(mask))
-    if chosen.size != x.size:
-        raise ValueError("putmask: mask and data must be the same size")
+    chosen = conform(_flat(chosen), (x.size,), "putmask: mask and data must be the same size")
     if isinstance(values, np.ndarray | TracedArray):
         source = as_traced(values)
         if (source.ndim or source.is_cell) and not np.can_cast(source.dtype, x.dtype, "safe"):
@@ -114,7 +122,7 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
             raise TypeError(f"Cannot cast {description} from {source.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     source_values = as_stored(values, x.dtype)
     if source_values.size and x.size:
-        _set_flat(x, choose_where(_flat(chosen), cast(_repeated(source_values, x.size), x.dtype), _flat(x)))
+        _set_flat(x, choose_where(chosen, cast(_repeated(source_values, x.size), x.dtype), _flat(x)))
 
 
 @implements(np.put_along_axis)

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.arguments import as_array, as_number, axis_list, or_default, permute, refuse, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, full, number_of_extent
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_least
 from pullback.tracer.functions.numpy.sorting import permutation
 
 Axes = tuple[int, ...]
@@ -25,6 +27,14 @@ def _columns(x: TracedArray, axes: Axes) -> Any:
     """Merge the given axes into one and move it to the front."""
     kept = [k for k in range(x.ndim) if k not in axes]
     return reshaped(permute(x, (*axes, *kept)), (math.prod(x.shape[k] for k in axes), *(x.shape[k] for k in kept)))
+
+
+def _with_nan(rows: Any) -> Any:
+    """Return rows with one of NaN appended if their number is by value, so that there is one to read."""
+    if not is_value_size(rows.shape[0]):
+        return rows
+    rows = rows if rows.dtype.kind == "f" else cast(rows, np.float64)
+    return xp.concatenate([rows, full((1, *rows.shape[1:]), np.nan, rows.dtype)])
 
 
 def _axes(x: TracedArray, axis: Any) -> Axes:
@@ -52,10 +62,23 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     axes = _axes(x, axis)
     ordered = xp.sort(_columns(x, axes), axis=0)
     n = ordered.shape[0]
+    if is_value_size(n):
+        return _with_kept_axes(_middle(ordered, number_of_extent(n)), axes, keepdims)
     result = xp.mean(ordered[(n - 1) // 2 : n // 2 + 1] if n else ordered, axis=0)
     if n and x.dtype.kind == "f":
         result = xp.where(xp.isnan(ordered[-1]), ordered[-1], result)
     return _with_kept_axes(result, axes, keepdims)
+
+
+def _middle(ordered: Any, n: Any) -> Any:
+    """Return the medians of sorted columns of a traced number of elements; NaN if there are none, or one is NaN."""
+    if ordered.dtype.kind not in "fc":
+        ordered = cast(ordered, np.float64)
+    padded = xp.concatenate([ordered, full((1, *ordered.shape[1:]), np.nan, ordered.dtype)])
+    last = xp.maximum(n - 1, 0)
+    pair = [xp.take(padded, k, axis=0) for k in (last // 2, n // 2)]
+    result = xp.where(n > 0, xp.mean(xp.stack(pair), axis=0), np.nan)
+    return xp.where(xp.isnan(xp.take(padded, last, axis=0)), np.nan, result)
 
 
 @implements(np.nanmedian)
@@ -64,7 +87,7 @@ def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool =
     if x.dtype.kind != "f" or not x.size:
         return xp.nanmean(x, axis=axis, keepdims=keepdims) if not x.size else median(x, axis, None, False, keepdims)
     axes = _axes(x, axis)
-    ordered = xp.sort(_columns(x, axes), axis=0)
+    ordered = xp.sort(_with_nan(_columns(x, axes)), axis=0)
     count = xp.sum(ordered == ordered, axis=0)
     low, high = (_pick(ordered, xp.maximum(k, 0), ()) for k in ((count - 1) // 2, count // 2))
     high = xp.where(count % 2 == 1, low, high)
@@ -121,9 +144,9 @@ def _pick(ordered: Any, index: Any, shares: tuple[int, ...]) -> Any:
 def _interpolated_quantile(ordered: Any, count: Any, q: Any, method: str, is_weak: bool) -> Any:
     """Return the quantiles of sorted columns whose first ``count`` elements are numbers."""
     index_of, weigh = _METHODS[method]
-    is_per_column = isinstance(count, TracedArray)
+    is_per_column = isinstance(count, TracedArray) and bool(count.ndim or ordered.ndim == 1)
     share = q
-    if is_per_column:
+    if isinstance(count, TracedArray):
         share = xp.reshape(q, (*q.shape, *(1,) * count.ndim))
         count = cast(count, q.dtype) if q.dtype.kind == "f" else count
     index = index_of(count, share)
@@ -211,11 +234,12 @@ def _quantile(
         result = _weighted(x, weights, axes, q, skips_nan)
         ordered = None if skips_nan else xp.max(_columns(x, axes), axis=0)
     else:
-        rows = xp.sort(_columns(x, axes), axis=0)
-        if not rows.shape[0]:
-            raise IndexError("index -1 is out of bounds for axis 0 with size 0")
-        is_counted = skips_nan and x.dtype.kind == "f"
+        rows = _columns(x, axes)
+        is_counted = skips_nan and (x.dtype.kind == "f" or is_value_size(rows.shape[0]))
+        rows = xp.sort(_with_nan(rows) if is_counted else rows, axis=0)
+        check_least(rows.shape[0], 1, "index -1 is out of bounds for axis 0 with size 0", IndexError)
         count = xp.sum(rows == rows, axis=0) if is_counted else rows.shape[0]
+        count = number_of_extent(count) if is_value_size(count) else count
         result = _interpolated_quantile(rows, count, q, method, is_weak)
         ordered = None if skips_nan else rows[-1]
     if ordered is not None and x.dtype.kind == "f":

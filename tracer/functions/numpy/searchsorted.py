@@ -7,27 +7,38 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size, most_of
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_array, as_number, xp
-from pullback.tracer.arrays.make import as_traced, cast, emit, full, promote, static_array, wrapping
+from pullback.tracer.arrays.make import as_traced, cast, conform, emit, full, number_of_extent, promote, static_array, wrapping
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_least
 
 
 def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     """Count, for each value, the entries of a sorted vector below it (``side`` "right": or equal to it). NaN sorts last."""
-    n = a.size
+    n: Any = a.size
     count: Any = full(v.shape, 0, np.int64)
-    if not n:
+    if is_value_size(n):
+        step = 1 << (most_of(n).bit_length() - 1)
+        a, n = padded(a), number_of_extent(n)
+    elif not n:
         return count
-    step = 1 << (int(lifted(int.bit_length, n)) - 1)
+    else:
+        step = 1 << (int(lifted(int.bit_length, n)) - 1)
     while step:
         next_ = count + step
-        entry: Any = xp.take(a, xp.minimum(next_, n) - 1)
+        entry: Any = xp.take(a, xp.minimum(next_, n) - 1 if type(n) is int else xp.maximum(xp.minimum(next_, n) - 1, 0))
         below = _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
         count = xp.where((next_ <= n) & below, next_, count)
         step >>= 1
     return count
+
+
+def padded(x: TracedArray) -> TracedArray:
+    """Return a vector with a zero appended, so that it has an element to read even if it has none of its own."""
+    return as_traced(xp.concatenate([x, full((1,), 0, x.dtype)]))
 
 
 def _sorts_before(a: Any, b: Any) -> Any:
@@ -72,12 +83,18 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
         if not np.all(edges[:-1] >= edges[1:]):
             raise ValueError("bins must be monotonically increasing or decreasing")
         return edges.size - searchsorted(edges[::-1].copy(), x, side)
-    falls: Any = edges[0] > edges[-1] if edges.size else as_traced(np.bool_(False))
+    if is_value_size(edges.size):
+        size: Any = number_of_extent(edges.size)
+        ends = padded(edges)
+        falls: Any = (size > 0) & (ends[0] > xp.take(ends, xp.maximum(size - 1, 0)))
+    else:
+        size = edges.size
+        falls = edges[0] > edges[-1] if edges.size else as_traced(np.bool_(False))
     rising: Any = xp.where(falls, edges[::-1], edges)
     is_ordered = as_traced(xp.all(rising[:-1] <= rising[1:]))
     emit("check", is_ordered, error="ValueError", message="bins must be monotonically increasing or decreasing")
     index = searchsorted(rising, x, side)
-    return xp.where(falls, edges.size - index, index)
+    return xp.where(falls, size - index, index)
 
 
 @implements(np.isin)
@@ -93,12 +110,12 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
         )
     if not y.size:
         return as_array(full(x.shape, bool(invert), bool))
-    if x.dtype.kind == "c":
-        result = xp.any(xp.expand_dims(x, -1) == y, axis=-1)
+    ordered = xp.sort(y)
+    index: Any = count_before(ordered, x, "left")
+    if is_value_size(y.size):
+        result = (xp.take(padded(ordered), index) == x) & (index < number_of_extent(y.size))
     else:
-        ordered = xp.sort(y)
-        index = xp.minimum(count_before(ordered, x, "left"), y.size - 1)
-        result = xp.take(ordered, index) == x
+        result = xp.take(ordered, xp.minimum(index, y.size - 1)) == x
     return as_array(~result if invert else result)
 
 
@@ -109,10 +126,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     at, points, values = (as_traced(v) for v in (x, xp, fp))
     at, points = cast(at, np.float64), cast(points, np.float64)
     values = cast(values, np.complex128 if values.dtype.kind == "c" else np.float64)
-    if points.ndim != 1 or values.ndim != 1 or points.shape != values.shape:
+    if points.ndim != 1 or values.ndim != 1:
         raise ValueError("fp and xp are not of the same length.")
-    if not points.size:
-        raise ValueError("array of sample points is empty")
+    values = conform(values, points.shape, "fp and xp are not of the same length.")
+    check_least(points.size, 1, "array of sample points is empty")
     if period is not None:
         return _periodic(at, points, values, period)
     return _interpolated(at, points, values, left, right)
@@ -131,18 +148,23 @@ def _periodic(at: Any, points: Any, values: Any, period: Any) -> Any:
 
 
 def _interpolated(x: Any, points: Any, values: Any, left: Any, right: Any) -> Any:
-    n = points.size
+    n, last = points.size, points[-1]
     lowest = values[0] if left is None else left
     highest = values[-1] if right is None else right
-    if n == 1:
+    if not is_value_size(n) and n == 1:
         inside = values[0]
     else:
         j = xp.clip(count_before(points, x, "right") - 1, 0, n - 2)
+        if is_value_size(n):
+            size, points, values = number_of_extent(n), padded(points), padded(values)
+            j = xp.maximum(j, 0)
         x0, x1, y0, y1 = (xp.take(v, k) for v in (points, values) for k in (j, j + 1))
         slope = (y1 - y0) / (x1 - x0)
         inside = slope * (x - x0) + y0
         from_right = slope * (x - x1) + y1
         inside = xp.where(xp.isnan(inside), xp.where(xp.isnan(from_right) & (y0 == y1), y0, from_right), inside)
-        inside = xp.where(x == points[-1], from_right, inside)
-    result = xp.where(x < points[0], lowest, xp.where(x > points[-1], highest, inside))
+        inside = xp.where(x == last, from_right, inside)
+        if is_value_size(n):
+            inside = xp.where(size == 1, values[0], inside)
+    result = xp.where(x < points[0], lowest, xp.where(x > last, highest, inside))
     return as_number(xp.where(xp.isnan(x), math.nan, result))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import NOVALUE, as_bool, axis_of, choose_where, positions, reshaped, scanned, xp
 from pullback.tracer.arrays.make import (
@@ -26,19 +27,21 @@ from pullback.tracer.arrays.make import (
     static_array,
     static_ints,
 )
-from pullback.tracer.arrays.masked import DATA_DEPENDENT, FUNCTIONS, Selection, masked_or_gathered
+from pullback.tracer.arrays.masked import FUNCTIONS, Selection, gathered, masked_or_gathered
 from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_extents
 from pullback.tracer.functions.numpy.indexing import check_range
 from pullback.tracer.functions.numpy.masks import compressed, where_of
-from pullback.tracer.user_code.errors import TraceError
 
 
 @twin(np.where)
 @implements(np.where)
 def where(condition: Any, x: Any = NOVALUE, y: Any = NOVALUE, /) -> Any:
+    if x is NOVALUE and y is NOVALUE:
+        condition = gathered(condition)
     if any(isinstance(v, Selection) for v in (condition, x, y)):
         return masked_or_gathered(lambda: FUNCTIONS[np.where](condition, x, y), where, condition, x, y)
     if not any(holds_traced(v) for v in (condition, x, y)):
@@ -114,7 +117,11 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         return fresh(x[(slice(None),) * at + (indices,)])
     index = index_of(indices)
     if not x.shape[at] and index.size:
-        raise IndexError("cannot do a non-empty take from an empty axes.")
+        message = "cannot do a non-empty take from an empty axes."
+        if not is_value_size(index.size):
+            raise IndexError(message)
+        check_extents(index.size, 0, message, "IndexError")
+        return full((*x.shape[:at], *index.shape, *x.shape[at + 1 :]), 0, x.dtype)
     index = in_range(index, at, x.shape[at], mode)
     result = emit("gather", x, index, axes=(at,))
     rank = index.ndim
@@ -227,31 +234,6 @@ def ix_(*args: Any) -> tuple[Any, ...]:
         if x.ndim != 1:
             raise ValueError("Cross index must be 1 dimensional")
         if x.dtype.kind == "b":
-            raise TraceError(f"np.ix_ of a traced mask: {DATA_DEPENDENT}")
+            x = as_traced(gathered(xp.flatnonzero(x)))
         results.append(reshaped(x, (1,) * k + x.shape + (1,) * (len(args) - k - 1)))
     return tuple(results)
-
-
-def _refused(name: str) -> Any:
-    def refused(*args: Any, **kwargs: Any) -> Any:
-        raise TraceError(
-            f"{name} of a traced array: the shape of its result depends on values; "
-            "call it outside, and pass what it returns as an argument"
-        )
-
-    return refused
-
-
-for _name in (
-    "unique",
-    "unique_values",
-    "trim_zeros",
-    "union1d",
-    "intersect1d",
-    "setdiff1d",
-    "setxor1d",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-):
-    implements(getattr(np, _name))(_refused(f"np.{_name}"))

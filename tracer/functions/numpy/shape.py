@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_extent
+from pullback.ir.shapes.by_value import extents_differ, holds_value_size, is_value_size, same_extent
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.arguments import (
     as_array,
@@ -44,6 +44,8 @@ from pullback.tracer.arrays.make import (
     extent_of,
     fresh,
     full,
+    holds_traced,
+    is_one,
     literal,
     number_of_extent,
     static_array,
@@ -52,7 +54,7 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.strides import Strides, is_column_major, is_row_major, strides_of_reshape
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import Recipe, TracedArray
-from pullback.tracer.arrays.value_extents import check_extents, check_greater, value_extent
+from pullback.tracer.arrays.value_extents import check_extents, check_greater, reduced_extent, value_extent
 from pullback.tracer.arrays.views import view
 from pullback.tracer.user_code.errors import TraceError
 
@@ -263,10 +265,16 @@ def rollaxis(a: Any, axis: Any, start: Any = 0) -> TracedArray:
 def squeeze(a: Any, axis: Any = None) -> TracedArray:
     x = as_traced(a)
     if axis is None:
-        return reshaped_view(x, _without(x.shape, [k for k, n in enumerate(x.shape) if n == 1]))
+        for n in filter(is_value_size, x.shape):
+            message = "np.squeeze with an axis whose length depends on values and is 1; give the axes, np.squeeze(x, 0)"
+            emit("check", as_traced(number_of_extent(n) != 1), error="ValueError", message=message)
+        return reshaped_view(x, _without(x.shape, [k for k, n in enumerate(x.shape) if is_one(n)]))
     axes = reduced_axes(axis, x.ndim)
-    if any(x.shape[k] != 1 for k in axes):
-        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
+    message = "cannot select an axis to squeeze out which has size not equal to one"
+    if any(extents_differ(x.shape[k], 1) for k in axes):
+        raise ValueError(message)
+    for k in axes:
+        check_extents(x.shape[k], 1, message)
     return reshaped_view(x, _without(x.shape, axes))
 
 
@@ -476,7 +484,7 @@ def tile(A: Any, reps: Any) -> TracedArray:
     shape: list[int] = []
     merged: list[int] = []
     for n, count in zip(x.shape, counts, strict=True):
-        if count != 1:
+        if is_value_size(count) or count != 1:
             axes.append(len(shape))
             shape.append(count)
         shape.append(n)
@@ -490,21 +498,50 @@ def tile(A: Any, reps: Any) -> TracedArray:
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: Any = None) -> TracedArray:
     x, repeats = as_traced(a), static_array(repeats)
-    if isinstance(repeats, TracedArray):
-        raise TraceError(
-            "np.repeat with traced repeats: the shape of its result depends on values; "
-            "repeat each element a fixed number of times"
-        )
+    if isinstance(repeats, list | tuple) and holds_traced(repeats):
+        repeats = as_traced(repeats)
     x, at = scanned(x, axis)
+    if isinstance(repeats, TracedArray):
+        return _repeated_by(x, repeats, at)
     counts = np.asarray(1 if is_size(repeats) else repeats)
     if counts.size == 1:
         count = repeats if is_size(repeats) else operator.index(counts.reshape(())[()])
         if count < 0:
             raise ValueError("repeats may not contain negative values.")
-        shape = [*x.shape[: at + 1], count, *x.shape[at + 1 :]]
-        merged = [*x.shape[:at], x.shape[at] * count, *x.shape[at + 1 :]]
-        return reshaped(emit("broadcast", x, axes=(at + 1,), shape=tuple(shape)), merged)
+        return _each_repeated(x, count, at)
+    if is_value_size(x.shape[at]):
+        return _repeated_by(x, as_traced(counts), at)
     return xp.take(x, xp.repeat(xp.arange(x.shape[at]), counts), axis=at)
+
+
+def _each_repeated(x: TracedArray, count: int, at: int) -> TracedArray:
+    shape = [*x.shape[: at + 1], count, *x.shape[at + 1 :]]
+    merged = [*x.shape[:at], x.shape[at] * count, *x.shape[at + 1 :]]
+    return reshaped(emit("broadcast", x, axes=(at + 1,), shape=tuple(shape)), merged)
+
+
+def _repeated_by(x: TracedArray, repeats: TracedArray, at: int) -> TracedArray:
+    """Return the entries along an axis, each repeated a traced number of times."""
+    if not np.can_cast(repeats.dtype, np.int64, "safe"):
+        raise TypeError(f"Cannot cast array data from {repeats.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if repeats.ndim > 1:
+        raise ValueError("object too deep for desired array")
+    counts, n = cast(repeats, np.int64), x.shape[at]
+    message = "repeats may not contain negative values."
+    if not counts.ndim or is_one(counts.shape[0]):
+        return _each_repeated(x, value_extent(reshaped(counts, ()), message=message), at)
+    if not (is_value_size(n) or is_value_size(counts.shape[0]) or n == counts.shape[0]):
+        raise ValueError(f"operands could not be broadcast together with shape ({n},) ({counts.shape[0]},)")
+    check_extents(counts.shape[0], n, "operands could not be broadcast together: the repeats are not one for each element")
+    emit("check", emit("ge", counts, full(counts.shape, 0, np.int64)), error="ValueError", message=message)
+    if not n:
+        return copy(x)
+    ends = xp.cumsum(counts)
+    total = value_extent(as_traced(xp.sum(counts)), least=0)
+    marks = emit(
+        "scatter_add", full((total + 1,), 0, np.int64), ends, full(counts.shape, 1, np.int64), axes=(0,)
+    )
+    return xp.take(x, xp.cumsum(part(marks, 0, 0, total)), axis=at)
 
 
 # diagonals and triangles
@@ -534,11 +571,24 @@ def diagonal(a: Any, offset: int = 0, axis1: Any = 0, axis2: Any = 1) -> TracedA
 def _diagonal(x: TracedArray, offset: int, i: int, j: int) -> TracedArray:
     x = permute(x, [i, j, *(k for k in range(x.ndim) if k not in (i, j))])
     top, left = max(-offset, 0), max(offset, 0)
+    if holds_value_size(x.shape[:2]):
+        return permute(_diagonal_by_value(x, top, left), [*range(1, x.ndim - 1), 0])
     count = max(min(x.shape[0] - top, x.shape[1] - left), 0)
     x = part(part(x, 0, top if count else 0, count), 1, left if count else 0, count)
     index = positions((count,), 0)
     result = emit("gather", x, index, index, axes=(0, 1))
     return permute(result, [*range(1, result.ndim), 0])
+
+
+def _diagonal_by_value(x: TracedArray, top: int, left: int) -> TracedArray:
+    """Return a diagonal of the first two axes, as the first axis."""
+    rows, columns = (reduced_extent(x.shape[k], by) for k, by in enumerate((top, left)))
+    count = rows
+    if not same_extent(rows, columns):
+        count = value_extent(as_traced(xp.minimum(number_of_extent(rows), number_of_extent(columns))), least=0, most=rows)
+    index: Any = positions((count,), 0)
+    gathered: TracedArray = emit("gather", x, as_traced(index + top), as_traced(index + left), axes=(0, 1))
+    return gathered
 
 
 @implements(np.diag)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.ops.library.sort import SORTABLE
+from pullback.ir.shapes.by_value import is_value_size, known_less
 from pullback.tracer.arrays.arguments import axis_of, permute, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, static_ints
+from pullback.tracer.arrays.make import as_traced, cast, conform, emit, fresh, full, static_ints
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_least
 from pullback.tracer.arrays.views import update
 
 _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable", "quick", "heap", "merge", "q", "h", "m", "s")
@@ -78,7 +80,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x, at = _prepared("sort", a, axis, kind, order, stable)
-    if x.shape[at] < 2:
+    if known_less(x.shape[at], 2):
         return fresh(x)
     if x.dtype.kind == "c":
         return xp.take_along_axis(x, permutation(x, at), axis=at)
@@ -98,7 +100,9 @@ def _check_kth(kth: Any, kind: str, count: int) -> None:
     if kind != "introselect":
         raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
     for k in np.atleast_1d(np.asarray(static_ints(kth))).ravel():
-        if not -count <= k < count:
+        if is_value_size(count):
+            check_least(count, int(k) + 1 if k >= 0 else -int(k), f"kth(={k}) out of bounds")
+        elif not -count <= k < count:
             raise ValueError(f"kth(={k}) out of bounds ({count})")
 
 
@@ -125,8 +129,7 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
     columns = [as_traced(k) for k in keys]
     if not columns:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    if any(k.shape != columns[0].shape for k in columns):
-        raise ValueError("all keys need to be the same shape")
+    columns = [conform(k, columns[0].shape, "all keys need to be the same shape") for k in columns]
     if not columns[0].ndim:
         return full((), 0, np.int64)
     at = axis_of(axis, columns[0].ndim)

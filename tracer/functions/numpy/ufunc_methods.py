@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size, most_of
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays import promotion
-from pullback.tracer.arrays.arguments import NOVALUE, as_bool, axis_of, permute, reduced_axes, reshaped, xp
+from pullback.tracer.arrays.arguments import NOVALUE, as_bool, axis_of, permute, positions, reduced_axes, reshaped, xp
 from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, convert, copy_of, refuse_sequence, static_array, stored
 from pullback.tracer.arrays.promotion import name_of
 from pullback.tracer.arrays.tables import hook
@@ -60,6 +61,8 @@ def _prepared(ufunc: np.ufunc, method: str, array: Any, dtype: Any) -> TracedArr
 def _folded(ufunc: np.ufunc, x: Any, mask: Any = None) -> Any:
     """Reduce along the first axis, which has at least one element. ``mask``: the elements to include, where the order matters."""
     n = x.shape[0]
+    if is_value_size(n):
+        return _scan_by_value(ufunc, x)[-1]
     if ufunc in _INVERSE:
         return x[0] if n == 1 else ufunc(x[0], _folded(_INVERSE[ufunc], x[1:]))
     if ufunc in ASSOCIATIVE:
@@ -74,6 +77,28 @@ def _folded(ufunc: np.ufunc, x: Any, mask: Any = None) -> Any:
     for k in range(1, n):
         result = ufunc(result, x[k]) if mask is None else xp.where(mask[k], ufunc(result, x[k]), result)
     return result
+
+
+def _scan_by_value(ufunc: np.ufunc, rows: Any) -> Any:
+    """Accumulate along the first axis, whose extent is by value."""
+    index: Any = positions((rows.shape[0],), 0)
+    aligned = reshaped(index, (rows.shape[0], *(1,) * (rows.ndim - 1)))
+    if ufunc in _INVERSE:
+        scan = xp.cumsum if ufunc is np.subtract else xp.cumprod
+        first = xp.take(rows, xp.minimum(index, 0), axis=0)
+        neutral = cast(as_traced(_INVERSE[ufunc].identity), rows.dtype)
+        return xp.where(aligned > 0, ufunc(first, scan(xp.where(aligned > 0, rows, neutral), axis=0, dtype=rows.dtype)), first)
+    if ufunc not in ASSOCIATIVE:
+        raise TraceError(
+            f"{name_of(ufunc)}.reduce and .accumulate over an axis whose length depends on values are not supported; "
+            "write a formula"
+        )
+    step, most = 1, most_of(rows.shape[0])
+    while step < most:
+        before = xp.take(rows, xp.maximum(index - step, 0), axis=0)
+        rows = cast(as_traced(xp.where(aligned >= step, ufunc(before, rows), rows)), rows.dtype)
+        step *= 2
+    return rows
 
 
 def _check_steps(ufunc: np.ufunc, n: int) -> None:
@@ -112,7 +137,8 @@ def reduce(
 
     rows = as_rows(x)
     skipped = None if mask is None else as_rows(mask)
-    if (initial is not NOVALUE and initial is not None) or not size or ufunc in _FROM_IDENTITY or mask is not None:
+    is_empty = start is not None if is_value_size(size) else not size
+    if (initial is not NOVALUE and initial is not None) or is_empty or ufunc in _FROM_IDENTITY or mask is not None:
         if start is None or initial is None:
             raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
         first = _filled(start, x, (1, *rows.shape[1:]))
@@ -156,6 +182,8 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, ou
     x = _prepared(ufunc, "accumulate", source, dtype)
     rows: Any = xp.moveaxis(x, at, 0)
     n = rows.shape[0]
+    if is_value_size(n):
+        return xp.moveaxis(_scan_by_value(ufunc, rows), 0, at)
     if n < 2:
         return xp.copy(x)
     if ufunc in _INVERSE:

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.op import resolve
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import axis_of, part, positions, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, full, promote, static_ints
+from pullback.tracer.arrays.make import as_traced, broadcast_to, cast, emit, full, number_of_extent, promote, static_ints
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import check_least
 from pullback.tracer.functions.scipy.signal.fft_convolve import fftconvolve
 from pullback.tracer.user_code.errors import TraceError
 
@@ -120,28 +122,51 @@ def _vectors(name: str, a: Any, v: Any) -> list[TracedArray]:
     arrays = [as_traced(xp.atleast_1d(as_traced(x))) for x in (a, v)]
     if any(x.ndim != 1 for x in arrays):
         raise ValueError("object too deep for desired array")
-    if not arrays[0].size:
-        raise ValueError("a cannot be empty" if name == "convolve" else "first array argument cannot be empty")
-    if not arrays[1].size:
-        raise ValueError("v cannot be empty" if name == "convolve" else "second array argument cannot be empty")
+    messages = ("a", "v") if name == "convolve" else ("first array argument", "second array argument")
+    for x, message in zip(arrays, messages, strict=True):
+        check_least(x.size, 1, f"{message} cannot be empty")
     return promote(*arrays)
+
+
+def _convolved_by_value(x: TracedArray, y: TracedArray, mode: Any, turns: bool = False) -> Any:
+    """Return a convolution of vectors whose lengths are by value. ``turns``: as a correlation does, cut an odd number of results
+    from the other end if ``y`` is the longer one."""
+    space = (x.shape[0] + y.shape[0] - 1, y.shape[0])
+    total = _overlapping(x, y, [positions(space, 0) - positions(space, 1)])
+    n, m = number_of_extent(x.shape[0]), number_of_extent(y.shape[0])
+    short, length = xp.minimum(n, m), xp.maximum(n, m)
+    match _MODES.get(mode, mode):
+        case "full":
+            return total
+        case "same":
+            first = xp.where(n >= m, (short - 1) // 2, short // 2) if turns else (short - 1) // 2
+            return total[first : first + length]
+        case "valid":
+            return total[short - 1 : length]
+    raise ValueError(_WRONG_MODE)
 
 
 def _sides(short: int, mode: Any) -> tuple[Sides, Sides]:
     """Return how much of a full convolution with a vector of ``short`` elements is left out at both ends."""
-    match {0: "valid", 1: "same", 2: "full", "v": "valid", "s": "same", "f": "full"}.get(mode, mode):
+    match _MODES.get(mode, mode):
         case "full":
             return (0,), (0,)
         case "same":
             return ((short - 1) // 2,), (short // 2,)
         case "valid":
             return (short - 1,), (short - 1,)
-    raise ValueError("mode must be one of 'valid', 'same', or 'full'")
+    raise ValueError(_WRONG_MODE)
+
+
+_MODES: dict[Any, str] = {0: "valid", 1: "same", 2: "full", "v": "valid", "s": "same", "f": "full"}
+_WRONG_MODE = "mode must be one of 'valid', 'same', or 'full'"
 
 
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
     x, y = _vectors("convolve", a, v)
+    if is_value_size(x.size) or is_value_size(y.size):
+        return _convolved_by_value(x, y, mode)
     if y.size > x.size:
         x, y = y, x
     return convolved(x, y, *_sides(y.size, mode))
@@ -155,6 +180,8 @@ def _conjugate(x: Any) -> Any:
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     x, y = _vectors("correlate", a, v)
+    if is_value_size(x.size) or is_value_size(y.size):
+        return _convolved_by_value(x, as_traced(_conjugate(y[::-1])), mode, turns=True)
     if y.size > x.size:
         return _conjugate(correlate(y, x, mode)[::-1])
     return convolved(x, _conjugate(y[::-1]), *_sides(y.size, mode))
