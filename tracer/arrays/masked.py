@@ -333,6 +333,11 @@ class Selection(Gathers):
         text = message or "operands could not be broadcast together: a mask chooses another number of elements"
         emit("check", as_traced(selected == count), error="ValueError", message=text)
         shape = packed.shape
+        if is_value_size(shape[axis]):
+            count = number_of_extent(shape[axis])
+            empty = full((*shape[:axis], 1, *shape[axis + 1 :]), 0, packed.dtype)
+            spread_values = xp.take(xp.concatenate([packed, empty], axis=axis), xp.minimum(self.rank(), count), axis=axis)
+            return spread_values.reshape((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]))
         if not shape[axis]:
             return full((*shape[:axis], *self.mask.shape, *shape[axis + 1 :]), 0, packed.dtype)
         spread_values = xp.take(packed, xp.minimum(self.rank(), shape[axis] - 1), axis=axis)

@@ -188,4 +188,3 @@ def check_greater(extent: Any, bound: int, message: str, error: str = "ValueErro
     if not extent.sizes.is_positive(extent - bound):
         greater = emit("gt", cast(number_of(extent), np.int64), literal(bound, np.int64))
         emit("check", greater, error=error, message=message)
-

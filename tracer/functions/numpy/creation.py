@@ -508,9 +508,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     shape = shape_of(tuple(dimensions))
     if sparse:
         lines = (positions((n,), 0, np.int64) for n in shape)
-        return tuple(
-            created(cast(expand(x, [j for j in range(len(shape)) if j != k]), dtype)) for k, x in enumerate(lines)
-        )
+        return tuple(created(cast(expand(x, [j for j in range(len(shape)) if j != k]), dtype)) for k, x in enumerate(lines))
     return created(cast(as_traced(xp.stack([positions(shape, k) for k in range(len(shape))])), dtype))
 
 

@@ -259,9 +259,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> TracedArray:
     else:
         x_given, y_given = (k if isinstance(k, tuple | list) else (k,) for k in axes)
         x_axes, y_axes = [axis_of(k, x.ndim) for k in x_given], [axis_of(k, y.ndim) for k in y_given]
-    if len(x_axes) != len(y_axes) or shapes_differ(
-        [x.shape[k] for k in x_axes], [y.shape[k] for k in y_axes]
-    ):
+    if len(x_axes) != len(y_axes) or shapes_differ([x.shape[k] for k in x_axes], [y.shape[k] for k in y_axes]):
         raise ValueError("shape-mismatch for sum")
     return as_array(_contract_axes(x, y, x_axes, y_axes))
 

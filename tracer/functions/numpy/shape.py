@@ -538,9 +538,7 @@ def _repeated_by(x: TracedArray, repeats: TracedArray, at: int) -> TracedArray:
         return copy(x)
     ends = xp.cumsum(counts)
     total = value_extent(as_traced(xp.sum(counts)), least=0)
-    marks = emit(
-        "scatter_add", full((total + 1,), 0, np.int64), ends, full(counts.shape, 1, np.int64), axes=(0,)
-    )
+    marks = emit("scatter_add", full((total + 1,), 0, np.int64), ends, full(counts.shape, 1, np.int64), axes=(0,))
     return xp.take(x, xp.cumsum(part(marks, 0, 0, total)), axis=at)
 
 
