@@ -8,6 +8,7 @@ import pytest
 
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.tracer import TraceError
+from tests.support.agreement import agrees
 from tests.support.numpy_calls import X, run
 from tests.support.versions import since
 
@@ -15,18 +16,19 @@ Call = Callable[..., Any]
 
 
 REFUSED: list[tuple[Call, str]] = [
-    (lambda x: x[x > 0], r"np\.where"),
-    (lambda x: np.nonzero(x), "depend on values"),
-    (lambda x: np.unique(x), "depend on values"),
-    (lambda x: np.where(x > 0), "depend on values"),
-    (lambda x: np.compress(x[0] > 0, x, axis=1), "depend on values"),
-    (lambda x: np.repeat(x, np.argmax(x)), "static_argnames"),
     (lambda x: np.ravel(x.T * 2, order="K"), "order="),
     (lambda x: np.broadcast_arrays(x, x[None])[0].__setitem__(0, 1.0), "broadcast"),
     (lambda x: np.power.at(x, (np.argmin(x, axis=0)[None] * np.ones((25, 1), int), 0), 2.0), "at"),
-    (lambda x: x[True], "bool"),
-    (lambda x: np.copy(x)[x > 0].__iadd__(1), r"np\.where"),
-    (lambda x: np.copy(x).__setitem__(slice(None), x[x > 0]), r"np\.where"),
+]
+BY_VALUE: list[Call] = [
+    lambda x: x[x > 0],
+    lambda x: np.nonzero(x),
+    lambda x: np.unique(x),
+    lambda x: np.where(x > 0),
+    lambda x: np.compress(x[0] > 0, x, axis=1),
+    lambda x: np.repeat(x, np.argmax(x)),
+    lambda x: x[True],
+    lambda x: np.copy(x)[x > 0].__iadd__(1),
 ]
 SAME_ERRORS: list[Call] = [
     lambda x: np.linalg.cond(x, 1),
@@ -92,6 +94,11 @@ def test_refused(call: Call, words: str) -> None:
     assert caught.value.file == __file__
 
 
+@pytest.mark.parametrize("call", BY_VALUE)
+def test_results_with_lengths_that_values_decide(call: Call) -> None:
+    agrees(call, X)
+
+
 @pytest.mark.parametrize("call", SAME_ERRORS)
 def test_same_errors(call: Call) -> None:
     with pytest.raises(Exception) as expected:
@@ -106,6 +113,7 @@ def test_same_errors(call: Call) -> None:
         (lambda x, i: x[i], "IndexError"),
         (lambda x, i: np.take(x, i, axis=0), "IndexError"),
         (lambda x, i: np.choose(i, [x, x]), "ValueError"),
+        (lambda x, i: np.copy(x).__setitem__(slice(None), x[x > 0]), "ValueError"),
         (lambda x, i: np.average(x, axis=0, weights=(i + x[:, 0]) * 0), "ZeroDivisionError"),
     ],
 )

@@ -13,10 +13,9 @@ import numpy as np
 from pullback.ir.ops.library.sort import SORTABLE
 from pullback.ir.shapes.by_value import is_value_size, known_less
 from pullback.tracer.arrays.arguments import axis_of, permute, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, conform, emit, fresh, full, static_ints
+from pullback.tracer.arrays.make import as_traced, cast, conform, emit, fresh, full, number_of_extent, static_ints
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.value_extents import check_least
 from pullback.tracer.arrays.views import update
 
 _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable", "quick", "heap", "merge", "q", "h", "m", "s")
@@ -101,7 +100,9 @@ def _check_kth(kth: Any, kind: str, count: int) -> None:
         raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
     for k in np.atleast_1d(np.asarray(static_ints(kth))).ravel():
         if is_value_size(count):
-            check_least(count, int(k) + 1 if k >= 0 else -int(k), f"kth(={k}) out of bounds")
+            size: Any = number_of_extent(count)
+            fits = (size == 0) | (size >= (int(k) + 1 if k >= 0 else -int(k)))
+            emit("check", as_traced(fits), error="ValueError", message=f"kth(={k}) out of bounds")
         elif not -count <= k < count:
             raise ValueError(f"kth(={k}) out of bounds ({count})")
 
