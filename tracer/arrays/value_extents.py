@@ -92,10 +92,10 @@ def number_of(size: Any) -> TracedArray:
     for atoms, factor in size.terms:
         numbers = [size.sizes.numbers[a] for a in atoms]
         terms.append(reduce(operator.mul, numbers, factor) if factor != 1 or not numbers else reduce(operator.mul, numbers))
-    number = as_traced(reduce(operator.add, terms))
+    total = as_traced(reduce(operator.add, terms))
     frame = frame_of()
-    frame.value_extents.setdefault(frame.lift(number), size)
-    return number
+    frame.value_extents.setdefault(frame.lift(total), size)
+    return total
 
 
 def seen(x: Any) -> Any:

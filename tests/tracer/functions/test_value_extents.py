@@ -184,17 +184,14 @@ PROGRAMS: dict[str, tuple[list[tuple[Any, ...]], Call]] = {
     ),
     "arange": (
         COUNTED,
-        lambda x, n: [
-            (np.arange(k), np.arange(n), np.arange(k, 0, -1), np.arange(0.0, k * 1.0, 0.5)) for k in [np.sum(x > 0)]
-        ],
+        lambda x, n: [(np.arange(k), np.arange(n), np.arange(k, 0, -1), np.arange(0.0, k * 1.0, 0.5)) for k in [np.sum(x > 0)]],
     ),
     "tile": (VECTORS, lambda x: (np.tile(x, np.sum(x > 0)), np.tile(x[x > 0], (2, 1)), np.broadcast_to(1.0, np.sum(x > 0)))),
     "reshape": (VECTORS, lambda x: [(y.reshape(2, -1), y.reshape(-1, 2)) for y in [np.append(x[x > 0], x[x > 0])]]),
     "slices": (
         COUNTED,
         lambda x, n: [
-            (x[k:], x[:-k], x[k::2], x[k::-1], x[:k:-1], x[-k::-2], x[k - 20 : k + 20], x[n:], x[n::-1])
-            for k in [np.sum(x > 0)]
+            (x[k:], x[:-k], x[k::2], x[k::-1], x[:k:-1], x[-k::-2], x[k - 20 : k + 20], x[n:], x[n::-1]) for k in [np.sum(x > 0)]
         ],
     ),
     "slices of matrices": (
@@ -228,9 +225,11 @@ PROGRAMS: dict[str, tuple[list[tuple[Any, ...]], Call]] = {
     "interp": (VECTORS, lambda x: np.interp([0.0, 1.0, 2.5], np.unique(x[x > 0]), 2 * np.unique(x[x > 0]))),
     "pad": (
         VECTORS,
-        lambda x: [(np.pad(y, 2), *(np.pad(y, 2, mode=m) for m in ("edge", "wrap", "reflect", "symmetric", "linear_ramp", "mean")))
-                   for y in [np.append(x[x > 0], 1.0)]],
-    ),  # fmt: skip
+        lambda x: [
+            np.pad(np.append(x[x > 0], 1.0), 2, mode=m)
+            for m in ("constant", "edge", "wrap", "reflect", "symmetric", "linear_ramp", "mean")
+        ],
+    ),
     "pad by counts": (VECTORS, lambda x: np.pad(x, (np.sum(x > 0), 1), constant_values=3.0)),
     "roll": (VECTORS, lambda x: (np.roll(x[x != 2], 1), np.roll(x[x != 2], -np.sum(x > 0)), np.flip(x[x != 2]))),
     "joined": (
@@ -276,7 +275,7 @@ PROGRAMS: dict[str, tuple[list[tuple[Any, ...]], Call]] = {
     "histogram of estimated bins in a range": (SAMPLES, lambda x: np.histogram(x, bins="auto", range=(-1, 1.5))),
     "histogram of counted bins": (VECTORS, lambda x: np.histogram(x[x == x], bins=np.sum(x > 0) + 1)),
     "histogram of no bins": (VECTORS, lambda x: np.histogram(x[x == x], bins=np.sum(x > 0))),
-}  # fmt: skip
+}
 
 
 def copies(args: tuple[Any, ...]) -> list[Any]:

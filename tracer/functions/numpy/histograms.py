@@ -151,9 +151,9 @@ def _estimated_edges(a: TracedArray, name: str, range_: Any) -> Any:
         if a.dtype.kind in "iu":
             width = xp.where((width > 0) & (width < 1), 1.0, width)
         delta = cast(last, np.float64) - cast(first, np.float64) if a.dtype.kind in "iub" else last - first
-        found = xp.ceil(delta / xp.where(width > 0, width, 1))
-        _check((found < 2.0**40) & (found >= 0), "Maximum allowed size exceeded")
-        count = xp.where((width > 0) & (n > 0), cast(as_traced(found), np.int64), 1)
+        estimate = xp.ceil(delta / xp.where(width > 0, width, 1))
+        _check((estimate < 2.0**40) & (estimate >= 0), "Maximum allowed size exceeded")
+        count = xp.where((width > 0) & (n > 0), cast(as_traced(estimate), np.int64), 1)
         count = value_extent(as_traced(count), least=0)
     edges = xp.linspace(first, last, count + 1, dtype=kind)
     _check(xp.all(edges[:-1] < edges[1:]), "Too many bins for data range. Cannot create that many finite-sized bins.")
