@@ -526,7 +526,7 @@ def conform(x: TracedArray, shape: Sequence[int], message: str, error: type[Exce
         return x
     for own, other in zip(x.shape, shape, strict=True):
         HOOKS["check_extents"](own, other, message, error.__name__)
-    return emit("reshape", x, shape=tuple(shape), weak=x.weak)  # type: ignore[no-any-return]
+    return emit("reshape", x, shape=tuple(shape), weak=x.weak)
 
 
 def number_of_extent(extent: int) -> TracedArray:

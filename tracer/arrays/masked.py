@@ -178,7 +178,7 @@ class Selection(Gathers):
         """Whether the array of the selected elements was written, so that it stands for the selection."""
         if self._array is None:
             return self._base is not None and self._base[0].is_written
-        return HOOKS["version_of"](self._array) != self._version  # type: ignore[no-any-return]
+        return HOOKS["version_of"](self._array) != self._version
 
     @property
     def is_shared(self) -> bool:
