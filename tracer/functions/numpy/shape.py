@@ -448,7 +448,7 @@ def _rolled_by(x: TracedArray, shift: TracedArray, axes: tuple[int, ...]) -> Tra
     """Roll adjacent axes, as if they were one, by a traced number of positions."""
     if 0 in x.shape:
         return x
-    rows, by = np.divmod(cast(shift, np.int64), number_of_extent(x.shape[axes[-1]]))  # type: ignore[call-overload]
+    rows, by = np.divmod(cast(shift, np.int64), number_of_extent(x.shape[axes[-1]]))
     if axes[:-1]:
         x = _rolled_by(x, as_traced(rows), axes[:-1])
     result = emit("roll_by", x, as_traced(by), axes=axes, backward=False)
