@@ -3,13 +3,14 @@
 Requires: a kernel whose functions are expanded. Keeps: its meaning, to the bit but for the order of sums. In a stencil, each
 padded, set or joined part adds a condition on the index. There are two ways to split:
 
-- *Inside and outside.* If all parts are padded or set, the innermost loop becomes three: before the range where all conditions
-  hold, that range, which is nearly everything and needs no conditions, and the rest. If rows are such loops, ``bands`` runs the
-  ends of several rows together.
-- *Pieces.* If parts of one array are joined, as in a roll, the innermost loop becomes a loop over the pieces between the
-  positions where conditions change. Conditions are computed once per piece, and joined parts are read by one load.
+- *Inside and outside.* If all parts are padded or set, or joined or rolled at a constant distance from an end, the innermost
+  loop becomes three: before the range where all conditions hold, that range, which is nearly everything and needs no
+  conditions, and the rest. If rows are such loops, ``bands`` runs the ends of several rows together.
+- *Pieces.* If parts of one array are joined elsewhere, as in a roll by many positions, the innermost loop becomes a loop over the
+  pieces between the positions where conditions change. Conditions are computed once per piece, and joined parts are read by
+  one load.
 
-A reduction is also split into three: the inside is reduced first, then the ends.
+A reduction is also split: the inside is reduced first, then the ends; or the pieces in order.
 
 Cost: one more copy of the body and one or two vectors for each end of a row; some dozen instructions per piece.
 """
