@@ -220,7 +220,7 @@ class _Counter:
 
     A loop is walked once, unless the work in its body depends on its index: then once with all iterations together, each of
     which is a *lane*. ``values`` are the known values of integers: a scalar, or one for each lane. ``times`` is the number of
-    runs of the instructions in each lane.
+    runs of the instructions in each lane. ``tables``: the references that an entry of a table may be, read in equal parts.
     """
 
     sizes: Mapping[str, int]
@@ -230,6 +230,7 @@ class _Counter:
     calls: dict[str, int] = field(default_factory=dict)
     values: dict[Value, Any] = field(default_factory=dict)
     roots: dict[Value, Value] = field(default_factory=dict)
+    tables: dict[Value, list[Value]] = field(default_factory=dict)
     times: Any = field(default_factory=lambda: np.ones(1, np.int64))
     is_exact: bool = True
 
@@ -255,9 +256,11 @@ class _Counter:
             case Subview() | RowView() | StridedOrCopy() | StageRows():
                 self.roots[i.result] = self.root(i.operands[0])
             case TableEntry() if isinstance(i.operands[1].type, RefType):
-                self.roots[i.result] = self.root(i.operands[1])
+                self.tables[i.result] = [self.root(v) for v in i.operands[1:]]
             case TableEntry():
-                pass
+                if all(v in self.values for v in i.operands):
+                    position, *entries = (self.values[v] for v in i.operands)
+                    self.values[i.result] = _entry(position, entries)
             case SelectRef():
                 self.roots[i.result] = self.root(i.operands[1])
             case For():
@@ -358,8 +361,9 @@ class _Counter:
             self.calls[name] = self.calls.get(name, 0) + times
 
     def count_traffic(self, counts: dict[Value, int], ref: Value, elements: int) -> None:
-        root = self.root(ref)
-        counts[root] = counts.get(root, 0) + elements
+        roots = self.tables.get(ref) or [self.root(ref)]
+        for root in roots:
+            counts[root] = counts.get(root, 0) + -(-elements // len(roots))
 
     def root(self, ref: Value) -> Value:
         return self.roots.get(ref, ref)
@@ -378,6 +382,12 @@ def _index_controls_work(body: Block) -> bool:
     for i in walk(body):
         if isinstance(i.op, For | If) and i.operands[0] in dependent:
             return True
-        if isinstance(i.op, Elementwise) and not dependent.isdisjoint(i.operands):
+        if isinstance(i.op, Elementwise | TableEntry) and not dependent.isdisjoint(i.operands):
             dependent.update(i.results)
     return False
+
+
+def _entry(position: Any, entries: Sequence[Any]) -> Any:
+    """Return the entries at positions, one for each lane."""
+    lanes = np.broadcast_arrays(position, *entries)
+    return np.stack(lanes[1:])[(lanes[0], *np.indices(lanes[0].shape))][()]
