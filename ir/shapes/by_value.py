@@ -184,7 +184,7 @@ class _Naming:
 
     def run(self) -> Function:
         defined = [i.params["extent"][0] for i in walk(self.function.body) if isinstance(i.op, DefineExtent)]
-        order = {name: k for k, name in enumerate(defined)}
+        order = {name: k for k, name in enumerate(dict.fromkeys(defined))}
         self.names = {name: f"{BY_VALUE}{k}" for name, k in order.items()}
         for name in extents_of(self.function):
             if is_by_value(name) and name not in self.names:

@@ -335,7 +335,7 @@ def extents_of(function: Function) -> dict[str, None]:
             note(value.type.shape)
         for i in block.instructions:
             for name in i.op.extents:
-                note(i.params[name])
+                note(i.params.get(name, ()))
             for value in i.results:
                 note(value.type.shape)
             for region in i.regions:

@@ -6,9 +6,9 @@ are sizes; any other arithmetic, and every use as an array, is that of a traced 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,8 @@ def number_of(size: Any) -> TracedArray:
     terms: list[Any] = []
     for atoms, factor in size.terms:
         numbers = [size.sizes.numbers[a] for a in atoms]
-        terms.append(reduce(operator.mul, numbers, factor) if factor != 1 or not numbers else reduce(operator.mul, numbers))
-    total = as_traced(reduce(operator.add, terms))
+        terms.append(functools.reduce(operator.mul, numbers if factor == 1 and numbers else [factor, *numbers]))
+    total = as_traced(functools.reduce(operator.add, terms))
     frame = frame_of()
     frame.value_extents.setdefault(frame.lift(total), size)
     return total
@@ -117,14 +117,23 @@ def _numbers(x: Any) -> Any:
 def _compute(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     if function is np.arange:
         return library_twin(function)(*args)
+    kwargs = function.keywords if isinstance(function, functools.partial) else {}
+    function = function.func if isinstance(function, functools.partial) else function
     try:
-        return (library_twin(function) or function)(*map(_numbers, args))
+        return (library_twin(function) or function)(*map(_numbers, args), **kwargs)
     except TypeError:
         name = getattr(function, "__name__", "a function")
         raise TraceError(f"{name} of a length that depends on values is not supported") from None
 
 
 def _decide(relation: str, a: Any, b: Any) -> bool:
+    if not frame_of().root.outcomes.follows:
+        error = TraceError(
+            "a length that depends on values is needed while the function is traced, as a fixed one; keep all elements, as by "
+            "np.where(mask, x, 0), write what is needed in terms of functions that take any length, or use pb.jit(guards=True)"
+        )
+        error.wants_counts = True
+        raise error
     compared = _RELATIONS[relation](*map(as_traced, map(_numbers, (a, b))))
     return bool(compared)
 

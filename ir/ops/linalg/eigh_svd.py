@@ -51,20 +51,27 @@ from pullback.ir.ops.library.family import (
 from pullback.ir.ops.library.lapack import gesdd, syevd
 from pullback.ir.ops.library.routines import LETTERS
 from pullback.ir.ops.linalg.spectral_gaps import equal, over_gaps, real_type, skew, unless_unknown
+from pullback.ir.shapes.extents import by_value_in, product
 from pullback.ir.shapes.symbolic import lifted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decomposition(Linalg):
     """A LAPACK decomposition with work arrays. ``sizes(letter, params, *extents)`` returns their sizes, for the letter of the
-    dtype and constant extents."""
+    dtype and constant extents; ``bounds(*extents)`` upper bounds of the sizes that LAPACK's documentation requires, for extents
+    by value."""
 
     sizes: Callable[..., tuple[int, ...]]
+    bounds: Callable[[Extent, Extent], tuple[Extent, ...]]
     implied: tuple[str, ...] = ("work",)
 
     def settle(self, types: Sequence[Type], params: dict[str, Any]) -> dict[str, Any]:
         a = types[0]
-        if "work" in params or not isinstance(a, ArrayType) or not all(isinstance(e, int) for e in a.shape[-2:]):
+        if "work" in params or not isinstance(a, ArrayType):
+            return params
+        if by_value_in(a.shape[-2:]):
+            return {**params, "work": self.bounds(*a.shape[-2:])}
+        if not all(isinstance(e, int) for e in a.shape[-2:]):
             return params
         letter = LETTERS[a.dtype.numpy.char]
         return {**params, "work": lifted(partial(self._work, letter, params), *a.shape[-2:])}
@@ -132,6 +139,7 @@ def _eigh_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any,
 eigh = Decomposition(
     name="eigh", reference=_eigh, pullback=conjugating(_eigh_rule), typed_as=_eigh_type, core=(2, 1, 2, 0, 2, 1, 1, 1),
     body=_eigh_body, scratch=_eigh_scratch, extents=("work",), sizes=_eigh_sizes,
+    bounds=lambda n, _: (product((n, n, 9)), product((n, n, 8)), product((n, 8))),
 )  # fmt: skip
 """Results: the eigenvalues, ascending; the eigenvectors as columns; and, of i32, 0 where the computation converged. Param
 ``lower``: the lower triangle is read, else the upper one."""
@@ -267,6 +275,7 @@ def _between(b: Any, s: Value, t: ArrayType, products: Sequence[Value], sides: S
 svd = Decomposition(
     name="svd", reference=_svd, pullback=conjugating(_svd_rule), typed_as=_svd_type, core=(2, 2, 1, 2, 0, 2, 2, 2, 1, 1, 2),
     body=_svd_body, scratch=_svd_scratch, extents=("work",), sizes=_svd_sizes,
+    bounds=lambda m, n: (product((m, n, 12)), product((m, n, 12))),
 )  # fmt: skip
 """Results: u, the singular values, descending, the adjoint of v; and, of i32, 0 where the computation converged. Params
 ``form``: "tall", "square" or "wide"; ``full``: u and v are square."""

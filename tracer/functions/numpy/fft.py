@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.types import COMPLEX_OF, dtype_of
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import extent_of, lifted
 from pullback.tracer.arrays.arguments import as_array, axis_of, part, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, full
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import update
+from pullback.tracer.user_code.errors import TraceError
 
 # norm of a transform -> norm that gives the same factor in the inverse transform
 SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -57,6 +59,8 @@ def resized(x: TracedArray, n: int, axis: int) -> TracedArray:
 def length_of(n: Any, default: int) -> int:
     """Return the length of a transform, ``default`` if ``n`` is None. Raises ValueError if it is not positive."""
     length = default if n is None else extent_of(n)
+    if is_value_size(length):
+        raise TraceError("a Fourier transform whose length depends on values is not supported; give a fixed length by n=")
     if length < 1:
         raise ValueError(f"Invalid number of FFT data points ({length}) specified.")
     return length

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from pullback.ir.shapes.by_value import holds_value_size
 from pullback.tracer.arrays.arguments import NOVALUE, choose_where, or_default, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, expand, full
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.linalg.solve import adjoint, in_double, real_dtype, result_dtype, square, transposed
+from pullback.tracer.user_code.errors import TraceError
 
 EigResult: Any = type(np.linalg.eig(np.ones((1, 1))))
 EighResult: Any = type(np.linalg.eigh(np.ones((1, 1))))
@@ -222,6 +224,11 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[TracedArray, TracedArray, 
         if k.ndim != 2:
             raise LinAlgError(f"{k.ndim}-dimensional array given. Array must be two-dimensional")
     m, n = x.shape
+    if holds_value_size((m, n)):
+        raise TraceError(
+            "np.linalg.lstsq of a matrix whose shape depends on values; write np.linalg.pinv(a.T @ a) @ (a.T @ b), or give the "
+            "rows that do not count the weight 0"
+        )
     if m != y.shape[0]:
         raise LinAlgError("Incompatible dimensions")
     dtype = result_dtype(x, y)

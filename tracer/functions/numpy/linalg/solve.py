@@ -14,9 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_array, as_number, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, broadcast_shapes, broadcast_to, cast, emit, expand, full
+from pullback.tracer.arrays.make import (
+    as_traced,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    emit,
+    expand,
+    full,
+    with_extents,
+)
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 
@@ -106,7 +116,7 @@ def determinant(a: TracedArray) -> TracedArray:
     """Return the determinant; for n <= 3 by its definition, whose derivatives of all orders are also right for singular
     matrices."""
     n = a.shape[-1]
-    if n <= 3:
+    if not is_value_size(n) and n <= 3:
         return _minor(a, tuple(range(n)))
     packed, pivots = emit("lu", a, form="square")
     result: TracedArray = emit("det", a, packed, pivots)
@@ -186,7 +196,9 @@ def solve(a: Any, b: Any) -> TracedArray:
             f"{name}: Input operand 1 does not have enough dimensions (has 0, gufunc core with signature {signature} requires 2)"
         )
     n, m = x.shape[-1], y.shape[-1 if is_vector else -2]
-    if n != m:
+    if holds_value_size((n, m)):
+        y = with_extents(y, (*y.shape[:-1], n) if is_vector else (*y.shape[:-2], n, y.shape[-1]))
+    elif n != m:
         raise ValueError(
             f"{name}: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature {signature} "
             f"(size {m} is different from {n})"
