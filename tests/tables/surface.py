@@ -292,7 +292,6 @@ These differences from NumPy apply everywhere:
 - A result is a new C-contiguous array, where NumPy may give a view or another memory order.
 - Eigenvalues and roots are complex, also where all are real.
 - Sorts are stable, whatever `kind` is; a partition is a full sort.
-- A result whose shape depends on values is refused, and the error says what to write instead.
 - Masked arrays, matrices, records, strings, dates and objects are not traced.
 - `order=`, `subok=` and `like=` are accepted where they change nothing in a new C-contiguous array.
 
