@@ -64,11 +64,12 @@ class Unmasked(Exception):
 
 
 def masked_or_gathered(masked: Callable[..., Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return ``masked()``, or, where that raises Unmasked, ``function`` of the arguments with the selected elements."""
+    """Return ``masked()``, or, where that raises Unmasked or does not take such arguments, ``function`` of the arguments with
+    the selected elements."""
     if not holds_written((args, list(kwargs.values()))):
         try:
             return masked()
-        except Unmasked:
+        except (Unmasked, TypeError):
             pass
     return function(*map(gathered, args), **{k: gathered(v) for k, v in kwargs.items()})
 

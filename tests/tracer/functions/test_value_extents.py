@@ -266,6 +266,15 @@ PROGRAMS: dict[str, tuple[list[tuple[Any, ...]], Call]] = {
     ),
     "writes at bools": (FILLED, bool_writes),
     "two masks": (FILLED, lambda x: (x + np.zeros((x.size, 1)))[x > 0, x > 0]),
+    "norms of rows": (FILLED, lambda x: np.linalg.norm((x + np.ones((3, 1))).T[x > 0], axis=1)),
+    "products of complex elements": (
+        FILLED,
+        lambda x: [f((x + 2j)[x > 0], (x - 1j)[x > 0]) for f in (np.vdot, np.dot, np.inner)],
+    ),
+    "positions of a mask in a longer array": (
+        FILLED,
+        lambda x: x[np.flatnonzero(x[1:] > x[:-1])] + x[np.flatnonzero(x[1:] > x[:-1]) + 1],
+    ),
     "mask beside an index array": (FILLED, lambda x: (x + np.zeros((x.size, 1)))[x > 0, np.flatnonzero(x > 0)]),
     "bincount": (INTEGERS, lambda x, w: (np.bincount(x), np.bincount(x, w), np.bincount(x[x > 0]))),
     "histogram of estimated bins": (

@@ -82,7 +82,8 @@ def key_of(x: TracedArray, key: Any) -> Key | None:
     """Return a key with one traced mask, or with the positions np.nonzero returns for one; None for any other key. Raises
     Unmasked for one that needs the positions of its masks."""
     items = list(key) if isinstance(key, tuple) else [key]
-    if any(isinstance(i, Selection) for i in items):
+    are_positions = any(isinstance(i, Selection) for i in items)
+    if are_positions:
         at = next(k for k, i in enumerate(items) if isinstance(i, Selection))
         end = at + sum(isinstance(i, Selection) for i in items)
         mask = chosen_of(items[at:end])
@@ -92,7 +93,12 @@ def key_of(x: TracedArray, key: Any) -> Key | None:
     masks = [k for k, i in enumerate(items) if is_mask(i)]
     if len(masks) > 1:
         raise Unmasked
-    return Key(x, items, masks[0]) if masks else None
+    try:
+        return Key(x, items, masks[0]) if masks else None
+    except IndexError:
+        if are_positions:  # in another array than the mask's
+            raise Unmasked from None
+        raise
 
 
 def positional(x: TracedArray, key: Any) -> tuple[Any, ...]:
@@ -388,7 +394,12 @@ def cumprod(a: Any, axis: Any = None) -> Any:
     return line.like(xp.cumprod(line.filled(1), axis=line.axis))
 
 
-@_takes(np.dot, np.inner, np.vdot)
+@_takes(np.vdot)
+def vdot(a: Any, b: Any) -> Any:
+    return dot(xp.conj(a), b)
+
+
+@_takes(np.dot, np.inner)
 def dot(a: Any, b: Any) -> Any:
     first = _first((a, b))
     if not np.ndim(a) or not np.ndim(b):
