@@ -142,8 +142,9 @@ def _borders(block: Block) -> set[str]:
     makers = {i.result: i for i in block.instructions if i.op in BORDERS}
     names: set[Any] = set()
     for i in block.instructions:
-        for v in i.operands if i.op is concat else ():
-            maker, axis = makers.get(v), i.params["axis"]
+        axis = i.params["axis"] if i.op is concat else 0
+        for v in i.operands if i.op is concat and any(v.type.shape[axis] != 1 for v in i.operands) else ():
+            maker = makers.get(v)
             names |= {v.type.shape[axis]} if maker is not None else set()
             while maker is not None and maker.op is not slice_:
                 maker = makers.get(maker.operands[0])

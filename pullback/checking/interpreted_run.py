@@ -14,7 +14,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.interpret import Observer, interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.editing.dce import dce
-from pullback.ir.passes.pipeline import BEFORE_GRAD, run
+from pullback.ir.passes.pipeline import BEFORE_GRAD, parts, run
 from pullback.ir.passes.transforms.expand import GradientError, grad
 from pullback.programs.call import Call
 from pullback.programs.entry import failure
@@ -108,7 +108,7 @@ def _prepared(call: Call) -> tuple[Function, Sequence[Any]]:
     if arguments is None:
         raise TraceError("a value from outside changed its type while the function was traced")
     try:
-        return dce(grad(run(call.trace.function, BEFORE_GRAD))), arguments
+        return dce(grad(run(call.trace.function, [step for step in BEFORE_GRAD if step is not parts]))), arguments
     except GradientError as error:
         raise TraceError(str(error), error.loc) from None
 

@@ -35,6 +35,7 @@ MULTILINEAR = [
     "reshape",
     "shift",
     "roll",
+    "roll_by",
     "slice",
     "squeeze",
     "transpose",

@@ -186,7 +186,6 @@ def test_edges_and_dtypes() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x: np.bincount(x.astype(int)), "np.add.at"),
         (lambda x: scipy.spatial.distance.cdist(np.outer(x, x), A, "jaccard"), "euclidean"),
         (lambda x: scipy.stats.zscore(x, nan_policy="omit"), "nan_policy"),
     ],

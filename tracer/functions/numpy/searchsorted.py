@@ -20,7 +20,8 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     """Count, for each value, the entries of a sorted vector below it (``side`` "right": or equal to it). NaN sorts last."""
     n: Any = a.size
     count: Any = full(v.shape, 0, np.int64)
-    if is_value_size(n):
+    is_by_value = is_value_size(n)
+    if is_by_value:
         step = 1 << (most_of(n).bit_length() - 1)
         a, n = padded(a), number_of_extent(n)
     elif not n:
@@ -29,7 +30,7 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
         step = 1 << (int(lifted(int.bit_length, n)) - 1)
     while step:
         next_ = count + step
-        entry: Any = xp.take(a, xp.minimum(next_, n) - 1 if type(n) is int else xp.maximum(xp.minimum(next_, n) - 1, 0))
+        entry: Any = xp.take(a, xp.maximum(xp.minimum(next_, n) - 1, 0) if is_by_value else xp.minimum(next_, n) - 1)
         below = _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
         count = xp.where((next_ <= n) & below, next_, count)
         step >>= 1
