@@ -124,7 +124,10 @@ def _base_and_offset(e: FunctionWriter, value: Value, producers: Mapping[Value, 
         return None, constant
     i = producers.get(value)
     offset = e.env[i.operands[1]].literal if i is not None and i.op.name == "add" else None
-    return (value, 0) if i is None or offset is None else (i.operands[0], offset)
+    if i is None or offset is None:
+        return value, 0
+    base = e.env[i.operands[0]].literal
+    return (i.operands[0], offset) if base is None else (None, base + offset)
 
 
 def store_transposed(e: FunctionWriter, group: Sequence[Instruction]) -> None:
