@@ -24,8 +24,6 @@ from pullback.ir.shapes.symbolic import Atom, Size, terms_of
 
 FIRST = 1009
 """The number that stands for the first extent by value in arithmetic; no result depends on it."""
-
-
 LARGEST_EXTENT = 2**40
 """An upper bound of the extent of an array that fits into memory."""
 
@@ -173,8 +171,8 @@ def numbered(function: Function, sizes: ValueSizes | None) -> Function:
 
 
 class _Naming:
-    """The state of one ``named``. ``names``: the final names; ``derived``: the provisional names of polynomials to define after
-    an atom."""
+    """The state of one ``numbered``. ``names``: the final names; ``derived``: the provisional names of polynomials to define
+    after an atom."""
 
     def __init__(self, function: Function, sizes: ValueSizes) -> None:
         self.function = function

@@ -1,8 +1,8 @@
 """Elements of an array selected by a traced mask: a value whose shape depends on values, of which the trace keeps all
 elements.
 
-A selection supports elementwise functions, reductions, indices, and writes under its mask; its number of elements is a traced
-number. It cannot be a result, nor an argument of a function whose result shape would depend on that number.
+Elementwise functions, reductions, indices, and writes under its mask keep all elements, so that they can be mapped; any other
+use gathers the selected ones into an array, whose length is an extent by value.
 """
 
 from __future__ import annotations

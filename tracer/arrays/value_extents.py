@@ -27,8 +27,6 @@ from pullback.tracer.user_code.errors import TraceError
 
 NEGATIVE = "negative dimensions are not allowed"
 """NumPy's message for a negative extent."""
-EMPTY_REDUCTION = "zero-size array to reduction operation {} which has no identity"
-"""NumPy's message for a reduction of no elements."""
 
 
 @hook("value_extent")
