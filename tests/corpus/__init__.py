@@ -1,0 +1,1 @@
+"""Small programs with Python's own loops and branches, as NumPy users write them; ``python -m tests.corpus`` prints a table."""

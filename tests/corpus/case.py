@@ -1,0 +1,35 @@
+"""The record of one program of the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A program, and what it is called with.
+
+    ``arguments(rng, n)`` returns the arguments for the size ``n``, which is ``size`` in tests and ``turns`` in the long table.
+    It is about the trip count of the longest loop; a program of nested loops has a smaller one. ``argnums`` are the arguments
+    by which the float results are differentiable at these arguments. ``writes``: whether the program writes into its
+    arguments. ``kinks`` says where results jump or have a corner, and why the arguments are not near. ``failing(rng)``
+    returns arguments for which the program raises. ``step`` is the relative step of the differences.
+    """
+
+    function: Callable[..., Any]
+    arguments: Callable[[np.random.Generator, int], tuple[Any, ...]]
+    size: int = 12
+    turns: int = 2000
+    argnums: tuple[int, ...] = ()
+    writes: bool = False
+    kinks: str = ""
+    failing: Callable[[np.random.Generator], tuple[Any, ...]] | None = None
+    step: float = 1e-4
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__

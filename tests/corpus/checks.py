@@ -1,0 +1,202 @@
+"""What a compiled program of the corpus does, compared with its plain run: value, arguments afterwards, errors, gradients."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+from tests.corpus.case import Case
+from tests.support.outcomes import Mismatch, outcome, same_error
+
+SEEDS = (0, 1)
+"""The data sets of a case: branches of a program go different ways in them."""
+TOLERANCE = 1e-10
+"""The relative error of a float, by the largest element of its array: sums may be in another order."""
+GRADIENT_TOLERANCE = 1e-5
+"""The error of a gradient relative to its largest element: that of differences of the fourth order, and of loops that end
+at a tolerance."""
+ELEMENTS = 8
+"""Elements of an argument whose derivative is compared with differences; the others are compared along one direction."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``status``: "ok", "refused", "wrong" or "crash". ``detail`` is the first line of the error."""
+
+    status: str
+    detail: str = ""
+    seconds: float = 0.0
+
+
+def drawn(case: Case, seed: int, size: int) -> tuple[Any, ...]:
+    return case.arguments(np.random.default_rng([seed, 77]), size)
+
+
+def plain(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Run a program in plain Python. A division by zero or an overflow is an error."""
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        return function(*arguments)
+
+
+def quiet(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    with warnings.catch_warnings(action="ignore"):
+        return function(*arguments)
+
+
+def same_tree(path: str, expected: Any, result: Any) -> None:
+    """Raise Mismatch if containers, dtypes, shapes or elements differ. A scalar may be a Python number or NumPy's."""
+    if isinstance(expected, tuple | list):
+        if type(result) is not type(expected) or len(result) != len(expected):
+            raise Mismatch(f"{path} is {result!r}; plain: {expected!r}")
+        for k, (e, r) in enumerate(zip(expected, result)):
+            same_tree(f"{path}[{k}]", e, r)
+    elif isinstance(expected, dict):
+        if type(result) is not type(expected) or list(result) != list(expected):
+            raise Mismatch(f"{path} is {result!r}; plain: {expected!r}")
+        for key, e in expected.items():
+            same_tree(f"{path}[{key!r}]", e, result[key])
+    elif dataclasses.is_dataclass(expected):
+        if type(result) is not type(expected):
+            raise Mismatch(f"{path} is {result!r}; plain: {expected!r}")
+        for field in dataclasses.fields(expected):
+            same_tree(f"{path}.{field.name}", getattr(expected, field.name), getattr(result, field.name))
+    elif expected is None or isinstance(expected, str):
+        if result is not expected and result != expected:
+            raise Mismatch(f"{path} is {result!r}; plain: {expected!r}")
+    else:
+        same_leaf(path, expected, result)
+
+
+def same_leaf(path: str, expected: Any, result: Any) -> None:
+    e, r = np.asarray(expected), np.asarray(result)
+    if (e.dtype, e.shape) != (r.dtype, r.shape) or isinstance(result, np.ndarray) != (e.ndim > 0):
+        raise Mismatch(f"{path} is a {type(result).__name__} {r.dtype}{r.shape}; plain: {e.dtype}{e.shape}")
+    scale = np.max(np.abs(e), initial=0.0) if e.dtype.kind in "fc" else 0
+    error = np.max(np.abs(e - r), initial=0.0) if scale else 0.0
+    if not (error <= TOLERANCE * scale if scale else np.array_equal(e, r)):
+        raise Mismatch(f"{path} is {result!r}; plain: {expected!r}")
+
+
+def finite_leaves(tree: Any) -> list[Any]:
+    """Return the float leaves of a result, and raise Mismatch if one is not finite."""
+    leaves = [leaf for leaf in pb.tree.leaves(tree) if np.asarray(leaf).dtype.kind in "fc"]
+    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
+        raise Mismatch(f"the plain run is not finite: {tree!r}")
+    return leaves
+
+
+def assessed(check: Callable[[], float]) -> Outcome:
+    """Run a check, which returns the CPU seconds of its first call."""
+    try:
+        return Outcome("ok", seconds=check())
+    except Mismatch as error:
+        return Outcome("wrong", str(error).splitlines()[0])
+    except pb.TraceError as error:
+        return Outcome("refused", str(error).splitlines()[0])
+    except Exception as error:
+        return Outcome("crash", f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def check_value(case: Case, size: int, seeds: Sequence[int] = SEEDS, **options: Any) -> float:
+    """Compare value and arguments afterwards with the plain run for each data set. Return the CPU seconds of the first call.
+
+    ``options`` are those of ``pb.jit``.
+    """
+    compiled, seconds = pb.jit(case.function, **options), []
+    for seed in seeds:
+        before, expected_arguments = drawn(case, seed, size), drawn(case, seed, size)
+        expected = plain(case.function, expected_arguments)
+        finite_leaves(expected)
+        written = outcome(same_tree, "arguments", before, expected_arguments)
+        if isinstance(written, Mismatch) != case.writes:
+            raise Mismatch(f"the plain run {'writes' if written else 'does not write'} into its arguments")
+        began = time.process_time()
+        result = quiet(compiled, before)
+        seconds.append(time.process_time() - began)
+        same_tree("result", expected, result)
+        same_tree("arguments", expected_arguments, before)
+    return seconds[0]
+
+
+def check_error(case: Case, **options: Any) -> float:
+    """Compare the error of the plain run with that of the compiled program, which has written nothing."""
+    assert case.failing is not None
+    before, others = (case.failing(np.random.default_rng(5)) for _ in range(2))
+    expected = outcome(case.function, *others)
+    if not isinstance(expected, Exception):
+        raise Mismatch("the plain run raises nothing")
+    result = outcome(pb.jit(case.function, **options), *before)
+    if isinstance(result, pb.TraceError):
+        raise result
+    same_error(expected, result)
+    return 0.0
+
+
+def scalarised(function: Callable[..., Any], cotangents: Sequence[Any]) -> Callable[..., Any]:
+    """Return the sum of the float results of a function, each times its cotangent."""
+
+    def loss(*arguments: Any) -> Any:
+        total = 0.0
+        leaves = [leaf for leaf in pb.tree.leaves(function(*arguments)) if is_float(leaf)]
+        for leaf, cotangent in zip(leaves, cotangents, strict=True):
+            total = total + np.sum(leaf * cotangent)
+        return total
+
+    return loss
+
+
+def is_float(leaf: Any) -> bool:
+    return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", "i") in "fc"
+
+
+def check_gradient(case: Case, size: int, seeds: Sequence[int] = SEEDS, **options: Any) -> float:
+    """Compare gradients with differences of the plain run. Return the CPU seconds of the first call of value and gradient."""
+    seconds, compiled, shapes = [], None, None
+    for seed in seeds:
+        arguments = drawn(case, seed, size)
+        leaves = finite_leaves(plain(case.function, copy.deepcopy(arguments)))
+        rng = np.random.default_rng(11)
+        loss = scalarised(case.function, [rng.uniform(0.5, 1.5, np.shape(leaf)) for leaf in leaves])
+        if compiled is None or shapes != [np.shape(leaf) for leaf in leaves]:
+            compiled = pb.jit(pb.value_and_grad(loss, argnums=case.argnums), **options)
+            shapes = [np.shape(leaf) for leaf in leaves]
+        began = time.process_time()
+        value, gradients = quiet(compiled, copy.deepcopy(arguments))
+        seconds.append(time.process_time() - began)
+        same_leaf("value", np.float64(plain(loss, copy.deepcopy(arguments))), value)
+        for k, gradient in zip(case.argnums, gradients, strict=True):
+            same_slopes(case, loss, arguments, k, np.asarray(gradient))
+    return seconds[0]
+
+
+def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], k: int, gradient: Any) -> None:
+    """Raise Mismatch if a gradient is not that of differences, for some elements and along one direction."""
+    x = np.asarray(arguments[k])
+    if (gradient.shape, gradient.dtype) != (x.shape, np.dtype(float)):
+        raise Mismatch(f"the gradient by argument {k} is {gradient.dtype}{gradient.shape}; the argument: {x.dtype}{x.shape}")
+    rng = np.random.default_rng(3)
+    size = np.maximum(np.abs(x), 0.1 * np.max(np.abs(x), initial=0.0))
+    size = np.where(size == 0, 1.0, size)
+    steps = [case.step * size * rng.uniform(0.5, 1.0, x.shape)]
+    for element in rng.permutation(x.size)[:ELEMENTS]:
+        steps.append(np.zeros(x.shape))
+        steps[-1].flat[element] = case.step * size.flat[element]
+    scale = max(float(np.max(np.abs(gradient), initial=0.0)), 1e-8)
+    for step in steps:
+        values = []
+        for shift in (-2, -1, 1, 2):
+            moved = list(copy.deepcopy(arguments))
+            moved[k] = x + shift * step if x.ndim else float(x + shift * step)
+            values.append(float(plain(loss, moved)))
+        difference = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12
+        bound = GRADIENT_TOLERANCE * scale * np.sum(np.abs(step)) + 1e-13 * max(map(abs, values))
+        if not abs(np.sum(gradient * step) - difference) <= bound:
+            raise Mismatch(f"the slope by argument {k} is {np.sum(gradient * step)!r}; by differences: {difference!r}")

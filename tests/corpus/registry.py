@@ -1,0 +1,12 @@
+"""All cases of the corpus by name, and those that are refused today."""
+
+from collections import Counter
+
+from tests.corpus import dense_algebra, filters, scalar_solvers, time_stepping
+from tests.corpus.case import Case
+
+MODULES = (dense_algebra, filters, scalar_solvers, time_stepping)
+CASES: dict[str, Case] = {case.name: case for module in MODULES for case in module.CASES}
+
+_counts = Counter(case.name for module in MODULES for case in module.CASES)
+assert max(_counts.values()) == 1, _counts.most_common(3)

@@ -1,0 +1,60 @@
+"""The programs of the corpus give what plain Python gives, with right gradients, or are refused as listed in refused.txt."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.corpus.checks import SEEDS, assessed, check_error, check_gradient, check_value, drawn, finite_leaves, plain
+from tests.corpus.refused import REFUSED
+from tests.corpus.registry import CASES, MODULES
+
+LIBRARIES = {"numpy", "math", "dataclasses", "collections", "typing", "tests.corpus.case"}
+"""What the modules of programs import."""
+
+
+def expect(kind: str, name: str, status: str, detail: str) -> None:
+    """Assert that a check passed, or, if it is listed, that it was refused."""
+    if (kind, name) in REFUSED:
+        assert status != "ok", f"{name}: the {kind} is right now: remove its line from tests/corpus/refused.txt"
+        assert status == "refused", detail
+    else:
+        assert status == "ok", f"{status}: {detail}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plain_run(name: str) -> None:
+    case = CASES[name]
+    for seed in SEEDS:
+        finite_leaves(plain(case.function, drawn(case, seed, case.size)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value(name: str) -> None:
+    result = assessed(lambda: check_value(CASES[name], CASES[name].size))
+    expect("value", name, result.status, result.detail)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.argnums])
+def test_gradient(name: str) -> None:
+    result = assessed(lambda: check_gradient(CASES[name], CASES[name].size))
+    expect("gradient", name, result.status, result.detail)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.failing])
+def test_error(name: str) -> None:
+    result = assessed(lambda: check_error(CASES[name]))
+    expect("error", name, result.status, result.detail)
+
+
+def test_listed_cases_exist() -> None:
+    assert {name for _, name in REFUSED} <= set(CASES)
+
+
+@pytest.mark.parametrize("path", [Path(str(module.__file__)) for module in MODULES], ids=lambda path: path.stem)
+def test_programs_name_no_pullback(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names <= LIBRARIES
+    assert len(path.read_text().splitlines()) <= 400
