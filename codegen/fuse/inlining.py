@@ -143,8 +143,10 @@ class Paths:
             return not self.is_view(instruction)
         if isinstance(op, Constant | Count | Iota | Gather):
             return True
-        copied = self.floating, self.shifted, self.widened, self.joined
-        return isinstance(op, Elementwise) and any(instruction.result in values for values in copied)
+        if not isinstance(op, Elementwise):
+            return False
+        value = instruction.result
+        return value in self.floating or value in self.shifted or value in self.widened or value in self.joined
 
     def _is_widened(self, instruction: Instruction) -> bool:
         if instruction.op.name != "cast" or instruction.result in self.function.results:
@@ -174,7 +176,8 @@ class Paths:
 
     def reads(self, value: Value, packs: bool = False) -> list[Read]:
         """Return the reads of a value's evaluation, through paths; ``packs``: by the group that packs it."""
-        if value in self.home or value not in self.producer:
+        definition = self.producer.get(value)
+        if value in self.home or definition is None or not (packs or self.is_path(definition)):
             return [Read(value, "same" if value.type.shape else "scalar", value.type.rank)]
         result: list[Read] = []
         stack = [(value, "same", value.type.rank)]

@@ -7,7 +7,7 @@ before its uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ class Loc:
 NOWHERE = Loc()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Block:
     parameters: tuple[Value, ...] = ()
     instructions: tuple[Instruction, ...] = ()
@@ -159,6 +159,20 @@ def substitute_values(block: Block, env: Mapping[Value, Value]) -> Block:
         return Block(old.parameters, tuple(instructions), read(old.results))
 
     return rewire(block)
+
+
+def with_contents(block: Block, instructions: Sequence[Instruction], results: Sequence[Value]) -> Block:
+    """Return a block with the same parameters and other contents; the block itself if the contents are the same, so that passes
+    tell by identity what has changed."""
+    contents = tuple(instructions), tuple(results)
+    return block if contents == (block.instructions, block.results) else Block(block.parameters, *contents)
+
+
+def with_regions(instruction: Instruction, regions: Iterable[Block], operands: Sequence[Value] | None = None) -> Instruction:
+    """Return an instruction with other regions and operands; the instruction itself if they are the same."""
+    parts = instruction.operands if operands is None else tuple(operands), tuple(regions)
+    is_same = parts == (instruction.operands, instruction.regions)
+    return instruction if is_same else replace(instruction, operands=parts[0], regions=parts[1])
 
 
 def use_counts(block: Block) -> dict[Value, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -97,6 +97,9 @@ class _Abstraction:
 
     def parameter(self, value: Value) -> Value:
         assert isinstance(value.type, ArrayType)
+        if not value.type.shape:
+            self.env[value] = value
+            return value
         shape = tuple(self.fresh(e) for e in value.type.shape)
         self.env[value] = Value(ArrayType(value.type.dtype, shape), value.name)  # type: ignore[arg-type]
         return self.env[value]
@@ -112,6 +115,9 @@ class _Abstraction:
             self.env[old.result] = self.constant((old.params["dtype"], old.params["value"]))
             return None
         operands = tuple(self.env[v] for v in old.operands)
+        if not op.extents and not old.regions and not any(v.type.shape for v in (*operands, *old.results)):
+            self.env.update((v, v) for v in old.results)
+            return old if operands == old.operands else replace(old, operands=operands)
         kept = op.literal([substitute(v.type, self.find) for v in operands], old.params) if op.literal else {}
         params = {k: self.offsets(k, v, kept.get(k)) if k in op.extents else v for k, v in old.params.items()}
         operands, regions = self.regions(old, operands, params)
@@ -129,7 +135,7 @@ class _Abstraction:
         scopes: list[dict[Any, tuple[Key, Value]]] = []
         for region in old.regions:
             inside = old.op.inside(types, params, blocks)
-            parameters = [Value(t, v.name) for t, v in zip(inside, region.parameters, strict=True)]
+            parameters = [Value(t, v.name) if t.shape else v for t, v in zip(inside, region.parameters, strict=True)]
             self.scopes.append({})
             blocks.append(self.block(region, parameters))
             scopes.append(self.scopes.pop())
@@ -290,6 +296,8 @@ def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:
 
 def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
     """Return a type with each extent mapped by ``names``."""
+    if not t.shape:
+        return t
     shape = tuple(names(e) for e in t.shape)
     if isinstance(t, StackType):
         return StackType(t.dtype, shape)
@@ -299,15 +307,21 @@ def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
 def rename(function: Function, names: Mapping[str, Extent]) -> Function:
     """Return the function with extents renamed, or replaced by ints; names that are not in the mapping stay."""
 
+    renamed: dict[str, Extent] = {}
+
     def one(extent: Any) -> Any:
         if isinstance(extent, tuple):
             return tuple(one(e) for e in extent)
-        return _named(extent, lambda name: names.get(name, name)) if isinstance(extent, str) else extent
+        if not isinstance(extent, str):
+            return extent
+        if extent not in renamed:
+            renamed[extent] = _named(extent, lambda name: names.get(name, name))
+        return renamed[extent]
 
     env: dict[Value, Value] = {}
 
     def define(value: Value) -> Value:
-        env[value] = Value(substitute(value.type, one), value.name)
+        env[value] = Value(substitute(value.type, one), value.name) if value.type.shape else value
         return env[value]
 
     def block(old: Block) -> Block:
@@ -315,6 +329,10 @@ def rename(function: Function, names: Mapping[str, Extent]) -> Function:
         instructions = []
         for i in old.instructions:
             operands = tuple(env[v] for v in i.operands)
+            if not i.op.extents and not i.regions and not any(v.type.shape for v in i.results):
+                env.update((v, v) for v in i.results)
+                instructions.append(i if operands == i.operands else replace(i, operands=operands))
+                continue
             params = {k: one(tuple(v)) if k in i.op.extents else v for k, v in i.params.items()}
             regions = tuple(block(r) for r in i.regions)
             instructions.append(Instruction(i.op, operands, tuple(define(v) for v in i.results), params, regions, i.loc))

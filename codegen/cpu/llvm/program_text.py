@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cpu.llvm.program_interface import Failure
 from pullback.codegen.cpu.llvm.text import Extents
-from pullback.ir.core.structure import Block
+from pullback.ir.core.structure import Block, Function
 from pullback.ir.core.types import Extent, Shape, is_by_value
 from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import by_value_in, product
@@ -44,6 +45,7 @@ class StackSlots:
 class DriverText(Extents, ABC):
     """The function of a driver; ``ProgramWriter`` emits its instructions.
 
+    ``kernels``: the scheduled kernels that the program launches, by name.
     ``bound``: the stack slots of the extents by value; ``heap``: those of the buffers that have such extents.
     ``ticks``: whether it polls the clock; ``cold``: lines after all others, which rarely run; ``status``: the slot of the
     returned status.
@@ -53,6 +55,7 @@ class DriverText(Extents, ABC):
 
     def __init__(self) -> None:
         super().__init__()
+        self.kernels: Mapping[str, Function] = {}
         self.sizes: dict[Extent, str] = {}
         self.bound: dict[str, str] = {}
         self.heap: dict[Value, HeapSlots] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.op import Op
-from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.structure import Block, Function, Instruction, with_contents, with_regions
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.passes.editing.activity import is_pure
@@ -27,6 +27,8 @@ def cse(function: Function) -> Function:
 def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: Sequence[Block] = ()) -> tuple[Any, ...]:
     """Return a key that two pure instructions share if and only if they are equal."""
     values = frozenset(operands) if op.commutative else tuple(operands)
+    if not params and not regions:
+        return op.name, values, (), ()
     literals = tuple((name, print_literal(params[name])) for name in sorted(params) if name not in op.implied)
     return op.name, values, literals, tuple(canonical(Function("f", region)) for region in regions)
 
@@ -38,13 +40,11 @@ def _merged(block: Block) -> Block:
     for instruction in block.instructions:
         operands = tuple(first.get(v, v) for v in instruction.operands)
         regions = tuple(_merged(region) for region in instruction.regions)
-        if operands != instruction.operands or regions:
-            instruction = replace(instruction, operands=operands, regions=regions)
+        instruction = with_regions(instruction, regions, operands)
         if is_pure(instruction) or isinstance(instruction.op, DefineExtent):
             earlier = by_key.setdefault(key(instruction.op, operands, instruction.params, regions), instruction.results)
             if earlier is not instruction.results:
                 first.update(zip(instruction.results, earlier, strict=True))
                 continue
         kept.append(instruction)
-    results = tuple(first.get(v, v) for v in block.results)
-    return Block(block.parameters, tuple(kept), results)
+    return with_contents(block, kept, [first.get(v, v) for v in block.results])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.structure import Block, Function, Instruction, with_contents, with_regions
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.passes.editing.activity import is_pure, needed_operands
@@ -34,10 +34,8 @@ def live(block: Block) -> Block:
         if isinstance(instruction.op, Loop | Switch):
             instruction = trimmed(instruction, [v in wanted for v in instruction.results])
         wanted.update(instruction.operands)
-        if instruction.regions:
-            instruction = replace(instruction, regions=tuple(live(region) for region in instruction.regions))
-        kept.append(instruction)
-    return replace(block, instructions=tuple(reversed(kept)))
+        kept.append(with_regions(instruction, map(live, instruction.regions)))
+    return with_contents(block, kept[::-1], block.results)
 
 
 def trimmed(instruction: Instruction, wanted: Sequence[bool]) -> Instruction:

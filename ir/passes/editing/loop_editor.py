@@ -52,14 +52,16 @@ class Draft:
     trips: list[Value] = field(default_factory=list)
 
     def done(self) -> Instruction:
-        """Return the instruction, with its current results."""
+        """Return the instruction, with its current results; regions that are unchanged are the same blocks."""
         op, old = self.instruction.op, self.instruction
         taken: list[Input] = [*self.carries, *self.sequences, *self.captures]
         regions = []
         for k, body in enumerate(self.bodies):
             index = self.indices[k : k + 1]
-            yielded = self.yielded(k)
-            regions.append(Block((*index, *(t.parameters[k] for t in taken)), tuple(body), tuple(yielded)))
+            parts = (*index, *(t.parameters[k] for t in taken)), tuple(body), tuple(self.yielded(k))
+            before = old.regions[k]
+            is_same = parts == (before.parameters, before.instructions, before.results)
+            regions.append(before if is_same else Block(*parts))
         params = dict(old.params)
         if isinstance(op, Loop):
             params["carried"] = len(self.carries)

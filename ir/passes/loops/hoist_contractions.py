@@ -19,7 +19,7 @@ from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.structure import Block, Function, Instruction, walk, with_contents, with_regions
 from pullback.ir.core.types import F32, Extent
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, others, split
@@ -46,12 +46,12 @@ def beforehand(function: Function) -> Function:
 def _block(block: Block) -> Block:
     instructions: list[Instruction] = []
     for old in block.instructions:
-        i = replace(old, regions=tuple(map(_block, old.regions))) if old.regions else old
+        i = with_regions(old, map(_block, old.regions))
         if isinstance(i.op, Scan) and i.params["length"] and not definers(i.regions[0].instructions):
             instructions += _Body(i).run()
         else:
             instructions.append(i)
-    return Block(block.parameters, tuple(instructions), block.results)
+    return with_contents(block, instructions, block.results)
 
 
 class _Body:
@@ -74,7 +74,7 @@ class _Body:
         (body,) = self.draft.bodies
         names: dict[Value, Value] = {}
         for i in body:
-            renamed = replace(i, operands=tuple(names.get(v, v) for v in i.operands))
+            renamed = with_regions(i, i.regions, [names.get(v, v) for v in i.operands])
             new = self.product(renamed) if isinstance(i.op, Contract) else self.sliced(renamed) if i.op is OPS["slice"] else None
             if new is None:
                 self.inside.append(renamed)

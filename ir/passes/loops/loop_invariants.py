@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, copy_block, walk
+from pullback.ir.core.structure import Block, Function, Instruction, copy_block, walk, with_contents, with_regions
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
@@ -56,15 +56,13 @@ def _block(block: Block) -> Block:
     for instruction in block.instructions:
         operands = tuple(names.get(v, v) for v in instruction.operands)
         if isinstance(instruction.op, Loop | Switch):
-            replacements = _rewritten(replace(instruction, operands=operands), definitions, names)
+            replacements = _rewritten(with_regions(instruction, instruction.regions, operands), definitions, names)
         else:
-            inner = tuple(map(_block, instruction.regions))
-            is_same = operands == instruction.operands and inner == instruction.regions
-            replacements = [instruction if is_same else replace(instruction, operands=operands, regions=inner)]
+            replacements = [with_regions(instruction, map(_block, instruction.regions), operands)]
         for i in replacements:
             out.append(i)
             definitions.update((v, i) for v in i.results)
-    return Block(block.parameters, tuple(out), tuple(names.get(v, v) for v in block.results))
+    return with_contents(block, out, [names.get(v, v) for v in block.results])
 
 
 def _rewritten(instruction: Instruction, definitions: dict[Value, Instruction], names: dict[Value, Value]) -> list[Instruction]:
@@ -92,8 +90,7 @@ def _simplified(draft: Draft) -> Draft:
     """Return the draft with its regions simplified and rewritten by this pass."""
     instruction = draft.done()
     inner = [_block(simplified(region)) for region in instruction.regions]
-    bodies = tuple(live(region) for region in inner)
-    return draft_of(replace(instruction, regions=bodies))
+    return draft_of(replace(instruction, regions=tuple(map(live, inner))))
 
 
 def _take_repeated_rows(draft: Draft, definitions: dict[Value, Instruction], before: list[Instruction]) -> None:

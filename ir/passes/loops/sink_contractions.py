@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, use_counts, walk
+from pullback.ir.core.structure import Block, Function, Instruction, use_counts, walk, with_contents, with_regions
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, others, split
 from pullback.ir.ops.array.reindex import concat
@@ -43,18 +43,17 @@ def _block(block: Block) -> Block:
     b = Builder()
     env: dict[Value, Value] = {}
     for old in block.instructions:
-        regions = tuple(_block(region) if region.instructions else region for region in old.regions)
-        i = replace(old, regions=regions)
+        i = with_regions(old, map(_block, old.regions))
         operands = tuple(env.get(v, v) for v in i.operands)
         is_fixed = isinstance(i.op, Scan) and i.params["length"] and not definers(i.regions[0].instructions)
         sums = _sums(i) if is_fixed else []
         if sums:
             results: Sequence[Value] = _split_loop(b.at(i.loc), i, operands, sums)
         else:
-            b.append(replace(i, operands=operands))
+            b.append(with_regions(i, i.regions, operands))
             continue
         env.update(zip(i.results, results, strict=True))
-    return Block(block.parameters, tuple(b.instructions), tuple(env.get(v, v) for v in block.results))
+    return with_contents(block, b.instructions, [env.get(v, v) for v in block.results])
 
 
 @dataclass(frozen=True, eq=False)

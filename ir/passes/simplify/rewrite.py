@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, use_counts
+from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, use_counts, with_contents, with_regions
 from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
 from pullback.ir.passes.editing.cse import key
@@ -40,12 +42,19 @@ RULES: dict[str | type[Op], list[Rule]] = {}
 """The rules by op name or op family, in the order in which they are tried."""
 
 
+@cache
+def rules_of(op: Op) -> tuple[Callable[..., Value | None], ...]:
+    """Return the functions of the rules for an op: those by its name, then those of its family."""
+    return tuple(candidate.apply for candidate in (*RULES.get(op.name, ()), *RULES.get(type(op), ())))
+
+
 def rule(*kinds: str | type[Op]) -> Callable[[Callable[..., Value | None]], Callable[..., Value | None]]:
     """Register a rule, under its function's name, for ops (by name) or families."""
 
     def register(function: Callable[..., Value | None]) -> Callable[..., Value | None]:
         for kind in kinds:
             RULES.setdefault(kind, []).append(Rule(name=function.__name__, apply=function))
+        rules_of.cache_clear()
         return function
 
     return register
@@ -71,8 +80,8 @@ class Rewriter(Builder):
         """Emit an op, simplified, and return its results. ``original`` is reused if it is exactly the instruction to emit."""
         params = params or {}
         if op.effect == "pure" and not regions:
-            for candidate in (*RULES.get(op.name, ()), *RULES.get(type(op), ())):
-                replacement = candidate.apply(self, *operands, op=op, **params)
+            for apply in rules_of(op):
+                replacement = apply(self, *operands, op=op, **params)
                 if replacement is not None:
                     return (replacement,)
             identity = key(op, operands, params)
@@ -89,7 +98,7 @@ class Rewriter(Builder):
         if original is not None and original.operands == tuple(operands) and original.regions == tuple(regions):
             self.instructions.append(original)
         elif original is not None and regions:
-            self.instructions.append(replace(original, operands=tuple(operands), regions=tuple(regions)))
+            self.instructions.append(with_regions(original, regions, operands))
         else:
             super().emit(op, operands, params, regions)
         for value in self.instructions[-1].results:
@@ -108,9 +117,10 @@ class Rewriter(Builder):
 
     def constant(self, value: Value) -> Any:
         """Return the number that every element of ``value`` is known to be; None if there is none."""
-        source = self.operand(value, "broadcast")
-        producer = self.producer(value if source is None else source, "const")
-        return None if producer is None else producer.params["value"]
+        definition = self.definitions.get(value)
+        if definition is not None and definition.op.name == "broadcast":
+            definition = self.definitions.get(definition.operands[0])
+        return definition.params["value"] if definition is not None and definition.op.name == "const" else None
 
     def equals(self, value: Value, constant: float) -> bool:
         """Return whether every element of ``value`` is known to be ``constant``; floating-point zeros of different sign
@@ -123,8 +133,14 @@ class Rewriter(Builder):
         )
 
 
+_SIMPLIFIED: WeakSet[Block] = WeakSet()
+"""Blocks that ``simplified`` returned. Blocks are closed and frozen, so that each is simplified once."""
+
+
 def simplified(block: Block) -> Block:
     """Return the block with the rules applied to every instruction, including those of its regions."""
+    if block in _SIMPLIFIED:
+        return block
     b = Rewriter()
     counts = use_counts(block)
     new: dict[Value, Value] = {}
@@ -142,7 +158,9 @@ def simplified(block: Block) -> Block:
         for old, value in zip(instruction.results, results, strict=True):
             new[old] = value
             b.reads[value] = b.reads.get(value, 0) + counts.get(old, 0)
-    return Block(block.parameters, tuple(b.instructions), tuple(new.get(v, v) for v in block.results))
+    simple = with_contents(block, b.instructions, [new.get(v, v) for v in block.results])
+    _SIMPLIFIED.add(simple)
+    return simple
 
 
 def constant_like(b: Builder, constant: Any, value: Value) -> Value:

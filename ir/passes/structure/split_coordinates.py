@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.structure import Block, Function, Instruction, with_contents, with_regions
 from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
@@ -52,8 +52,7 @@ def components(function: Function) -> Function:
 
 def _unrolled(block: Block) -> Block:
     """Return the block, and its regions, without short axes of pairs. One axis of a value is unrolled at a time."""
-    instructions = [replace(i, regions=tuple(map(_unrolled, i.regions))) if i.regions else i for i in block.instructions]
-    block = block if instructions == list(block.instructions) else Block(block.parameters, tuple(instructions), block.results)
+    block = with_contents(block, [with_regions(i, map(_unrolled, i.regions)) for i in block.instructions], block.results)
     while chosen := _chosen(block):
         block = split_values(block, chosen)
     return block
@@ -107,7 +106,8 @@ def _joined_groups(block: Block, seen: set[Value], makers: Makers, readers: Read
         members = {*joins, *(k.result for k in work)}
         reads = [k for v in members for k in readers.get(v, ()) if k is None or not isinstance(k.op, Elementwise)]
         is_read = any(k is not None and (work or k.op is not slice_) for k in reads)
-        if is_read and all(k is None or _reads_parts(k, axis) for k in reads):
+        is_whole = not joins and None in reads
+        if is_read and not is_whole and all(k is None or _reads_parts(k, axis) for k in reads):
             chosen.update(dict.fromkeys(members, (axis,)))
             chosen.update(_reduced(members, axis, readers))
     return chosen
