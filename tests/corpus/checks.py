@@ -79,6 +79,8 @@ def same_leaf(path: str, expected: Any, result: Any) -> None:
     e, r = np.asarray(expected), np.asarray(result)
     if (e.dtype, e.shape) != (r.dtype, r.shape) or isinstance(result, np.ndarray) != (e.ndim > 0):
         raise Mismatch(f"{path} is a {type(result).__name__} {r.dtype}{r.shape}; plain: {e.dtype}{e.shape}")
+    if e.dtype.kind in "fc" and np.array_equal(np.isnan(e), np.isnan(r)):
+        e, r = np.nan_to_num(e), np.nan_to_num(r)
     scale = np.max(np.abs(e), initial=0.0) if e.dtype.kind in "fc" else 0
     error = np.max(np.abs(e - r), initial=0.0) if scale else 0.0
     if not (error <= TOLERANCE * scale if scale else np.array_equal(e, r)):

@@ -2,10 +2,36 @@
 
 from collections import Counter
 
-from tests.corpus import dense_algebra, filters, scalar_solvers, time_stepping
+from tests.corpus import (
+    dense_algebra,
+    dynamic_programming,
+    filters,
+    finance,
+    grids,
+    iterative_algebra,
+    optimisation,
+    regimes,
+    scalar_solvers,
+    series,
+    signals,
+    time_stepping,
+)
 from tests.corpus.case import Case
 
-MODULES = (dense_algebra, filters, scalar_solvers, time_stepping)
+MODULES = (
+    dense_algebra,
+    dynamic_programming,
+    filters,
+    finance,
+    grids,
+    iterative_algebra,
+    optimisation,
+    regimes,
+    scalar_solvers,
+    series,
+    signals,
+    time_stepping,
+)
 CASES: dict[str, Case] = {case.name: case for module in MODULES for case in module.CASES}
 
 _counts = Counter(case.name for module in MODULES for case in module.CASES)
