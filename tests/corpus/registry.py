@@ -8,12 +8,16 @@ from tests.corpus import (
     filters,
     finance,
     grids,
+    interpolation,
     iterative_algebra,
+    learning,
     optimisation,
+    rarer_forms,
     regimes,
     scalar_solvers,
     series,
     signals,
+    simulations,
     time_stepping,
 )
 from tests.corpus.case import Case
@@ -24,12 +28,16 @@ MODULES = (
     filters,
     finance,
     grids,
+    interpolation,
     iterative_algebra,
+    learning,
     optimisation,
+    rarer_forms,
     regimes,
     scalar_solvers,
     series,
     signals,
+    simulations,
     time_stepping,
 )
 CASES: dict[str, Case] = {case.name: case for module in MODULES for case in module.CASES}
