@@ -13,7 +13,7 @@ from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.regions import CheckFailed
-from pullback.ir.passes.hoist_guards import BEYOND, GUARD, guards_first
+from pullback.ir.passes.hoist_guards import BEYOND, GUARD, guards_first, without_guards
 from pullback.programs.compile_record import Record
 from pullback.programs.donation import with_separate_memory
 from pullback.programs.out import Out, check_device, chosen_on_device, chosen_results, write_results
@@ -200,12 +200,13 @@ class Entry:
         return self._result(results, leaves, arguments, out)
 
     def interpreted(self, leaves: list[Any], out: Out | None = None) -> Any:
-        """Return the result of the traced call from the interpreter; MISS if the outside values have changed type."""
+        """Return the result of the traced call from the interpreter, which follows the traced path; MISS if the outside values
+        have changed type."""
         outside = self._trace.outside()
         if outside is None:
             return MISS
         arguments = [*map(native, leaves), *outside]
-        function = _expanded(split_outcomes(self._trace)[0])
+        function = without_guards(_expanded(split_outcomes(self._trace)[0]))
         return self._result(interpret(function, *_typed(function, arguments)), leaves, arguments, out)
 
     def _result(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any], out: Out | None) -> Any:

@@ -376,6 +376,36 @@ def test_a_result_may_be_what_no_program_gives():
         assert f(x, t) in (1.0, -1.0)
 
 
+def regula_falsi(p, steps):
+    def f(x):
+        return x**3 - p[0] * x - p[1]
+
+    a, b = 0.0, 4.0
+    fa, fb = f(a), f(b)
+    for _ in range(steps):
+        x = b - fb * (b - a) / (fb - fa)
+        fx = f(x)
+        if abs(x - b) < 1e-15:
+            break
+        if fx * fb > 0:
+            b, fb, fa = x, fx, fa * 0.5
+        else:
+            a, fa, b, fb = b, fb, x, fx
+        if abs(fa) < abs(fb):
+            a, b, fa, fb = b, a, fb, fa
+        if fb == fa:
+            break
+    return b
+
+
+def test_the_interpreter_follows_the_traced_path_where_a_rewrite_decides_otherwise():
+    """Residuals at a root are rounding errors, which depend on how ``x**3`` is computed."""
+    rng = np.random.default_rng(0)
+    calls = [np.array([1.45544253, 0.90468007]), *rng.uniform(0.5, 2, (5, 2))]
+    for p in calls:
+        np.testing.assert_allclose(pb.jit(regula_falsi, guards=True)(p, 60), regula_falsi(p, 60), rtol=1e-14)
+
+
 def test_the_error_names_the_option():
     with pytest.raises(pb.TraceError, match=r"or follow it by pb.jit\(guards=True\)"):
         pb.jit(by_sign)(ROW)
