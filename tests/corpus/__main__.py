@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ.setdefault("PULLBACK_CACHE_DIR", "off")
 
-from tests.corpus.checks import Outcome, assessed, check_error, check_gradient, check_value
+from tests.corpus.checks import ELEMENTS, LONG_ELEMENTS, Outcome, assessed, check_error, check_gradient, check_value
 from tests.corpus.refused import reason_class, write
 from tests.corpus.registry import CASES
 
@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=60, help="seconds of one check, after which it is stopped")
     parser.add_argument("--write-refused", action="store_true", help="write tests/corpus/refused.txt anew")
     options = parser.parse_args()
+    elements = LONG_ELEMENTS if options.long else ELEMENTS
     jit = {"guards": True} if options.guards else {}
     kinds = ("value", "gradient", "error")
     totals = {kind: Counter[str]() for kind in kinds}
@@ -63,7 +64,7 @@ def main() -> int:
         size = case.turns if options.long else case.size
         outcomes = {"value": limited(options.limit, lambda c=case, n=size: check_value(c, n, **jit))}
         if case.argnums:
-            outcomes["gradient"] = limited(options.limit, lambda c=case, n=size: check_gradient(c, n, **jit))
+            outcomes["gradient"] = limited(options.limit, lambda c=case, n=size: check_gradient(c, n, elements, **jit))
         if case.failing:
             outcomes["error"] = limited(options.limit, lambda c=case: check_error(c, **jit))
         for kind, o in outcomes.items():

@@ -16,15 +16,14 @@ import pullback as pb
 from tests.corpus.case import Case
 from tests.support.outcomes import Mismatch, outcome, same_error
 
-SEEDS = (0, 1)
-"""The data sets of a case: branches of a program go different ways in them."""
 TOLERANCE = 1e-10
 """The relative error of a float, by the largest element of its array: sums may be in another order."""
 GRADIENT_TOLERANCE = 1e-5
 """The error of a gradient relative to its largest element: that of differences of the fourth order, and of loops that end
 at a tolerance."""
-ELEMENTS = 8
-"""Elements of an argument whose derivative is compared with differences; the others are compared along one direction."""
+ELEMENTS, LONG_ELEMENTS = 8, 1
+"""Elements of an argument whose derivative is compared with differences, in tests and in the long table; the others are
+compared along one direction."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +106,13 @@ def assessed(check: Callable[[], float]) -> Outcome:
         return Outcome("crash", f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def check_value(case: Case, size: int, seeds: Sequence[int] = SEEDS, **options: Any) -> float:
+def check_value(case: Case, size: int, **options: Any) -> float:
     """Compare value and arguments afterwards with the plain run for each data set. Return the CPU seconds of the first call.
 
     ``options`` are those of ``pb.jit``.
     """
     compiled, seconds = pb.jit(case.function, **options), []
-    for seed in seeds:
+    for seed in range(case.seeds):
         before, expected_arguments = drawn(case, seed, size), drawn(case, seed, size)
         expected = plain(case.function, expected_arguments)
         finite_leaves(expected)
@@ -159,10 +158,13 @@ def is_float(leaf: Any) -> bool:
     return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", "i") in "fc"
 
 
-def check_gradient(case: Case, size: int, seeds: Sequence[int] = SEEDS, **options: Any) -> float:
-    """Compare gradients with differences of the plain run. Return the CPU seconds of the first call of value and gradient."""
+def check_gradient(case: Case, size: int, elements: int = ELEMENTS, **options: Any) -> float:
+    """Compare gradients with differences of the plain run, for some elements of each argument and along one direction.
+
+    Return the CPU seconds of the first call of value and gradient. ``options`` are those of ``pb.jit``.
+    """
     seconds, compiled, shapes = [], None, None
-    for seed in seeds:
+    for seed in range(case.seeds):
         arguments = drawn(case, seed, size)
         leaves = finite_leaves(plain(case.function, copy.deepcopy(arguments)))
         rng = np.random.default_rng(11)
@@ -175,11 +177,11 @@ def check_gradient(case: Case, size: int, seeds: Sequence[int] = SEEDS, **option
         seconds.append(time.process_time() - began)
         same_leaf("value", np.float64(plain(loss, copy.deepcopy(arguments))), value)
         for k, gradient in zip(case.argnums, gradients, strict=True):
-            same_slopes(case, loss, arguments, k, np.asarray(gradient))
+            same_slopes(case, loss, arguments, k, np.asarray(gradient), elements)
     return seconds[0]
 
 
-def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], k: int, gradient: Any) -> None:
+def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], k: int, gradient: Any, elements: int) -> None:
     """Raise Mismatch if a gradient is not that of differences, for some elements and along one direction."""
     x = np.asarray(arguments[k])
     if (gradient.shape, gradient.dtype) != (x.shape, np.dtype(float)):
@@ -188,7 +190,7 @@ def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], 
     size = np.maximum(np.abs(x), 0.1 * np.max(np.abs(x), initial=0.0))
     size = np.where(size == 0, 1.0, size)
     steps = [case.step * size * rng.uniform(0.5, 1.0, x.shape)]
-    for element in rng.permutation(x.size)[:ELEMENTS]:
+    for element in rng.permutation(x.size)[:elements]:
         steps.append(np.zeros(x.shape))
         steps[-1].flat[element] = case.step * size.flat[element]
     scale = max(float(np.max(np.abs(gradient), initial=0.0)), 1e-8)

@@ -236,8 +236,9 @@ CASES = [
          arguments=lambda rng, n: (rng.uniform(1, 100, n), np.array([10.0, 30.0, 70.0]), np.array([0.0, 0.2, 0.3]))),
     Case(function=max_drawdown, argnums=(0,), arguments=lambda rng, n: (wealth(rng, n),)),
     Case(function=amortisation, argnums=(0, 1, 2, 3), size=15, turns=590,
-         arguments=lambda rng, n: (100.0, rng.uniform(0.02, 0.06), 110.0 / n + 0.6, 3.0), failing=lambda rng: (100.0, 0.5, 1.0, 0.0)),
+         arguments=lambda rng, n: (100.0, rng.uniform(0.02, 0.06), 110.0 / n + 0.6, 3.0),
+         failing=lambda rng: (100.0, 0.5, 1.0, 0.0)),
     Case(function=moving_average_cross, argnums=(0,), size=16, arguments=lambda rng, n: (wealth(rng, n), 2, 4, 0.01)),
-    Case(function=bond_price, argnums=(0, 1, 2), size=6,
+    Case(function=bond_price, seeds=6, argnums=(0, 1, 2), size=6,
          arguments=lambda rng, n: (100.0, 0.05, rng.uniform(0.01, 0.05, n), rng.uniform(0.2, 2.7))),
 ]  # fmt: skip

@@ -290,7 +290,7 @@ CASES = [
     Case(function=multi_server, argnums=(0, 1), arguments=lambda rng, n: (*arrivals(rng, n), 2)),
     Case(function=energy_balance, argnums=(0, 1, 2), arguments=lambda rng, n: (rng.uniform(0, 3, n), rng.uniform(0, 3, n), 2.5)),
     Case(function=closure_counts, arguments=lambda rng, n: (rng.normal(size=n), 0.3)),
-    Case(function=predator_prey, argnums=(0, 1), size=15,
+    Case(function=predator_prey, seeds=6, argnums=(0, 1), size=15,
          arguments=lambda rng, n: (rng.uniform(1, 3), rng.choice([1.0, 6.0]) * rng.uniform(0.9, 1.1), n, 0.1)),
     Case(function=neuron, argnums=(0,), size=15, arguments=lambda rng, n: (rng.uniform(1, 5, n), 1.0, 0.2)),
     Case(function=snow_model, argnums=(0, 1, 2), arguments=weather),

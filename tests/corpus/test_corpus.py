@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.checks import SEEDS, assessed, check_error, check_gradient, check_value, drawn, finite_leaves, plain
+from tests.corpus.checks import assessed, check_error, check_gradient, check_value, drawn, finite_leaves, plain
 from tests.corpus.refused import REFUSED
 from tests.corpus.registry import CASES, MODULES
 
 LIBRARIES = {"numpy", "math", "dataclasses", "collections", "typing", "tests.corpus.case"}
 """What the modules of programs import."""
+LISTS = {"safe_ratio"}
+"""Programs that take the elements of arrays as lists, which needs their values."""
 
 
 def expect(kind: str, name: str, status: str, detail: str) -> None:
@@ -25,7 +27,7 @@ def expect(kind: str, name: str, status: str, detail: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_plain_run(name: str) -> None:
     case = CASES[name]
-    for seed in SEEDS:
+    for seed in range(case.seeds):
         finite_leaves(plain(case.function, drawn(case, seed, case.size)))
 
 
@@ -45,6 +47,15 @@ def test_gradient(name: str) -> None:
 def test_error(name: str) -> None:
     result = assessed(lambda: check_error(CASES[name]))
     expect("error", name, result.status, result.detail)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LISTS])
+def test_under_guards(name: str) -> None:
+    """The paths of the data sets, followed and unrolled: this tests the cases themselves."""
+    check_value(CASES[name], CASES[name].size, guards=True)
+    if CASES[name].argnums:
+        check_gradient(CASES[name], CASES[name].size, guards=True)
 
 
 def test_listed_cases_exist() -> None:
