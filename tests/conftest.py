@@ -77,6 +77,7 @@ SHARES = {
     "codegen/kernels/test_small_matrices.py": 3,
     "codegen/kernels/test_tiled_rows.py": 3,
     "corpus/test_corpus.py": 4,
+    "corpus/test_second_derivatives.py": 12,
     "cuda_host/test_acceptance.py": 24,
     "cuda_host/test_faults.py": 3,
     "cuda_host/test_op_table.py": 192,

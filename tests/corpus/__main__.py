@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ.setdefault("PULLBACK_CACHE_DIR", "off")
 
-from tests.corpus.checks import ELEMENTS, LONG_ELEMENTS, Outcome, assessed, check_error, check_gradient, check_value
+from tests.corpus.checks import LONG, Differences, Outcome, assessed, check_error, check_gradient, check_second, check_value
 from tests.corpus.refused import reason_class, write
 from tests.corpus.registry import CASES
 
@@ -47,24 +47,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", help="cases, or nothing for all")
     parser.add_argument("--long", action="store_true", help="with the trip counts of `turns`")
+    parser.add_argument("--second", action="store_true", help="second derivatives too")
     parser.add_argument("--guards", action="store_true", help="under pb.jit(guards=True)")
     parser.add_argument("--limit", type=int, default=60, help="seconds of one check, after which it is stopped")
-    parser.add_argument("--write-refused", action="store_true", help="write tests/corpus/refused.txt anew")
+    parser.add_argument("--write-refused", action="store_true", help="write tests/corpus/refused.txt anew, with `--second`")
     options = parser.parse_args()
-    elements = LONG_ELEMENTS if options.long else ELEMENTS
+    differences = LONG if options.long else Differences()
+    options.second |= options.write_refused
     jit = {"guards": True} if options.guards else {}
-    kinds = ("value", "gradient", "error")
+    kinds = ("value", "gradient", "second", "error")
     totals = {kind: Counter[str]() for kind in kinds}
     reasons = Counter[str]()
     refused: dict[tuple[str, str], str] = {}
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
-    print(f"{'case':28} {'value':8} {'s':>6}  {'gradient':8} {'s':>6}  {'error':8} detail")
+    print(f"{'case':28} {'value':8} {'s':>6}  {'gradient':8} {'s':>6}  {'second        s ' * options.second}{'error':8} detail")
     for name in options.names or CASES:
         case = CASES[name]
         size = case.turns if options.long else case.size
         outcomes = {"value": limited(options.limit, lambda c=case, n=size: check_value(c, n, **jit))}
         if case.argnums:
-            outcomes["gradient"] = limited(options.limit, lambda c=case, n=size: check_gradient(c, n, elements, **jit))
+            outcomes["gradient"] = limited(options.limit, lambda c=case, n=size: check_gradient(c, n, differences, **jit))
+        if case.argnums and options.second:
+            outcomes["second"] = limited(options.limit, lambda c=case, n=size: check_second(c, n, differences, **jit))
         if case.failing:
             outcomes["error"] = limited(options.limit, lambda c=case: check_error(c, **jit))
         for kind, o in outcomes.items():
@@ -74,10 +78,11 @@ def main() -> int:
                 refused[kind, name] = reason_class(o.detail)
             elif o.status == "ok":
                 seconds[kind].append(o.seconds)
-        value, gradient, error = (outcomes.get(kind, Outcome("-")) for kind in kinds)
+        value, gradient, second, error = (outcomes.get(kind, Outcome("-")) for kind in kinds)
         detail = " | ".join(re.sub(r"^\S*?(\w+\.py:\d+)", r"\1", o.detail) for o in outcomes.values() if o.detail)
-        timed = f"{value.status:8} {value.seconds:6.2f}  {gradient.status:8} {gradient.seconds:6.2f}"
-        print(f"{name:28} {timed}  {error.status:8} {detail}", flush=True)
+        timed = f"{value.status:8} {value.seconds:6.2f}  {gradient.status:8} {gradient.seconds:6.2f}  "
+        timed += f"{second.status:8} {second.seconds:6.2f}" if options.second else ""
+        print(f"{name:28} {timed} {error.status:8} {detail}", flush=True)
     for kind in kinds:
         times = sorted(seconds[kind])
         median = f"; first call {times[len(times) // 2]:.2f} s in the median, {times[-1]:.2f} s at most" if times else ""

@@ -18,12 +18,20 @@ from tests.support.outcomes import Mismatch, outcome, same_error
 
 TOLERANCE = 1e-10
 """The relative error of a float, by the largest element of its array: sums may be in another order."""
-GRADIENT_TOLERANCE = 1e-5
-"""The error of a gradient relative to its largest element: that of differences of the fourth order, and of loops that end
-at a tolerance."""
-ELEMENTS, LONG_ELEMENTS = 8, 1
-"""Elements of an argument whose derivative is compared with differences, in tests and in the long table; the others are
-compared along one direction."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How gradients are compared: the count of elements of an argument that are compared one by one, the others along one
+    direction; a factor of the steps; and the error of a slope relative to the largest element of the gradient."""
+
+    elements: int = 8
+    scale: float = 1.0
+    tolerance: float = 1e-5
+
+
+LONG = Differences(elements=1, scale=0.01, tolerance=1e-4)
+"""For large trip counts, which have more kinks: a smaller step meets few of them, and rounding errors are larger."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,7 @@ def is_float(leaf: Any) -> bool:
     return isinstance(leaf, float) or getattr(getattr(leaf, "dtype", None), "kind", "i") in "fc"
 
 
-def check_gradient(case: Case, size: int, elements: int = ELEMENTS, **options: Any) -> float:
+def check_gradient(case: Case, size: int, differences: Differences = Differences(), **options: Any) -> float:
     """Compare gradients with differences of the plain run, for some elements of each argument and along one direction.
 
     Return the CPU seconds of the first call of value and gradient. ``options`` are those of ``pb.jit``.
@@ -177,22 +185,20 @@ def check_gradient(case: Case, size: int, elements: int = ELEMENTS, **options: A
         seconds.append(time.process_time() - began)
         same_leaf("value", np.float64(plain(loss, copy.deepcopy(arguments))), value)
         for k, gradient in zip(case.argnums, gradients, strict=True):
-            same_slopes(case, loss, arguments, k, np.asarray(gradient), elements)
+            same_slopes(case, loss, arguments, k, np.asarray(gradient), differences)
     return seconds[0]
 
 
-def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], k: int, gradient: Any, elements: int) -> None:
+def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], k: int, gradient: Any, how: Differences) -> None:
     """Raise Mismatch if a gradient is not that of differences, for some elements and along one direction."""
     x = np.asarray(arguments[k])
     if (gradient.shape, gradient.dtype) != (x.shape, np.dtype(float)):
         raise Mismatch(f"the gradient by argument {k} is {gradient.dtype}{gradient.shape}; the argument: {x.dtype}{x.shape}")
     rng = np.random.default_rng(3)
-    size = np.maximum(np.abs(x), 0.1 * np.max(np.abs(x), initial=0.0))
-    size = np.where(size == 0, 1.0, size)
-    steps = [case.step * size * rng.uniform(0.5, 1.0, x.shape)]
-    for element in rng.permutation(x.size)[:elements]:
+    steps = [case.step * how.scale * direction(x, rng)]
+    for element in rng.permutation(x.size)[: how.elements]:
         steps.append(np.zeros(x.shape))
-        steps[-1].flat[element] = case.step * size.flat[element]
+        steps[-1].flat[element] = steps[0].flat[element]
     scale = max(float(np.max(np.abs(gradient), initial=0.0)), 1e-8)
     for step in steps:
         values = []
@@ -201,6 +207,47 @@ def same_slopes(case: Case, loss: Callable[..., Any], arguments: Sequence[Any], 
             moved[k] = x + shift * step if x.ndim else float(x + shift * step)
             values.append(float(plain(loss, moved)))
         difference = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12
-        bound = GRADIENT_TOLERANCE * scale * np.sum(np.abs(step)) + 1e-13 * max(map(abs, values))
+        bound = how.tolerance * scale * np.sum(np.abs(step)) + 1e-13 * max(map(abs, values))
         if not abs(np.sum(gradient * step) - difference) <= bound:
             raise Mismatch(f"the slope by argument {k} is {np.sum(gradient * step)!r}; by differences: {difference!r}")
+
+
+def check_second(case: Case, size: int, how: Differences = Differences(), **options: Any) -> float:
+    """Compare the derivative of the gradient along one direction with differences of the gradient, which are right if
+    ``check_gradient`` passes. Return the CPU seconds of the first call."""
+    seconds = []
+    for seed in range(case.seeds):
+        arguments = drawn(case, seed, size)
+        leaves = finite_leaves(plain(case.function, copy.deepcopy(arguments)))
+        rng = np.random.default_rng(11)
+        gradient = pb.grad(scalarised(case.function, [rng.uniform(0.5, 1.5, np.shape(x)) for x in leaves]), argnums=case.argnums)
+        weights = [rng.uniform(0.5, 1.5, np.shape(arguments[k])) for k in case.argnums]
+        slope = along(gradient, weights)
+        began = time.process_time()
+        second = quiet(pb.jit(pb.grad(slope, argnums=case.argnums), **options), copy.deepcopy(arguments))
+        seconds.append(time.process_time() - began)
+        steps = [case.step * how.scale * direction(arguments[k], rng) for k in case.argnums]
+        compiled, values = pb.jit(slope, **options), []
+        for shift in (-2, -1, 1, 2):
+            moved = list(copy.deepcopy(arguments))
+            for k, step in zip(case.argnums, steps):
+                moved[k] = arguments[k] + shift * step if np.ndim(step) else float(arguments[k] + shift * step)
+            values.append(float(quiet(compiled, moved)))
+        difference = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12
+        parts = [np.sum(g * step) for g, step in zip(second, steps)]
+        scale = sum(np.sum(np.abs(g)) * np.max(np.abs(step)) for g, step in zip(second, steps))
+        if not abs(sum(parts) - difference) <= how.tolerance * scale + 1e-11 * max(map(abs, values)) + 1e-15:
+            raise Mismatch(f"the second derivative is {sum(parts)!r}; by differences: {difference!r}")
+    return seconds[0]
+
+
+def along(gradient: Callable[..., Any], weights: Sequence[Any]) -> Callable[..., Any]:
+    """Return the sum of a gradient's elements, each times its weight."""
+    return lambda *arguments: sum(np.sum(g * w) for g, w in zip(gradient(*arguments), weights))
+
+
+def direction(x: Any, rng: np.random.Generator) -> Any:
+    """Return steps of about the size of the elements, at least a tenth of the largest; of zeros, one."""
+    largest = np.max(np.abs(x), initial=0.0)
+    size = np.maximum(np.abs(x), 0.1 * largest) if largest else np.ones(np.shape(x))
+    return size * rng.uniform(0.5, 1.0, np.shape(x))

@@ -249,7 +249,7 @@ def fit(rng, n):
 
 CASES = [
     Case(function=backtracking_descent, argnums=(0,), size=5, turns=500, arguments=lambda rng, n: (rng.uniform(-1, 1, 2), n)),
-    Case(function=nelder_mead, argnums=(0,), writes=False, size=8, turns=300,
+    Case(function=nelder_mead, argnums=(0,), writes=False, size=8, turns=60,
          arguments=lambda rng, n: (np.array([[0.0, 0], [1, 0], [0, 1]]) + rng.uniform(-0.3, 0.3, (3, 2)), n)),
     Case(function=lasso, argnums=(0, 1, 2), size=4, turns=200,
          arguments=lambda rng, n: (rng.normal(size=(6, 3)), rng.normal(size=6), rng.uniform(0.3, 1.5), n)),

@@ -26,3 +26,12 @@ def write(refused: dict[tuple[str, str], str]) -> None:
 
 
 REFUSED = read() if PATH.exists() else {}
+
+
+def expect(kind: str, name: str, status: str, detail: str) -> None:
+    """Assert that a check passed, or, if it is listed, that it was refused."""
+    if (kind, name) in REFUSED:
+        assert status != "ok", f"{name}: the {kind} is right now: remove its line from tests/corpus/refused.txt"
+        assert status == "refused", detail
+    else:
+        assert status == "ok", f"{status}: {detail}"

@@ -295,6 +295,6 @@ CASES = [
     Case(function=neuron, argnums=(0,), size=15, arguments=lambda rng, n: (rng.uniform(1, 5, n), 1.0, 0.2)),
     Case(function=snow_model, argnums=(0, 1, 2), arguments=weather),
     Case(function=elevator, size=3, turns=200, arguments=lambda rng, n: (rng.integers(0, 9, n), 3)),
-    Case(function=gas_in_box, argnums=(0, 1), size=6, turns=300,
+    Case(function=gas_in_box, argnums=(0, 1), size=6, turns=30,
          arguments=lambda rng, n: (rng.uniform(0.2, 0.8, (3, 2)), rng.normal(size=(3, 2)), 0.12, 0.05, n)),
 ]  # fmt: skip

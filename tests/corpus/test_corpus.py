@@ -6,22 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.checks import assessed, check_error, check_gradient, check_value, drawn, finite_leaves, plain
-from tests.corpus.refused import REFUSED
+from tests.corpus.refused import REFUSED, expect
 from tests.corpus.registry import CASES, MODULES
 
 LIBRARIES = {"numpy", "math", "dataclasses", "collections", "typing", "tests.corpus.case"}
 """What the modules of programs import."""
 LISTS = {"safe_ratio"}
 """Programs that take the elements of arrays as lists, which needs their values."""
-
-
-def expect(kind: str, name: str, status: str, detail: str) -> None:
-    """Assert that a check passed, or, if it is listed, that it was refused."""
-    if (kind, name) in REFUSED:
-        assert status != "ok", f"{name}: the {kind} is right now: remove its line from tests/corpus/refused.txt"
-        assert status == "refused", detail
-    else:
-        assert status == "ok", f"{status}: {detail}"
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -242,7 +242,7 @@ CASES = [
          arguments=lambda rng, n: (rng.uniform(1, 2, 3), rng.uniform(0.5, 1.5, 3), 0.05, n)),
     Case(function=pendulum, argnums=(0, 1),
          arguments=lambda rng, n: (rng.uniform(0.5, 1.5), rng.uniform(0.3, 0.6), 0.07 * n, 0.1)),
-    Case(function=rk45, argnums=(0, 1), size=10, turns=400,
+    Case(function=rk45, argnums=(0, 1), size=10, turns=100,
          arguments=lambda rng, n: (rng.uniform(1, 2, 2), rng.uniform(0.5, 2.0), 0.15 * n, 1e-3)),
     Case(function=leapfrog, argnums=(0, 1, 2), arguments=lambda rng, n: (rng.uniform(0.8, 1.2, 2), rng.normal(size=2), 0.02, n)),
     Case(function=verlet, argnums=(0, 1), size=3, turns=300, arguments=lattice),
