@@ -1,6 +1,7 @@
 """NumPy functions in, array IR out."""
 
 from pullback.tracer import functions as _functions
+from pullback.tracer import statements as _statements
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.arrays.make import emit
 from pullback.tracer.arrays.promotion import composition
@@ -27,4 +28,4 @@ __all__ = [
     "ones_like", "over_axes", "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "types_found",
     "unflatten", "user_loc", "zeros_like",
 ]  # fmt: skip
-del _functions
+del _functions, _statements

@@ -57,6 +57,7 @@ from pullback.tracer.names.side_effects import line_by_line
 from pullback.tracer.names.user_classes import of_real_class
 from pullback.tracer.user_code.errors import TraceError, error_loc, foreign_error, user_loc
 from pullback.tracer.user_code.ownership import adopt
+from pullback.tracer.user_code.source import shown
 from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
 
@@ -254,10 +255,23 @@ def trace(
     try:
         return run()
     except TraceError as error:
-        if error.wants_traced or error.wants_counts:
+        refused = error
+        if (error.wants_traced or error.wants_counts) and not error.is_branch:
             # Retrace, with traced arrays in place of static ones, so that it may write into them, or with guarded counts.
-            with suppress(TraceError):
+            try:
                 return run(traces_made=error.wants_traced, counts_chosen=error.wants_counts)
+            except TraceError as other:
+                refused = other if other.is_branch else error
+        if refused.is_branch:
+            # Retrace, with the branches and loops that values decide as instructions.
+            try:
+                return run(traces_made=True, follows_syntax=True)
+            except TraceError as why:
+                error.add_note(f"  (compiled as it is written, {why.message.partition('; ')[0]}, at {shown(why.file)}:{why.line})")
+                refused = why
+            if refused.wants_traced and error.is_branch and not error.is_effect:
+                with suppress(TraceError):
+                    return run(traces_made=True)
         if not error.is_effect:
             raise
     # Retrace, to locate the line. This succeeds if the change was made by another thread.
@@ -266,11 +280,11 @@ def trace(
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False,
+    by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False, follows_syntax: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace once, and check the function's side effects after each line (``by_line``) or at the end."""
     frame, loc = Frame(), user_loc()
-    frame.traces_made, frame.counts_chosen = traces_made, counts_chosen
+    frame.traces_made, frame.counts_chosen, frame.follows_syntax = traces_made, counts_chosen, follows_syntax
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
     sizes = frame.sizes = Sizes(user_loc) if symbolic else None

@@ -160,10 +160,12 @@ class Frame:
     root's arguments, ``pinned_strides`` those on which the trace depends, and ``short`` the indices of arguments that are ints
     of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
     ``outcomes`` are a root's interpreted values. ``traces_made``: in a root, arrays that functions create from static values
-    are traced too; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
+    are traced too; ``follows_syntax``: functions are
+    rewritten, so that values may decide branches and loops; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
     the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this frame
     defines, by their numbers; ``selected``: the positions at which masks hold, by these masks. ``sealed``: if not
-    empty, arrays of outer frames cannot be written; the text is part of the error message.
+    empty, arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``: they can be
+    nevertheless, and ``overwritten`` has what they were before, by their ids.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -177,7 +179,10 @@ class Frame:
         self.names: Any = None
         self.refusals: list[TraceError] = []
         self.written: dict[int, Operand] = {}
+        self.overwritten: dict[int, tuple[Any, ...]] = {}
+        self.takes_writes = False
         self.traces_made = False
+        self.follows_syntax = False
         self.thread = threading.get_ident()
         self.counts_chosen = False
         self.sealed = ""

@@ -73,6 +73,8 @@ def _set(target: TracedArray, new: TracedArray) -> None:
     frame = frame_of(new)
     if target.frame is not frame:
         frame.written[id(target)] = target
+        before = target._value, target.frame, target.literal, target.known, target.version, target.seen
+        frame.overwritten.setdefault(id(target), before)
     target._value, target.frame, target.literal, target.known = frame.lift(new), frame, None, None
     target.version += 1
 
@@ -93,13 +95,30 @@ def _version_of(x: TracedArray) -> int:
 def _refuse_outer(target: TracedArray) -> None:
     """Raise TraceError for a write that cannot leave the current frame."""
     frame, owner = frame_of(), root_of(target).frame
-    if frame.sealed and owner is not frame:
+    if frame.sealed and owner is not frame and not frame.takes_writes:
         raise TraceError(f"a write into an array from outside {frame.sealed}")
 
 
 def written_in(frame: Frame) -> list[TracedArray]:
     """Return the arrays of outer frames that were written in a frame."""
     return [x for x in frame.written.values() if isinstance(x, TracedArray)]
+
+
+def overlay(target: TracedArray, new: TracedArray) -> None:
+    """Make an array of an outer frame have the contents of ``new``, without counting this as a write of the user's."""
+    _set(target, new)
+
+
+def outer_contents(frame: Frame) -> list[tuple[TracedArray, TracedArray]]:
+    """Return the arrays of outer frames, views excepted, that were written in a frame, each with its contents there."""
+    targets = [x for x in written_in(frame) if x.base is None]
+    return [(x, TracedArray(x.type, x.frame, x._value, weak=x.weak, literal=x.literal, loc=x.loc)) for x in targets]
+
+
+def undo_writes(frame: Frame) -> None:
+    """Give the arrays of outer frames that were written in a frame their contents from before it."""
+    for x in written_in(frame):
+        x._value, x.frame, x.literal, x.known, x.version, x.seen = frame.overwritten[id(x)]
 
 
 def write_back(target: TracedArray, new: TracedArray) -> None:

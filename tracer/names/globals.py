@@ -16,6 +16,7 @@ from pullback.tracer.arrays.replacements import called
 from pullback.tracer.names.guards import ABSENT
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.names.side_effects import effect
+from pullback.tracer.syntax.table import OPERATORS
 
 
 class Namespace(dict[str, Any]):
@@ -33,6 +34,8 @@ class Namespace(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self.resolved:
             return self.resolved[name]
+        if name in OPERATORS:
+            return OPERATORS[name]
         self.refuse_stores()
         if name not in self.real:
             if name.endswith(MARK) and name.removesuffix(MARK) in self.real:

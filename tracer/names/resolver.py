@@ -69,6 +69,7 @@ from pullback.tracer.names.proxies import (
 from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, traced_isinstance, why_refused
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
+from pullback.tracer.syntax.matching import rewritten
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import (
@@ -386,8 +387,11 @@ class Names:
     def _copy(self, function: FunctionType) -> FunctionType:
         real = function.__globals__.real if isinstance(function.__globals__, Namespace) else function.__globals__
         namespace = self._namespaces.setdefault(id(real), Namespace(real, self))
-        cells = [self._cell(c, n) for c, n in zip(function.__closure__ or (), function.__code__.co_freevars)]
         code = function.__code__
+        if self.root.follows_syntax:
+            code = rewritten(code) or code
+        closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
         if self.root.sizes is not None and catches(code):
             self.root.sizes.is_caught = True

@@ -24,7 +24,7 @@ from pullback.tracer.arrays.frame import digest
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import RANDOM, Outside
 from pullback.tracer.user_code.errors import TraceError, user_loc
-from pullback.tracer.user_code.ownership import is_users, is_users_object, user_frame
+from pullback.tracer.user_code.ownership import attribute_names, is_users, is_users_object, user_frame
 
 OUTSIDE = "which comes from outside; return the value instead"
 ARGUMENT = "and the caller's would stay as it is; change a copy of it, and return what is new"
@@ -86,7 +86,7 @@ class Effects:
                 raise TraceError(f"{what} uses the iterator {name}, which its one run uses up; index an array instead")
             message = instead.format(name)
             watched.append((is_unchanged, message))
-            watched += [(unchanged, message) for unchanged in _kept(value, seen)]
+            watched += [(unchanged, message) for unchanged in watched_contents(value, seen)]
         self._reached.append(watched)
         try:
             yield
@@ -142,10 +142,12 @@ def _contents(value: Any) -> Any:
         return list(enumerate(value))
     if is_users_object(value) and not issubclass(type(value), Outside) and hasattr(value, "__dict__"):
         return list(vars(value).items())
+    if is_users_object(value) and not issubclass(type(value), Outside) and not dataclasses.is_dataclass(value):
+        return [(name, getattr(value, name)) for name in attribute_names(value)]
     return _items(value)
 
 
-def _kept(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]:
+def watched_contents(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]:
     """Yield functions that return whether a value, and the values in it, are unchanged."""
     before = None if id(value) in seen else _contents(value)
     if before is None:
@@ -153,7 +155,7 @@ def _kept(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]:
     seen.add(id(value))
     yield partial(_is_as_before, value, before)
     for _, inside in before if isinstance(before, list) else ():
-        yield from _kept(inside, seen)
+        yield from watched_contents(inside, seen)
 
 
 def _is_as_before(value: Any, before: Any) -> bool:

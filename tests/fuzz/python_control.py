@@ -1,0 +1,148 @@
+"""Random functions with Python's own control flow on dyadic numbers, whose results plain Python gives bit for bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+FLOATS, INTS, ARRAYS = ("p", "q", "r"), ("m", "k"), ("a", "b")
+LENGTH = 4
+"""Number of elements of each array."""
+MOST_DEPTH = 3
+"""Greatest depth of statements in statements."""
+
+
+class Writer:
+    """Writes one function. ``loops``: the number of loops around the statement that is written."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lines: list[str] = []
+        self.count = 0
+
+    def run(self) -> str:
+        """Return the text of a function ``f(p, q, n, a)``."""
+        self.lines = ["def f(p, q, n, a):", "    r = 0.5", "    m = 1", "    k = n", "    b = np.zeros(4)"]
+        if self.random.random() < 0.5:
+            self.lines.append("    a = a.copy()")
+        for _ in range(self.random.randint(2, 5)):
+            self.statement(1, 0)
+        self.lines.append("    return p, q, r, m, k, a, b" if self.random.random() < 0.7 else "    return r + p - q")
+        return "\n".join(self.lines) + "\n"
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def pick(self, *options: str) -> str:
+        return self.random.choice(options)
+
+    def number(self) -> str:
+        return self.pick("0.5", "1.25", "-0.75", "2.0", "-1.5", "0.0")
+
+    def atom(self) -> str:
+        return self.pick(*FLOATS, *FLOATS, f"a[{self.index()}]", f"b[{self.index()}]", self.number())
+
+    def index(self) -> str:
+        return self.pick("0", "1", "-1", "m % 4", "k % 4")
+
+    def float(self) -> str:
+        a, b = self.atom(), self.atom()
+        return self.pick(
+            a, f"{a} + {b}", f"{a} - {b}", f"0.5 * {a}", f"0.5 * ({a} + {b})", f"abs({a})", f"-{a}",
+            f"({a} if {self.test()} else {b})", f"0.25 * {a} + 0.5", f"max({a}, {b})" if False else f"{a} - 0.5 * {b}",
+        )  # fmt: skip
+
+    def int(self) -> str:
+        return self.pick("m + 1", "k - 1", "m", "k", "(m + k) % 5", "m // 2", "3", f"(k if {self.test()} else m)")
+
+    def test(self) -> str:
+        a, b = self.atom(), self.atom()
+        simple = self.pick(f"{a} > {b}", f"{a} <= {b}", f"{a} < {self.number()}", "m < k", "k == 2", "m % 2 == 0", f"{a} != {b}")
+        other = self.pick(f"{b} > {self.number()}", "k >= 1", "m != 3")
+        return self.pick(
+            simple, simple, simple, f"{simple} and {other}", f"{simple} or {other}", f"not {simple}", f"{self.number()} < {a} <= {b}"
+        )
+
+    def simple(self, depth: int) -> None:
+        choice = self.random.random()
+        if choice < 0.4:
+            self.line(depth, f"{self.pick(*FLOATS)} {self.pick('=', '=', '+=', '-=')} {self.float()}")
+        elif choice < 0.55:
+            self.line(depth, f"{self.pick(*INTS)} = {self.int()}")
+        elif choice < 0.8:
+            self.line(depth, f"{self.pick(*ARRAYS)}[{self.index()}] {self.pick('=', '+=')} {self.float()}")
+        elif choice < 0.88:
+            self.line(depth, f"{self.pick(*ARRAYS)} = {self.pick('0.5 * a', 'a + b', 'b.copy()', 'a - 0.5 * b', 'b')}")
+        elif choice < 0.94:
+            self.line(depth, "p, q = q, p")
+        else:
+            self.line(depth, f"{self.pick(*ARRAYS)}[1:3] {self.pick('=', '+=')} {self.float()}")
+
+    def body(self, depth: int, loops: int) -> None:
+        for _ in range(self.random.randint(1, 3)):
+            self.statement(depth, loops)
+
+    def statement(self, depth: int, loops: int) -> None:
+        choice = self.random.random()
+        if depth > MOST_DEPTH or choice < 0.4:
+            self.simple(depth)
+        elif choice < 0.66:
+            self.line(depth, f"if {self.test()}:")
+            self.body(depth + 1, loops)
+            if loops and self.random.random() < 0.25:
+                self.line(depth + 1, self.pick("break", "continue"))
+            elif self.random.random() < 0.12:
+                self.line(depth + 1, "return r + p - q" if "return r" in self.lines[-1] else "return r + p - q")
+            if self.random.random() < 0.3:
+                self.line(depth, f"elif {self.test()}:")
+                self.body(depth + 1, loops)
+            if self.random.random() < 0.5:
+                self.line(depth, "else:")
+                self.body(depth + 1, loops)
+        elif choice < 0.84:
+            self.count += 1
+            name = f"i{self.count}"
+            extent = self.pick("3", "n", "4", "0", "k % 4", f"range(n, {name})" if False else "2")
+            header = self.pick(f"range({extent})", f"range(1, {extent})", "range(3, -1, -1)", f"range(0, {extent}, 2)")
+            self.line(depth, f"for {name} in {header}:")
+            self.line(depth + 1, self.pick(f"r += 0.25 * {name}", f"a[{name} % 4] += 0.5", f"m = (m + {name}) % 7"))
+            self.body(depth + 1, loops + 1)
+            if self.random.random() < 0.15:
+                self.line(depth, "else:")
+                self.simple(depth + 1)
+        else:
+            self.count += 1
+            name = f"w{self.count}"
+            self.line(depth, f"{name} = 0")
+            self.line(depth, f"while ({self.test()}) and {name} < 5:")
+            self.line(depth + 1, f"{name} += 1")
+            self.body(depth + 1, loops + 1)
+
+
+def function_of(seed: int) -> tuple[Callable[..., Any], str]:
+    """Return a random function, whose source a line cache has, and its text."""
+    import linecache
+
+    text = Writer(seed).run()
+    file = f"<program {seed}>"
+    namespace: dict[str, Any] = {"np": np}
+    exec(compile(text, file, "exec"), namespace)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    return namespace["f"], text
+
+
+def arguments_of(seed: int) -> tuple[Any, ...]:
+    """Return arguments of dyadic numbers."""
+    rng = np.random.default_rng(seed)
+    p, q = rng.integers(-8, 8, 2) * 0.25
+    return float(p), float(q), int(rng.integers(0, 5)), rng.integers(-8, 8, LENGTH) * 0.25
+
+
+def is_equal(a: Any, b: Any) -> bool:
+    """Return whether two results are equal to the bit, but for the sign of zeros."""
+    if isinstance(a, Sequence):
+        return type(a) is type(b) and len(a) == len(b) and all(map(is_equal, a, b))
+    return bool(np.array_equal(np.asarray(a), np.asarray(b)))

@@ -1,0 +1,5 @@
+"""Python's own branches and loops in a trace: the operators that rewritten functions call (``tracer/syntax``)."""
+
+from pullback.tracer.statements import branches, completions, items, loops
+
+__all__ = ["branches", "completions", "items", "loops"]

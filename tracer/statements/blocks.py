@@ -1,0 +1,106 @@
+"""Tracing of one block into a region of its own, after which nothing outside the region has changed."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
+from pullback.tracer.names.side_effects import effect, reached, watched_contents
+from pullback.tracer.statements.variables import Variables
+from pullback.tracer.transforms.branches import running
+from pullback.tracer.transforms.region import Region
+from pullback.tracer.user_code.errors import TraceError, user_loc
+from pullback.tracer.user_code.ownership import is_users, is_users_object
+
+MOST_NESTED = 30
+"""Greatest depth of branches in branches: a recursion that values end has no end in a trace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a block did: the ``completion`` that it returned, the contents of the ``variables`` after it, and the arrays of outer
+    frames that it wrote, each with its new value. ``raised``: the exception of a ``raise`` statement that ended it."""
+
+    completion: Any
+    variables: list[Any]
+    written: list[tuple[TracedArray, TracedArray]]
+    raised: Exception | None = None
+
+
+class BlockRegion(Region):
+    """The region of a block; ``what`` describes it for errors."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.inner.order = self.outer.order
+        self.inner.sealed = f"{what}; write it as plain NumPy code"
+        self.inner.takes_writes = True
+        depth, frame = 0, self.outer
+        while frame.parent is not None:
+            depth, frame = depth + frame.takes_writes, frame.parent
+        if depth > MOST_NESTED:
+            raise TraceError(f"more than {MOST_NESTED} branches on traced values in one another; write a loop for a recursion")
+
+    def run(self, block: Callable[[], Any], variables: Variables, overlaid: Sequence[tuple[TracedArray, TracedArray]] = (), reaches: Any = None) -> Ran:
+        """Trace a block, and undo its changes of the variables and of outer arrays. ``overlaid``: outer arrays, each with the
+        parameter of the region that holds its contents."""
+        before = variables.read()
+        unchanged = _watched(block if reaches is None else reaches, variables)
+        raised = None
+        try:
+            with self.inner.active(), running():
+                for target, new in overlaid:
+                    overlay(target, new)
+                try:
+                    completion = block()
+                except TraceError:
+                    raise
+                except Exception as error:
+                    completion, raised = None, _raised(error)
+                after = variables.read()
+                written = outer_contents(self.inner)
+        finally:
+            undo_writes(self.inner)
+            variables.write(before)
+        for name, is_unchanged in unchanged:
+            if not is_unchanged():
+                raise effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
+        return Ran(completion=completion, variables=after, written=written, raised=raised)
+
+
+def _watched(block: Any, variables: Variables) -> list[tuple[str, Callable[[], bool]]]:
+    """Return functions that tell whether the containers and objects that a block reaches are unchanged, with names."""
+    watched: list[tuple[str, Callable[[], bool]]] = []
+    seen: set[int] = set()
+    for name, value, _ in reached(block):
+        if isinstance(value, Iterator) and not is_users_object(value):
+            raise TraceError(f"a branch or loop on traced values uses the iterator {name}, which one run uses up; index an array")
+        if not isinstance(value, TracedArray):
+            watched += [(name, is_unchanged) for is_unchanged in watched_contents(value, seen)]
+    return watched
+
+
+def _raised(error: Exception) -> Exception:
+    """Return the exception of a ``raise`` statement of the user's. Raises TraceError for another one."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is not None and is_users(last.tb_frame.f_code):
+        if dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS" and is_known_exception(error):
+            return error
+    raise TraceError(f"a block under a traced value fails: {type(error).__name__}: {error}") from error
+
+
+def is_known_exception(error: Exception) -> bool:
+    """Return whether compiled code can raise an exception: one of Python or np.linalg, with one text."""
+    import builtins
+
+    kind = type(error)
+    is_known = getattr(builtins, kind.__name__, None) is kind or kind is np.linalg.LinAlgError
+    return is_known and not isinstance(error, StopIteration) and all(type(a) is str for a in error.args) and len(error.args) < 2

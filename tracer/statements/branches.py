@@ -1,0 +1,285 @@
+"""Branches on traced values: both sides become regions, whose results are the variables and arrays that either changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.types import I64
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.frame import current, frame_of
+from pullback.tracer.arrays.make import as_traced, emit
+from pullback.tracer.arrays.number_types import catches
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.statements.blocks import BlockRegion, Ran, is_known_exception
+from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code
+from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
+from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
+from pullback.tracer.syntax.table import operator
+from pullback.tracer.transforms.region import emit_regions, rebuild
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import is_users
+
+Block = Callable[[], Any]
+
+MOST_SELECTED = 24
+"""Largest number of instructions of both sides that are evaluated in any case: about as many as a mispredicted branch costs
+cycles."""
+
+
+def is_undecided(value: Any) -> bool:
+    """Return whether the truth of a value is known at run time alone."""
+    if not isinstance(value, TracedArray) or current() is None or known_value(value) is not None:
+        return False
+    return not value.shape and value.dtype.kind in "biufc" and not frame_of().root.outcomes.follows
+
+
+@operator("if")
+def if_(test: Any, then: Block, orelse: Block | None, names: Sequence[str]) -> Completion | None:
+    """Run one of two blocks, or trace both. Return how it ended."""
+    other = orelse or _nothing
+    if not is_undecided(test):
+        ended: Completion | None = (then if test else other)()
+        return ended
+    return branch(test, then, other, names)
+
+
+def _nothing() -> None:
+    """Do nothing, as an absent ``else``."""
+
+
+@operator("choose")
+def choose(test: Any, then: Block, orelse: Block) -> Any:
+    """Return the value of ``then() if test else orelse()``."""
+    if not is_undecided(test):
+        return then() if test else orelse()
+    ended = branch(test, _returning(then), _returning(orelse), ())
+    assert ended is not None
+    return ended.value
+
+
+def _returning(block: Block) -> Block:
+    """Return a block that returns the value of an expression."""
+
+    def run() -> Completion:
+        return Completion(code=RETURN, value=block())
+
+    return run
+
+
+@operator("and")
+def and_(value: Any, *others: Block) -> Any:
+    """Return the value of ``value and others[0]() and ...``."""
+    for k, other in enumerate(others):
+        if is_undecided(value):
+            first = value
+            return choose(first, lambda: and_(other(), *others[k + 1 :]), lambda: first)
+        if not value:
+            return value
+        value = other()
+    return value
+
+
+@operator("or")
+def or_(value: Any, *others: Block) -> Any:
+    """Return the value of ``value or others[0]() or ...``."""
+    for k, other in enumerate(others):
+        if is_undecided(value):
+            first = value
+            return choose(first, lambda: first, lambda: or_(other(), *others[k + 1 :]))
+        if value:
+            return value
+        value = other()
+    return value
+
+
+@operator("not")
+def not_(value: Any) -> Any:
+    """Return ``not value``."""
+    if not is_undecided(value):
+        return not value
+    result = as_traced(np.logical_not(value))
+    result.weak = "bool"
+    return result
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": lambda a, b: a < b, "LtE": lambda a, b: a <= b, "Gt": lambda a, b: a > b, "GtE": lambda a, b: a >= b,
+    "Eq": lambda a, b: a == b, "NotEq": lambda a, b: a != b, "Is": lambda a, b: a is b, "IsNot": lambda a, b: a is not b,
+    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+}  # fmt: skip
+
+
+@operator("compare")
+def compare(left: Any, ops: Sequence[str], *others: Block) -> Any:
+    """Return the value of a chained comparison."""
+    right = others[0]()
+    result = _COMPARISONS[ops[0]](left, right)
+    return result if len(ops) == 1 else and_(result, lambda: compare(right, ops[1:], *others[1:]))
+
+
+@operator("assert")
+def assert_(test: Any, message: Block | None = None) -> None:
+    """Check an assertion, at run time if values decide it."""
+    if is_undecided(test):
+        refuse_caught()
+        _check(test, AssertionError("" if message is None else _text(message())))
+    elif not test:
+        raise AssertionError(*([] if message is None else [message()]))
+
+
+def _text(message: Any) -> str:
+    return message if isinstance(message, str) else str(message)
+
+
+def _check(holds: Any, error: Exception) -> None:
+    """Emit a check that raises ``error`` where ``holds`` is false."""
+    if not is_known_exception(error):
+        raise TraceError(f"{type(error).__name__} under a traced value, which compiled code cannot raise; raise one of Python's")
+    emit("check", as_traced(holds != 0), error=type(error).__name__, message=str(error))
+
+
+def refuse_caught() -> None:
+    """Raise TraceError if a function that is running has an ``except`` clause: it would not see an error of compiled code."""
+    import sys
+
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_run":
+        if is_users(frame.f_code) and catches(frame.f_code):
+            raise TraceError("an error is raised under a traced value inside a function with an except clause")
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def branch(
+    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = ()
+) -> Completion | None:
+    """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
+    no blocks."""
+    variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)])
+    regions, sides = [], []
+    for side, holds in ((then, False), (orelse, True)):
+        region = BlockRegion("a branch")
+        ran = region.run(side, variables)
+        if ran.raised is not None:
+            refuse_caught()
+            _check(test if holds else np.logical_not(test), ran.raised)
+            ended: Completion | None = (orelse, then)[holds]()
+            return ended
+        regions.append(region)
+        sides.append(ran)
+    return _Join(test, regions, sides, variables).emit()
+
+
+class _Join:
+    """The join of two sides of a branch."""
+
+    def __init__(self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables) -> None:
+        self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
+        self.frames = [r.inner for r in regions]
+        self.parts: list[Joined] = []
+
+    def emit(self) -> Completion | None:
+        """Emit the branch, set the variables and arrays that it changes, and return how it ended."""
+        names = self.variables.names
+        columns = list(zip(*(ran.variables for ran in self.sides), strict=True))
+        results: list[Any] = [UNBOUND] * len(names)
+        joined: dict[int, Joined] = {}
+        for k, (a, b) in enumerate(columns):
+            if is_same(a, b):
+                results[k] = a
+            elif a is not UNBOUND and b is not UNBOUND:
+                joined[k] = Joined([a, b], self.frames, names[k])
+        targets = list({id(t): t for ran in self.sides for t, _ in ran.written}.values())
+        new = [{id(t): x for t, x in ran.written} for ran in self.sides]
+        writes = [Joined([side.get(id(t), t) for side in new], self.frames, "an array") for t in targets]
+        code, value = self.completion()
+        parts = [*joined.values(), *writes, *code, *value]
+        emitted = iter(self.columns([c for part in parts for c in part.columns]))
+        for k, part in joined.items():
+            results[k] = rebuild(part.tree, [next(emitted) for _ in part.columns])
+            if any(self.is_alias(k, side) for side in range(2)):
+                share([x for ran in self.sides for x in arrays_in([ran.variables[k]])], results[k])
+        for target in targets:
+            write_back(target, next(emitted))
+        self.variables.write(results)
+        codes = [code_of(ran.completion) for ran in self.sides]
+        if not code and codes[0] == NEXT:
+            return None
+        ended = next(emitted) if code else codes[0]
+        returned = rebuild(value[0].tree, [next(emitted) for _ in value[0].columns]) if value else UNBOUND
+        return Completion(code=ended, value=returned)
+
+    def is_alias(self, k: int, side: int) -> bool:
+        """Return whether an array in a variable is another name's too, on one side."""
+        ran, frame = self.sides[side], self.frames[side]
+        own = list(arrays_in([ran.variables[k]]))
+        others = [x for x in arrays_in(ran.variables) if not any(x is y for y in own)]
+        return any(is_alias(x, others, frame) for x in own)
+
+    def completion(self) -> tuple[list[Joined], list[Joined]]:
+        """Return the code of how the branch ended, if values decide it, and the value that it returns, if it may."""
+        ends = [ran.completion for ran in self.sides]
+        codes = [code_of(e) for e in ends]
+        is_decided = all(isinstance(c, int) for c in codes) and codes[0] == codes[1]
+        code = [] if is_decided else [Joined([np.int64(c) if isinstance(c, int) else c for c in codes], self.frames, "the end")]
+        values = [UNBOUND if e is None else e.value for e in ends]
+        if values[0] is UNBOUND and values[1] is UNBOUND:
+            return code, []
+        for k in range(2):
+            if values[k] is UNBOUND:
+                with self.frames[k].active():
+                    values[k] = placeholder(values[1 - k])
+        return code, [Joined(values, self.frames, "what is returned")]
+
+    def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
+        """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""
+        rows = []
+        for path, frame in enumerate(self.frames):
+            with frame.active():
+                rows.append([c.of(path) for c in columns])
+        instructions = [i for frame in self.frames for i in frame.builder.instructions]
+        if not columns and all(i.op.effect == "pure" and not i.regions for i in instructions):
+            return []
+        if len(instructions) <= MOST_SELECTED and all(map(_is_selectable, instructions)):
+            sides = [region.close(row).inline() for region, row in zip(self.regions, rows, strict=True)]
+            emitted = [as_traced(np.where(self.test, a, b)) for a, b in zip(*sides, strict=True)]
+        else:
+            index = emit("cast", as_traced(self.test != 0), dtype=I64)
+            regions = [(self.regions[k], rows[k]) for k in (1, 0)]
+            emitted = emit_regions("switch", {}, [index], regions)
+        for x, column in zip(emitted, columns, strict=True):
+            x.weak = column.kind[1]
+        return emitted
+
+
+def _is_selectable(i: Any) -> bool:
+    """Return whether an instruction may be executed although its side is not taken, and is cheap."""
+    is_cheap = isinstance(i.op, Constant) or (isinstance(i.op, Elementwise) and i.op.cheap)
+    return is_cheap and i.op.effect == "pure" and not any(v.type.shape for v in i.results)
+
+
+def share(arrays: Sequence[TracedArray], result: Any) -> None:
+    """Refuse later writes into arrays of which one may be ``result``, and into that."""
+    for x in (*map(root_of, arrays), *arrays_in([result])):
+        x.readonly = x.readonly or ALIAS
+
+
+@operator("after")
+def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Completion | None:
+    """Run the statements after a loop, unless a ``return`` ended it. Return how they ended."""
+    if ended is None:
+        following: Completion | None = rest()
+        return following
+    if ended.is_decided:
+        return ended
+    result = ended
+
+    def returns() -> Completion:
+        return Completion(code=RETURN, value=result.value)
+
+    return branch(as_traced(is_code(ended, RETURN)), returns, rest, names)

@@ -1,0 +1,86 @@
+"""How a block ends: at its last statement, or by ``continue``, ``break`` or ``return``.
+
+A block that ends at its last statement returns None, any other a completion. If values decide how it ends, ``code`` is a traced
+integer, and ``value`` is what it returns where ``code`` is ``RETURN``, and of no meaning elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.statements.variables import UNBOUND
+from pullback.tracer.syntax.table import operator
+from pullback.tracer.user_code.errors import TraceError
+
+NEXT, CONTINUE, BREAK, RETURN = range(4)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Completion:
+    """An end of a block: ``code`` is one of the codes above, or a traced one."""
+
+    code: int | TracedArray
+    value: Any = UNBOUND
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the code is known in the trace."""
+        return isinstance(self.code, int)
+
+
+def code_of(completion: Completion | None) -> int | TracedArray:
+    """Return the code of an end; ``NEXT`` for None."""
+    return NEXT if completion is None else completion.code
+
+
+def is_code(completion: Completion | None, *codes: int) -> Any:
+    """Return whether an end has one of the codes: a bool, or a traced one."""
+    code = code_of(completion)
+    if isinstance(code, int):
+        return code in codes
+    result = code == codes[0]
+    for other in codes[1:]:
+        result = np.logical_or(result, code == other)
+    return result
+
+
+@operator("return")
+def returned(value: Any) -> Completion:
+    """Return the end of a block by a ``return`` of a value."""
+    return Completion(code=RETURN, value=value)
+
+
+@operator("break")
+def broken() -> Completion:
+    """Return the end of a block by ``break``."""
+    return Completion(code=BREAK)
+
+
+@operator("continue")
+def continued() -> Completion:
+    """Return the end of a block by ``continue``."""
+    return Completion(code=CONTINUE)
+
+
+@operator("completed")
+def completed(completion: Completion | None) -> bool:
+    """Return whether the statement before left its block. Raises TraceError if values decide it."""
+    if completion is None or not completion.is_decided:
+        if completion is None:
+            return False
+        raise TraceError("a return, break or continue under a traced value inside a with, try or match statement; move it out")
+    return completion.code != NEXT
+
+
+@operator("value")
+def value_of(completion: Completion | None) -> Any:
+    """Return what a function returns whose body ended so. Raises TraceError if it returns a value on some paths only."""
+    if completion is None or (completion.is_decided and completion.code == NEXT):
+        return None
+    if not completion.is_decided:
+        raise TraceError("the function returns a value on some paths and None on others; return one structure on all paths")
+    return completion.value

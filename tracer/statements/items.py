@@ -1,0 +1,94 @@
+"""What ``for`` loops go over: ranges, rows of arrays, and pairs of these, of which a traced index selects an item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.make import as_traced
+from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.statements.branches import is_undecided
+from pullback.tracer.syntax.table import operator
+
+
+class Items:
+    """A sequence of ``count`` items, of which ``at(k)`` is item ``k``; ``count`` and ``k`` are ints or traced ones."""
+
+    def __init__(self, count: Any, at: Callable[[Any], Any]) -> None:
+        self.count, self.at = count, at
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the number of items is known in the trace."""
+        return isinstance(self.count, int)
+
+
+@operator("items")
+def items_of(function: Any, *arguments: Any) -> Any:
+    """Return what ``range``, ``enumerate``, ``zip`` or ``reversed`` returns: ``Items`` if arguments are traced or are such."""
+    if function is range and any(map(is_undecided, arguments)):
+        start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
+        return _range(start, stop, step)
+    parts = [_sequence(a) for a in arguments]
+    if function is enumerate and parts and parts[0] is not None and len(arguments) < 3:
+        inner, first = parts[0], arguments[1] if len(arguments) == 2 else 0
+        return Items(inner.count, lambda k: (k + first, inner.at(k)))
+    if function is zip and parts and all(p is not None and p.is_counted for p in parts):
+        count = min(p.count for p in parts if p is not None)
+        return Items(count, lambda k: tuple(p.at(k) for p in parts if p is not None))
+    if function is reversed and len(parts) == 1 and parts[0] is not None:
+        inner = parts[0]
+        return Items(inner.count, lambda k: inner.at(inner.count - 1 - k))
+    return function(*arguments)
+
+
+def _sequence(value: Any) -> Items | None:
+    """Return a range, an array or other items as items; None for another value."""
+    if isinstance(value, Items):
+        return value
+    if isinstance(value, range):
+        return _range(value.start, value.stop, value.step)
+    if isinstance(value, TracedArray) and value.shape and isinstance(value.shape[0], int):
+        return Items(value.shape[0], lambda k: value[k])
+    return None
+
+
+def items(value: Any) -> Items | None:
+    """Return what a loop goes over as items; None for an iterable of which only Python knows the items."""
+    return _sequence(value)
+
+
+def _range(start: Any, stop: Any, step: Any) -> Items:
+    if all(isinstance(x, int) for x in (start, stop, step)):
+        values = range(start, stop, step)
+        return Items(len(values), lambda k: values[k] if isinstance(k, int) else _bounded(start + k * step, values))
+    if isinstance(step, int) and step == 1:
+        count = np.maximum(stop - start, 0)
+    elif isinstance(step, int) and step:
+        ahead = stop - start if step > 0 else start - stop
+        count = np.maximum((ahead + abs(step) - 1) // abs(step), 0)
+    else:
+        range(0, 1, step)  # raises Python's errors
+        raise AssertionError(step)
+    low = bounds_of(start)[0] if isinstance(start, TracedArray) else start
+    high = bounds_of(start)[1] if isinstance(start, TracedArray) else start
+    trips = MAX_TRIP_COUNT * abs(step)
+    bounds = (low, high + trips) if step > 0 else (low - trips, high)
+
+    def at(k: Any) -> Any:
+        item = as_traced(start + k * step)
+        item.weak, item.bounds = "int", bounds if abs(bounds[0]) < 2**63 and abs(bounds[1]) < 2**63 else None
+        return item
+
+    counted = as_traced(count)
+    return Items(counted, at)
+
+
+def _bounded(item: Any, values: range) -> Any:
+    """Return a traced item of a range, with the bounds of the range."""
+    traced = as_traced(item)
+    traced.weak, traced.bounds = "int", (min(values[0], values[-1]), max(values[0], values[-1]))
+    return traced

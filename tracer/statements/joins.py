@@ -1,0 +1,61 @@
+"""The common types of what two paths compute, and the values that one of them leaves unbound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.tracer.arrays.make import as_traced, cast, full
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import TreeDef, bare, flatten
+from pullback.tracer.transforms.branches import common, kind_of
+from pullback.tracer.user_code.errors import TraceError
+
+ALIAS = "it may be one of several arrays; write into a copy of it"
+
+
+class Column:
+    """One array that each path computes: ``arrays`` by path; ``kind``: its dtype and the name of its Python type."""
+
+    def __init__(self, arrays: Sequence[TracedArray], name: str) -> None:
+        kind = common(arrays) if all(x.shape == arrays[0].shape for x in arrays) else None
+        if kind is None or any(not x.weak and x.dtype != kind[0] for x in arrays):
+            kinds = " and ".join(kind_of(x) for x in arrays)
+            raise TraceError(f"{name} is {kinds} on the paths of a branch on a traced value; compute one shape and dtype on both")
+        self.arrays, self.kind = arrays, kind
+
+    def of(self, path: int) -> TracedArray:
+        """Return the array of a path, of the common type; called in the frame of that path."""
+        return cast(self.arrays[path], self.kind[0])
+
+
+class Joined:
+    """A tree that each path computes. ``values`` by path, the trees of arrays.
+
+    Raises TraceError if the structures or types differ.
+    """
+
+    def __init__(self, values: Sequence[Any], frames: Sequence[Any], name: str) -> None:
+        flat = [flatten(v) for v in values]
+        self.tree: TreeDef = bare(flat[0][1])
+        if any(bare(tree) != self.tree for _, tree in flat):
+            kinds = " and ".join(map(repr, (tree for _, tree in flat)))
+            raise TraceError(f"{name} has other structures on the paths of a branch on a traced value ({kinds}); make them alike")
+        rows = []
+        for (leaves, _), frame in zip(flat, frames, strict=True):
+            with frame.active():
+                rows.append([as_traced(x) for x in leaves])
+        self.columns = [Column(column, name) for column in zip(*rows, strict=True)]
+
+
+def placeholder(value: Any) -> Any:
+    """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read."""
+    from pullback.tracer.transforms.region import rebuild
+
+    leaves, tree = flatten(value)
+    zeros = []
+    for x in map(as_traced, leaves):
+        zero = full(x.shape, 0, x.dtype)
+        zero.weak = x.weak
+        zeros.append(zero)
+    return rebuild(bare(tree), zeros)

@@ -1,0 +1,358 @@
+"""Loops whose end values decide, or that are long: the body is traced once, with the variables that it changes as the carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from pullback.ir.core.structure import walk
+from pullback.ir.core.types import I64, scalar
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.make import as_traced, cast
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import flatten
+from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran
+from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, share
+from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
+from pullback.tracer.statements.items import Items, items
+from pullback.tracer.statements.joins import placeholder
+from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
+from pullback.tracer.syntax.table import operator
+from pullback.tracer.transforms.branches import Carry
+from pullback.tracer.transforms.region import emit_regions
+from pullback.tracer.user_code.errors import TraceError
+
+MOST_UNROLLED = 2000
+"""Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of
+compile."""
+MOST_ATTEMPTS = 12
+"""Largest number of traces of a body until its carry is known: variables join the carry, and types widen."""
+
+
+@operator("while")
+def while_(test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str]) -> Completion | None:
+    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide."""
+    while True:
+        truth = test()
+        if is_undecided(truth):
+            return _Rolled(body, orelse, names, test=test).run(truth, None)
+        if not truth:
+            return None if orelse is None else orelse()
+        ended = body()
+        if ended is not None and not ended.is_decided:
+            return _Rolled(body, orelse, names, test=test).run(None, ended)
+        if is_code(ended, BREAK):
+            return None
+        if is_code(ended, RETURN):
+            return ended
+
+
+@operator("for")
+def for_(iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]) -> Completion | None:
+    """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long."""
+    sequence = items(iterable)
+    if sequence is None or (sequence.is_counted and not isinstance(iterable, Items | range | TracedArray)):
+        return _python_loop(iterable, body, orelse, names)
+    if not sequence.is_counted:
+        return _Rolled(body, orelse, names, items=sequence).run(None, None)
+    k = 0
+    while k < sequence.count:
+        before = len(frame_of().builder.instructions)
+        ended = body(sequence.at(k))
+        k += 1
+        if ended is not None and not ended.is_decided:
+            return _rest(sequence, k, body, orelse, names, ended)
+        if k == 1 and is_code(ended, NEXT, CONTINUE) and (sequence.count - k) * _operations(before) > MOST_UNROLLED:
+            with attempt():
+                return _Rolled(body, orelse, names, items=sequence, first=k).run(None, None)
+        if is_code(ended, BREAK):
+            return None
+        if is_code(ended, RETURN):
+            return ended
+    return None if orelse is None else orelse()
+
+
+def _python_loop(
+    iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]
+) -> Completion | None:
+    """Run a loop over an iterable that only Python can go over."""
+    iterator = iter(iterable)
+    for item in iterator:
+        ended = body(item)
+        if ended is not None and not ended.is_decided:
+            return _finished(_nested(list(iterator), body, names, ended), orelse, names)
+        if is_code(ended, BREAK):
+            return None
+        if is_code(ended, RETURN):
+            result: Completion | None = ended
+            return result
+    return None if orelse is None else orelse()
+
+
+def _operations(start: int) -> int:
+    """Return the number of operations of the current frame from an instruction on, those in regions included."""
+    instructions = frame_of().builder.instructions[start:]
+    return sum(1 + sum(1 for region in i.regions for _ in walk(region)) for i in instructions)
+
+
+@contextmanager
+def attempt() -> Iterator[None]:
+    """A context in which a TraceError is suppressed, as if what it encloses had not been tried."""
+    refusals = frame_of().root.refusals
+    count = len(refusals)
+    try:
+        yield
+    except TraceError:
+        del refusals[count:]
+
+
+def _rest(
+    sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], ended: Completion
+) -> Completion | None:
+    """Run the iterations from ``k`` on, after one of which values decide how it ended: in a loop, or, if the body is no loop's
+    and there are few, each in a branch of the one before."""
+    if k == sequence.count or sequence.count - k <= MOST_NESTED:
+        with attempt():
+            return _Rolled(body, orelse, names, items=sequence, first=k).run(None, ended)
+        return _finished(_nested([sequence.at(j) for j in range(k, sequence.count)], body, names, ended), orelse, names)
+    return _Rolled(body, orelse, names, items=sequence, first=k).run(None, ended)
+
+
+def _nested(
+    remaining: Sequence[Any], body: Callable[[Any], Any], names: Sequence[str], ended: Completion | None
+) -> Completion | None:
+    """Run iterations one in another: each is a branch that is taken if the one before did not leave the loop."""
+    if not remaining:
+        return ended
+    if ended is None or ended.is_decided:
+        if not is_code(ended, NEXT, CONTINUE):
+            return ended
+        return _nested(remaining[1:], body, names, body(remaining[0]))
+    before = ended
+
+    def following() -> Completion | None:
+        return _nested(remaining[1:], body, names, body(remaining[0]))
+
+    return branch(as_traced(is_code(before, NEXT, CONTINUE)), following, lambda: before, names, [body])
+
+
+def _finished(ended: Completion | None, orelse: Block | None, names: Sequence[str]) -> Completion | None:
+    """Run the ``else`` of a loop unless it was left, and return how the statement ended."""
+    result = None
+    if ended is not None and ended.value is not UNBOUND:
+        code = np.where(is_code(ended, RETURN), np.int64(RETURN), np.int64(NEXT))
+        result = ended if ended.is_decided else Completion(code=as_traced(code), value=ended.value)
+    if orelse is None:
+        return result
+    if ended is None or (ended.is_decided and is_code(ended, NEXT, CONTINUE)):
+        following: Completion | None = orelse()
+        return following
+    if result is not None:
+        raise TraceError("a loop on traced values with return and else; write the else after the loop")
+    return if_(is_code(ended, NEXT, CONTINUE), orelse, None, names)
+
+
+class _Rolled:
+    """A loop of which the body is traced once.
+
+    ``test``: the condition of a ``while`` loop; ``items``: what a ``for`` loop goes over, from item ``first`` on. ``carried``:
+    the indices of the variables that are carried; ``targets``: the arrays from outside that the body writes, which are carried
+    too. ``may_leave``: values decide whether an iteration ends the loop.
+    """
+
+    def __init__(
+        self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], test: Callable[[], Any] | None = None,
+        items: Items | None = None, first: int = 0,
+    ) -> None:  # fmt: skip
+        self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
+        self.variables = Variables(names, [b for b in (body, orelse) if b is not None])
+        self.entry = self.variables.read()
+        self.carried: list[int] = []
+        self.targets: list[TracedArray] = []
+        self.returned: Any = UNBOUND
+        self.may_leave = test is not None
+
+    def run(self, truth: Any, ended: Completion | None) -> Completion | None:
+        """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
+        end of the iteration before it, decides."""
+        if ended is not None:
+            self.may_leave, self.returned = True, ended.value
+        for _ in range(MOST_ATTEMPTS):
+            result = self.attempt(truth, ended)
+            if result is not None:
+                return _finished(result[0], self.orelse, self.names)
+        raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
+
+    def attempt(self, truth: Any, ended: Completion | None) -> list[Completion | None] | None:
+        """Trace the body and emit the loop; None if the body is to be traced again with other carries."""
+        state: list[Any] = [self.entry[k] for k in self.carried]
+        state += self.targets
+        if self.may_leave:
+            code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
+            state += [self.goes_on(truth, ended), as_traced(np.int64(self.first)), code]
+            if self.returned is not UNBOUND:
+                state.append(placeholder(self.returned) if ended is None or ended.value is UNBOUND else ended.value)
+        if not hasattr(self, "carry") or len(flatten(tuple(state))[0]) != len(self.carry.arrays):
+            self.carry = Carry("a loop", tuple(state), "the state")
+        block = _LoopRegion()
+        index = block.parameter(scalar(I64))
+        inside = list(self.carry.enter(block))  # type: ignore[arg-type]
+        ran, results, new_carried, new_targets, returned = self.iteration(block, index, inside)
+        if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
+            self.carried += new_carried
+            self.targets += new_targets
+            self.returned = returned if self.returned is UNBOUND else self.returned
+            return None
+        arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
+        if arrays is None:
+            return None
+        return [self.emitted(block, arrays, ran)]
+
+    def leaves(self, ran: Ran) -> bool:
+        """Return whether the body turns out to leave the loop, which its carry does not provide for yet."""
+        if self.may_leave or is_code(ran.completion, NEXT, CONTINUE) is True:
+            return False
+        self.may_leave = True
+        return True
+
+    def goes_on(self, truth: Any, ended: Completion | None) -> Any:
+        """Return whether there is a first iteration, before the loop."""
+        if self.test is not None:
+            if ended is None:
+                return as_traced(truth != 0)
+            return _truth(_while_not_ended(ended, self.test))
+        assert self.items is not None
+        more = self.items.count > self.first
+        return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
+
+    def iteration(self, block: _LoopRegion, index: TracedArray, inside: list[Any]) -> tuple[Any, list[Any], list[int], list[Any], Any]:
+        """Trace an iteration. Return what it did, the carry after it, and what is to be carried besides."""
+        count = len(self.carried)
+        values, arrays = inside[:count], inside[count : count + len(self.targets)]
+        rest = inside[count + len(self.targets) :]
+        entry = list(self.entry)
+        for k, value in zip(self.carried, values, strict=True):
+            entry[k] = value
+        self.variables.write(entry)
+        extra: list[Any] = []
+
+        def run() -> Any:
+            if self.items is None:
+                ended = self.body()
+            else:
+                position = as_traced(rest[1] if self.may_leave else index if not self.first else index + self.first)
+                at = TracedArray(position.type, block.inner, position.value, weak="int", loc=position.loc)
+                at.bounds = (self.first, self.items.count) if self.items.is_counted else (0, 2**48)
+                ended = self.body(self.items.at(at))
+            if self.may_leave:
+                extra.extend(self.state_after(ended, rest))
+            return ended
+
+        try:
+            ran = block.run_loop(run, self.body, self.variables, list(zip(self.targets, arrays, strict=True)))
+        finally:
+            self.variables.write(self.entry)
+        if ran.raised is not None:
+            raise TraceError(f"each iteration of a loop on traced values raises {type(ran.raised).__name__}: {ran.raised}")
+        changed = [k for k, (a, b) in enumerate(zip(entry, ran.variables, strict=True)) if not is_same(a, b)]
+        new_carried = [k for k in changed if k not in self.carried and self.entry[k] is not UNBOUND]
+        new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
+        new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
+        self.unbound = [k for k in changed if self.entry[k] is UNBOUND]
+        self.refuse_aliases(block, ran, values)
+        contents = dict((id(t), x) for t, x in ran.written)
+        results = [ran.variables[k] for k in self.carried] + [contents.get(id(t), t) for t in self.targets] + extra
+        returned = ran.completion.value if isinstance(ran.completion, Completion) else UNBOUND
+        return ran, results, new_carried, new_targets, returned
+
+    def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
+        """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
+        following = rest[1] + 1
+        if self.test is not None:
+            goes_on = _truth(_while_not_ended(ended, self.test))
+        else:
+            assert self.items is not None
+            goes_on = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.items.count))
+        code = np.int64(1) * code_of(ended)
+        values: list[Any] = [goes_on, following, code]
+        if len(rest) > 3:
+            has_value = isinstance(ended, Completion) and ended.value is not UNBOUND
+            values.append(ended.value if has_value and ended is not None else rest[3])
+        return values
+
+    def refuse_aliases(self, block: _LoopRegion, ran: Ran, values: Sequence[Any]) -> None:
+        """Raise TraceError if the body writes into an array that has, or gets, another name than in the iteration before."""
+        if any(x.version for x in arrays_in(values)):
+            raise TraceError("a loop on traced values writes into an array and binds its name anew; write into a new array")
+        after = [x for k in self.carried for x in arrays_in([ran.variables[k]])]
+        named = [(k, list(arrays_in([ran.variables[k]]))) for k in self.carried]
+        self.shared = [(k, arrays) for k, arrays in named if any(is_alias(x, after, block.inner) for x in arrays)]
+        written = [t for t, _ in ran.written]
+        if any(root_of(x) is t for _, arrays in self.shared for x in arrays for t in written):
+            raise TraceError("a loop on traced values binds a name to an array that it writes; bind the name to a copy")
+
+    def emitted(self, block: _LoopRegion, arrays: list[TracedArray], ran: Ran) -> Completion | None:
+        """Emit the loop, set what it changes, and return how it ended."""
+        size = len(arrays)
+        if self.may_leave:
+            condition = _LoopRegion()
+            condition.parameter(scalar(I64))
+            state = self.carry.enter(condition)  # type: ignore[arg-type]
+            with condition.inner.active():
+                test = cast(as_traced(state[len(self.carried) + len(self.targets)]), bool)
+            regions = [(condition, [test]), (block, arrays)]
+            results = emit_regions("while", {"carried": size}, block.operands, regions)[:size]
+        else:
+            assert self.items is not None
+            count = self.items.count - self.first
+            static = isinstance(count, int)
+            params = {"carried": size, "sliced": 0, "length": (count,) if static else (), "reverse": False}
+            operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
+            results = emit_regions("scan", params, operands, [(block, arrays)])
+        values = list(self.carry.rebuilt(results))
+        final = list(self.entry)
+        for k, value in zip(self.carried, values, strict=False):
+            final[k] = value
+            share([x for j, arrays in self.shared if j == k for x in arrays], value if any(j == k for j, _ in self.shared) else ())
+        for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
+            write_back(target, as_traced(new))
+        self.variables.write(final)
+        if not self.may_leave:
+            return None
+        rest = values[len(self.carried) + len(self.targets) :]
+        return Completion(code=rest[2], value=rest[3] if len(rest) > 3 else UNBOUND)
+
+
+class _LoopRegion(BlockRegion):
+    """The region of the body of a loop."""
+
+    def __init__(self) -> None:
+        super().__init__("a loop")
+
+    def take(self, x: TracedArray, type: Any = None, readonly: str = "") -> TracedArray:
+        """Return a parameter for a carried array: a row-major copy."""
+        result = self.enter(x, type, x.weak if type is None else "")
+        result.readonly, result.layout_of, result.is_dense, result.origin = readonly, None, True, None
+        return result
+
+    def run_loop(self, run: Callable[[], Any], body: Any, variables: Variables, overlaid: Sequence[Any]) -> Ran:
+        """Trace an iteration; see ``run``."""
+        return self.run(run, variables, overlaid, reaches=body)
+
+
+def _truth(value: Any) -> TracedArray:
+    return cast(as_traced(value if isinstance(value, bool) else value != 0), bool)
+
+
+def _while_not_ended(ended: Completion | None, test: Callable[[], Any]) -> Any:
+    """Return the value of a condition, or False after an iteration that left the loop."""
+    goes_on = is_code(ended, NEXT, CONTINUE)
+    if goes_on is True:
+        return _truth(test())
+    if goes_on is False:
+        return False
+    return and_(goes_on, lambda: _truth(test()))

@@ -1,0 +1,99 @@
+"""The variables that the blocks of a statement share with the function around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import CellType
+from typing import Any
+
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import flatten
+from pullback.tracer.arrays.views import root_of
+
+
+class Unbound:
+    """The content of a variable that no statement has bound."""
+
+    def __repr__(self) -> str:
+        return "unbound"
+
+
+UNBOUND = Unbound()
+
+Block = Callable[..., Any]
+
+
+class Variables:
+    """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind."""
+
+    def __init__(self, names: Sequence[str], blocks: Sequence[Block | None]) -> None:
+        cells: dict[str, CellType] = {}
+        for block in blocks:
+            if block is not None:
+                cells.update(cells_of(block))
+        self.names = tuple(name for name in names if name in cells)
+        self.cells = [cells[name] for name in self.names]
+
+    def read(self) -> list[Any]:
+        """Return the contents of the variables, with ``UNBOUND`` for a variable without one."""
+        return [content_of(cell) for cell in self.cells]
+
+    def write(self, values: Sequence[Any]) -> None:
+        """Set the contents of the variables."""
+        for cell, value in zip(self.cells, values, strict=True):
+            if value is not UNBOUND:
+                cell.cell_contents = value
+            elif content_of(cell) is not UNBOUND:
+                del cell.cell_contents
+
+
+def cells_of(block: Any, seen: set[int] | None = None) -> dict[str, CellType]:
+    """Return the cells of a block by name, with those of the blocks that it calls."""
+    code = block.__code__
+    cells = dict(zip(code.co_freevars, block.__closure__ or ()))
+    seen = {id(block)} if seen is None else seen
+    for name in [*cells]:
+        inner = content_of(cells[name])
+        if name.startswith("pullback:") and inner is not UNBOUND and id(inner) not in seen:
+            seen.add(id(inner))
+            cells = {**cells_of(inner, seen), **cells}
+    return cells
+
+
+def content_of(cell: CellType) -> Any:
+    """Return what a cell holds, or ``UNBOUND``."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNBOUND
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Return whether two contents of a variable are the same object, or equal trees of the same arrays and equal numbers."""
+    if a is b:
+        return True
+    if a is UNBOUND or b is UNBOUND:
+        return False
+    (xs, one), (ys, other) = flatten(a), flatten(b)
+    return one == other and all(_is_same_leaf(x, y) for x, y in zip(xs, ys, strict=True))
+
+
+def _is_same_leaf(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, TracedArray) and isinstance(b, TracedArray):
+        return a.literal is not None and a.weak == b.weak and a.type == b.type and repr(a.literal) == repr(b.literal)
+    return type(a) is type(b) and isinstance(a, int | float | complex) and repr(a) == repr(b)
+
+
+def arrays_in(values: Sequence[Any]) -> Iterator[TracedArray]:
+    """Yield the arrays in the contents of variables that a statement could write into."""
+    for value in values:
+        if value is not UNBOUND:
+            yield from (x for x in flatten(value)[0] if isinstance(x, TracedArray) and (x.shape or x.is_cell))
+
+
+def is_alias(x: TracedArray, others: Sequence[TracedArray], inner: Any) -> bool:
+    """Return whether an array is, or is a view of, an array of another frame or one of ``others``."""
+    root = root_of(x)
+    return root is not x or root.frame is not inner or any(root is root_of(y) for y in others if y is not x)

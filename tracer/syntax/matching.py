@@ -1,0 +1,79 @@
+"""The rewritten code of a user's function, from source that is proved to be the function's.
+
+The text of the file is compiled as it is; only if the result has a code object equal to the function's (instructions, constants,
+names, positions) is the text the function's source. Stale files, other lambdas of a line and generated code are excluded so.
+"""
+
+from __future__ import annotations
+
+import __future__
+import ast
+import functools
+import linecache
+import warnings
+from collections.abc import Iterator
+from types import CodeType
+
+from pullback.tracer.syntax.rewriting import Rewriter
+from pullback.tracer.syntax.table import PREFIX
+
+
+@functools.lru_cache(maxsize=1024)
+def rewritten(code: CodeType) -> CodeType | None:
+    """Return the code of a function with its control flow rewritten; None if its source is not at hand, or has none."""
+    text = "".join(linecache.getlines(code.co_filename))
+    if not text:
+        return None
+    modules = _compiled(text, code.co_filename, code.co_flags & _FUTURES)
+    if modules is None:
+        return None
+    plain, changed = modules
+    key = _key(code)
+    if not any(k == key and c == code for k, c in plain):
+        return None
+    return next((c for k, c in changed if k == key and c != code), None)
+
+
+Key = tuple[str, int, int]
+
+_FUTURES = functools.reduce(int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+"""The bits of ``co_flags`` that say which future features code was compiled with."""
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(text: str, file: str, flags: int) -> tuple[list[tuple[Key, CodeType]], list[tuple[Key, CodeType]]] | None:
+    """Return the code objects of a file's functions, with their keys, as they are and rewritten. ``flags``: the future features
+    that the file was compiled with."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = compile(text, file, "exec", flags, dont_inherit=True)
+            tree = Rewriter().visit(ast.parse(text, file))
+            changed = compile(tree, file, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return [(_key(c), c) for c in _nested(plain)], [(_key(c), c) for c in _nested(_titled(changed))]
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code objects in the constants of a code object, and in theirs."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _nested(constant)
+
+
+def _key(code: CodeType) -> Key:
+    """Return the name and the position of a function."""
+    columns = [c for line, _, c, _ in code.co_positions() if line == code.co_firstlineno and c is not None]
+    return code.co_name, code.co_firstlineno, min(columns, default=0) if code.co_name == "<lambda>" else 0
+
+
+def _titled(code: CodeType, name: str = "", qualified: str = "") -> CodeType:
+    """Return code whose blocks have the name of the function that they are blocks of."""
+    is_block = code.co_name.startswith(PREFIX)
+    name, qualified = (name, qualified) if is_block else (code.co_name, code.co_qualname)
+    constants = tuple(_titled(c, name, qualified) if isinstance(c, CodeType) else c for c in code.co_consts)
+    if not is_block:
+        return code.replace(co_consts=constants)
+    return code.replace(co_consts=constants, co_name=name, co_qualname=qualified)

@@ -1,0 +1,276 @@
+"""Rewrite control flow as calls of operators, which look at the values that decide it.
+
+    if c:                      def then():
+        x = x + 1                  nonlocal x; x = x + 1
+    else:             ->       def orelse():
+        x = 0                      nonlocal x; x = 0
+                               if_(c, then, orelse, ("x",))
+
+A block becomes a function inside the user's function, whose variables it shares: the cells of these variables are how an
+operator reads, sets and compares them. A block that leaves the statement around it, by ``return``, ``break`` or ``continue``,
+returns a completion. The statements after a branch that may leave are a block as well, which both sides run:
+
+    if c:                      def rest(): return return_(b)
+        return a      ->       def then(): return return_(a)
+    return b                   def orelse(): return rest()
+                               return value(if_(c, then, orelse, ()))
+
+Positions are kept, so that errors, warnings and profiles show the user's lines.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.tracer.syntax.scopes import (
+    SCOPES,
+    bound_names,
+    declared,
+    falls_through,
+    leaves,
+    own_nodes,
+    parameters,
+)
+from pullback.tracer.syntax.table import PREFIX
+
+LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp)
+ITEM = PREFIX + "item"
+"""The parameter of the body of a ``for`` loop."""
+_SEQUENCES = ("range", "enumerate", "zip", "reversed")
+_SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
+
+
+class _Finished(ast.Return):
+    """A ``return`` that is rewritten already."""
+
+
+class Rewriter(ast.NodeTransformer):
+    """Rewrites every function of a module that has control flow."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        if _is_rewritten(node):
+            node.body = _Body(node).run()
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        self.generic_visit(node)
+        if _is_rewritten(node):
+            node.body = _Expression().visit(node.body)
+        return node
+
+
+def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
+    """Return whether a function has control flow, and no code that depends on the function in which it runs."""
+    has_flow = False
+    for inner in own_nodes(node.body if isinstance(node, ast.FunctionDef) else [node.body]):
+        match inner:
+            case ast.Yield() | ast.YieldFrom() | ast.Await() | ast.AsyncFor() | ast.AsyncWith() | ast.Name(id="__class__"):
+                return False
+            case ast.Call(func=ast.Name(id=name)) if name in _SEES_SCOPE:
+                return False
+            case ast.Compare(ops=[_, _, *_]) | ast.UnaryOp(op=ast.Not()):
+                has_flow = True
+        has_flow = has_flow or isinstance(inner, LOWERED)
+    return has_flow
+
+
+class _Expression(ast.NodeTransformer):
+    """Rewrites the expressions that choose what they evaluate. The bodies of functions are rewritten by themselves."""
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, SCOPES) or any(isinstance(n, ast.NamedExpr) for n in ast.walk(node)):
+            return node
+        return super().visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        return call("choose", node, node.test, _deferred(node.body), _deferred(node.orelse))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        name = "and" if isinstance(node.op, ast.And) else "or"
+        return call(name, node, node.values[0], *map(_deferred, node.values[1:]))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return call("not", node, node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        is_plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
+        if is_plain and isinstance(node.func, ast.Name) and node.func.id in _SEQUENCES:
+            return call("items", node, node.func, *node.args)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) < 2:
+            return node
+        names = [ast.Constant(type(op).__name__) for op in node.ops]
+        return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(_deferred, node.comparators))
+
+
+def _deferred(node: ast.expr) -> ast.Lambda:
+    """Return a function without parameters that evaluates an expression."""
+    arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(arguments, node), node)
+
+
+def call(name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
+    """Return the call of an operator, at the position of a node."""
+    made = ast.Call(ast.Name(PREFIX + name, ast.Load()), list(arguments), [])
+    return ast.copy_location(made, at)
+
+
+class _Body:
+    """The body of one function. ``shared``: the names of its variables; ``globals``: the names that it declares global."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.function = function
+        self.globals = declared(function, ast.Global)
+        self.outer = declared(function, ast.Nonlocal)
+        self.shared = {*bound_names(function.body), *parameters(function)} - self.globals
+        self.count = 0
+
+    def run(self) -> list[ast.stmt]:
+        """Return the rewritten body."""
+        first = self.function.body[0]
+        body = self.statements(self.function.body, is_block=False)
+        unbound = sorted(self.shared - self.outer - set(parameters(self.function)))
+        before: list[ast.stmt] = []
+        if unbound:
+            stores: list[ast.expr] = [ast.Name(name, ast.Store()) for name in unbound]
+            before.append(ast.If(ast.Constant(False), [ast.Assign(stores, ast.Constant(None))], []))
+        before += [ast.Global(sorted(self.globals))] if self.globals else []
+        before += [ast.Nonlocal(sorted(self.outer))] if self.outer else []
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        body[int(is_text) : int(is_text)] = [ast.copy_location(s, first) for s in before]
+        return [ast.fix_missing_locations(s) for s in body]
+
+    def statements(self, statements: Sequence[ast.stmt], is_block: bool, is_guarded: bool = False) -> list[ast.stmt]:
+        """Return rewritten statements. ``is_block``: they are in the function of a block, which returns completions;
+        ``is_guarded``: they are in a ``with``, ``try`` or ``match`` statement, which the statements after it are not."""
+        out: list[ast.stmt] = []
+        for k, s in enumerate(statements):
+            if not isinstance(s, ast.If | ast.While | ast.For):
+                out.append(self.simple(s, is_block))
+            elif not leaves([s]):
+                operand = self.operation(s, (), out)
+                out.append(ast.copy_location(ast.Expr(operand), s))
+            elif is_guarded:
+                operand = self.operation(s, (), out)
+                out += self.propagated(operand, s, is_block)
+            else:
+                rest = statements[k + 1 :]
+                operand = self.operation(s, rest if isinstance(s, ast.If) else (), out)
+                if not isinstance(s, ast.If):
+                    operand = call("after", s, operand, self.block("rest", rest, s, out), ast.Constant(tuple(self.stored(rest))))
+                out.append(self.left(operand, s, is_block))
+                break
+        return out
+
+    def simple(self, s: ast.stmt, is_block: bool) -> ast.stmt:
+        """Return a rewritten statement that is no branch and no loop."""
+        match s:
+            case _Finished(value=value):
+                return ast.copy_location(ast.Return(value), s)
+            case ast.Return(value=value) if is_block:
+                operand = ast.Constant(None) if value is None else _Expression().visit(value)
+                return ast.copy_location(ast.Return(call("return", s, operand)), s)
+            case ast.Break() | ast.Continue() if is_block:
+                name = "break" if isinstance(s, ast.Break) else "continue"
+                return ast.copy_location(ast.Return(call(name, s)), s)
+            case ast.Assert(test=test, msg=msg):
+                message = [] if msg is None else [_deferred(_Expression().visit(msg))]
+                return ast.copy_location(ast.Expr(call("assert", s, _Expression().visit(test), *message)), s)
+            case ast.Global() | ast.Nonlocal():
+                return ast.copy_location(ast.Pass(), s)
+            case ast.AnnAssign(target=ast.Name() as target, value=value):
+                if value is None:
+                    return ast.copy_location(ast.Pass(), s)
+                return ast.copy_location(ast.Assign([target], _Expression().visit(value)), s)
+            case ast.With() | ast.Try() | ast.TryStar() | ast.Match():
+                return self.enclosing(s, is_block)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                return s
+        rewritten: ast.stmt = _Expression().visit(s)
+        return rewritten
+
+    def enclosing(self, s: Any, is_block: bool) -> ast.stmt:
+        """Rewrite the statements inside a ``with``, ``try`` or ``match`` statement, and return it."""
+        for item in getattr(s, "items", ()):
+            item.context_expr = _Expression().visit(item.context_expr)
+        if isinstance(s, ast.Match):
+            s.subject = _Expression().visit(s.subject)
+        for inner in (s, *getattr(s, "handlers", ()), *getattr(s, "cases", ())):
+            for part in ("body", "orelse", "finalbody"):
+                if getattr(inner, part, None):
+                    setattr(inner, part, self.statements(getattr(inner, part), is_block, is_guarded=True))
+        statement: ast.stmt = s
+        return statement
+
+    def operation(self, s: ast.If | ast.While | ast.For, rest: Sequence[ast.stmt], out: list[ast.stmt]) -> ast.expr:
+        """Append the blocks of a statement to ``out``, and return the call of its operator. ``rest``: the statements after a
+        branch that may leave; each side that does not leave runs them too."""
+        target = [s.target] if isinstance(s, ast.For) else []
+        names = ast.Constant(tuple(self.stored([*target, *s.body, *s.orelse, *rest])))
+        none = ast.copy_location(ast.Constant(None), s)
+        if isinstance(s, ast.If):
+            last: list[ast.stmt] = []
+            if rest:
+                after = ast.copy_location(ast.Call(self.block("rest", rest, s, out), [], []), s)
+                last = [ast.copy_location(_Finished(after), s)]
+            falls = [last if falls_through(body) else [] for body in (s.body, s.orelse)]
+            then = self.block("then", s.body, s, out, last=falls[0])
+            orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
+            return call("if", s.test, _Expression().visit(s.test), then, orelse, names)
+        after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
+        if isinstance(s, ast.While):
+            body = self.block("body", s.body, s, out)
+            return call("while", s.test, _deferred(_Expression().visit(s.test)), body, after_loop, names)
+        item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
+        body = self.block("body", s.body, s, out, first=item)
+        return call("for", s.iter, _Expression().visit(s.iter), body, after_loop, names)
+
+    def block(
+        self, name: str, body: Sequence[ast.stmt], at: ast.stmt, out: list[ast.stmt], first: ast.stmt | None = None,
+        last: Sequence[ast.stmt] = (),
+    ) -> ast.Name:  # fmt: skip
+        """Append the function of a block to ``out`` and return its name. ``first``: a statement before its own, which binds the
+        parameter; ``last``: statements after them."""
+        self.count += 1
+        title = f"{PREFIX}{name}{self.count}"
+        start = [] if first is None else [first]
+        stored, written = self.stored([*start, *body]), sorted(self.globals & set(bound_names(body)))
+        declarations: list[ast.stmt] = [ast.Nonlocal(stored)] if stored else []
+        declarations += [ast.Global(written)] if written else []
+        inside = [*start, *self.statements([*body, *last], is_block=True)]
+        arguments = ast.arguments(
+            posonlyargs=[], args=[] if first is None else [ast.arg(ITEM)], kwonlyargs=[], kw_defaults=[], defaults=[]
+        )
+        node = ast.FunctionDef(title, arguments, [*declarations, *(inside or [ast.Pass()])], [], None, None)
+        if "type_params" in ast.FunctionDef._fields:
+            node.type_params = []
+        out.append(ast.copy_location(node, at))
+        return ast.copy_location(ast.Name(title, ast.Load()), at)
+
+    def stored(self, nodes: Sequence[ast.AST]) -> list[str]:
+        """Return the variables of the function that nodes bind."""
+        return [name for name in bound_names(nodes) if name in self.shared]
+
+    def left(self, operand: ast.expr, at: ast.stmt, is_block: bool) -> ast.stmt:
+        """Return the statement that returns what an operator returned."""
+        return ast.copy_location(ast.Return(operand if is_block else call("value", at, operand)), at)
+
+    def propagated(self, operand: ast.expr, at: ast.stmt, is_block: bool) -> list[ast.stmt]:
+        """Return statements that return what an operator returned if it is a completion."""
+        self.count += 1
+        name = f"{PREFIX}completion{self.count}"
+        store = ast.Assign([ast.Name(name, ast.Store())], operand)
+        load = ast.copy_location(ast.Name(name, ast.Load()), at)
+        test = ast.If(call("completed", at, load), [self.left(load, at, is_block)], [])
+        return [ast.copy_location(store, at), ast.copy_location(test, at)]
+

@@ -1,0 +1,81 @@
+"""Names that statements bind in the scope of the function in which they stand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes below ``nodes``, including these, that run in the scope of ``nodes``: not the bodies of functions and
+    classes, but comprehensions, in which ``:=`` binds names of the function around them."""
+    stack = list(nodes)[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, SCOPES):
+            outside = [*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]
+            defaults = getattr(node, "args", None)
+            outside += [] if defaults is None else [d for d in (*defaults.defaults, *defaults.kw_defaults) if d is not None]
+            stack += outside[::-1]
+        else:
+            stack += [*ast.iter_child_nodes(node)][::-1]
+
+
+def bound_names(nodes: Sequence[ast.AST]) -> list[str]:
+    """Return the names that statements bind in their scope, in order of appearance."""
+    names: dict[str, None] = {}
+    inside = {id(n) for node in own_nodes(nodes) if isinstance(node, COMPREHENSIONS) for n in ast.walk(node)}
+    for node in own_nodes(nodes):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if id(node) not in inside:
+                names[name] = None
+            case ast.NamedExpr(target=ast.Name(id=name)):
+                names[name] = None
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names[name] = None
+            case ast.alias(name=name, asname=asname):
+                names[asname or name.partition(".")[0]] = None
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                names[name] = None
+            case ast.MatchMapping(rest=str(name)):
+                names[name] = None
+    return list(names)
+
+
+def declared(function: ast.FunctionDef, kind: type[ast.Global] | type[ast.Nonlocal]) -> set[str]:
+    """Return the names that a function declares global or nonlocal."""
+    return {name for node in own_nodes(function.body) if isinstance(node, kind) for name in node.names}
+
+
+def parameters(function: Function) -> list[str]:
+    """Return the names of a function's parameters."""
+    a = function.args
+    listed = [*a.posonlyargs, *a.args, *a.kwonlyargs, *([a.vararg] if a.vararg else ()), *([a.kwarg] if a.kwarg else ())]
+    return [p.arg for p in listed]
+
+
+def leaves(statements: Sequence[ast.stmt]) -> bool:
+    """Return whether statements hold a ``return``, or a ``break`` or ``continue`` of a loop around them."""
+    stack: list[tuple[ast.AST, bool]] = [(s, False) for s in statements]
+    while stack:
+        node, in_loop = stack.pop()
+        if isinstance(node, ast.Return) or (isinstance(node, ast.Break | ast.Continue) and not in_loop):
+            return True
+        if isinstance(node, ast.For | ast.While):
+            stack += [(s, True) for s in node.body] + [(s, in_loop) for s in node.orelse]
+        elif not isinstance(node, (*SCOPES, ast.expr)):
+            stack += [(child, in_loop) for child in ast.iter_child_nodes(node)]
+    return False
+
+
+def falls_through(statements: Sequence[ast.stmt]) -> bool:
+    """Return whether control may reach the end of statements."""
+    last = statements[-1] if statements else None
+    if isinstance(last, ast.If):
+        return falls_through(last.body) or falls_through(last.orelse)
+    return not isinstance(last, ast.Return | ast.Raise | ast.Break | ast.Continue)

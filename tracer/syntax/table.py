@@ -1,0 +1,22 @@
+"""The operators that rewritten functions call, by the names that these load. No name in Python's syntax has a colon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+PREFIX = "pullback:"
+"""The first characters of an operator's name, and of the names of the functions that hold its blocks."""
+
+OPERATORS: dict[str, Any] = {}
+"""The operators by name; ``tracer/statements`` fills it."""
+
+
+def operator(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the operator called ``name``."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        OPERATORS[PREFIX + name] = function
+        return function
+
+    return register
