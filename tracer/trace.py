@@ -237,13 +237,14 @@ class Trace:
 def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
-    call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False,
+    call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False, rolls: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace a call. ``parameters`` and ``call`` (its signature) are computed if absent.
 
     Outside numbers that ``captured`` names, and numbers in containers that it names, are inputs even where a rewrite looks for
     their values. ``symbolic``: extents of arguments, and what is computed from them, are symbolic sizes
-    (``ir.shapes.symbolic``).
+    (``ir.shapes.symbolic``). ``rolls``: branches and loops that values decide, and long loops, become instructions; a function
+    for which this fails is traced as without it.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -251,27 +252,28 @@ def trace(
     declared = parameters or parameters_of(function, static_argnames)
     call = call or signature(declared, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
-    run = functools.partial(_trace, function, call, declared, title, captured, symbolic)
+    run = functools.partial(_trace, function, call, declared, title, captured, symbolic, follows_syntax=False if rolls else None)
+    failed: Exception | None = None
+    if rolls:
+        try:
+            return run(traces_made=True, follows_syntax=True)
+        except Exception as error:
+            failed = error
     try:
         return run()
     except TraceError as error:
-        refused = error
-        if (error.wants_traced or error.wants_counts) and not error.is_branch:
+        if error.wants_rolled and not rolls:
+            options = {"name": name, "captured": captured, "symbolic": symbolic, "rolls": True}
+            return trace(function, args, kwargs, parameters=declared, call=call, **options)
+        if isinstance(failed, TraceError):
+            reason = failed.message.partition("; ")[0]
+            error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")
+        elif failed is not None and not isinstance(failed, NameError):
+            raise failed from None  # by the same path, plain Python raises it too; a name may be bound on another path
+        if error.wants_traced or error.wants_counts:
             # Retrace, with traced arrays in place of static ones, so that it may write into them, or with guarded counts.
-            try:
+            with suppress(TraceError):
                 return run(traces_made=error.wants_traced, counts_chosen=error.wants_counts)
-            except TraceError as other:
-                refused = other if other.is_branch else error
-        if refused.is_branch:
-            # Retrace, with the branches and loops that values decide as instructions.
-            try:
-                return run(traces_made=True, follows_syntax=True)
-            except TraceError as why:
-                error.add_note(f"  (compiled as it is written, {why.message.partition('; ')[0]}, at {shown(why.file)}:{why.line})")
-                refused = why
-            if refused.wants_traced and error.is_branch and not error.is_effect:
-                with suppress(TraceError):
-                    return run(traces_made=True)
         if not error.is_effect:
             raise
     # Retrace, to locate the line. This succeeds if the change was made by another thread.
@@ -280,7 +282,7 @@ def trace(
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False, follows_syntax: bool = False,
+    by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False, follows_syntax: bool | None = None,
 ) -> Trace:  # fmt: skip
     """Trace once, and check the function's side effects after each line (``by_line``) or at the end."""
     frame, loc = Frame(), user_loc()

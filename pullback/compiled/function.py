@@ -329,7 +329,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         with counters.timed("trace"):
             traced = trace(
                 self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
-                symbolic=symbolic,
+                symbolic=symbolic, rolls=self._transform.rolls,
             )  # fmt: skip
             return replace(traced, function=with_tf32(traced.function)) if self._transform.tf32 else traced
 
@@ -481,7 +481,7 @@ def _transformed(
         before = function._transform
         transform = replace(
             transform, dynamic=before.dynamic or transform.dynamic, tf32=before.tf32 or transform.tf32,
-            verify=transform.verify or before.verify,
+            rolls=before.rolls or transform.rolls, verify=transform.verify or before.verify,
         )  # fmt: skip
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))

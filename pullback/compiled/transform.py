@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.programs.donation import Donation
-from pullback.tracer import Parameters, follow, gradient_call, parameters_of
+from pullback.tracer import Parameters, follow, gradient_call, parameters_of, roll
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -22,7 +22,8 @@ class Transform:
 
     ``argnums`` and ``argnames`` select arguments, for transforms that have them. ``donate``: the arguments of the transformed
     function whose memory its results may reuse. ``dynamic``: its traces have symbolic sizes. ``tf32``: products of float32 may
-    round their operands. ``verify``: the number of calls of each program that are compared with plain Python.
+    round their operands. ``rolls``: its traces have branches and loops that values decide. ``verify``: the number of calls of
+    each program that are compared with plain Python.
     """
 
     name: str = "jit"
@@ -32,10 +33,13 @@ class Transform:
     donate: Donation | None = None
     dynamic: bool = False
     tf32: bool = False
+    rolls: bool = False
     verify: int = 0
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""
+        if self.rolls:
+            roll()
         return follow(function)(*args, **kwargs)
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:

@@ -45,6 +45,7 @@ def jit(
     debug: bool = False,
     dynamic: bool = False,
     tf32: bool = False,
+    loops: Literal["unroll", "roll"] = "unroll",
     verify: int = 0,
 ) -> Jitted[P, R]: ...
 @overload
@@ -59,6 +60,7 @@ def jit(
     debug: bool = False,
     dynamic: bool = False,
     tf32: bool = False,
+    loops: Literal["unroll", "roll"] = "unroll",
     verify: int = 0,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
@@ -66,6 +68,7 @@ def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str | None = None, check: bool = False,
     guards: bool = False, donate: Donate = (), debug: bool = False, dynamic: bool = False,
     tf32: bool = False,
+    loops: Literal["unroll", "roll"] = "unroll",
     verify: int = 0,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
@@ -97,6 +100,14 @@ def jit(
     kept. ``f.explain`` lists the guards with their lines. What cannot be symbolic (branches that ``guards=True`` follows,
     calls of Python functions) is traced for each shape.
 
+    ``loops``: "unroll" runs Python's loops while the function is traced, iteration by iteration, and refuses branches on traced
+    values. "roll" compiles Python's own ``if``, ``while``, ``for``, ``break``, ``continue``, early ``return``, ``and``, ``or``,
+    ``not``, conditional expressions, chained comparisons, ``assert`` and ``raise`` where values decide them, and loops of known
+    length that would unroll into many operations, in this function and in the functions that it calls; a function for which
+    this fails is traced as by "unroll". Transforms of such a function do the same. See docs/control-flow.md.
+
+        f = pb.jit(bisect, loops="roll")              # while high - low > tol: ...
+
     ``tf32``: matrix products of float32 may round elements to 11 bits before they are multiplied, where a device multiplies
     such numbers faster: on GPUs from sm_80 on, by tensor cores. Sums are in float32. The same holds for products in gradients.
 
@@ -119,11 +130,17 @@ def jit(
     """
     if function is None:
         options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
-        return functools.partial(jit, **options, donate=donate, debug=debug, dynamic=dynamic, tf32=tf32, verify=verify)
+        more = {"donate": donate, "debug": debug, "dynamic": dynamic, "tf32": tf32, "loops": loops, "verify": verify}
+        return functools.partial(jit, **options, **more)
+    if loops not in ("unroll", "roll"):
+        raise ValueError(f'loops={loops!r}: "unroll" or "roll"')
+    if guards and loops == "roll":
+        raise ValueError('guards=True follows the branches that loops="roll" compiles; choose one of them')
     device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     transform = (Guarded if guards else Transform)(
-        name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32), verify=_count(verify, debug or check)
+        name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32), rolls=loops == "roll",
+        verify=_count(verify, debug or check),
     )
     kind = Verified if transform.verify else KINDS[bool(debug), bool(check)]
     return transformed(function, transform, words, device, kind)

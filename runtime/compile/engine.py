@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, is_brief, is_tiered, quick_form
+from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, is_branchy, is_brief, is_tiered, quick_form
 from pullback.ir.core import environment as settings
 from pullback.runtime.cache.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache.cache import key as cache_key
@@ -470,7 +470,7 @@ class Engine:
             context = stack.enter_context(llvm_binding().create_context())
             module = self._parsed(text, context, stack)
             with counters.timed("optimise"):
-                self._run_passes(module, "none" if is_brief(text) else passes, machine)
+                self._run_passes(module, "none" if is_brief(text) else passes, machine, is_branchy(text))
             yield module
 
     def _parsed(self, text: str, context: Any, stack: ExitStack) -> Any:
@@ -486,7 +486,7 @@ class Engine:
         module.data_layout = self._layout
         return module
 
-    def _run_passes(self, module: Any, passes: Passes, machine: Any) -> None:
+    def _run_passes(self, module: Any, passes: Passes, machine: Any, is_branchy: bool = False) -> None:
         if passes == "none":
             return
         llvm = llvm_binding()
@@ -505,7 +505,8 @@ class Engine:
         manager.add_sroa_pass()
         manager.add_simplify_cfg_pass()
         manager.add_loop_rotate_pass()
-        manager.add_new_gvn_pass()
+        if not is_branchy:
+            manager.add_new_gvn_pass()
         manager.add_dead_code_elimination_pass()
         run_passes(manager, module, builder)
 

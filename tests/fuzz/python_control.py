@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,9 +29,10 @@ class Writer:
         self.lines = ["def f(p, q, n, a):", "    r = 0.5", "    m = 1", "    k = n", "    b = np.zeros(4)"]
         if self.random.random() < 0.5:
             self.lines.append("    a = a.copy()")
+        self.result = self.pick("p, q, r, m, k, a, b", "p, q, r, m, k, a, b", "r + p - q")
         for _ in range(self.random.randint(2, 5)):
             self.statement(1, 0)
-        self.lines.append("    return p, q, r, m, k, a, b" if self.random.random() < 0.7 else "    return r + p - q")
+        self.lines.append(f"    return {self.result}")
         return "\n".join(self.lines) + "\n"
 
     def line(self, depth: int, text: str) -> None:
@@ -52,7 +54,7 @@ class Writer:
         a, b = self.atom(), self.atom()
         return self.pick(
             a, f"{a} + {b}", f"{a} - {b}", f"0.5 * {a}", f"0.5 * ({a} + {b})", f"abs({a})", f"-{a}",
-            f"({a} if {self.test()} else {b})", f"0.25 * {a} + 0.5", f"max({a}, {b})" if False else f"{a} - 0.5 * {b}",
+            f"({a} if {self.test()} else {b})", f"0.25 * {a} + 0.5", f"{a} - 0.5 * {b}",
         )  # fmt: skip
 
     def int(self) -> str:
@@ -62,9 +64,8 @@ class Writer:
         a, b = self.atom(), self.atom()
         simple = self.pick(f"{a} > {b}", f"{a} <= {b}", f"{a} < {self.number()}", "m < k", "k == 2", "m % 2 == 0", f"{a} != {b}")
         other = self.pick(f"{b} > {self.number()}", "k >= 1", "m != 3")
-        return self.pick(
-            simple, simple, simple, f"{simple} and {other}", f"{simple} or {other}", f"not {simple}", f"{self.number()} < {a} <= {b}"
-        )
+        chain = f"{self.number()} < {a} <= {b}"
+        return self.pick(simple, simple, simple, f"{simple} and {other}", f"{simple} or {other}", f"not {simple}", chain)
 
     def simple(self, depth: int) -> None:
         choice = self.random.random()
@@ -95,7 +96,7 @@ class Writer:
             if loops and self.random.random() < 0.25:
                 self.line(depth + 1, self.pick("break", "continue"))
             elif self.random.random() < 0.12:
-                self.line(depth + 1, "return r + p - q" if "return r" in self.lines[-1] else "return r + p - q")
+                self.line(depth + 1, f"return {self.result}")
             if self.random.random() < 0.3:
                 self.line(depth, f"elif {self.test()}:")
                 self.body(depth + 1, loops)
@@ -105,7 +106,7 @@ class Writer:
         elif choice < 0.84:
             self.count += 1
             name = f"i{self.count}"
-            extent = self.pick("3", "n", "4", "0", "k % 4", f"range(n, {name})" if False else "2")
+            extent = self.pick("3", "n", "4", "0", "k % 4", "2")
             header = self.pick(f"range({extent})", f"range(1, {extent})", "range(3, -1, -1)", f"range(0, {extent}, 2)")
             self.line(depth, f"for {name} in {header}:")
             self.line(depth + 1, self.pick(f"r += 0.25 * {name}", f"a[{name} % 4] += 0.5", f"m = (m + {name}) % 7"))
@@ -124,12 +125,10 @@ class Writer:
 
 def function_of(seed: int) -> tuple[Callable[..., Any], str]:
     """Return a random function, whose source a line cache has, and its text."""
-    import linecache
-
     text = Writer(seed).run()
     file = f"<program {seed}>"
     namespace: dict[str, Any] = {"np": np}
-    exec(compile(text, file, "exec"), namespace)
+    exec(compile(text, file, "exec", dont_inherit=True), namespace)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return namespace["f"], text
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import linecache
 import re
 import shutil
 import warnings
@@ -50,7 +51,9 @@ class Page:
         if result["code"] is None:
             return f"<!-- {result['kind']} -->\n```\n{self.said[result['kind']].rstrip()}\n```\n"
         line = self.text.count("\n", 0, result.start("code"))
-        code = compile("\n" * line + result["code"], self.path.name, "exec")
+        text = "\n" * line + result["code"]
+        linecache.cache[self.path.name] = (len(text), None, text.splitlines(keepends=True), self.path.name)
+        code = compile(text, self.path.name, "exec", dont_inherit=True)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings(action="error"):
             if result["raises"] is None:

@@ -12,7 +12,7 @@ from pullback.ir import Value
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.frame import Operand, frame_of
-from pullback.tracer.user_code.advice import GUARDS, describe_branch, describe_integer, instead_of_branch
+from pullback.tracer.user_code.advice import GUARDS, describe_branch, instead_of_branch
 from pullback.tracer.user_code.errors import NotKnown, TraceError, foreign_call, foreign_caller, library_call, refusal, user_site
 from pullback.tracer.user_code.source import Site
 
@@ -76,7 +76,6 @@ def refuse(x: Concrete, what: Text, instead: Text) -> NoReturn:
         error = TraceError(foreign_call(*caller.split(".", 1)))
     else:
         error = refusal(what, instead)
-        error.is_branch = what is describe_branch or what is describe_integer
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     error.wants_traced = True
     raise error

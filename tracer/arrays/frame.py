@@ -160,12 +160,12 @@ class Frame:
     root's arguments, ``pinned_strides`` those on which the trace depends, and ``short`` the indices of arguments that are ints
     of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
     ``outcomes`` are a root's interpreted values. ``traces_made``: in a root, arrays that functions create from static values
-    are traced too; ``follows_syntax``: functions are
-    rewritten, so that values may decide branches and loops; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
-    the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this frame
-    defines, by their numbers; ``selected``: the positions at which masks hold, by these masks. ``sealed``: if not
-    empty, arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``: they can be
-    nevertheless, and ``overwritten`` has what they were before, by their ids.
+    are traced too; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops (False: where that
+    failed; None: it is not demanded); ``counts_chosen``: elements selected by a mask are an array of as many elements as in
+    this call. ``sizes``: the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``:
+    the ones that this frame defines, by their numbers; ``selected``: the positions at which masks hold, by these masks.
+    ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``:
+    they can be nevertheless, and ``overwritten`` has what they were before, by their ids.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -182,7 +182,7 @@ class Frame:
         self.overwritten: dict[int, tuple[Any, ...]] = {}
         self.takes_writes = False
         self.traces_made = False
-        self.follows_syntax = False
+        self.follows_syntax: bool | None = None
         self.thread = threading.get_ident()
         self.counts_chosen = False
         self.sealed = ""
@@ -197,6 +197,7 @@ class Frame:
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
         self._lifted: dict[Value, Value] = {}
+        self._read_values: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
         self._counting: dict[int, np.ndarray[Any, Any]] = {}
 
@@ -270,8 +271,12 @@ class Frame:
         return lifted_value
 
     def _read(self, value: Value, outer: Value, parent: Frame) -> Value:
-        """Add a parameter for a value, which is ``outer`` in the parent frame."""
+        """Return the parameter for a value, which is ``outer`` in the parent frame, as other values may be too."""
+        if outer in self._read_values:
+            parameter = self._lifted[value] = self._read_values[outer]
+            return parameter
         parameter = self._lifted[value] = self.parameter(outer.type, outer.name)  # type: ignore[arg-type]
+        self._read_values[outer] = parameter
         self.sources[parameter] = outer, parent
         self.outer.append(outer)
         return parameter

@@ -13,12 +13,22 @@ import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import dtype_of
-from pullback.tracer.arrays.frame import NO_THREADS
+from pullback.tracer.arrays.frame import NO_THREADS, current
 from pullback.tracer.arrays.make import is_special_array
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object, is_users_value
+
+
+def printed(*values: Any, **options: Any) -> None:
+    """Print. Raises TraceError in a block that values decide, which would print whether or not it runs."""
+    frame = current()
+    while frame is not None:
+        if frame.takes_writes:
+            raise TraceError("print in a branch or loop on traced values; write pb.print, which prints where it runs")
+        frame = frame.parent
+    print(*values, **options)
 
 
 def capturable(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
 from pullback.tracer.names.side_effects import effect, reached, watched_contents
-from pullback.tracer.statements.variables import Variables
+from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -25,12 +26,19 @@ MOST_NESTED = 30
 @dataclass(frozen=True, kw_only=True)
 class Ran:
     """What a block did: the ``completion`` that it returned, the contents of the ``variables`` after it, and the arrays of outer
-    frames that it wrote, each with its new value. ``raised``: the exception of a ``raise`` statement that ended it."""
+    frames that it wrote, each with its new value. ``contents``: the arrays in the variables and in what is returned, by their
+    ids, each with its value at the end of the block, before writes were undone. ``raised``: the exception of a ``raise``
+    statement that ended it."""
 
     completion: Any
     variables: list[Any]
     written: list[tuple[TracedArray, TracedArray]]
+    contents: dict[int, tuple[TracedArray, TracedArray]]
     raised: Exception | None = None
+
+    def at_end(self, leaf: Any) -> Any:
+        """Return a leaf of a variable, or of what is returned, with its value at the end of the block."""
+        return self.contents[id(leaf)][1] if id(leaf) in self.contents else leaf
 
 
 class BlockRegion(Region):
@@ -47,10 +55,15 @@ class BlockRegion(Region):
         if depth > MOST_NESTED:
             raise TraceError(f"more than {MOST_NESTED} branches on traced values in one another; write a loop for a recursion")
 
-    def run(self, block: Callable[[], Any], variables: Variables, overlaid: Sequence[tuple[TracedArray, TracedArray]] = (), reaches: Any = None) -> Ran:
+    def run(
+        self, block: Callable[[], Any], variables: Variables, overlaid: Sequence[tuple[TracedArray, TracedArray]] = (),
+        reaches: Any = None, extra: list[Any] | None = None,
+    ) -> Ran:  # fmt: skip
         """Trace a block, and undo its changes of the variables and of outer arrays. ``overlaid``: outer arrays, each with the
-        parameter of the region that holds its contents."""
+        parameter of the region that holds its contents; ``reaches``: the function whose variables are watched, if it is not
+        ``block``; ``extra``: what the block adds to its results."""
         before = variables.read()
+        more = [] if extra is None else extra
         unchanged = _watched(block if reaches is None else reaches, variables)
         raised = None
         try:
@@ -64,6 +77,8 @@ class BlockRegion(Region):
                 except Exception as error:
                     completion, raised = None, _raised(error)
                 after = variables.read()
+                returned = getattr(completion, "value", UNBOUND)
+                contents = {id(x): (x, _copy(x)) for x in arrays_in([*after, returned, *more])}
                 written = outer_contents(self.inner)
         finally:
             undo_writes(self.inner)
@@ -71,7 +86,13 @@ class BlockRegion(Region):
         for name, is_unchanged in unchanged:
             if not is_unchanged():
                 raise effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
-        return Ran(completion=completion, variables=after, written=written, raised=raised)
+        return Ran(completion=completion, variables=after, written=written, contents=contents, raised=raised)
+
+
+def _copy(x: TracedArray) -> TracedArray:
+    """Return an array with the current value of another one."""
+    value = None if x.literal is not None else x.value
+    return TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
 
 
 def _watched(block: Any, variables: Variables) -> list[tuple[str, Callable[[], bool]]]:
@@ -99,8 +120,6 @@ def _raised(error: Exception) -> Exception:
 
 def is_known_exception(error: Exception) -> bool:
     """Return whether compiled code can raise an exception: one of Python or np.linalg, with one text."""
-    import builtins
-
     kind = type(error)
     is_known = getattr(builtins, kind.__name__, None) is kind or kind is np.linalg.LinAlgError
     return is_known and not isinstance(error, StopIteration) and all(type(a) is str for a in error.args) and len(error.args) < 2

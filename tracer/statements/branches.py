@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,27 +76,23 @@ def _returning(block: Block) -> Block:
 @operator("and")
 def and_(value: Any, *others: Block) -> Any:
     """Return the value of ``value and others[0]() and ...``."""
-    for k, other in enumerate(others):
-        if is_undecided(value):
-            first = value
-            return choose(first, lambda: and_(other(), *others[k + 1 :]), lambda: first)
-        if not value:
-            return value
-        value = other()
-    return value
+    if not others:
+        return value
+    other, *rest = others
+    if is_undecided(value):
+        return choose(value, lambda: and_(other(), *rest), lambda: value)
+    return and_(other(), *rest) if value else value
 
 
 @operator("or")
 def or_(value: Any, *others: Block) -> Any:
     """Return the value of ``value or others[0]() or ...``."""
-    for k, other in enumerate(others):
-        if is_undecided(value):
-            first = value
-            return choose(first, lambda: first, lambda: or_(other(), *others[k + 1 :]))
-        if value:
-            return value
-        value = other()
-    return value
+    if not others:
+        return value
+    other, *rest = others
+    if is_undecided(value):
+        return choose(value, lambda: value, lambda: or_(other(), *rest))
+    return value if value else or_(other(), *rest)
 
 
 @operator("not")
@@ -146,8 +143,6 @@ def _check(holds: Any, error: Exception) -> None:
 
 def refuse_caught() -> None:
     """Raise TraceError if a function that is running has an ``except`` clause: it would not see an error of compiled code."""
-    import sys
-
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "_run":
         if is_users(frame.f_code) and catches(frame.f_code):
@@ -181,6 +176,7 @@ class _Join:
     def __init__(self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables) -> None:
         self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
         self.frames = [r.inner for r in regions]
+        self.paths = list(zip(self.frames, sides, strict=True))
         self.parts: list[Joined] = []
 
     def emit(self) -> Completion | None:
@@ -193,10 +189,10 @@ class _Join:
             if is_same(a, b):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
-                joined[k] = Joined([a, b], self.frames, names[k])
+                joined[k] = Joined([a, b], self.paths, names[k])
         targets = list({id(t): t for ran in self.sides for t, _ in ran.written}.values())
         new = [{id(t): x for t, x in ran.written} for ran in self.sides]
-        writes = [Joined([side.get(id(t), t) for side in new], self.frames, "an array") for t in targets]
+        writes = [Joined([side.get(id(t), t) for side in new], self.paths, "an array") for t in targets]
         code, value = self.completion()
         parts = [*joined.values(), *writes, *code, *value]
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
@@ -212,6 +208,8 @@ class _Join:
             return None
         ended = next(emitted) if code else codes[0]
         returned = rebuild(value[0].tree, [next(emitted) for _ in value[0].columns]) if value else UNBOUND
+        if value and any(is_alias(x, (), frame) for ran, frame in zip(self.sides, self.frames) for x in _returned(ran)):
+            share([x for ran in self.sides for x in _returned(ran)], returned)
         return Completion(code=ended, value=returned)
 
     def is_alias(self, k: int, side: int) -> bool:
@@ -226,7 +224,7 @@ class _Join:
         ends = [ran.completion for ran in self.sides]
         codes = [code_of(e) for e in ends]
         is_decided = all(isinstance(c, int) for c in codes) and codes[0] == codes[1]
-        code = [] if is_decided else [Joined([np.int64(c) if isinstance(c, int) else c for c in codes], self.frames, "the end")]
+        code = [] if is_decided else [Joined([np.int64(c) if isinstance(c, int) else c for c in codes], self.paths, "the end")]
         values = [UNBOUND if e is None else e.value for e in ends]
         if values[0] is UNBOUND and values[1] is UNBOUND:
             return code, []
@@ -234,7 +232,7 @@ class _Join:
             if values[k] is UNBOUND:
                 with self.frames[k].active():
                     values[k] = placeholder(values[1 - k])
-        return code, [Joined(values, self.frames, "what is returned")]
+        return code, [Joined(values, self.paths, "what is returned")]
 
     def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
         """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""
@@ -255,6 +253,11 @@ class _Join:
         for x, column in zip(emitted, columns, strict=True):
             x.weak = column.kind[1]
         return emitted
+
+
+def _returned(ran: Ran) -> list[TracedArray]:
+    """Return the arrays in what a side returns."""
+    return list(arrays_in([UNBOUND if ran.completion is None else ran.completion.value]))
 
 
 def _is_selectable(i: Any) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.make import as_traced, cast, full
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
+from pullback.tracer.statements.blocks import Ran
 from pullback.tracer.transforms.branches import common, kind_of
+from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import TraceError
 
 ALIAS = "it may be one of several arrays; write into a copy of it"
@@ -30,28 +33,26 @@ class Column:
 
 
 class Joined:
-    """A tree that each path computes. ``values`` by path, the trees of arrays.
+    """A tree that each path computes. ``values``: the trees of arrays; ``sides``: the frames of the paths, and what they did.
 
     Raises TraceError if the structures or types differ.
     """
 
-    def __init__(self, values: Sequence[Any], frames: Sequence[Any], name: str) -> None:
+    def __init__(self, values: Sequence[Any], sides: Sequence[tuple[Frame, Ran]], name: str) -> None:
         flat = [flatten(v) for v in values]
         self.tree: TreeDef = bare(flat[0][1])
         if any(bare(tree) != self.tree for _, tree in flat):
             kinds = " and ".join(map(repr, (tree for _, tree in flat)))
             raise TraceError(f"{name} has other structures on the paths of a branch on a traced value ({kinds}); make them alike")
         rows = []
-        for (leaves, _), frame in zip(flat, frames, strict=True):
+        for (leaves, _), (frame, ran) in zip(flat, sides, strict=True):
             with frame.active():
-                rows.append([as_traced(x) for x in leaves])
+                rows.append([as_traced(ran.at_end(x)) for x in leaves])
         self.columns = [Column(column, name) for column in zip(*rows, strict=True)]
 
 
 def placeholder(value: Any) -> Any:
     """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read."""
-    from pullback.tracer.transforms.region import rebuild
-
     leaves, tree = flatten(value)
     zeros = []
     for x in map(as_traced, leaves):

@@ -23,7 +23,7 @@ from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
-from pullback.tracer.transforms.region import emit_regions
+from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_UNROLLED = 2000
@@ -34,17 +34,20 @@ MOST_ATTEMPTS = 12
 
 
 @operator("while")
-def while_(test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str]) -> Completion | None:
-    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide."""
+def while_(
+    test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str], temporary: Sequence[str]
+) -> Completion | None:
+    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide. ``names``: the variables
+    that it binds, of which the ``temporary`` ones are not carried."""
     while True:
         truth = test()
         if is_undecided(truth):
-            return _Rolled(body, orelse, names, test=test).run(truth, None)
+            return _Rolled(body, orelse, names, temporary, test=test).run(truth, None)
         if not truth:
             return None if orelse is None else orelse()
         ended = body()
         if ended is not None and not ended.is_decided:
-            return _Rolled(body, orelse, names, test=test).run(None, ended)
+            return _Rolled(body, orelse, names, temporary, test=test).run(None, ended)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -52,23 +55,26 @@ def while_(test: Callable[[], Any], body: Block, orelse: Block | None, names: Se
 
 
 @operator("for")
-def for_(iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]) -> Completion | None:
-    """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long."""
+def for_(
+    iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str]
+) -> Completion | None:
+    """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
+    ``temporary``: see ``while_``."""
     sequence = items(iterable)
     if sequence is None or (sequence.is_counted and not isinstance(iterable, Items | range | TracedArray)):
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
-        return _Rolled(body, orelse, names, items=sequence).run(None, None)
+        return _Rolled(body, orelse, names, temporary, items=sequence).run(None, None)
     k = 0
     while k < sequence.count:
         before = len(frame_of().builder.instructions)
         ended = body(sequence.at(k))
         k += 1
         if ended is not None and not ended.is_decided:
-            return _rest(sequence, k, body, orelse, names, ended)
+            return _rest(sequence, k, body, orelse, (names, temporary), ended)
         if k == 1 and is_code(ended, NEXT, CONTINUE) and (sequence.count - k) * _operations(before) > MOST_UNROLLED:
             with attempt():
-                return _Rolled(body, orelse, names, items=sequence, first=k).run(None, None)
+                return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, None)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -111,15 +117,17 @@ def attempt() -> Iterator[None]:
 
 
 def _rest(
-    sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], ended: Completion
-) -> Completion | None:
+    sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, bound: tuple[Sequence[str], Sequence[str]],
+    ended: Completion,
+) -> Completion | None:  # fmt: skip
     """Run the iterations from ``k`` on, after one of which values decide how it ended: in a loop, or, if the body is no loop's
     and there are few, each in a branch of the one before."""
-    if k == sequence.count or sequence.count - k <= MOST_NESTED:
+    names, temporary = bound
+    if sequence.count - k <= MOST_NESTED:
         with attempt():
-            return _Rolled(body, orelse, names, items=sequence, first=k).run(None, ended)
+            return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, ended)
         return _finished(_nested([sequence.at(j) for j in range(k, sequence.count)], body, names, ended), orelse, names)
-    return _Rolled(body, orelse, names, items=sequence, first=k).run(None, ended)
+    return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, ended)
 
 
 def _nested(
@@ -165,12 +173,13 @@ class _Rolled:
     """
 
     def __init__(
-        self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], test: Callable[[], Any] | None = None,
-        items: Items | None = None, first: int = 0,
+        self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
+        test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
     ) -> None:  # fmt: skip
         self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
-        self.variables = Variables(names, [b for b in (body, orelse) if b is not None])
-        self.entry = self.variables.read()
+        self.variables = Variables(names, [b for b in (body, orelse, test) if b is not None])
+        contents = zip(self.variables.names, self.variables.read(), strict=True)
+        self.entry = [UNBOUND if name in temporary else value for name, value in contents]
         self.carried: list[int] = []
         self.targets: list[TracedArray] = []
         self.returned: Any = UNBOUND
@@ -212,6 +221,12 @@ class _Rolled:
             return None
         return [self.emitted(block, arrays, ran)]
 
+    @property
+    def runs(self) -> bool:
+        """Whether there is an iteration in any case. After none, a variable holds the array that it held before the loop."""
+        items = self.items
+        return not self.may_leave and items is not None and items.is_counted and items.count > self.first
+
     def leaves(self, ran: Ran) -> bool:
         """Return whether the body turns out to leave the loop, which its carry does not provide for yet."""
         if self.may_leave or is_code(ran.completion, NEXT, CONTINUE) is True:
@@ -229,7 +244,9 @@ class _Rolled:
         more = self.items.count > self.first
         return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
 
-    def iteration(self, block: _LoopRegion, index: TracedArray, inside: list[Any]) -> tuple[Any, list[Any], list[int], list[Any], Any]:
+    def iteration(
+        self, block: _LoopRegion, index: TracedArray, inside: list[Any]
+    ) -> tuple[Ran, list[Any], list[int], list[TracedArray], Any]:
         """Trace an iteration. Return what it did, the carry after it, and what is to be carried besides."""
         count = len(self.carried)
         values, arrays = inside[:count], inside[count : count + len(self.targets)]
@@ -253,7 +270,7 @@ class _Rolled:
             return ended
 
         try:
-            ran = block.run_loop(run, self.body, self.variables, list(zip(self.targets, arrays, strict=True)))
+            ran = block.run_loop(run, self.body, self.variables, list(zip(self.targets, arrays, strict=True)), extra)
         finally:
             self.variables.write(self.entry)
         if ran.raised is not None:
@@ -264,8 +281,9 @@ class _Rolled:
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
         self.unbound = [k for k in changed if self.entry[k] is UNBOUND]
         self.refuse_aliases(block, ran, values)
-        contents = dict((id(t), x) for t, x in ran.written)
-        results = [ran.variables[k] for k in self.carried] + [contents.get(id(t), t) for t in self.targets] + extra
+        contents = {id(t): x for t, x in ran.written}
+        named = [map_leaves(ran.at_end, ran.variables[k]) for k in self.carried]
+        results = [*named, *(contents.get(id(t), t) for t in self.targets), *(map_leaves(ran.at_end, x) for x in extra)]
         returned = ran.completion.value if isinstance(ran.completion, Completion) else UNBOUND
         return ran, results, new_carried, new_targets, returned
 
@@ -317,7 +335,11 @@ class _Rolled:
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
             final[k] = value
-            share([x for j, arrays in self.shared if j == k for x in arrays], value if any(j == k for j, _ in self.shared) else ())
+            for name, arrays in self.shared:
+                if name == k:
+                    share(arrays, value)
+            if not self.runs:
+                share(list(arrays_in([self.entry[k]])), value)
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)
@@ -339,9 +361,19 @@ class _LoopRegion(BlockRegion):
         result.readonly, result.layout_of, result.is_dense, result.origin = readonly, None, True, None
         return result
 
-    def run_loop(self, run: Callable[[], Any], body: Any, variables: Variables, overlaid: Sequence[Any]) -> Ran:
+    def run_loop(
+        self, run: Callable[[], Any], body: Any, variables: Variables, overlaid: Sequence[Any], extra: list[Any]
+    ) -> Ran:
         """Trace an iteration; see ``run``."""
-        return self.run(run, variables, overlaid, reaches=body)
+        return self.run(run, variables, overlaid, body, extra)
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return a tree with a function applied to its leaves."""
+    if value is UNBOUND:
+        return value
+    leaves, tree = flatten(value)
+    return rebuild(tree, [function(x) for x in leaves])
 
 
 def _truth(value: Any) -> TracedArray:

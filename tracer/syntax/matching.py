@@ -5,8 +5,8 @@ names, positions) is the text the function's source. Stale files, other lambdas 
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import functools
 import linecache
@@ -18,13 +18,16 @@ from pullback.tracer.syntax.rewriting import Rewriter
 from pullback.tracer.syntax.table import PREFIX
 
 
-@functools.lru_cache(maxsize=1024)
 def rewritten(code: CodeType) -> CodeType | None:
     """Return the code of a function with its control flow rewritten; None if its source is not at hand, or has none."""
     text = "".join(linecache.getlines(code.co_filename))
-    if not text:
-        return None
-    modules = _compiled(text, code.co_filename, code.co_flags & _FUTURES)
+    return _rewritten(code, code.co_filename, text) if text else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _rewritten(code: CodeType, file: str, text: str) -> CodeType | None:
+    """See ``rewritten``; code objects of different files may be equal."""
+    modules = _compiled(text, file, code.co_flags & _FUTURES)
     if modules is None:
         return None
     plain, changed = modules
@@ -65,7 +68,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 def _key(code: CodeType) -> Key:
     """Return the name and the position of a function."""
-    columns = [c for line, _, c, _ in code.co_positions() if line == code.co_firstlineno and c is not None]
+    columns = [c for line, _, c, _ in code.co_positions() if line == code.co_firstlineno and c]
     return code.co_name, code.co_firstlineno, min(columns, default=0) if code.co_name == "<lambda>" else 0
 
 

@@ -32,6 +32,7 @@ from pullback.tracer.syntax.scopes import (
     leaves,
     own_nodes,
     parameters,
+    temporaries,
 )
 from pullback.tracer.syntax.table import PREFIX
 
@@ -58,7 +59,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         self.generic_visit(node)
         if _is_rewritten(node):
-            node.body = _Expression().visit(node.body)
+            node.body = ast.fix_missing_locations(_Expression().visit(node.body))
         return node
 
 
@@ -121,18 +122,20 @@ def _deferred(node: ast.expr) -> ast.Lambda:
 
 def call(name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
     """Return the call of an operator, at the position of a node."""
-    made = ast.Call(ast.Name(PREFIX + name, ast.Load()), list(arguments), [])
-    return ast.copy_location(made, at)
+    return ast.copy_location(ast.Call(ast.Name(PREFIX + name, ast.Load()), list(arguments), []), at)
 
 
 class _Body:
-    """The body of one function. ``shared``: the names of its variables; ``globals``: the names that it declares global."""
+    """The body of one function. ``shared``: the names of its variables; ``globals`` and ``outer``: the names that it declares
+    global and nonlocal; ``temporary``: the variables of each loop that are not carried."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.function = function
         self.globals = declared(function, ast.Global)
         self.outer = declared(function, ast.Nonlocal)
         self.shared = {*bound_names(function.body), *parameters(function)} - self.globals
+        loops = [n for n in own_nodes(function.body) if isinstance(n, ast.For | ast.While)]
+        self.temporary = {id(loop): temporaries(function, loop) for loop in loops}
         self.count = 0
 
     def run(self) -> list[ast.stmt]:
@@ -216,7 +219,7 @@ class _Body:
         """Append the blocks of a statement to ``out``, and return the call of its operator. ``rest``: the statements after a
         branch that may leave; each side that does not leave runs them too."""
         target = [s.target] if isinstance(s, ast.For) else []
-        names = ast.Constant(tuple(self.stored([*target, *s.body, *s.orelse, *rest])))
+        names = ast.Constant(tuple(self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest])))
         none = ast.copy_location(ast.Constant(None), s)
         if isinstance(s, ast.If):
             last: list[ast.stmt] = []
@@ -227,13 +230,14 @@ class _Body:
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
             return call("if", s.test, _Expression().visit(s.test), then, orelse, names)
+        temporary = ast.Constant(tuple(sorted(self.temporary[id(s)] & self.shared)))
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
-            body = self.block("body", s.body, s, out)
-            return call("while", s.test, _deferred(_Expression().visit(s.test)), body, after_loop, names)
+            test = self.block("test", [ast.copy_location(_Finished(_Expression().visit(s.test)), s.test)], s, out)
+            return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary)
         item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
         body = self.block("body", s.body, s, out, first=item)
-        return call("for", s.iter, _Expression().visit(s.iter), body, after_loop, names)
+        return call("for", s.iter, _Expression().visit(s.iter), body, after_loop, names, temporary)
 
     def block(
         self, name: str, body: Sequence[ast.stmt], at: ast.stmt, out: list[ast.stmt], first: ast.stmt | None = None,

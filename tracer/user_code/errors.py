@@ -32,7 +32,7 @@ class TraceError(Exception):
     is_effect = False
     wants_traced = False
     wants_counts = False
-    is_branch = False
+    wants_rolled = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)

@@ -29,7 +29,7 @@ from pullback.codegen.cpu.llvm.program_control_flow import (
 )
 from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
-from pullback.codegen.cpu.llvm.text import NO_MEMORY
+from pullback.codegen.cpu.llvm.text import BRANCHY, NO_MEMORY
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
@@ -57,6 +57,8 @@ KERNEL_OUT_OF_MEMORY = ("MemoryError", "there is no memory for what a step compu
 MOST_INLINED = 1500
 """Largest number of lines of a kernel, times its launches in loops, that is inlined. A call of a kernel of 12 equations passes
 its 24 scalars through memory, in a fifth of the time that it computes for."""
+MOST_CONTROL = 4
+"""Largest number of loops and branches of a driver for which LLVM numbers values globally; see ``text.BRANCHY``."""
 MOST_INLINED_TOTAL = 3000
 """Largest number of lines of all inlined kernels of a driver."""
 
@@ -125,9 +127,10 @@ class ProgramWriter(DriverText):
         if self.ticks or self.hosts:
             self.functions.append(ASKED)
         text = "\n".join([*self.declared, "", *self.functions, *body, ""])
+        control = sum(isinstance(i.op, Repeat | RepeatWhile | Branch) for i in walk(self.program.body))
         return Driver(
             name=self.name,
-            text=text,
+            text=BRANCHY + text if control > MOST_CONTROL else text,
             slots=tuple(self.slots),
             buffers=tuple(self.buffers),
             sizes=tuple(self.sizes),

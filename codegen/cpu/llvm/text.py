@@ -18,6 +18,9 @@ NO_MEMORY = 0xFFFFFFFE
 """The status of a kernel that could not allocate heap memory."""
 # Branch weights: the other successor is taken 100,000 times as often.
 RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
+BRANCHY = "; many loops and branches\n"
+"""First line of a driver with many loops and branches, which LLVM compiles without its pass NewGVN: an assertion of that pass,
+which ends the process, limits the number of times that it visits a value, and nested loops that exchange values exceed it."""
 BRIEF = "; brief\n"
 """The first line of a module that mostly calls others; optimising it would take longer than it ever runs."""
 TIERED = "; tiered\n"
@@ -93,6 +96,11 @@ def named(text: str, name: str) -> tuple[str, str]:
 def is_brief(text: str) -> bool:
     """Return whether a module is marked as brief."""
     return text.startswith(BRIEF)
+
+
+def is_branchy(text: str) -> bool:
+    """Return whether a module is marked as one of many loops and branches."""
+    return text.startswith(BRANCHY)
 
 
 def is_tiered(text: str) -> bool:

@@ -1,0 +1,236 @@
+"""Python's own branches on traced values under `pb.jit(loops="roll")`: values, gradients, writes, errors, refusals."""
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+
+def rolled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return pb.jit(function, loops="roll")
+
+
+def clamp(x: float) -> Any:
+    if x > 1:
+        return 1.0 * x * x
+    elif x < -1:
+        return -x
+    return 0.5 * x
+
+
+def saturated(x: Any) -> Any:
+    y = 2 * x
+    if y > 3:
+        y = 3.0
+    elif y < 0 and not x < -5:
+        y = y * 0.1
+    return y
+
+
+def nested(x: Any, y: Any) -> Any:
+    result = 0.0
+    if x > 0:
+        if y > 0:
+            result = x * y
+        else:
+            result = x - y if 0 < x <= 2 else x + y
+    else:
+        if y > x or y < -3:
+            return result - x
+        result = y
+    return result * 2
+
+
+def by_row(x: Any) -> Any:
+    out = np.zeros(4)
+    for i in range(4):
+        if x[i] > 0:
+            out[i] = x[i] ** 2
+        else:
+            out[i] = -x[i]
+    return np.sum(out * x)
+
+
+CASES: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
+    (clamp, [(2.0,), (-3.0,), (0.3,)]),
+    (saturated, [(1.0,), (2.5,), (-1.0,), (-6.0,)]),
+    (nested, [(1.0, 2.0), (1.0, -2.0), (3.0, -1.0), (-1.0, 0.5), (-1.0, -2.0), (-1.0, -4.0)]),
+    (by_row, [(np.array([1.0, -2.0, 3.0, -0.5]),), (np.array([-1.0, 2.0, -3.0, 0.5]),)]),
+]
+
+
+@pytest.mark.parametrize(("function", "calls"), CASES)
+def test_values_and_gradients(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> None:
+    compiled, slope = rolled(function), pb.grad(rolled(function))
+    second = pb.grad(lambda *arguments: np.sum(slope(*arguments)))
+    for arguments in calls:
+        assert compiled(*arguments) == function(*arguments)
+        step = 1e-6 * np.ones(np.shape(arguments[0]))
+        (x, *rest) = arguments
+        difference = (function(x + step, *rest) - function(x - step, *rest)) / 2e-6
+        np.testing.assert_allclose(np.sum(slope(*arguments)), difference, rtol=1e-6, atol=1e-8)
+        around = (np.sum(slope(x + step, *rest)) - np.sum(slope(x - step, *rest))) / 2e-6
+        np.testing.assert_allclose(np.sum(second(*arguments)), around, rtol=1e-5, atol=1e-7)
+    assert compiled.cache_info().compiles <= 2  # type: ignore[attr-defined]
+
+
+def test_a_side_that_is_not_taken_neither_fails_nor_gives_nan() -> None:
+    @rolled
+    def root(x: Any, y: Any) -> Any:
+        return np.sqrt(x) if x > 0 else 0.0 * x
+
+    assert pb.grad(root)(-1.0, 0.0) == 0
+
+    @rolled
+    def row(x: Any, k: int) -> Any:
+        return x[k] if 0 <= k < 3 else -1.0
+
+    assert [row(np.arange(3.0), k) for k in (0, 2, 3, 100, -1)] == [0, 2, -1, -1, -1]
+
+
+BOUNDED = """
+def bounded(x, n):
+    if not 0 < x < 10:
+        raise ValueError("x is out of range")
+    assert n != 5, "five"
+    return x * n
+"""
+
+
+def from_text(text: str, name: str) -> Callable[..., Any]:
+    """Return a function of a text that a line cache has; pytest rewrites assertions, and a test's source is not its code's."""
+    file = f"<test {hash(text)}>"
+    namespace: dict[str, Any] = {"np": np, "pb": pb}
+    exec(compile(text, file, "exec", dont_inherit=True), namespace)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def test_checks_raise_what_python_raises() -> None:
+    bounded = rolled(from_text(BOUNDED, "bounded"))
+    assert bounded(2.0, 3) == 6
+    with pytest.raises(ValueError, match="x is out of range"):
+        bounded(-1.0, 3)
+    with pytest.raises(AssertionError, match="five"):
+        bounded(1.0, 5)
+
+
+def test_writes_into_arguments_are_in_their_branch() -> None:
+    @rolled
+    def update(x: Any, c: float) -> Any:
+        first = x[:2]
+        if c > 0:
+            x[0] = c
+            first[1] = 2 * c
+        return x.sum()
+
+    for c, after in ((3.0, [3.0, 6.0, 1.0]), (-3.0, [1.0, 1.0, 1.0])):
+        x = np.ones(3)
+        assert update(x, c) == sum(after)
+        assert x.tolist() == after
+
+
+def test_a_returned_argument_has_the_contents_of_its_path() -> None:
+    @rolled
+    def choose(x: Any, c: float) -> Any:
+        x[0] = 5.0
+        if c > 0:
+            x[1] = c
+            return x, c
+        return x, -c
+
+    x = np.zeros(2)
+    assert choose(x, 2.0)[0].tolist() == [5.0, 2.0]
+    assert choose(x, -2.0)[1] == 2.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = a if c > 0 else 2 * a\n    a[0] = 1.0\n    return b",  # b may be a, which is written
+        "b = a if c > 0 else 2 * a\n    b[0] = 1.0\n    return a",
+        "if c > 0:\n        b = a\n    return b",  # b may be unbound
+        "b = [a]\n    if c > 0:\n        b.append(c)\n    return b[-1]",
+        "b = None\n    if c > 0:\n        b = a\n    return b",
+        "if c > 0:\n        return a\n    return c",
+        "it = iter([1, 2])\n    return a * next(it) if c > 0 else a",
+        "try:\n        if c > 0:\n            raise ValueError\n    except ValueError:\n        return -a\n    return a",
+        "if c > 0:\n        print(c)\n    return a",
+    ],
+)
+def test_what_has_no_common_meaning_is_refused(body: str) -> None:
+    function = from_text(f"def f(a, c):\n    {body}\n", "f")
+    with pytest.raises(pb.TraceError, match="branch"):
+        rolled(function)(np.zeros(2), 1.0)
+
+
+def test_the_error_says_why_it_was_not_rolled() -> None:
+    @rolled
+    def pair(x: Any) -> Any:
+        if x > 0:
+            return x, x
+        return x
+
+    with pytest.raises(pb.TraceError, match="a Python branch") as caught:
+        pair(1.0)
+    assert "not rolled: what is returned has other structures" in str(caught.value)
+
+
+def test_a_recursion_that_values_end_is_refused() -> None:
+    def factorial(n: Any) -> Any:
+        return 1.0 if n <= 1 else n * factorial(n - 1)
+
+    with pytest.raises(pb.TraceError, match="branch"):
+        rolled(factorial)(5.0)
+
+
+def test_helpers_methods_and_lambdas_are_followed() -> None:
+    class Gate:
+        def __init__(self, level: float) -> None:
+            self.level = level
+
+        def open(self, x: Any) -> Any:
+            if x > self.level:
+                return x
+            return 0.0
+
+    gate = Gate(0.5)
+    relu = lambda x: x if x > 0 else 0.0  # noqa: E731
+
+    @rolled
+    def f(x: Any) -> Any:
+        return gate.open(x) + relu(x)
+
+    assert [f(v) for v in (1.0, 0.25, -1.0)] == [2.0, 0.25, 0.0]
+
+
+def test_rows_of_a_batch_choose_for_themselves() -> None:
+    x = np.array([2.0, -3.0, 0.3])
+    np.testing.assert_array_equal(pb.vmap(rolled(clamp))(x), [clamp(v) for v in x])
+    np.testing.assert_allclose(pb.vmap(pb.grad(rolled(clamp)))(x), [4.0, -1.0, 0.5])
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="loops='other'"):
+        pb.jit(clamp, loops="other")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="choose one"):
+        pb.jit(clamp, loops="roll", guards=True)
+    with pytest.raises(pb.TraceError, match="a Python branch"):
+        pb.jit(clamp)(1.0)
+
+
+def test_a_value_that_two_frames_read_is_one_capture() -> None:
+    @pb.jit
+    def f(x: Any, c: float) -> Any:
+        def body(i: Any, s: Any) -> Any:
+            a = x.copy()
+            return pb.cond(c > 0, lambda: a + x + s, lambda: a * x - s)
+
+        return pb.fori_loop(0, 3, body, np.zeros(3))
+
+    np.testing.assert_array_equal(f(np.arange(3.0), 1.0), 6 * np.arange(3.0))

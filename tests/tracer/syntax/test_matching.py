@@ -1,0 +1,63 @@
+"""The source of a function is used only if it is proved to be the function's."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pullback.tracer.syntax.matching import rewritten
+
+TEXT = """
+def f(x):
+    if x > 0:
+        return x
+    return -x
+
+g, h = (lambda x: 1 if x else 2), (lambda x: 2 if x else 1)
+"""
+
+
+def functions_of(text: str, file: str) -> dict[str, Callable[..., Any]]:
+    namespace: dict[str, Any] = {}
+    exec(compile(text, file, "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+def test_code_equal_to_the_file_is_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "here.py"
+    path.write_text(TEXT)
+    functions = functions_of(TEXT, str(path))
+    code = rewritten(functions["f"].__code__)
+    assert code is not None
+    assert (code.co_name, code.co_qualname, code.co_firstlineno) == ("f", "f", 2)
+    assert all(c.co_name == "f" for c in code.co_consts if hasattr(c, "co_name"))
+    first, second = rewritten(functions["g"].__code__), rewritten(functions["h"].__code__)
+    assert first is not None
+    assert second is not None
+    assert first != second
+
+
+def test_a_file_that_changed_is_not_the_source(tmp_path: Path) -> None:
+    path = tmp_path / "there.py"
+    path.write_text(TEXT)
+    function = functions_of(TEXT.replace("-x", "2 * x"), str(path))["f"]
+    assert rewritten(function.__code__) is None
+
+
+def test_code_without_a_file_has_no_source() -> None:
+    assert rewritten(functions_of(TEXT, "<nowhere>")["f"].__code__) is None
+
+
+def test_future_features_of_the_compiler_are_kept() -> None:
+    file = "<with annotations>"
+    text = "def f(x: undefined) -> undefined:\n    return 1 if x else 2\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), namespace)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    with pytest.raises(NameError):
+        exec(compile(text, file, "exec", dont_inherit=True), {})
+    assert rewritten(namespace["f"].__code__) is not None
