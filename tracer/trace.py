@@ -263,8 +263,10 @@ def trace(
         return run()
     except TraceError as error:
         if error.wants_rolled and not rolls:
-            options = {"name": name, "captured": captured, "symbolic": symbolic, "rolls": True}
-            return trace(function, args, kwargs, parameters=declared, call=call, **options)
+            return trace(
+                function, args, kwargs, name=name, parameters=declared, call=call, captured=captured, symbolic=symbolic,
+                rolls=True,
+            )  # fmt: skip
         if isinstance(failed, TraceError):
             reason = failed.message.partition("; ")[0]
             error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")

@@ -17,6 +17,7 @@ from pullback.tracer.arrays.make import as_traced, emit
 from pullback.tracer.arrays.number_types import catches
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.names.side_effects import watched_contents
 from pullback.tracer.statements.blocks import BlockRegion, Ran, is_known_exception
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code
 from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
@@ -177,7 +178,7 @@ class _Join:
         self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
-        self.parts: list[Joined] = []
+        self.before = variables.read()
 
     def emit(self) -> Completion | None:
         """Emit the branch, set the variables and arrays that it changes, and return how it ended."""
@@ -198,6 +199,8 @@ class _Join:
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
         for k, part in joined.items():
             results[k] = rebuild(part.tree, [next(emitted) for _ in part.columns])
+            if any(ran.variables[k] is before for ran in self.sides for before in self.before):
+                keep_containers([*(ran.variables[k] for ran in self.sides), results[k]])
             if any(self.is_alias(k, side) for side in range(2)):
                 share([x for ran in self.sides for x in arrays_in([ran.variables[k]])], results[k])
         for target in targets:
@@ -208,6 +211,8 @@ class _Join:
             return None
         ended = next(emitted) if code else codes[0]
         returned = rebuild(value[0].tree, [next(emitted) for _ in value[0].columns]) if value else UNBOUND
+        if value:
+            keep_containers([*(ran.completion.value for ran in self.sides if ran.completion is not None), returned])
         if value and any(is_alias(x, (), frame) for ran, frame in zip(self.sides, self.frames) for x in _returned(ran)):
             share([x for ran in self.sides for x in _returned(ran)], returned)
         return Completion(code=ended, value=returned)
@@ -270,6 +275,16 @@ def share(arrays: Sequence[TracedArray], result: Any) -> None:
     """Refuse later writes into arrays of which one may be ``result``, and into that."""
     for x in (*map(root_of, arrays), *arrays_in([result])):
         x.readonly = x.readonly or ALIAS
+
+
+def keep_containers(values: Sequence[Any]) -> None:
+    """Refuse later changes of lists, dicts and objects of which one may be another: of a path's variable and its join."""
+    effects = frame_of().root.names.effects
+    message = "a list, dict or object that may be one of several after a branch is changed; copy it"
+    for value in values:
+        if value is not UNBOUND:
+            for is_unchanged in watched_contents(value, set()):
+                effects.watch(is_unchanged, message)
 
 
 @operator("after")

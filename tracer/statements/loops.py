@@ -16,7 +16,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran
-from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, share
+from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, keep_containers, share
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
@@ -169,7 +169,9 @@ class _Rolled:
 
     ``test``: the condition of a ``while`` loop; ``items``: what a ``for`` loop goes over, from item ``first`` on. ``carried``:
     the indices of the variables that are carried; ``targets``: the arrays from outside that the body writes, which are carried
-    too. ``may_leave``: values decide whether an iteration ends the loop.
+    too. ``may_leave``: values decide whether an iteration ends the loop. ``carry`` has ``size`` parts: the variables, the arrays,
+    and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
+    ``shared``: carried variables that hold arrays with other names.
     """
 
     def __init__(
@@ -184,6 +186,8 @@ class _Rolled:
         self.targets: list[TracedArray] = []
         self.returned: Any = UNBOUND
         self.may_leave = test is not None
+        self.carry, self.size = Carry("a loop", (), "the state"), 0
+        self.shared: list[tuple[int, list[TracedArray]]] = []
 
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
         """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
@@ -205,8 +209,8 @@ class _Rolled:
             state += [self.goes_on(truth, ended), as_traced(np.int64(self.first)), code]
             if self.returned is not UNBOUND:
                 state.append(placeholder(self.returned) if ended is None or ended.value is UNBOUND else ended.value)
-        if not hasattr(self, "carry") or len(flatten(tuple(state))[0]) != len(self.carry.arrays):
-            self.carry = Carry("a loop", tuple(state), "the state")
+        if len(state) != self.size:
+            self.carry, self.size = Carry("a loop", tuple(state), "the state"), len(state)
         block = _LoopRegion()
         index = block.parameter(scalar(I64))
         inside = list(self.carry.enter(block))  # type: ignore[arg-type]
@@ -279,7 +283,6 @@ class _Rolled:
         new_carried = [k for k in changed if k not in self.carried and self.entry[k] is not UNBOUND]
         new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
-        self.unbound = [k for k in changed if self.entry[k] is UNBOUND]
         self.refuse_aliases(block, ran, values)
         contents = {id(t): x for t, x in ran.written}
         named = [map_leaves(ran.at_end, ran.variables[k]) for k in self.carried]
@@ -340,6 +343,7 @@ class _Rolled:
                     share(arrays, value)
             if not self.runs:
                 share(list(arrays_in([self.entry[k]])), value)
+                keep_containers([self.entry[k], value])
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)

@@ -110,7 +110,7 @@ class _Expression(ast.NodeTransformer):
         self.generic_visit(node)
         if len(node.ops) < 2:
             return node
-        names = [ast.Constant(type(op).__name__) for op in node.ops]
+        names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
         return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(_deferred, node.comparators))
 
 
@@ -123,6 +123,12 @@ def _deferred(node: ast.expr) -> ast.Lambda:
 def call(name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
     """Return the call of an operator, at the position of a node."""
     return ast.copy_location(ast.Call(ast.Name(PREFIX + name, ast.Load()), list(arguments), []), at)
+
+
+def texts(names: Sequence[str]) -> ast.Tuple:
+    """Return a tuple of texts."""
+    constants: list[ast.expr] = [ast.Constant(name) for name in names]
+    return ast.Tuple(constants, ast.Load())
 
 
 class _Body:
@@ -170,7 +176,7 @@ class _Body:
                 rest = statements[k + 1 :]
                 operand = self.operation(s, rest if isinstance(s, ast.If) else (), out)
                 if not isinstance(s, ast.If):
-                    operand = call("after", s, operand, self.block("rest", rest, s, out), ast.Constant(tuple(self.stored(rest))))
+                    operand = call("after", s, operand, self.block("rest", rest, s, out), texts(self.stored(rest)))
                 out.append(self.left(operand, s, is_block))
                 break
         return out
@@ -219,7 +225,7 @@ class _Body:
         """Append the blocks of a statement to ``out``, and return the call of its operator. ``rest``: the statements after a
         branch that may leave; each side that does not leave runs them too."""
         target = [s.target] if isinstance(s, ast.For) else []
-        names = ast.Constant(tuple(self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest])))
+        names = texts(self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest]))
         none = ast.copy_location(ast.Constant(None), s)
         if isinstance(s, ast.If):
             last: list[ast.stmt] = []
@@ -230,7 +236,7 @@ class _Body:
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
             return call("if", s.test, _Expression().visit(s.test), then, orelse, names)
-        temporary = ast.Constant(tuple(sorted(self.temporary[id(s)] & self.shared)))
+        temporary = texts(sorted(self.temporary[id(s)] & self.shared))
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
             test = self.block("test", [ast.copy_location(_Finished(_Expression().visit(s.test)), s.test)], s, out)
@@ -257,7 +263,7 @@ class _Body:
         )
         node = ast.FunctionDef(title, arguments, [*declarations, *(inside or [ast.Pass()])], [], None, None)
         if "type_params" in ast.FunctionDef._fields:
-            node.type_params = []
+            node.type_params = []  # type: ignore[attr-defined]
         out.append(ast.copy_location(node, at))
         return ast.copy_location(ast.Name(title, ast.Load()), at)
 

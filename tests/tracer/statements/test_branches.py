@@ -156,6 +156,9 @@ def test_a_returned_argument_has_the_contents_of_its_path() -> None:
         "b = a if c > 0 else 2 * a\n    b[0] = 1.0\n    return a",
         "if c > 0:\n        b = a\n    return b",  # b may be unbound
         "b = [a]\n    if c > 0:\n        b.append(c)\n    return b[-1]",
+        "b, d = [a], [2 * a]\n    e = b if c > 0 else d\n    e[0] = c\n    return b[0]",
+        "b = d = [a]\n    if c > 0:\n        b = [2 * a]\n    b[0] = c\n    return d[0]",
+        "b = d = [a]\n    while c > 2:\n        c = c - 1\n        b = [2 * b[0]]\n    b[0] = c\n    return d[0]",
         "b = None\n    if c > 0:\n        b = a\n    return b",
         "if c > 0:\n        return a\n    return c",
         "it = iter([1, 2])\n    return a * next(it) if c > 0 else a",
