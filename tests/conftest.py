@@ -77,7 +77,7 @@ SHARES = {
     "codegen/kernels/test_segment_sums.py": 2,
     "codegen/kernels/test_small_matrices.py": 3,
     "codegen/kernels/test_tiled_rows.py": 3,
-    "corpus/test_corpus.py": 4,
+    "corpus/test_corpus.py": 5,
     "corpus/test_second_derivatives.py": 12,
     "cuda_host/test_acceptance.py": 24,
     "cuda_host/test_faults.py": 3,

@@ -136,16 +136,20 @@ def check_value(case: Case, size: int, **options: Any) -> float:
 
 
 def check_error(case: Case, **options: Any) -> float:
-    """Compare the error of the plain run with that of the compiled program, which has written nothing."""
+    """Compare the error of the plain run with that of the compiled program, which has succeeded for other arguments before and
+    writes nothing when it raises."""
     assert case.failing is not None
-    before, others = (case.failing(np.random.default_rng(5)) for _ in range(2))
+    before, others, unchanged = (case.failing(np.random.default_rng(5)) for _ in range(3))
     expected = outcome(case.function, *others)
     if not isinstance(expected, Exception):
         raise Mismatch("the plain run raises nothing")
-    result = outcome(pb.jit(case.function, **options), *before)
+    compiled = pb.jit(case.function, **options)
+    quiet(compiled, drawn(case, 0, case.size))
+    result = outcome(compiled, *before)
     if isinstance(result, pb.TraceError):
         raise result
     same_error(expected, result)
+    same_tree("arguments", unchanged, before)
     return 0.0
 
 

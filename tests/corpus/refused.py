@@ -13,6 +13,8 @@ def reason_class(message: str) -> str:
     """Return the class of a TraceError's first line: the construct for a branch, else the message without names."""
     if branch := BRANCH.search(message):
         return f"{branch[1]} on a value"
+    if "range() of a traced value" in message:
+        return "range of a value"
     return re.sub(r"^.*?\.py:\d+: ", "", message)
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from tests.corpus import (
+    bounds_and_errors,
     dense_algebra,
     dynamic_programming,
     filters,
@@ -23,6 +24,7 @@ from tests.corpus import (
 from tests.corpus.case import Case
 
 MODULES = (
+    bounds_and_errors,
     dense_algebra,
     dynamic_programming,
     filters,
