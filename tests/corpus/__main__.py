@@ -49,12 +49,14 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="with the trip counts of `turns`")
     parser.add_argument("--second", action="store_true", help="second derivatives too")
     parser.add_argument("--guards", action="store_true", help="under pb.jit(guards=True)")
+    parser.add_argument("--loops", default="", help="under pb.jit(loops=...)")
     parser.add_argument("--limit", type=int, default=60, help="seconds of one check, after which it is stopped")
     parser.add_argument("--write-refused", action="store_true", help="write tests/corpus/refused.txt anew, with `--second`")
     options = parser.parse_args()
     differences = LONG if options.long else Differences()
     options.second |= options.write_refused
-    jit = {"guards": True} if options.guards else {}
+    jit: dict[str, Any] = {"guards": True} if options.guards else {}
+    jit |= {"loops": options.loops} if options.loops else {}
     kinds = ("value", "gradient", "second", "error")
     totals = {kind: Counter[str]() for kind in kinds}
     reasons = Counter[str]()

@@ -256,7 +256,7 @@ class _Join:
             regions = [(self.regions[k], rows[k]) for k in (1, 0)]
             emitted = emit_regions("switch", {}, [index], regions)
         for x, column in zip(emitted, columns, strict=True):
-            x.weak = column.kind[1]
+            x.weak, x.created = column.kind[1], all(side.is_cell for side in column.arrays)
         return emitted
 
 

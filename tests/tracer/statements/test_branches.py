@@ -120,6 +120,29 @@ def test_checks_raise_what_python_raises() -> None:
         bounded(1.0, 5)
 
 
+def test_joined_scalars_are_not_arrays() -> None:
+    """An augmented assignment rebinds one name of a scalar, and not the others."""
+
+    def magnitude(x: Any) -> Any:
+        z = x if x >= 0 else -x
+        s = z
+        s += 1.0
+        return z, s
+
+    def counts(x: Any) -> Any:
+        count, total, seen = 0, 0.0, []
+        for v in x:
+            if v > 0:
+                count += 1
+                total += v
+            seen.append((count, total))
+        return seen
+
+    x = np.array([0.3, -1.0, 2.0])
+    assert rolled(magnitude)(-2.0) == magnitude(-2.0)
+    assert rolled(counts)(x) == counts(x)
+
+
 def test_writes_into_arguments_are_in_their_branch() -> None:
     @rolled
     def update(x: Any, c: float) -> Any:
