@@ -295,6 +295,9 @@ class TracedArray(Described):
 
     def __str__(self) -> str:
         known = known_value(self) if self.weak else None
+        frame = current()
+        if known is None and frame is not None and frame.takes_writes:
+            refuse(self, "a text of a traced value in a branch or loop on values", "leave the value out of the text")
         return repr(self) if known is None else str(pinned(self, known))
 
     def __format__(self, spec: str) -> str:

@@ -13,7 +13,7 @@ from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
-from pullback.tracer.arrays.make import as_traced, emit
+from pullback.tracer.arrays.make import as_traced, cast, emit
 from pullback.tracer.arrays.number_types import catches
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import root_of, write_back
@@ -126,13 +126,11 @@ def assert_(test: Any, message: Block | None = None) -> None:
     """Check an assertion, at run time if values decide it."""
     if is_undecided(test):
         refuse_caught()
-        _check(test, AssertionError("" if message is None else _text(message())))
+        with BlockRegion("a message").inner.active():
+            text = "" if message is None else str(message())
+        _check(test, AssertionError(text))
     elif not test:
         raise AssertionError(*([] if message is None else [message()]))
-
-
-def _text(message: Any) -> str:
-    return message if isinstance(message, str) else str(message)
 
 
 def _check(holds: Any, error: Exception) -> None:
@@ -250,13 +248,16 @@ class _Join:
             return []
         if len(instructions) <= MOST_SELECTED and all(map(_is_selectable, instructions)):
             sides = [region.close(row).inline() for region, row in zip(self.regions, rows, strict=True)]
-            emitted = [as_traced(np.where(self.test, a, b)) for a, b in zip(*sides, strict=True)]
+            test = cast(as_traced(self.test != 0), bool)
+            emitted = [emit("select", test, a, b) for a, b in zip(*sides, strict=True)]
         else:
             index = emit("cast", as_traced(self.test != 0), dtype=I64)
             regions = [(self.regions[k], rows[k]) for k in (1, 0)]
             emitted = emit_regions("switch", {}, [index], regions)
         for x, column in zip(emitted, columns, strict=True):
-            x.weak, x.created = column.kind[1], all(side.is_cell for side in column.arrays)
+            cells = [side.is_cell for side in column.arrays]
+            x.weak, x.created = column.kind[1], any(cells)
+            x.readonly = ALIAS if any(cells) != all(cells) else ""
         return emitted
 
 

@@ -172,6 +172,24 @@ def test_a_returned_argument_has_the_contents_of_its_path() -> None:
     assert choose(x, -2.0)[1] == 2.0
 
 
+def test_sums_in_place_of_chosen_numbers_make_new_ones() -> None:
+    @rolled
+    def counts(x: Any) -> Any:
+        count, seen = 0, []
+        for v in x:
+            if v > 1:
+                count += 1
+            seen = [*seen, count]
+        first = count if x[0] > 0 else 2 * count
+        second = first
+        second += 1
+        return np.array(seen), first, second
+
+    seen, first, second = counts(np.array([1.0, 2.0, 3.0, 0.5]))
+    assert seen.tolist() == [0, 1, 2, 2]
+    assert (first, second) == (2, 3)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -187,6 +205,8 @@ def test_a_returned_argument_has_the_contents_of_its_path() -> None:
         "it = iter([1, 2])\n    return a * next(it) if c > 0 else a",
         "try:\n        if c > 0:\n            raise ValueError\n    except ValueError:\n        return -a\n    return a",
         "if c > 0:\n        print(c)\n    return a",
+        "if c > 0:\n        raise ValueError(f'{c} is positive')\n    return a",
+        "assert c < 0, f'{c} is positive'\n    return a",
     ],
 )
 def test_what_has_no_common_meaning_is_refused(body: str) -> None:
