@@ -13,7 +13,7 @@ from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
-from pullback.tracer.arrays.make import as_traced, cast, emit
+from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.number_types import catches
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import root_of, write_back
@@ -249,7 +249,7 @@ class _Join:
         if len(instructions) <= MOST_SELECTED and all(map(_is_selectable, instructions)):
             sides = [region.close(row).inline() for region, row in zip(self.regions, rows, strict=True)]
             test = cast(as_traced(self.test != 0), bool)
-            emitted = [emit("select", test, a, b) for a, b in zip(*sides, strict=True)]
+            emitted = [emit("select", broadcast_into(test, a.shape), a, b) for a, b in zip(*sides, strict=True)]
         else:
             index = emit("cast", as_traced(self.test != 0), dtype=I64)
             regions = [(self.regions[k], rows[k]) for k in (1, 0)]
