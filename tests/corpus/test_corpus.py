@@ -40,6 +40,17 @@ def test_error(name: str) -> None:
     expect("error", name, result.status, result.detail)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_rolled(name: str) -> None:
+    """What `loops="roll"` compiles is right: values, and gradients."""
+    case = CASES[name]
+    result = assessed(lambda: check_value(case, case.size, loops="roll"))
+    assert result.status in ("ok", "refused"), result.detail
+    if case.argnums and result.status == "ok":
+        result = assessed(lambda: check_gradient(case, case.size, loops="roll"))
+        assert result.status in ("ok", "refused"), result.detail
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LISTS])
 def test_under_guards(name: str) -> None:

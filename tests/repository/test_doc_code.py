@@ -42,7 +42,6 @@ class Page:
         self.text = path.read_text()
         self.names: dict[str, Any] = {"__name__": path.stem}
         self.said = {"prints": "", "message": ""}
-        self.lines: list[str] = []
 
     def run(self) -> str:
         """The page with the listings that its blocks give."""
@@ -52,11 +51,11 @@ class Page:
         if result["code"] is None:
             return f"<!-- {result['kind']} -->\n```\n{self.said[result['kind']].rstrip()}\n```\n"
         line = self.text.count("\n", 0, result.start("code"))
-        code = compile("\n" * line + result["code"], self.path.name, "exec", dont_inherit=True)
-        own = result["code"].splitlines(keepends=True)
-        self.lines += ["\n"] * (line + len(own) - len(self.lines))
-        self.lines[line : line + len(own)] = own
-        linecache.cache[self.path.name] = (sum(map(len, self.lines)), None, self.lines, self.path.name)
+        text, name = "\n" * line + result["code"], self.path.name
+        code = compile(text, name, "exec", dont_inherit=True)
+        linecache.cache.pop(name, None)
+        if 'loops="roll"' in text:  # a page is no source of Python: the block is
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings(action="error"):
             if result["raises"] is None:
