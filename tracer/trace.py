@@ -60,6 +60,10 @@ from pullback.tracer.user_code.ownership import adopt
 from pullback.tracer.user_code.source import shown
 from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
+RAISED = (ValueError, TypeError, IndexError, ArithmeticError, AssertionError, np.linalg.LinAlgError)
+"""Exceptions that a function raises in plain Python too if they end a trace with branches and loops as instructions, outside any
+of these. Another one, such as a NameError for a variable that another path binds, may be the trace's own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
@@ -270,8 +274,8 @@ def trace(
         if isinstance(failed, TraceError):
             reason = failed.message.partition("; ")[0]
             error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")
-        elif failed is not None and not isinstance(failed, NameError):
-            raise failed from None  # by the same path, plain Python raises it too; a name may be bound on another path
+        elif isinstance(failed, RAISED):
+            raise failed from None
         if error.wants_traced or error.wants_counts:
             # Retrace, with traced arrays in place of static ones, so that it may write into them, or with guarded counts.
             with suppress(TraceError):

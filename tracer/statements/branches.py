@@ -137,13 +137,13 @@ def _check(holds: Any, error: Exception) -> None:
     """Emit a check that raises ``error`` where ``holds`` is false."""
     if not is_known_exception(error):
         raise TraceError(f"{type(error).__name__} under a traced value, which compiled code cannot raise; raise one of Python's")
-    emit("check", as_traced(holds != 0), error=type(error).__name__, message=str(error))
+    emit("check", as_traced(holds != 0), error=type(error).__name__, message=str(*error.args))
 
 
 def refuse_caught() -> None:
     """Raise TraceError if a function that is running has an ``except`` clause: it would not see an error of compiled code."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "_run":
+    while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
         if is_users(frame.f_code) and catches(frame.f_code):
             raise TraceError("an error is raised under a traced value inside a function with an except clause")
         frame = frame.f_back  # type: ignore[assignment]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.syntax.table import operator
+from pullback.tracer.user_code.errors import TraceError
 
 
 class Items:
@@ -19,6 +20,12 @@ class Items:
 
     def __init__(self, count: Any, at: Callable[[Any], Any]) -> None:
         self.count, self.at = count, at
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the items. Raises TraceError if values decide their number."""
+        if not self.is_counted:
+            raise TraceError("a loop over a range of a traced value together with a Python iterable; zip ranges and arrays")
+        return (self.at(k) for k in range(self.count))
 
     @property
     def is_counted(self) -> bool:

@@ -99,19 +99,22 @@ class _Expression(ast.NodeTransformer):
         self.generic_visit(node)
         return call("not", node, node.operand) if isinstance(node.op, ast.Not) else node
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        is_plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        if is_plain and isinstance(node.func, ast.Name) and node.func.id in _SEQUENCES:
-            return call("items", node, node.func, *node.args)
-        return node
-
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         if len(node.ops) < 2:
             return node
         names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
         return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(_deferred, node.comparators))
+
+
+def _sequence(node: ast.expr) -> ast.expr:
+    """Return what a loop goes over with its calls of ``range``, ``enumerate``, ``zip`` and ``reversed`` as calls of an operator,
+    which are passed these functions, since the names may mean others."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _SEQUENCES:
+        return node
+    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        return node
+    return call("items", node, node.func, *map(_sequence, node.args))
 
 
 def _deferred(node: ast.expr) -> ast.Lambda:
@@ -243,7 +246,7 @@ class _Body:
             return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary)
         item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
         body = self.block("body", s.body, s, out, first=item)
-        return call("for", s.iter, _Expression().visit(s.iter), body, after_loop, names, temporary)
+        return call("for", s.iter, _sequence(_Expression().visit(s.iter)), body, after_loop, names, temporary)
 
     def block(
         self, name: str, body: Sequence[ast.stmt], at: ast.stmt, out: list[ast.stmt], first: ast.stmt | None = None,

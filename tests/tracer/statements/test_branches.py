@@ -143,6 +143,23 @@ def test_joined_scalars_are_not_arrays() -> None:
     assert rolled(counts)(x) == counts(x)
 
 
+def test_an_exception_keeps_its_text() -> None:
+    @rolled
+    def look_up(x: float) -> Any:
+        if x > 1:
+            raise KeyError("large")
+        if x < -1:
+            raise RuntimeError
+        return x
+
+    assert look_up(0.5) == 0.5
+    with pytest.raises(KeyError) as caught:
+        look_up(2.0)
+    assert caught.value.args == ("large",)
+    with pytest.raises(RuntimeError):
+        look_up(-2.0)
+
+
 def test_writes_into_arguments_are_in_their_branch() -> None:
     @rolled
     def update(x: Any, c: float) -> Any:

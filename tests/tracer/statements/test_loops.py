@@ -219,6 +219,19 @@ def test_zipped_enumerated_and_reversed_rows() -> None:
         assert compiled(x, y) == f(x, y)
 
 
+def test_ranges_outside_of_loops_are_pythons() -> None:
+    def f(x: Any) -> Any:
+        total = 0.0
+        for i in [*range(3), *reversed(range(2))]:
+            total += x[i] if x[i] > 0 else i
+        for i, name in zip(range(3), ("a", "b", "c")):
+            total += len(name) * x[i]
+        return total + sum(range(4)) + len(range(5))
+
+    x = np.array([1.0, -2.0, 3.0])
+    assert rolled(f)(x) == f(x)
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
