@@ -69,9 +69,9 @@ def continued() -> Completion:
 @operator("completed")
 def completed(completion: Completion | None) -> bool:
     """Return whether the statement before left its block. Raises TraceError if values decide it."""
-    if completion is None or not completion.is_decided:
-        if completion is None:
-            return False
+    if completion is None:
+        return False
+    if not completion.is_decided:
         raise TraceError("a return, break or continue under a traced value inside a with, try or match statement; move it out")
     return completion.code != NEXT
 
