@@ -1,7 +1,6 @@
 """NumPy functions in, array IR out."""
 
 from pullback.tracer import functions as _functions
-from pullback.tracer import statements as _statements
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.arrays.make import emit
 from pullback.tracer.arrays.promotion import composition
@@ -16,7 +15,7 @@ from pullback.tracer.transforms.callback import call_outside, types_found
 from pullback.tracer.transforms.grad import gradient_call
 from pullback.tracer.transforms.jacobians import BoundCall, jacobian_call
 from pullback.tracer.transforms.linearize import Linear, ones_like, zeros_like
-from pullback.tracer.transforms.region import follow, following, guard_attribute, rebuild, roll
+from pullback.tracer.transforms.region import follow, following, guard_attribute, rebuild
 from pullback.tracer.transforms.vmap import over_axes
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import OWNED, adopt
@@ -25,7 +24,7 @@ __all__ = [
     "Argument", "Branch", "Captured", "BoundCall", "Constant", "Guard", "Input", "Linear", "OWNED", "Parameters", "Pinned",
     "Signature", "Trace", "TraceError", "TracedArray", "TreeDef", "adopt", "call_outside", "composition", "current", "emit",
     "flatten", "follow", "following", "gradient_call", "guard_attribute", "implements", "jacobian_call", "leaf_key",
-    "ones_like", "over_axes", "parameters_of", "rebuild", "register_method", "roll", "signature", "trace", "twin", "types_found",
+    "ones_like", "over_axes", "parameters_of", "rebuild", "register_method", "signature", "trace", "twin", "types_found",
     "unflatten", "user_loc", "zeros_like",
 ]  # fmt: skip
-del _functions, _statements
+del _functions

@@ -258,12 +258,12 @@ def trace(
     title = name or getattr(function, "__name__", None) or type(function).__name__
     run = functools.partial(_trace, function, call, declared, title, captured, symbolic, follows_syntax=False if rolls else None)
     failed: Exception | None = None
-    if rolls:
-        try:
-            return run(traces_made=True, follows_syntax=True)
-        except Exception as error:
-            failed = error
     try:
+        if rolls:
+            try:
+                return run(traces_made=True, follows_syntax=True)
+            except Exception as error:
+                failed = error
         return run()
     except TraceError as error:
         if error.wants_rolled and not rolls:
@@ -282,6 +282,8 @@ def trace(
                 return run(traces_made=error.wants_traced, counts_chosen=error.wants_counts)
         if not error.is_effect:
             raise
+    finally:
+        failed = None  # its traceback refers to this frame, in a cycle that would keep the call's arrays
     # Retrace, to locate the line. This succeeds if the change was made by another thread.
     return run(by_line=True)
 

@@ -21,7 +21,7 @@ from pullback.compiled.function_attributes import FunctionLike
 from pullback.compiled.function_identity import Owned, owned_by
 from pullback.compiled.pickling import module_member
 from pullback.compiled.reports import Inspected
-from pullback.compiled.transform import Function, Transform
+from pullback.compiled.transform import Function, Transform, statements
 from pullback.fastcall.describe import Callables, NotNative, is_underway, native_path, path_of, record_of
 from pullback.ir.passes.tf32 import with_tf32
 from pullback.programs.argument_types import arguments_of
@@ -327,6 +327,8 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         symbolic: bool = False,
     ) -> Trace:  # fmt: skip
         with counters.timed("trace"):
+            if self._transform.rolls:
+                statements.register()
             traced = trace(
                 self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
                 symbolic=symbolic, rolls=self._transform.rolls,

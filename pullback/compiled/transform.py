@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.ir.core.lazy_imports import later
 from pullback.programs.donation import Donation
-from pullback.tracer import Parameters, follow, gradient_call, parameters_of, roll
+from pullback.tracer import Parameters, follow, gradient_call, parameters_of
+
+if TYPE_CHECKING:
+    from pullback.tracer import statements
+else:
+    statements = later("pullback.tracer.statements")  # which few functions need
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -39,7 +45,7 @@ class Transform:
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""
         if self.rolls:
-            roll()
+            statements.roll()
         return follow(function)(*args, **kwargs)
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:

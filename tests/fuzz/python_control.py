@@ -114,6 +114,9 @@ class Writer:
             if self.random.random() < 0.15:
                 self.line(depth, "else:")
                 self.simple(depth + 1)
+                if loops and self.random.random() < 0.5:
+                    self.line(depth + 1, f"if {self.test()}:")
+                    self.line(depth + 2, self.pick("break", "continue"))
         else:
             self.count += 1
             name = f"w{self.count}"

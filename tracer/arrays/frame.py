@@ -209,6 +209,11 @@ class Frame:
             frame = frame.parent
         return frame
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether this is, or is in, a block of the user's statements that values decide."""
+        return self.takes_writes or (self.parent is not None and self.parent.is_conditional)
+
     @contextmanager
     def active(self) -> Iterator[Frame]:
         """Make this the current frame in this context."""

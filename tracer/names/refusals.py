@@ -24,10 +24,8 @@ from pullback.tracer.user_code.ownership import is_users_object, is_users_value
 def printed(*values: Any, **options: Any) -> None:
     """Print. Raises TraceError in a block that values decide, which would print whether or not it runs."""
     frame = current()
-    while frame is not None:
-        if frame.takes_writes:
-            raise TraceError("print in a branch or loop on traced values; write pb.print, which prints where it runs")
-        frame = frame.parent
+    if frame is not None and frame.is_conditional:
+        raise TraceError("print in a branch or loop on traced values; write pb.print, which prints where it runs")
     print(*values, **options)
 
 

@@ -24,12 +24,13 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir import Loc, Value
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.lazy_imports import later
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.concretize import Known
 from pullback.tracer.arrays.frame import Captured, Frame, Pinned
@@ -69,7 +70,6 @@ from pullback.tracer.names.proxies import (
 from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, printed, traced_isinstance, why_refused
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
-from pullback.tracer.syntax.matching import rewritten
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import (
@@ -81,6 +81,11 @@ from pullback.tracer.user_code.ownership import (
     is_users_object,
     users_bases,
 )
+
+if TYPE_CHECKING:
+    from pullback.tracer.syntax import matching
+else:
+    matching = later("pullback.tracer.syntax.matching")
 
 # Largest captured array of ints or bools, in elements, that may be used where a static array is needed: a mask, repeat counts.
 MOST_STATIC = 4096
@@ -389,7 +394,7 @@ class Names:
         namespace = self._namespaces.setdefault(id(real), Namespace(real, self))
         code = function.__code__
         if self.root.follows_syntax:
-            code = rewritten(code) or code
+            code = matching.rewritten(code) or code
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)

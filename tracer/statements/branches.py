@@ -19,7 +19,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.names.side_effects import watched_contents
 from pullback.tracer.statements.blocks import BlockRegion, Ran, is_known_exception
-from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code
+from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
@@ -156,13 +156,13 @@ def branch(
     no blocks."""
     variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)])
     regions, sides = [], []
-    for side, holds in ((then, False), (orelse, True)):
+    for side, other in ((then, orelse), (orelse, then)):
         region = BlockRegion("a branch")
         ran = region.run(side, variables)
         if ran.raised is not None:
             refuse_caught()
-            _check(test if holds else np.logical_not(test), ran.raised)
-            ended: Completion | None = (orelse, then)[holds]()
+            _check(np.logical_not(test) if side is then else test, ran.raised)
+            ended: Completion | None = other()
             return ended
         regions.append(region)
         sides.append(ran)
@@ -213,7 +213,8 @@ class _Join:
             keep_containers([*(ran.completion.value for ran in self.sides if ran.completion is not None), returned])
         if value and any(is_alias(x, (), frame) for ran, frame in zip(self.sides, self.frames) for x in _returned(ran)):
             share([x for ran in self.sides for x in _returned(ran)], returned)
-        return Completion(code=ended, value=returned)
+        possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
+        return Completion(code=ended, value=returned, possible=possible)
 
     def is_alias(self, k: int, side: int) -> bool:
         """Return whether an array in a variable is another name's too, on one side."""
@@ -290,15 +291,13 @@ def keep_containers(values: Sequence[Any]) -> None:
 
 @operator("after")
 def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Completion | None:
-    """Run the statements after a loop, unless a ``return`` ended it. Return how they ended."""
+    """Run the statements after a loop, unless it returned, or its ``else`` left a loop around it. Return how they ended."""
     if ended is None:
         following: Completion | None = rest()
         return following
     if ended.is_decided:
         return ended
-    result = ended
-
-    def returns() -> Completion:
-        return Completion(code=RETURN, value=result.value)
-
-    return branch(as_traced(is_code(ended, RETURN)), returns, rest, names)
+    left = ended
+    if ended.possible <= {NEXT, RETURN}:
+        left = Completion(code=RETURN, value=ended.value)
+    return branch(as_traced(is_code(ended, NEXT)), rest, lambda: left, names, [rest])

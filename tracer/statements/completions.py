@@ -21,10 +21,11 @@ NEXT, CONTINUE, BREAK, RETURN = range(4)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Completion:
-    """An end of a block: ``code`` is one of the codes above, or a traced one."""
+    """An end of a block: ``code`` is one of the codes above, or a traced one, which is one of ``possible``."""
 
     code: int | TracedArray
     value: Any = UNBOUND
+    possible: frozenset[int] = frozenset((NEXT, CONTINUE, BREAK, RETURN))
 
     @property
     def is_decided(self) -> bool:
@@ -35,6 +36,15 @@ class Completion:
 def code_of(completion: Completion | None) -> int | TracedArray:
     """Return the code of an end; ``NEXT`` for None."""
     return NEXT if completion is None else completion.code
+
+
+def possible_codes(completion: Completion | None) -> frozenset[int]:
+    """Return the codes that an end may have."""
+    code = code_of(completion)
+    if isinstance(code, int):
+        return frozenset((code,))
+    assert completion is not None
+    return completion.possible
 
 
 def is_code(completion: Completion | None, *codes: int) -> Any:

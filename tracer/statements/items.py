@@ -39,7 +39,7 @@ def items_of(function: Any, *arguments: Any) -> Any:
     if function is range and any(map(is_undecided, arguments)):
         start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
         return _range(start, stop, step)
-    parts = [_sequence(a) for a in arguments]
+    parts = [items(a) for a in arguments]
     if function is enumerate and parts and parts[0] is not None and len(arguments) < 3:
         inner, first = parts[0], arguments[1] if len(arguments) == 2 else 0
         return Items(inner.count, lambda k: (k + first, inner.at(k)))
@@ -52,8 +52,8 @@ def items_of(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _sequence(value: Any) -> Items | None:
-    """Return a range, an array or other items as items; None for another value."""
+def items(value: Any) -> Items | None:
+    """Return a range, an array or other items as items; None for an iterable of which only Python knows the items."""
     if isinstance(value, Items):
         return value
     if isinstance(value, range):
@@ -61,11 +61,6 @@ def _sequence(value: Any) -> Items | None:
     if isinstance(value, TracedArray) and value.shape and isinstance(value.shape[0], int):
         return Items(value.shape[0], lambda k: value[k])
     return None
-
-
-def items(value: Any) -> Items | None:
-    """Return what a loop goes over as items; None for an iterable of which only Python knows the items."""
-    return _sequence(value)
 
 
 def _range(start: Any, stop: Any, step: Any) -> Items:

@@ -61,7 +61,7 @@ def for_(
     """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
     ``temporary``: see ``while_``."""
     sequence = items(iterable)
-    if sequence is None or (sequence.is_counted and not isinstance(iterable, Items | range | TracedArray)):
+    if sequence is None:
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
         return _Rolled(body, orelse, names, temporary, items=sequence).run(None, None)
@@ -152,8 +152,10 @@ def _finished(ended: Completion | None, orelse: Block | None, names: Sequence[st
     """Run the ``else`` of a loop unless it was left, and return how the statement ended."""
     result = None
     if ended is not None and ended.value is not UNBOUND:
-        code = np.where(is_code(ended, RETURN), np.int64(RETURN), np.int64(NEXT))
-        result = ended if ended.is_decided else Completion(code=as_traced(code), value=ended.value)
+        code = as_traced(np.where(is_code(ended, RETURN), np.int64(RETURN), np.int64(NEXT)))
+        result = ended
+        if not ended.is_decided:
+            result = Completion(code=code, value=ended.value, possible=frozenset((NEXT, RETURN)))
     if orelse is None:
         return result
     if ended is None or (ended.is_decided and is_code(ended, NEXT, CONTINUE)):
@@ -171,7 +173,7 @@ class _Rolled:
     the indices of the variables that are carried; ``targets``: the arrays from outside that the body writes, which are carried
     too. ``may_leave``: values decide whether an iteration ends the loop. ``carry`` has ``size`` parts: the variables, the arrays,
     and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
-    ``shared``: carried variables that hold arrays with other names.
+    ``shared``: carried variables that hold arrays with other names; ``ended``: how the loop ended.
     """
 
     def __init__(
@@ -186,6 +188,7 @@ class _Rolled:
         self.targets: list[TracedArray] = []
         self.returned: Any = UNBOUND
         self.may_leave = test is not None
+        self.ended: Completion | None = None
         self.carry, self.size = Carry("a loop", (), "the state"), 0
         self.shared: list[tuple[int, list[TracedArray]]] = []
 
@@ -195,13 +198,12 @@ class _Rolled:
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
         for _ in range(MOST_ATTEMPTS):
-            result = self.attempt(truth, ended)
-            if result is not None:
-                return _finished(result[0], self.orelse, self.names)
+            if self.attempt(truth, ended):
+                return _finished(self.ended, self.orelse, self.names)
         raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
 
-    def attempt(self, truth: Any, ended: Completion | None) -> list[Completion | None] | None:
-        """Trace the body and emit the loop; None if the body is to be traced again with other carries."""
+    def attempt(self, truth: Any, ended: Completion | None) -> bool:
+        """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
         state: list[Any] = [self.entry[k] for k in self.carried]
         state += self.targets
         if self.may_leave:
@@ -219,11 +221,11 @@ class _Rolled:
             self.carried += new_carried
             self.targets += new_targets
             self.returned = returned if self.returned is UNBOUND else self.returned
-            return None
+            return False
         arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
-        if arrays is None:
-            return None
-        return [self.emitted(block, arrays, ran)]
+        if arrays is not None:
+            self.ended = self.emitted(block, arrays, ran)
+        return arrays is not None
 
     @property
     def runs(self) -> bool:
@@ -274,7 +276,7 @@ class _Rolled:
             return ended
 
         try:
-            ran = block.run_loop(run, self.body, self.variables, list(zip(self.targets, arrays, strict=True)), extra)
+            ran = block.run(run, self.variables, list(zip(self.targets, arrays, strict=True)), self.body, extra)
         finally:
             self.variables.write(self.entry)
         if ran.raised is not None:
@@ -364,12 +366,6 @@ class _LoopRegion(BlockRegion):
         result = self.enter(x, type, x.weak if type is None else "")
         result.readonly, result.layout_of, result.is_dense, result.origin = readonly, None, True, None
         return result
-
-    def run_loop(
-        self, run: Callable[[], Any], body: Any, variables: Variables, overlaid: Sequence[Any], extra: list[Any]
-    ) -> Ran:
-        """Trace an iteration; see ``run``."""
-        return self.run(run, variables, overlaid, body, extra)
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:

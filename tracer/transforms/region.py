@@ -44,15 +44,6 @@ def following() -> AbstractContextManager[None]:
     return context
 
 
-def roll() -> None:
-    """Demand that the current trace compiles Python's branches and loops. Raises TraceError, for a retrace, the first time."""
-    root = frame_of().root
-    if root.follows_syntax is None:
-        error = TraceError("a function with loops=\"roll\" in a trace of another; give the other one the option")
-        error.wants_rolled = True
-        raise error
-
-
 def guard_attribute(owner: Any, name: str, describe: str) -> None:
     """Guard the current trace on ``owner``'s attribute ``name`` staying the same object."""
     frame_of().root.names.same(partial(getattr, owner, name), describe)

@@ -8,6 +8,7 @@ import pytest
 
 import pullback as pb
 from pullback.ir.core.structure import walk
+from pullback.tracer.statements import register
 from pullback.tracer.trace import trace
 
 
@@ -145,6 +146,8 @@ def test_the_trace_does_not_grow_with_the_trip_count() -> None:
             s = 0.5 * s + np.sin(x * i)
         return s
 
+    register()
+
     def size(count: int) -> int:
         return sum(1 for _ in walk(trace(states, (np.ones(3), count), rolls=True).function.body))
 
@@ -183,6 +186,33 @@ def test_else_runs_unless_the_loop_was_left() -> None:
         return x
 
     assert [f(v) for v in (0.0, 4.5, -20.0)] == [6.0, 5.5, 10.0]
+
+
+def test_an_else_leaves_the_loop_around_it() -> None:
+    def f(x: Any, level: float) -> Any:
+        total = 0.0
+        for i in range(4):
+            total = total + x[i]
+            n = 0
+            while n * level < x[i]:
+                n += 1
+                if n > 3:
+                    break
+            else:
+                if total > level:
+                    break
+                if total < -level:
+                    continue
+                if total == level:
+                    return -total
+            total = total + n
+        return total
+
+    compiled = rolled(f)
+    for numbers in ((1.0, 2.0, 3.0, 4.0), (5.0, 1.0, 0.5, 0.25), (1.0, -8.0, 9.0, 2.0), (2.5, 1.0, 0.0, 9.0)):
+        x = np.array(numbers)
+        for level in (1.0, 2.5, 0.25):
+            assert compiled(x, level) == f(x, level)
 
 
 def test_arguments_are_written_as_in_python() -> None:
