@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 FLOATS, INTS, ARRAYS = ("p", "q", "r"), ("m", "k"), ("a", "b")
+CONTAINERS = {"s": "t = [p, 0.5, q]", "d": "{'x': 0.25, 'n': 1}", "h": "[p]"}
+"""A list with two names, a dict and a list that grows, by the names of their variables."""
 LENGTH = 4
 """Number of elements of each array."""
 MOST_DEPTH = 3
@@ -27,9 +29,13 @@ class Writer:
     def run(self) -> str:
         """Return the text of a function ``f(p, q, n, a)``."""
         self.lines = ["def f(p, q, n, a):", "    r = 0.5", "    m = 1", "    k = n", "    b = np.zeros(4)"]
+        self.containers = self.pick("", "", "s", "d", "s, d", "h", "h, s")
+        self.lines += [f"    {name} = {CONTAINERS[name]}" for name in self.containers.split(", ") if name]
         if self.random.random() < 0.5:
             self.lines.append("    a = a.copy()")
-        self.result = self.pick("p, q, r, m, k, a, b", "p, q, r, m, k, a, b", "r + p - q")
+        read = {"s": "s[0], s[1], s[2], t[0]", "d": "d['x'], d['n']", "h": "np.array(h), len(h), h[-1]"}
+        more = [read[name] for name in self.containers.split(", ") if name]
+        self.result = ", ".join([self.pick("p, q, r, m, k, a, b", "p, q, r, m, k, a, b", "r + p - q"), *more])
         for _ in range(self.random.randint(2, 5)):
             self.statement(1, 0)
         self.lines.append(f"    return {self.result}")
@@ -67,7 +73,23 @@ class Writer:
         chain = f"{self.number()} < {a} <= {b}"
         return self.pick(simple, simple, simple, f"{simple} and {other}", f"{simple} or {other}", f"not {simple}", chain)
 
+    def state(self, depth: int) -> None:
+        """Write a statement that changes a container."""
+        name = self.random.choice(self.containers.split(", "))
+        if name == "s":
+            item = self.pick("s[0]", "s[1]", "s[-1]", "t[2]", "t[0]")
+            change = f"{item} {self.pick('=', '+=')} {self.float()}"
+            self.line(depth, self.pick(change, change, change, "s[0], s[1] = t[1], t[2]", "t = [s[2], *t[:2]]"))
+        elif name == "d":
+            self.line(depth, self.pick(f"d['x'] {self.pick('=', '+=')} {self.float()}", "d['n'] += 1", f"d['n'] = {self.int()}"))
+        else:
+            append = f"h.append({self.float()})"
+            self.line(depth, self.pick(append, append, append, f"h[-1] = {self.float()}", f"r += h[-1] + {self.float()}"))
+
     def simple(self, depth: int) -> None:
+        if self.containers and self.random.random() < 0.3:
+            self.state(depth)
+            return
         choice = self.random.random()
         if choice < 0.4:
             self.line(depth, f"{self.pick(*FLOATS)} {self.pick('=', '=', '+=', '-=')} {self.float()}")

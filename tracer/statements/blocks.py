@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dis
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,11 @@ import numpy as np
 
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
-from pullback.tracer.names.side_effects import effect, reached, watched_contents
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
-from pullback.tracer.user_code.errors import TraceError, user_loc
-from pullback.tracer.user_code.ownership import is_users, is_users_object
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import is_users
 
 MOST_NESTED = 30
 """Greatest depth of branches in branches: a recursion that values end has no end in a trace."""
@@ -27,13 +26,14 @@ MOST_NESTED = 30
 class Ran:
     """What a block did: the ``completion`` that it returned, the contents of the ``variables`` after it, and the arrays of outer
     frames that it wrote, each with its new value. ``contents``: the arrays in the variables and in what is returned, by their
-    ids, each with its value at the end of the block, before writes were undone. ``raised``: the exception of a ``raise``
-    statement that ended it."""
+    ids, each with its value at the end of the block, before writes were undone. ``changed``: the ids of the containers that it
+    changed. ``raised``: the exception of a ``raise`` statement that ended it."""
 
     completion: Any
     variables: list[Any]
     written: list[tuple[TracedArray, TracedArray]]
     contents: dict[int, tuple[TracedArray, TracedArray]]
+    changed: set[int]
     raised: Exception | None = None
 
     def at_end(self, leaf: Any) -> Any:
@@ -57,14 +57,13 @@ class BlockRegion(Region):
 
     def run(
         self, block: Callable[[], Any], variables: Variables, overlaid: Sequence[tuple[TracedArray, TracedArray]] = (),
-        reaches: Any = None, extra: list[Any] | None = None,
+        extra: list[Any] | None = None,
     ) -> Ran:  # fmt: skip
         """Trace a block, and undo its changes of the variables and of outer arrays. ``overlaid``: outer arrays, each with the
-        parameter of the region that holds its contents; ``reaches``: the function whose variables are watched, if it is not
-        ``block``; ``extra``: what the block adds to its results."""
+        parameter of the region that holds its contents; ``extra``: what the block adds to its results."""
         before = variables.read()
         more = [] if extra is None else extra
-        unchanged = _watched(block if reaches is None else reaches, variables)
+        saved = variables.state.saved()
         raised = None
         try:
             with self.inner.active(), running():
@@ -76,35 +75,24 @@ class BlockRegion(Region):
                     raise
                 except Exception as error:
                     completion, raised = None, _raised(error)
+                saved.refuse_other_keys()
                 after = variables.read()
                 returned = getattr(completion, "value", UNBOUND)
                 contents = {id(x): (x, _copy(x)) for x in arrays_in([*after, returned, *more])}
-                written = outer_contents(self.inner)
+                written, changed = outer_contents(self.inner), saved.changed()
         finally:
             undo_writes(self.inner)
+            saved.restore()
             variables.write(before)
-        for name, is_unchanged in unchanged:
-            if not is_unchanged():
-                raise effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
-        return Ran(completion=completion, variables=after, written=written, contents=contents, raised=raised)
+        return Ran(
+            completion=completion, variables=after, written=written, contents=contents, changed=changed, raised=raised
+        )  # fmt: skip
 
 
 def _copy(x: TracedArray) -> TracedArray:
     """Return an array with the current value of another one."""
     value = None if x.literal is not None else x.value
     return TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
-
-
-def _watched(block: Any, variables: Variables) -> list[tuple[str, Callable[[], bool]]]:
-    """Return functions that tell whether the containers and objects that a block reaches are unchanged, with names."""
-    watched: list[tuple[str, Callable[[], bool]]] = []
-    seen: set[int] = set()
-    for name, value, _ in reached(block):
-        if isinstance(value, Iterator) and not is_users_object(value):
-            raise TraceError(f"a branch or loop on traced values uses the iterator {name}, which one run uses up; index an array")
-        if not isinstance(value, TracedArray):
-            watched += [(name, is_unchanged) for is_unchanged in watched_contents(value, seen)]
-    return watched
 
 
 def _raised(error: Exception) -> Exception:

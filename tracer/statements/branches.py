@@ -16,10 +16,11 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.number_types import catches
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
-from pullback.tracer.names.side_effects import watched_contents
 from pullback.tracer.statements.blocks import BlockRegion, Ran, is_known_exception
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
+from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
@@ -149,12 +150,10 @@ def refuse_caught() -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def branch(
-    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = ()
-) -> Completion | None:
+def branch(test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = ()) -> Completion | None:
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks."""
-    variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)])
+    variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse))
     regions, sides = [], []
     for side, other in ((then, orelse), (orelse, then)):
         region = BlockRegion("a branch")
@@ -176,7 +175,7 @@ class _Join:
         self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
-        self.before = variables.read()
+        self.copied: list[Any] = []
 
     def emit(self) -> Completion | None:
         """Emit the branch, set the variables and arrays that it changes, and return how it ended."""
@@ -185,10 +184,10 @@ class _Join:
         results: list[Any] = [UNBOUND] * len(names)
         joined: dict[int, Joined] = {}
         for k, (a, b) in enumerate(columns):
-            if is_same(a, b):
+            if a is b or is_same(*map(self.variables.state.referenced, (a, b))):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
-                joined[k] = Joined([a, b], self.paths, names[k])
+                joined[k] = self.joined([a, b], names[k])
         targets = list({id(t): t for ran in self.sides for t, _ in ran.written}.values())
         new = [{id(t): x for t, x in ran.written} for ran in self.sides]
         writes = [Joined([side.get(id(t), t) for side in new], self.paths, "an array") for t in targets]
@@ -196,9 +195,7 @@ class _Join:
         parts = [*joined.values(), *writes, *code, *value]
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
         for k, part in joined.items():
-            results[k] = rebuild(part.tree, [next(emitted) for _ in part.columns])
-            if any(ran.variables[k] is before for ran in self.sides for before in self.before):
-                keep_containers([*(ran.variables[k] for ran in self.sides), results[k]])
+            results[k] = dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns]))
             if any(self.is_alias(k, side) for side in range(2)):
                 share([x for ran in self.sides for x in arrays_in([ran.variables[k]])], results[k])
         for target in targets:
@@ -206,11 +203,11 @@ class _Join:
         self.variables.write(results)
         codes = [code_of(ran.completion) for ran in self.sides]
         if not code and codes[0] == NEXT:
+            self.keep_copies(columns, results)
             return None
         ended = next(emitted) if code else codes[0]
-        returned = rebuild(value[0].tree, [next(emitted) for _ in value[0].columns]) if value else UNBOUND
-        if value:
-            keep_containers([*(ran.completion.value for ran in self.sides if ran.completion is not None), returned])
+        returned = dereferenced(rebuild(value[0].tree, [next(emitted) for _ in value[0].columns])) if value else UNBOUND
+        self.keep_copies([*columns, self.returned()], [*results, returned])
         if value and any(is_alias(x, (), frame) for ran, frame in zip(self.sides, self.frames) for x in _returned(ran)):
             share([x for ran in self.sides for x in _returned(ran)], returned)
         possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
@@ -220,6 +217,8 @@ class _Join:
         """Return whether an array in a variable is another name's too, on one side."""
         ran, frame = self.sides[side], self.frames[side]
         own = list(arrays_in([ran.variables[k]]))
+        if not own:
+            return False
         others = [x for x in arrays_in(ran.variables) if not any(x is y for y in own)]
         return any(is_alias(x, others, frame) for x in own)
 
@@ -229,14 +228,38 @@ class _Join:
         codes = [code_of(e) for e in ends]
         is_decided = all(isinstance(c, int) for c in codes) and codes[0] == codes[1]
         code = [] if is_decided else [Joined([np.int64(c) if isinstance(c, int) else c for c in codes], self.paths, "the end")]
-        values = [UNBOUND if e is None else e.value for e in ends]
+        values = self.returned()
         if values[0] is UNBOUND and values[1] is UNBOUND:
             return code, []
         for k in range(2):
             if values[k] is UNBOUND:
                 with self.frames[k].active():
                     values[k] = placeholder(values[1 - k])
-        return code, [Joined(values, self.paths, "what is returned")]
+        return code, [self.joined(values, "what is returned")]
+
+    def returned(self) -> list[Any]:
+        """Return what each side returns, ``UNBOUND`` if nothing."""
+        return [UNBOUND if ran.completion is None else ran.completion.value for ran in self.sides]
+
+    def keep_copies(self, columns: Sequence[Sequence[Any]], results: Sequence[Any]) -> None:
+        """Refuse later changes of containers if the join holds copies of some."""
+        differing = [pair for pair in columns if pair[0] is not pair[1]]
+        if self.copied or any(shares_containers([pair[path] for pair in differing]) for path in range(2)):
+            keep([*self.copied, *columns, results])
+
+    def joined(self, values: Sequence[Any], name: str) -> Joined:
+        """Return the join of two trees, in which containers of the state stand for themselves where both have the same ones; else
+        their contents are joined."""
+        referenced = [self.variables.state.referenced(v) for v in values]
+        if all(a is b for a, b in zip(values, referenced, strict=True)):
+            return Joined(values, self.paths, name)
+        structures = [bare(flatten(v)[1]) for v in referenced]
+        if structures[0] == structures[1]:
+            return Joined(referenced, self.paths, name)
+        for value, ran in zip(values, self.sides, strict=True):
+            refuse_changed([value], ran.changed)
+        self.copied.append(values)
+        return Joined(values, self.paths, name)
 
     def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
         """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""
@@ -277,16 +300,6 @@ def share(arrays: Sequence[TracedArray], result: Any) -> None:
     """Refuse later writes into arrays of which one may be ``result``, and into that."""
     for x in (*map(root_of, arrays), *arrays_in([result])):
         x.readonly = x.readonly or ALIAS
-
-
-def keep_containers(values: Sequence[Any]) -> None:
-    """Refuse later changes of lists, dicts and objects of which one may be another: of a path's variable and its join."""
-    effects = frame_of().root.names.effects
-    message = "a list, dict or object that may be one of several after a branch is changed; copy it"
-    for value in values:
-        if value is not UNBOUND:
-            for is_unchanged in watched_contents(value, set()):
-                effects.watch(is_unchanged, message)
 
 
 @operator("after")

@@ -13,11 +13,12 @@ from pullback.ir.core.types import I64, scalar
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.tree import flatten
+from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran
-from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, keep_containers, share
+from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, share
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
+from pullback.tracer.statements.containers import Saved, containers_in, dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
@@ -82,9 +83,7 @@ def for_(
     return None if orelse is None else orelse()
 
 
-def _python_loop(
-    iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]
-) -> Completion | None:
+def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]) -> Completion | None:
     """Run a loop over an iterable that only Python can go over."""
     iterator = iter(iterable)
     for item in iterator:
@@ -181,7 +180,9 @@ class _Rolled:
         test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
     ) -> None:  # fmt: skip
         self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
-        self.variables = Variables(names, [b for b in (body, orelse, test) if b is not None])
+        sequence = None if items is None else items.at
+        self.variables = Variables(names, [b for b in (body, orelse, test) if b is not None], (body, test, sequence))
+        self.plain: set[int] = set()
         contents = zip(self.variables.names, self.variables.read(), strict=True)
         self.entry = [UNBOUND if name in temporary else value for name, value in contents]
         self.carried: list[int] = []
@@ -204,7 +205,7 @@ class _Rolled:
 
     def attempt(self, truth: Any, ended: Completion | None) -> bool:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
-        state: list[Any] = [self.entry[k] for k in self.carried]
+        state: list[Any] = [self.tree(k, self.entry[k]) for k in self.carried]
         state += self.targets
         if self.may_leave:
             code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
@@ -215,17 +216,33 @@ class _Rolled:
             self.carry, self.size = Carry("a loop", tuple(state), "the state"), len(state)
         block = _LoopRegion()
         index = block.parameter(scalar(I64))
-        inside = list(self.carry.enter(block))  # type: ignore[arg-type]
+        inside = list(map(dereferenced, self.carry.enter(block)))  # type: ignore[arg-type]
         ran, results, new_carried, new_targets, returned = self.iteration(block, index, inside)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
             self.targets += new_targets
             self.returned = returned if self.returned is UNBOUND else self.returned
             return False
+        changed = {k for k, x, y in zip(self.carried, state, results, strict=False) if not _is_alike(x, y)} - self.plain
+        changed = {k for k in changed if self.has_references(k, ran)}
+        if changed:
+            self.plain |= changed
+            return False
+        for k in self.plain:
+            refuse_changed([self.entry[k], ran.variables[k]], ran.changed)
         arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
         if arrays is not None:
             self.ended = self.emitted(block, arrays, ran)
         return arrays is not None
+
+    def tree(self, k: int, value: Any) -> Any:
+        """Return the contents of a variable, with containers of the state as references; as copies if it holds others too."""
+        return value if k in self.plain else self.variables.state.referenced(value)
+
+    def has_references(self, k: int, ran: Ran) -> bool:
+        """Return whether a variable holds containers of the state, before the loop or after an iteration."""
+        values = [self.entry[k], ran.variables[k]]
+        return any(id(c.value) in self.variables.state.ids for c in containers_in(("", v) for v in values))
 
     @property
     def runs(self) -> bool:
@@ -276,20 +293,25 @@ class _Rolled:
             return ended
 
         try:
-            ran = block.run(run, self.variables, list(zip(self.targets, arrays, strict=True)), self.body, extra)
+            own = self.variables.state.ids
+            fresh = Saved([(c, c.items) for c in containers_in(("", v) for v in values) if id(c.value) not in own])
+            ran = block.run(run, self.variables, list(zip(self.targets, arrays, strict=True)), extra)
+            fresh.refuse_changes()
         finally:
             self.variables.write(self.entry)
         if ran.raised is not None:
             raise TraceError(f"each iteration of a loop on traced values raises {type(ran.raised).__name__}: {ran.raised}")
-        changed = [k for k, (a, b) in enumerate(zip(entry, ran.variables, strict=True)) if not is_same(a, b)]
+        pairs = enumerate(zip(entry, ran.variables, strict=True))
+        changed = [k for k, (a, b) in pairs if a is not b and not is_same(self.tree(k, a), self.tree(k, b))]
         new_carried = [k for k in changed if k not in self.carried and self.entry[k] is not UNBOUND]
         new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
         self.refuse_aliases(block, ran, values)
         contents = {id(t): x for t, x in ran.written}
-        named = [map_leaves(ran.at_end, ran.variables[k]) for k in self.carried]
-        results = [*named, *(contents.get(id(t), t) for t in self.targets), *(map_leaves(ran.at_end, x) for x in extra)]
-        returned = ran.completion.value if isinstance(ran.completion, Completion) else UNBOUND
+        named = [map_leaves(ran.at_end, self.tree(k, ran.variables[k])) for k in self.carried]
+        ends = [map_leaves(ran.at_end, self.variables.state.referenced(x)) for x in extra]
+        results = [*named, *(contents.get(id(t), t) for t in self.targets), *ends]
+        returned = self.variables.state.referenced(ran.completion.value) if isinstance(ran.completion, Completion) else UNBOUND
         return ran, results, new_carried, new_targets, returned
 
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
@@ -336,7 +358,7 @@ class _Rolled:
             params = {"carried": size, "sliced": 0, "length": (count,) if static else (), "reverse": False}
             operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
             results = emit_regions("scan", params, operands, [(block, arrays)])
-        values = list(self.carry.rebuilt(results))
+        values = list(map(dereferenced, self.carry.rebuilt(results)))
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
             final[k] = value
@@ -345,10 +367,12 @@ class _Rolled:
                     share(arrays, value)
             if not self.runs:
                 share(list(arrays_in([self.entry[k]])), value)
-                keep_containers([self.entry[k], value])
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)
+        after = [ran.variables[k] for k in self.carried]
+        if self.plain or shares_containers(after):
+            keep([*(self.entry[k] for k in self.plain), *after, *values])
         if not self.may_leave:
             return None
         rest = values[len(self.carried) + len(self.targets) :]
@@ -366,6 +390,10 @@ class _LoopRegion(BlockRegion):
         result = self.enter(x, type, x.weak if type is None else "")
         result.readonly, result.layout_of, result.is_dense, result.origin = readonly, None, True, None
         return result
+
+
+def _is_alike(a: Any, b: Any) -> bool:
+    return bare(flatten(a)[1]) == bare(flatten(b)[1])
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
+from pullback.tracer.statements.containers import Slot, State
 
 
 class Unbound:
@@ -24,15 +25,18 @@ Block = Callable[..., Any]
 
 
 class Variables:
-    """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind."""
+    """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind, and the items of
+    the containers that functions reach (``reaches``): the ``state``."""
 
-    def __init__(self, names: Sequence[str], blocks: Sequence[Block | None]) -> None:
+    def __init__(self, names: Sequence[str], blocks: Sequence[Block | None], reaches: Sequence[Any] = ()) -> None:
         cells: dict[str, CellType] = {}
         for block in blocks:
             if block is not None:
                 cells.update(cells_of(block))
-        self.names = tuple(name for name in names if name in cells)
-        self.cells = [cells[name] for name in self.names]
+        self.state = State([f for f in reaches if f is not None])
+        bound = tuple(name for name in names if name in cells)
+        self.names = (*bound, *self.state.names)
+        self.cells: list[CellType | Slot] = [*(cells[name] for name in bound), *self.state.slots]
 
     def read(self) -> list[Any]:
         """Return the contents of the variables, with ``UNBOUND`` for a variable without one."""
@@ -60,7 +64,7 @@ def cells_of(block: Any, seen: set[int] | None = None) -> dict[str, CellType]:
     return cells
 
 
-def content_of(cell: CellType) -> Any:
+def content_of(cell: CellType | Slot) -> Any:
     """Return what a cell holds, or ``UNBOUND``."""
     try:
         return cell.cell_contents

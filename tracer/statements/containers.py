@@ -1,0 +1,317 @@
+"""The lists, dicts and objects that blocks reach: state of fixed structure, of which each item is a variable.
+
+A block may rebind the items of a list, of a dict and the attributes of an object, as it rebinds variables; it may not change
+which items there are. In trees that a branch joins or a loop carries, such a container stands for itself (``Reference``): the
+container stays one object under all its names, and its items are joined and carried on their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from types import BuiltinMethodType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import container_of
+from pullback.tracer.names.proxies import Outside
+from pullback.tracer.names.side_effects import effect, reached
+from pullback.tracer.user_code.errors import TraceError, user_loc
+from pullback.tracer.user_code.ownership import attribute_names, is_users_object
+
+COPY = "a list, dict or object that may be one of several after a branch is changed; copy it"
+_MISSING = object()
+
+
+class Slot:
+    """An item of a container, as a cell: ``cell_contents`` is read and assigned."""
+
+    __slots__ = ("container", "key")
+
+    def __init__(self, container: Container, key: Any) -> None:
+        self.container, self.key = container, key
+
+    @property
+    def cell_contents(self) -> Any:
+        return self.container.get(self.key)
+
+    @cell_contents.setter
+    def cell_contents(self, value: Any) -> None:
+        self.container.put(self.key, value)
+
+
+class Container:
+    """A mutable container or object of the trace; ``name`` is one of its names."""
+
+    def __init__(self, value: Any, name: str, kind: str = "") -> None:
+        self.value, self.name = value, name
+        self.kind = kind or _kind(value)
+
+    @property
+    def keys(self) -> list[Any]:
+        """The indices, keys or names of attributes, in order."""
+        return [key for key, _ in self.items]
+
+    @property
+    def items(self) -> list[tuple[Any, Any]]:
+        """The items of the container, each with its key."""
+        return _items(self.value, self.kind)
+
+    def get(self, key: Any) -> Any:
+        """Return the item of a key."""
+        match self.kind:
+            case "list":
+                return list.__getitem__(self.value, key)
+            case "dict":
+                return dict.__getitem__(self.value, key)
+            case "object" if key in vars(self.value):
+                return vars(self.value)[key]
+            case "set":
+                return True
+            case "deque":
+                return self.value[key]
+        return getattr(self.value, key)
+
+    def put(self, key: Any, item: Any) -> None:
+        """Set the item of a key."""
+        if self.get(key) is item:
+            return
+        match self.kind:
+            case "list":
+                list.__setitem__(self.value, key, item)
+            case "dict":
+                dict.__setitem__(self.value, key, item)
+            case "object" if key in vars(self.value):
+                vars(self.value)[key] = item
+            case "deque":
+                self.value[key] = item
+            case _:
+                object.__setattr__(self.value, key, item)
+
+    def restore(self, items: Sequence[tuple[Any, Any]]) -> None:
+        """Give the container these items and no others."""
+        if self.has(items):
+            return
+        match self.kind:
+            case "list":
+                list.__setitem__(self.value, slice(None), [x for _, x in items])
+            case "dict":
+                dict.clear(self.value)
+                dict.update(self.value, items)
+            case "object":
+                slots = set(attribute_names(self.value)) - set(vars(self.value))
+                vars(self.value).clear()
+                vars(self.value).update((k, x) for k, x in items if k not in slots)
+            case "set":
+                self.value.clear()
+                self.value.update(k for k, _ in items)
+            case "deque":
+                self.value.clear()
+                self.value.extend(x for _, x in items)
+        for key, item in items if self.kind in ("object", "slots") else ():
+            if key not in getattr(self.value, "__dict__", ()):
+                object.__setattr__(self.value, key, item)
+
+    def has(self, items: Sequence[tuple[Any, Any]], keys_only: bool = False) -> bool:
+        """Return whether the container has these items, or items of these keys."""
+        now = self.items
+        if len(now) != len(items):
+            return False
+        return all(
+            _is_same_key(j, k) and (keys_only or x is y) for (j, x), (k, y) in zip(now, items, strict=True)
+        )  # fmt: skip
+
+
+def _is_same_key(a: Any, b: Any) -> bool:
+    return a is b or (type(a) in (str, int, tuple) and type(a) is type(b) and a == b)
+
+
+def _kind(value: Any) -> str:
+    """Return how the items of a container are read and set; empty for a value without such items."""
+    kind = type(value)
+    if issubclass(kind, TracedArray | Outside):
+        return ""
+    if issubclass(kind, list):
+        return "list"
+    if issubclass(kind, dict):
+        return "dict"
+    if kind in (set, deque):
+        return kind.__name__
+    if kind is SimpleNamespace or is_users_object(value) or container_of(kind) is not None:
+        return "object" if type(getattr(value, "__dict__", None)) is dict else "slots"
+    return ""
+
+
+def _items(value: Any, kind: str) -> list[tuple[Any, Any]]:
+    match kind:
+        case "list":
+            return list(enumerate(list.__iter__(value)))
+        case "deque":
+            return list(enumerate(value))
+        case "dict":
+            return list(dict.items(value))
+        case "set":
+            return [(x, True) for x in value]
+        case "object":
+            return list({**vars(value), **_slots(value)}.items())
+        case "slots":
+            return list(_slots(value).items())
+    return []
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object that are not in its ``__dict__``."""
+    names = [name for name in attribute_names(value) if name not in getattr(value, "__dict__", ())]
+    pairs = ((name, getattr(value, name, _MISSING)) for name in names)
+    return {name: x for name, x in pairs if x is not _MISSING}
+
+
+def containers_in(values: Iterable[tuple[str, Any]]) -> list[Container]:
+    """Return the containers among values, in these and in the functions among them, each once, with names."""
+    containers: list[Container] = []
+    work, seen = list(values)[::-1], set[int]()
+    while work:
+        name, value = work.pop()
+        if isinstance(value, TracedArray | int | float | str | None) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, FunctionType | partial | MethodType):
+            work += [(f"{inner}", x) for inner, x, _ in reached(value)]
+        elif isinstance(value, BuiltinMethodType):
+            work.append((name, value.__self__))
+        elif isinstance(value, Iterator) and not is_users_object(value):
+            raise TraceError(f"a branch or loop on traced values uses the iterator {name}, which one run uses up; index an array")
+        elif isinstance(value, tuple):
+            work += [(f"{name}[{k}]", x) for k, x in enumerate(value)][::-1]
+        elif _kind(value):
+            own = [Container(value, name)]
+            if own[0].kind in ("list", "dict") and type(getattr(value, "__dict__", None)) is dict:
+                own.append(Container(value, name, "object"))
+            containers += own
+            for container in own:
+                pattern = "{}.{}" if container.kind in ("object", "slots") else "{}[{!r}]"
+                work += [(pattern.format(name, key), x) for key, x in container.items if not _is_plain(x)][::-1]
+    return containers
+
+
+def _is_plain(x: Any) -> bool:
+    return isinstance(x, TracedArray | int | float | str | None)
+
+
+class State:
+    """The containers that functions reach, with their items as ``slots``, and the items' ``names``."""
+
+    def __init__(self, functions: Sequence[Any]) -> None:
+        self.containers = containers_in((getattr(f, "__name__", "a function"), f) for f in functions)
+        self.ids = {id(c.value): c for c in self.containers}
+        self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set",) for key in c.keys]
+        self.names = [_title(slot) for slot in self.slots]
+
+    def saved(self) -> Saved:
+        """Return the containers with the items that they have now."""
+        return Saved([(c, c.items) for c in self.containers])
+
+    def referenced(self, value: Any) -> Any:
+        """Return a tree with a ``Reference`` in place of each container that is one of these."""
+        kind = type(value)
+        if id(value) in self.ids:
+            return Reference(value)
+        if kind in (tuple, list) and value:
+            inside = [self.referenced(x) for x in value]
+            return value if all(a is b for a, b in zip(inside, value, strict=True)) else kind(inside)
+        if kind is dict:
+            pairs = {k: self.referenced(x) for k, x in value.items()}
+            return value if all(pairs[k] is value[k] for k in value) else pairs
+        return value
+
+
+class Saved:
+    """Containers with the items that they had before a block."""
+
+    def __init__(self, before: Sequence[tuple[Container, list[tuple[Any, Any]]]]) -> None:
+        self.before = before
+
+    def refuse_other_keys(self) -> None:
+        """Raise TraceError if a container has other keys than before, or another number of items."""
+        for c, items in self.before:
+            if not c.has(items, keys_only=True):
+                raise refusal(c.name)
+
+    def refuse_changes(self) -> None:
+        """Raise TraceError if a container has other items than before."""
+        for c, items in self.before:
+            if not c.has(items):
+                raise refusal(c.name)
+
+    def changed(self) -> set[int]:
+        """Return the ids of the containers that have other items than before."""
+        return {id(c.value) for c, items in self.before if not c.has(items)}
+
+    def restore(self) -> None:
+        """Give the containers the items of before."""
+        for c, items in self.before:
+            c.restore(items)
+
+
+class Reference:
+    """A container that stands for itself in a tree."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"a {type(self.value).__name__}"
+
+
+def dereferenced(value: Any) -> Any:
+    """Return a tree with the containers themselves in place of references."""
+    kind = type(value)
+    if kind is Reference:
+        return value.value
+    if kind in (tuple, list) and value:
+        inside = [dereferenced(x) for x in value]
+        return value if all(a is b for a, b in zip(inside, value, strict=True)) else kind(inside)
+    if kind is dict:
+        pairs = {k: dereferenced(x) for k, x in value.items()}
+        return value if all(pairs[k] is value[k] for k in value) else pairs
+    return value
+
+
+def _title(slot: Slot) -> str:
+    container, key = slot.container, slot.key
+    return f"{container.name}.{key}" if container.kind in ("object", "slots") else f"{container.name}[{key!r}]"
+
+
+def keep(values: Iterable[Any]) -> None:
+    """Refuse later changes of the containers in values, of which one may be another."""
+    effects = frame_of().root.names.effects
+    for container in containers_in(("", value) for value in values):
+        effects.watch(partial(container.has, container.items), COPY)
+
+
+def shares_containers(values: Iterable[Any]) -> bool:
+    """Return whether one container is in two of the values."""
+    counts = Counter(id(c.value) for value in values for c in containers_in([("", value)]))
+    return any(count > 1 for count in counts.values())
+
+
+def refuse_changed(values: Iterable[Any], changed: set[int]) -> None:
+    """Raise TraceError if one of the containers in values is one of those that changed, by their ids."""
+    for container in containers_in(("", value) for value in values) if changed else ():
+        if id(container.value) in changed:
+            raise TraceError("a list, dict or object that a branch or loop on traced values changes gets another name; copy it")
+
+
+def refusal(name: str) -> TraceError:
+    """Return the error for a container that a block changes."""
+    return effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
