@@ -88,6 +88,13 @@ class Builder:
     def append(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
 
+    def remove_from(self, start: int) -> list[Instruction]:
+        """Remove the instructions from index ``start`` on, and return them."""
+        removed = self.instructions[start:]
+        del self.instructions[start:]
+        self.makers.read = min(self.makers.read, start)
+        return removed
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in OPS:
             raise AttributeError(f"no op is called {name}")

@@ -165,7 +165,8 @@ class Frame:
     this call. ``sizes``: the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``:
     the ones that this frame defines, by their numbers; ``selected``: the positions at which masks hold, by these masks.
     ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``:
-    they can be nevertheless, and ``overwritten`` has what they were before, by their ids.
+    they can be nevertheless, and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were
+    written here, in order, each with what it was before.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -180,6 +181,7 @@ class Frame:
         self.refusals: list[TraceError] = []
         self.written: dict[int, Operand] = {}
         self.overwritten: dict[int, tuple[Any, ...]] = {}
+        self.writes: list[tuple[Any, tuple[Any, ...]]] = []
         self.takes_writes = False
         self.traces_made = False
         self.follows_syntax: bool | None = None

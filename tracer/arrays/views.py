@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,10 @@ def _recompute(x: TracedArray, base: TracedArray) -> None:
 
 def _set(target: TracedArray, new: TracedArray) -> None:
     frame = frame_of(new)
+    frame.writes.append((target, _state(target)))
     if target.frame is not frame:
         frame.written[id(target)] = target
-        before = target._value, target.frame, target.literal, target.known, target.version, target.seen
-        frame.overwritten.setdefault(id(target), before)
+        frame.overwritten.setdefault(id(target), _state(target))
     target._value, target.frame, target.literal, target.known = frame.lift(new), frame, None, None
     target.version += 1
 
@@ -118,7 +119,38 @@ def outer_contents(frame: Frame) -> list[tuple[TracedArray, TracedArray]]:
 def undo_writes(frame: Frame) -> None:
     """Give the arrays of outer frames that were written in a frame their contents from before it."""
     for x in written_in(frame):
-        x._value, x.frame, x.literal, x.known, x.version, x.seen = frame.overwritten[id(x)]
+        _restore(x, frame.overwritten[id(x)])
+
+
+def undo_writes_from(frame: Frame, start: int) -> list[tuple[TracedArray, tuple[Any, ...]]]:
+    """Undo the writes of a frame from index ``start`` on. Return them as ``repeat_writes`` takes them."""
+    undone = [(x, before) for x, before in frame.writes[start:]]
+    after = [(x, _state(x)) for x in {id(x): x for x, _ in undone}.values()]
+    for x, before in reversed(undone):
+        _restore(x, before)
+        if x.frame is not frame:
+            frame.written.pop(id(x), None)
+            frame.overwritten.pop(id(x), None)
+    del frame.writes[start:]
+    return after
+
+
+def repeat_writes(frame: Frame, after: Sequence[tuple[TracedArray, tuple[Any, ...]]]) -> None:
+    """Give arrays the contents that they had before writes were undone."""
+    for x, state in after:
+        frame.writes.append((x, _state(x)))
+        if x.frame is not frame:
+            frame.written[id(x)] = x
+            frame.overwritten.setdefault(id(x), _state(x))
+        _restore(x, state)
+
+
+def _state(x: TracedArray) -> tuple[Any, ...]:
+    return x._value, x.frame, x.literal, x.known, x.version, x.seen
+
+
+def _restore(x: TracedArray, state: tuple[Any, ...]) -> None:
+    x._value, x.frame, x.literal, x.known, x.version, x.seen = state
 
 
 def write_back(target: TracedArray, new: TracedArray) -> None:

@@ -233,6 +233,10 @@ class Saved:
     def __init__(self, before: Sequence[tuple[Container, list[tuple[Any, Any]]]]) -> None:
         self.before = before
 
+    def has_same_keys(self) -> bool:
+        """Return whether all containers have the keys that they had before."""
+        return all(c.has(items, keys_only=True) for c, items in self.before)
+
     def refuse_other_keys(self) -> None:
         """Raise TraceError if a container has other keys than before, or another number of items."""
         for c, items in self.before:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import walk
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.ops.array.index import Gather, Place, Scatter
+from pullback.ir.ops.array.reindex import Reindex
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
@@ -19,6 +20,7 @@ from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran
 from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, share
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
 from pullback.tracer.statements.containers import Saved, containers_in, dereferenced, keep, refuse_changed, shares_containers
+from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
@@ -27,9 +29,9 @@ from pullback.tracer.transforms.branches import Carry
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.errors import TraceError
 
-MOST_UNROLLED = 2000
-"""Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of
-compile."""
+MOST_UNROLLED, MOST_SCALAR = 2000, 200
+"""Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
+The second is of loops over numbers and elements, whose iterations gain nothing by being in one kernel."""
 MOST_ATTEMPTS = 12
 """Largest number of traces of a body until its carry is known: variables join the carry, and types widen."""
 
@@ -68,14 +70,20 @@ def for_(
         return _Rolled(body, orelse, names, temporary, items=sequence).run(None, None)
     k = 0
     while k < sequence.count:
-        before = len(frame_of().builder.instructions)
+        first = FirstIteration(body, names, temporary, sequence.at) if k == 0 and sequence.count > 1 else None
         ended = body(sequence.at(k))
         k += 1
-        if ended is not None and not ended.is_decided:
+        is_decided = ended is None or ended.is_decided
+        if first is not None and (not is_decided or (is_code(ended, NEXT, CONTINUE) and _is_long(first, sequence.count))):
+            if first.can_be_undone:
+                first.undo()
+                with attempt():
+                    return _Rolled(body, orelse, names, temporary, items=sequence).run(None, None)
+                first.repeat()
+            with attempt(is_decided):
+                return _rest(sequence, k, body, orelse, (names, temporary), None if is_decided else ended)
+        elif not is_decided:
             return _rest(sequence, k, body, orelse, (names, temporary), ended)
-        if k == 1 and is_code(ended, NEXT, CONTINUE) and (sequence.count - k) * _operations(before) > MOST_UNROLLED:
-            with attempt():
-                return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, None)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -98,31 +106,35 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
     return None if orelse is None else orelse()
 
 
-def _operations(start: int) -> int:
-    """Return the number of operations of the current frame from an instruction on, those in regions included."""
-    instructions = frame_of().builder.instructions[start:]
-    return sum(1 + sum(1 for region in i.regions for _ in walk(region)) for i in instructions)
+def _is_long(first: FirstIteration, count: int) -> bool:
+    """Return whether a loop of ``count`` iterations like the first one is too long to be unrolled."""
+    instructions = walk_all(first.instructions)
+    computing = [i for i in instructions if not i.regions and not isinstance(i.op, Reindex | Gather | Scatter | Place)]
+    is_scalar = all(n == 1 for i in computing for v in i.results for n in v.type.shape)
+    return (count - 1) * len(instructions) > (MOST_SCALAR if is_scalar else MOST_UNROLLED)
 
 
 @contextmanager
-def attempt() -> Iterator[None]:
-    """A context in which a TraceError is suppressed, as if what it encloses had not been tried."""
+def attempt(is_allowed: bool = True) -> Iterator[None]:
+    """A context in which a TraceError is suppressed, as if what it encloses had not been tried, if that ``is_allowed``."""
     refusals = frame_of().root.refusals
     count = len(refusals)
     try:
         yield
     except TraceError:
+        if not is_allowed:
+            raise
         del refusals[count:]
 
 
 def _rest(
     sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, bound: tuple[Sequence[str], Sequence[str]],
-    ended: Completion,
+    ended: Completion | None,
 ) -> Completion | None:  # fmt: skip
-    """Run the iterations from ``k`` on, after one of which values decide how it ended: in a loop, or, if the body is no loop's
-    and there are few, each in a branch of the one before."""
+    """Run the iterations from ``k`` on in a loop. ``ended``: how the one before ended, if values decide it; then few iterations
+    whose body is no loop's are each in a branch of the one before."""
     names, temporary = bound
-    if sequence.count - k <= MOST_NESTED:
+    if ended is not None and sequence.count - k <= MOST_NESTED:
         with attempt():
             return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, ended)
         return _finished(_nested([sequence.at(j) for j in range(k, sequence.count)], body, names, ended), orelse, names)

@@ -1,0 +1,99 @@
+"""The first iteration of a loop, which runs by itself and is undone if it is an iteration like the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback.ir.core.structure import Instruction, walk
+from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import bare, flatten
+from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
+from pullback.tracer.statements.variables import UNBOUND, Variables, is_same
+from pullback.tracer.user_code.errors import TraceError
+
+_NARROW = ("f16", "f32", "c64")
+"""The dtypes whose results depend on whether an operand is a Python number or one of NumPy's."""
+
+
+class FirstIteration:
+    """What an iteration changed in its frame: the variables ``names`` of a body, arrays, and instructions.
+
+    It is created before the iteration. ``temporary``: the variables whose values no other iteration reads; ``sequence`` returns
+    what the loop goes over.
+    """
+
+    def __init__(
+        self, body: Callable[..., Any], names: Sequence[str], temporary: Sequence[str], sequence: Callable[..., Any]
+    ) -> None:  # fmt: skip
+        self.frame, self.temporary = frame_of(), temporary
+        try:
+            self.variables: Variables | None = Variables(names, [body], (body, sequence))
+        except TraceError:
+            self.variables = None
+        else:
+            self.saved, self.before = self.variables.state.saved(), self.variables.read()
+        self.start, self.first_write = len(self.frame.builder.instructions), len(self.frame.writes)
+        self.extents = len(self.frame.value_extents), len(self.frame.selected)
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """The instructions of the iteration."""
+        return self.frame.builder.instructions[self.start :]
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether nothing but variables, arrays and instructions changed, and all variables have the types that they had."""
+        if self.variables is None or not self.saved.has_same_keys():
+            return False
+        if self.extents != (len(self.frame.value_extents), len(self.frame.selected)):
+            return False
+        instructions = list(walk_all(self.instructions))
+        if any(i.op.effect == "effect" for i in instructions):
+            return False
+        is_wide = not any(str(v.type).startswith(_NARROW) for i in instructions for v in i.results)
+        columns = zip(self.variables.names, self.before, self.variables.read(), strict=True)
+        return all(name in self.temporary or _is_alike(a, b, is_wide) for name, a, b in columns)
+
+    def undo(self) -> None:
+        """Undo the iteration, which can be undone."""
+        assert self.variables is not None
+        self.saved_after, self.after = self.variables.state.saved(), self.variables.read()
+        self.writes = undo_writes_from(self.frame, self.first_write)
+        self.removed = self.frame.builder.remove_from(self.start)
+        self.saved.restore()
+        self.variables.write(self.before)
+
+    def repeat(self) -> None:
+        """Undo ``undo``."""
+        assert self.variables is not None
+        for i in self.removed:
+            self.frame.builder.append(i)
+        repeat_writes(self.frame, self.writes)
+        self.saved_after.restore()
+        self.variables.write(self.after)
+
+
+def walk_all(instructions: Sequence[Instruction]) -> list[Instruction]:
+    """Return instructions and those of their regions."""
+    return [*instructions, *(inner for i in instructions for region in i.regions for inner in walk(region))]
+
+
+def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:
+    """Return whether a variable that holds ``before`` may be carried with the type of ``after``."""
+    if is_same(before, after):
+        return True
+    if before is UNBOUND or after is UNBOUND:
+        return False
+    (xs, one), (ys, other) = flatten(before), flatten(after)
+    return bare(one) == bare(other) and all(_is_alike_leaf(x, y, is_wide) for x, y in zip(xs, ys, strict=True))
+
+
+def _is_alike_leaf(x: Any, y: Any, is_wide: bool) -> bool:
+    if isinstance(x, TracedArray):
+        return isinstance(y, TracedArray) and (x.type, x.weak) == (y.type, y.weak)
+    if type(x) is type(y) and isinstance(x, int | float | complex):
+        return True
+    kind = {int: "i64", float: "f64", complex: "c128"}.get(type(x))
+    return isinstance(y, TracedArray) and not y.shape and str(y.type) == f"{kind}[]" and (is_wide or bool(y.weak))
