@@ -421,12 +421,14 @@ def test_a_known_program_divides_by_zero_as_python_does(name: str, transform: Ca
         compiled(1.0, 9, 0)
 
 
-def test_ints_divide_by_zero_in_loops_and_not_under_floats() -> None:
+def test_ints_divide_by_zero_in_loops_and_under_floats() -> None:
     turns = pb.jit(lambda n: pb.fori_loop(0, 3, lambda k, s: s + 9 % (n - k), 0))
     assert turns(7) == 9 % 7 + 9 % 6 + 9 % 5
     with pytest.raises(ZeroDivisionError):
         turns(2)
-    assert np.isinf(pb.jit(lambda x, n: x / n)(2.0, 0))
+    with pytest.raises(ZeroDivisionError, match="float division by zero"):
+        pb.jit(lambda x, n: x / n)(2.0, 0)
+    assert np.isinf(pb.jit(lambda x, n: x / n)(np.float64(2.0), 0))
 
 
 def test_a_divisor_that_cannot_be_zero_is_not_checked() -> None:

@@ -48,6 +48,8 @@ def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> Traced
         return weak(x if x.dtype.kind == "i" else cast(x, np.int64), "int")
     as_float = cast(x, np.float64)
     emit("check", emit("eq", as_float, as_float), error="ValueError", message="cannot convert float NaN to integer")
+    infinite: Any = np.abs(as_float) == np.inf
+    emit("check", emit("bitnot", infinite), error="OverflowError", message="cannot convert float infinity to integer")
     fits: Any = np.abs(as_float) < 2.0**63
     emit("check", fits | np.isnan(as_float), error="OverflowError", message="cannot convert float to a 64-bit integer")
     rounded: Any = rounding(as_float)

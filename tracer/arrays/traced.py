@@ -434,10 +434,12 @@ class TracedArray(Described):
 
     def __divmod__(self, other: Any) -> Any:
         HOOKS["refuse_labelled"](other, "divmod() of")
+        HOOKS["check_divmod"](self, other)
         return self // other, self % other
 
     def __rdivmod__(self, other: Any) -> Any:
         HOOKS["refuse_labelled"](other, "divmod() of")
+        HOOKS["check_divmod"](other, self)
         return other // self, other % self
 
     def __round__(self, ndigits: int | None = None) -> Any:

@@ -36,6 +36,7 @@ from pullback.tracer.arrays.make import (
 )
 from pullback.tracer.arrays.masked import Selection
 from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, unsupported
+from pullback.tracer.arrays.python_floats import bound_float, check_float_operands, check_power, is_users_operation
 from pullback.tracer.arrays.python_ints import check_divisor, keep_exact
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.arrays.traced import TracedArray
@@ -456,8 +457,15 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         if all(x.literal is not None for x in xs):
             return _literal_or_int(_PYTHON[ufunc](*(x.literal for x in xs)))
     check_divisor(ufunc, xs)
+    is_checked = is_users_operation()
+    if is_checked:
+        check_float_operands(ufunc, xs)
     result = call_ufunc(ufunc, *xs)
     result.weak = _WEAK[result.dtype.kind]
+    if result.weak == "float":
+        if ufunc is np.power and is_checked:
+            check_power(*xs, result)
+        bound_float(ufunc, xs, result)
     if result.known is not None:
         result.known = _python_result(ufunc, xs, result.known)
         if result.known is not None and isinstance(result.known[0], int) and not _is_in_64_bits(result.known[0], ufunc):
@@ -465,6 +473,15 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     if result.weak == "int":
         keep_exact(ufunc, xs, result, result.known is not None)
     return result
+
+
+@hook("check_divmod")
+def check_divmod(x: Any, y: Any) -> None:
+    """Emit the check of ``divmod`` of Python numbers by zero."""
+    if isinstance(y, TracedArray | bool | int | float) and isinstance(x, TracedArray | bool | int | float):
+        xs = (as_traced(x), as_traced(y))
+        check_divisor(np.divmod, xs)
+        check_float_operands(np.divmod, xs)
 
 
 def _is_complex_with_float64(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> bool:

@@ -271,8 +271,12 @@ class _Join:
         if not columns and all(i.op.effect == "pure" and not i.regions for i in instructions):
             return []
         if len(instructions) <= MOST_SELECTED and all(map(_is_selectable, instructions)):
-            sides = [region.close(row).inline() for region, row in zip(self.regions, rows, strict=True)]
             test = cast(as_traced(self.test != 0), bool)
+            sides = []
+            for region, row, is_taken in zip(self.regions, rows, (True, False), strict=True):
+                has_checks = any(i.op.effect == "fails" for i in region.inner.builder.instructions)
+                unless = (emit("bitnot", test) if is_taken else test) if has_checks else None
+                sides.append(region.close(row).inline(unless))
             emitted = [emit("select", broadcast_into(test, a.shape), a, b) for a, b in zip(*sides, strict=True)]
         else:
             index = emit("cast", as_traced(self.test != 0), dtype=I64)
@@ -291,7 +295,9 @@ def _returned(ran: Ran) -> list[TracedArray]:
 
 
 def _is_selectable(i: Any) -> bool:
-    """Return whether an instruction may be executed although its side is not taken, and is cheap."""
+    """Return whether an instruction may be executed although its side is not taken, and is cheap. A check does not fail there."""
+    if i.op.name == "check":
+        return not i.operands[0].type.shape and "rows" not in i.params
     is_cheap = isinstance(i.op, Constant) or (isinstance(i.op, Elementwise) and i.op.cheap)
     return is_cheap and i.op.effect == "pure" and not any(v.type.shape for v in i.results)
 

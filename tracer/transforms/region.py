@@ -74,12 +74,16 @@ class Closed:
         results = frame.builder.at(loc).emit(OPS[name], values, dict(params), [replace(self.block, parameters=parameters)])
         return [wrap(v) for v in results]
 
-    def inline(self) -> list[TracedArray]:
-        """Append the region's instructions to the current frame, and return its results. Called once."""
+    def inline(self, unless: TracedArray | None = None) -> list[TracedArray]:
+        """Append the region's instructions to the current frame, and return its results. Called once. Checks of scalars do not
+        fail where ``unless`` holds."""
         frame = frame_of()
         env = dict(zip(self.block.parameters, (frame.lift(x) for x in self.operands), strict=True))
         for i in self.block.instructions:
-            frame.builder.append(replace(i, operands=tuple(env.get(v, v) for v in i.operands)))
+            operands = tuple(env.get(v, v) for v in i.operands)
+            if unless is not None and i.op.name == "check":
+                operands = frame.builder.at(i.loc).emit(OPS["bitor"], [*operands, frame.lift(unless)])
+            frame.builder.append(replace(i, operands=operands))
         return [wrap(env.get(v, v)) for v in self.block.results]
 
     def copy(self) -> Closed:

@@ -57,7 +57,7 @@ WRONG: dict[str, tuple[Any, Any, tuple[Any, ...], str, tuple[str, ...]]] = {
     "invalid": (root, root, (np.array([4.0, -1.0]),), "root", ("sqrt at", "gives nan at [1]", "-1.0 there, from -1.0 to 4.0")),
     "scan": (scanned, scanned, (4.0,), "body", ("mul", "gives inf, in turn 8")),
     "gradient of a scan": (scanned, pb.grad(scanned), (4.0,), "body", ("in turn 8, in the forward part",)),
-    "while": (repeated, repeated, (5.0,), "body", ("div", "gives inf, in turn 3")),
+    "while": (repeated, repeated, (np.float64(5.0),), "body", ("div", "gives inf, in turn 3")),
     "branch": (branched, branched, (-1.0,), "cond", ("log", "gives nan")),
     "vmap": (root, pb.vmap(root), (np.array([[1.0, 2.0], [3.0, -4.0]]),), "root", ("sqrt", "at [1, 1]")),
 }  # fmt: skip
@@ -205,7 +205,7 @@ def test_transforms_of_it_and_methods() -> None:
         pb.jit(pb.value_and_grad(debugged))(np.zeros(2))
     assert pb.grad(debugged)(np.ones(2)).tolist() == [0.5, 0.5]
     with pytest.raises(FloatingPointError, match="div at"):
-        Model().divided(1.0)
+        Model().divided(np.float64(1.0))
     with pytest.raises(FloatingPointError, match="sqrt"):
         pickle.loads(pickle.dumps(ROOT))(np.array([-1.0]))
 

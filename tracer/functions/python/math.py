@@ -1,7 +1,7 @@
 """Python's ``math`` on traced scalars: computed in float64, returned as Python numbers.
 
-Where ``math`` raises ValueError or OverflowError outside a function's domain or range, the program returns NaN or infinity, as
-NumPy does. ``floor``, ``ceil`` and ``trunc`` return integers, and raise as Python does for NaN and infinities.
+Outside a function's domain or range, the program raises ValueError or OverflowError as ``math`` does (``math_errors.py``).
+``floor``, ``ceil`` and ``trunc`` return integers, and raise as Python does for NaN and infinities.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import numpy as np
 
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
-from pullback.tracer.arrays.make import as_traced, cast, emit
+from pullback.tracer.arrays.make import as_traced, cast, emit, literal
+from pullback.tracer.arrays.python_floats import ANY, bounds_of_float, error_text, forbid
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import takes_traced, twin, twin_of
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.functions.python.math_errors import check_arguments, check_result
 from pullback.tracer.user_code.errors import TraceError
 
 Function = Callable[..., Any]
@@ -32,11 +34,13 @@ def traced(name: str, kind: str = "float") -> Callable[[Function], Function]:
         def call(*args: Any) -> Any:
             if kind == "int" and len(args) == 1 and as_traced(args[0]).dtype.kind in "iub":
                 return scalar(args[0], "int")
-            scalars = [scalar(a, "float") for a in args]
+            scalars = [_as_float(a) for a in args]
+            check_arguments(name, scalars)
             result = function(*scalars)
             if isinstance(result, tuple):
                 return result
             result = weak(result, kind) if result.weak != kind else result
+            check_result(name, scalars, result)
             result.known = _known(getattr(math, name), args)
             return result
 
@@ -44,6 +48,15 @@ def traced(name: str, kind: str = "float") -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def _as_float(x: Any) -> TracedArray:
+    """Return a number as a Python float, with the bounds that are known."""
+    array = as_traced(x)
+    result = scalar(array, "float")
+    if array.weak in ("float", "int") and result.literal is None and bounds_of_float(array) != ANY:
+        result.bounds = bounds_of_float(array)
+    return result
 
 
 def _known(function: Function, args: Any) -> Any:
@@ -81,7 +94,14 @@ traced("trunc", "int")(lambda x: integer(x, np.trunc))
 
 @traced("log")
 def log(x: TracedArray, base: Any = None) -> Any:
-    return np.log(x) if base is None else np.log(x) / np.log(base)
+    if base is None:
+        return np.log(x)
+    check_arguments("log", [base])
+    low, high = bounds_of_float(base)
+    if low <= 1 <= high:
+        is_one = emit("eq", base, literal(1.0, np.float64))
+        forbid(is_one, "ZeroDivisionError", error_text(math.log, 2.0, 1.0))
+    return np.log(x) / np.log(base)
 
 
 @traced("fma")
@@ -119,7 +139,11 @@ def frexp(x: TracedArray) -> Any:
 
 @twin_of("math.ldexp")
 def ldexp(x: Any, i: Any) -> Any:
-    return weak(xp.ldexp(cast(scalar(x, "float"), np.float64), cast(scalar(i, "int"), np.int64)), "float")
+    fraction = cast(scalar(x, "float"), np.float64)
+    result = xp.ldexp(fraction, cast(scalar(i, "int"), np.int64))
+    is_beyond = emit("bitand", as_traced(np.isinf(result)), as_traced(np.isfinite(fraction)))
+    forbid(is_beyond, "OverflowError", error_text(math.ldexp, 1.0, 5000))
+    return weak(result, "float")
 
 
 @twin_of("math.isclose")
