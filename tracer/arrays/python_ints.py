@@ -66,7 +66,8 @@ def bounds_of(x: TracedArray) -> Bounds:
         return -SHORT, SHORT - 1
     if x.weak == "bool" or x.dtype.kind == "b":
         return 0, 1
-    return x.bounds or (LEAST, GREATEST)
+    low, high = x.bounds or (LEAST, GREATEST)
+    return int(low), int(high)
 
 
 def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:

@@ -128,7 +128,8 @@ class TracedArray(Described):
     scalar for which no instruction was emitted yet. ``readonly`` says why the array cannot be written, or is empty. ``known``
     is the value of a scalar (or small mask or integer array) computed from captured ones alone, with these inputs: it may be
     used where a static value is needed, which turns the inputs into guards. ``argument`` is the index of the call's leaf, for
-    an array argument. ``bounds`` of a Python int: see ``python_ints``. ``version`` counts the writes. ``is_dense``: an array
+    an array argument. ``bounds`` of a Python int or float: see ``python_ints``,
+    ``python_floats``. ``version`` counts the writes. ``is_dense``: an array
     that is no view is row-major in memory; ``layout_of`` is another array with the same memory layout.
     """
 
@@ -150,7 +151,7 @@ class TracedArray(Described):
         self.literal = literal
         self.readonly = readonly
         self.known: Known | None = None
-        self.bounds: tuple[int, int] | int | None = None
+        self.bounds: tuple[int, int] | tuple[float, float] | int | None = None
         self.base: TracedArray | None = None
         self.created = False
         self.is_dense = len(type.shape) < 2 and argument is None

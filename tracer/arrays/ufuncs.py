@@ -464,7 +464,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     result.weak = _WEAK[result.dtype.kind]
     if result.weak == "float":
         if ufunc is np.power and is_checked:
-            check_power(*xs, result)
+            check_power(xs[0], xs[1], result)
         bound_float(ufunc, xs, result)
     if result.known is not None:
         result.known = _python_result(ufunc, xs, result.known)
