@@ -166,7 +166,10 @@ class Frame:
     the ones that this frame defines, by their numbers; ``selected``: the positions at which masks hold, by these masks.
     ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``:
     they can be nevertheless, and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were
-    written here, in order, each with what it was before.
+    written here, in order, each with what it was before. ``facts``: tags of values that are one
+    of several, by their ids, each with the cases that are possible in this frame; ``tests``: in a root, what a test on tags
+    proves; ``has_choices``: there are such values; ``unwritten``: the name of a function that runs although its tests of
+    identity are no calls of operators, or empty (see ``tracer/statements/choices.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -196,6 +199,10 @@ class Frame:
         self.value_extents: dict[Value, Size] = {}
         self.selected: dict[Value, Operand] = {}
         self.sources: dict[Value, Source] = {}
+        self.facts: dict[int, tuple[Any, frozenset[int]]] = {}
+        self.tests: dict[int, Any] = {}
+        self.has_choices = False
+        self.unwritten = ""
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
         self._lifted: dict[Value, Value] = {}

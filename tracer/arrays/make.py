@@ -28,7 +28,7 @@ from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_
 from pullback.tracer.arrays.promotion import Kind
 from pullback.tracer.arrays.strides import Strides, has_falling_strides, row_major
 from pullback.tracer.arrays.tables import HOOKS, hook
-from pullback.tracer.arrays.traced import CAPTURED, TracedArray
+from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
@@ -127,6 +127,8 @@ def as_traced(x: Any, dtype: Any = None) -> TracedArray:
 def _as_traced(x: Any) -> TracedArray:
     if isinstance(x, TracedArray):
         return x
+    if isinstance(x, Tagged):
+        return _as_traced(x.proved())
     if is_value_size(x):
         return HOOKS["number_of_size"](x)
     if weak_class(x) in WEAK:
@@ -208,7 +210,7 @@ _MEANINGS = frozenset(vars(np.ndarray)) - {
 
 def holds_traced(x: Any) -> bool:
     """Return whether a value is a traced array or a nested list or tuple that contains one."""
-    return isinstance(x, TracedArray) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
+    return isinstance(x, TracedArray | Tagged) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
 
 
 INHOMOGENEOUS = "setting an array element with a sequence: the elements of a list have different lengths"

@@ -111,6 +111,16 @@ def _seen(x: TracedArray, caller: FrameType) -> Any:
     return tuple(HOOKS["number_of_size"](e) if is_value_size(e) else e for e in extents)
 
 
+class Tagged(ComesFirst):
+    """Base of classes that stand for one of several values, which a tag chooses at run time: one of ``cases``."""
+
+    __slots__ = ("cases", "tag")
+
+    def proved(self) -> Any:
+        """Return the value, if it is known which one it is. Raises TraceError if not."""
+        raise NotImplementedError
+
+
 class Gathers(ComesFirst):
     """Base of classes that stand for an array before it exists; ``elements`` returns it."""
 

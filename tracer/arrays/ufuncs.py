@@ -39,7 +39,7 @@ from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, uns
 from pullback.tracer.arrays.python_floats import bound_float, check_float_operands, check_power, is_users_operation
 from pullback.tracer.arrays.python_ints import check_divisor, keep_exact
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.views import update  # fmt: skip
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object
@@ -77,7 +77,7 @@ _ORDER: dict[np.ufunc, Any] = {
 @register_method("__array_ufunc__")
 def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Implement ``__array_ufunc__`` of traced arrays."""
-    if any(isinstance(x, Selection) for x in inputs) or any(map(overrides_ufuncs, inputs)):
+    if any(isinstance(x, Selection | Tagged) for x in inputs) or any(map(overrides_ufuncs, inputs)):
         return NotImplemented
     if any(map(is_labelled, inputs)):
         if method != "__call__" or kwargs:
@@ -401,7 +401,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
 
     Between Python scalars it keeps Python's types: the result is weak. Integers repeat sequences.
     """
-    if any(isinstance(x, Selection) for x in operands):
+    if any(isinstance(x, Selection | Tagged) for x in operands):
         return NotImplemented
     if any(map(is_labelled, operands)):
         return apply_ufunc(ufunc, operands, is_operator=True)

@@ -15,7 +15,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import dtype_of
 from pullback.tracer.arrays.frame import NO_THREADS, current
 from pullback.tracer.arrays.make import is_special_array
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object, is_users_value
@@ -96,6 +96,8 @@ def no_file(*args: Any, **kwargs: Any) -> Any:
 
 def traced_isinstance(value: Any, kinds: Any) -> bool:
     """Implement ``isinstance``, with the type of the value for which a traced array stands."""
+    if isinstance(value, Tagged):
+        return traced_isinstance(value.proved(), kinds)
     stands_for = getattr(type(value), "stands_for", None)
     if stands_for is not None:
         return issubclass(stands_for, kinds)

@@ -39,7 +39,7 @@ from pullback.tracer.arrays.literals import literal_type
 from pullback.tracer.arrays.number_types import catches, renamed
 from pullback.tracer.arrays.replacements import instance_twin, library_twin, real_function, traced_builtins
 from pullback.tracer.arrays.tables import CLASSES
-from pullback.tracer.arrays.traced import READONLY, Origin, TracedArray
+from pullback.tracer.arrays.traced import READONLY, Origin, Tagged, TracedArray
 from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
 from pullback.tracer.names.containers import container, item, mutable, same_items
 from pullback.tracer.names.globals import Namespace
@@ -70,8 +70,9 @@ from pullback.tracer.names.proxies import (
 from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, printed, traced_isinstance, why_refused
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
+from pullback.tracer.syntax.matching import tests_identity
 from pullback.tracer.user_code.array_libraries import library_of
-from pullback.tracer.user_code.errors import user_loc
+from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import (
     function_attributes,
     has_dict_globals,
@@ -269,6 +270,8 @@ class Names:
 
     def type_of(self, value: Any) -> type:
         """Return the type of the value for which a value of the trace stands."""
+        if isinstance(value, Tagged):
+            return self.type_of(value.proved())
         kind = type(value)
         if kind is TracedArray:
             kind = kind_of_traced(value)
@@ -395,6 +398,10 @@ class Names:
         code = function.__code__
         if self.root.follows_syntax:
             code = matching.rewritten(code) or code
+            if tests_identity(code):
+                if self.root.has_choices:
+                    raise TraceError(f"{function.__name__}, whose source is not followed, may test what is None on one path")
+                self.root.unwritten = function.__name__
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)

@@ -21,6 +21,7 @@ import numpy as np
 
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.arrays.frame import digest
+from pullback.tracer.arrays.traced import Tagged
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import RANDOM, Outside
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -166,6 +167,8 @@ def _is_as_before(value: Any, before: Any) -> bool:
 def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
     """Return the items of a container that is mutable, or may hold one that is, with their keys; None for any other value."""
     kind = type(value)
+    if isinstance(value, Tagged):
+        return list(enumerate(value.cases))
     if hasattr(kind, "__setitem__") and isinstance(value, Mapping):
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):

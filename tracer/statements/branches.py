@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,11 +13,12 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
-from pullback.tracer.arrays.number_types import catches
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.statements.blocks import BlockRegion, Ran, is_known_exception
+from pullback.tracer.statements.catching import refuse_caught
+from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
@@ -26,7 +26,6 @@ from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, 
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.errors import TraceError
-from pullback.tracer.user_code.ownership import is_users
 
 Block = Callable[[], Any]
 
@@ -45,7 +44,7 @@ def is_undecided(value: Any) -> bool:
 @operator("if")
 def if_(test: Any, then: Block, orelse: Block | None, names: Sequence[str]) -> Completion | None:
     """Run one of two blocks, or trace both. Return how it ended."""
-    other = orelse or _nothing
+    other, test = orelse or _nothing, truth_of(test)
     if not is_undecided(test):
         ended: Completion | None = (then if test else other)()
         return ended
@@ -59,6 +58,7 @@ def _nothing() -> None:
 @operator("choose")
 def choose(test: Any, then: Block, orelse: Block) -> Any:
     """Return the value of ``then() if test else orelse()``."""
+    test = truth_of(test)
     if not is_undecided(test):
         return then() if test else orelse()
     ended = branch(test, _returning(then), _returning(orelse), ())
@@ -80,10 +80,7 @@ def and_(value: Any, *others: Block) -> Any:
     """Return the value of ``value and others[0]() and ...``."""
     if not others:
         return value
-    other, *rest = others
-    if is_undecided(value):
-        return choose(value, lambda: and_(other(), *rest), lambda: value)
-    return and_(other(), *rest) if value else value
+    return _joined_tests(value, others, True)
 
 
 @operator("or")
@@ -91,26 +88,49 @@ def or_(value: Any, *others: Block) -> Any:
     """Return the value of ``value or others[0]() or ...``."""
     if not others:
         return value
+    return _joined_tests(value, others, False)
+
+
+def _joined_tests(value: Any, others: Sequence[Block], is_and: bool) -> Any:
+    """Return the value of ``value and others[0]() and ...``, or of one with ``or``, and note what it proves about choices."""
     other, *rest = others
-    if is_undecided(value):
-        return choose(value, lambda: value, lambda: or_(other(), *rest))
-    return value if value else or_(other(), *rest)
+    test = truth_of(value)
+
+    def following() -> Any:
+        second = other()
+        return _joined_tests(second, rest, is_and) if rest else second
+
+    if not is_undecided(test):
+        return following() if bool(test) is is_and else value
+    second: Any = None
+
+    def run() -> Any:
+        nonlocal second
+        second = following()
+        return second
+
+    result = choose(test, run, lambda: value) if is_and else choose(test, lambda: value, run)
+    both = all_of(proves(test, is_and), proves(second, is_and))
+    note(result, both if is_and else {}, {} if is_and else both)
+    return result
 
 
 @operator("not")
 def not_(value: Any) -> Any:
     """Return ``not value``."""
+    value = truth_of(value)
     if not is_undecided(value):
         return not value
     result = as_traced(np.logical_not(value))
     result.weak = "bool"
+    note(result, proves(value, False), proves(value, True))
     return result
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Lt": lambda a, b: a < b, "LtE": lambda a, b: a <= b, "Gt": lambda a, b: a > b, "GtE": lambda a, b: a >= b,
-    "Eq": lambda a, b: a == b, "NotEq": lambda a, b: a != b, "Is": lambda a, b: a is b, "IsNot": lambda a, b: a is not b,
-    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+    "Eq": lambda a, b: a == b, "NotEq": lambda a, b: a != b, "Is": is_, "IsNot": lambda a, b: not_(is_(a, b)),
+    "In": lambda a, b: contains(b, a), "NotIn": lambda a, b: not_(contains(b, a)),
 }  # fmt: skip
 
 
@@ -125,11 +145,13 @@ def compare(left: Any, ops: Sequence[str], *others: Block) -> Any:
 @operator("assert")
 def assert_(test: Any, message: Block | None = None) -> None:
     """Check an assertion, at run time if values decide it."""
+    test = truth_of(test)
     if is_undecided(test):
         refuse_caught()
         with BlockRegion("a message").inner.active():
             text = "" if message is None else str(message())
         _check(test, AssertionError(text))
+        assume(frame_of(), test, True)
     elif not test:
         raise AssertionError(*([] if message is None else [message()]))
 
@@ -141,15 +163,6 @@ def _check(holds: Any, error: Exception) -> None:
     emit("check", as_traced(holds != 0), error=type(error).__name__, message=str(*error.args))
 
 
-def refuse_caught() -> None:
-    """Raise TraceError if a function that is running has an ``except`` clause: it would not see an error of compiled code."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
-        if is_users(frame.f_code) and catches(frame.f_code):
-            raise TraceError("an error is raised under a traced value inside a function with an except clause")
-        frame = frame.f_back  # type: ignore[assignment]
-
-
 def branch(test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = ()) -> Completion | None:
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks."""
@@ -157,10 +170,12 @@ def branch(test: TracedArray, then: Block, orelse: Block, names: Sequence[str], 
     regions, sides = [], []
     for side, other in ((then, orelse), (orelse, then)):
         region = BlockRegion("a branch")
+        assume(region.inner, test, side is then)
         ran = region.run(side, variables)
         if ran.raised is not None:
             refuse_caught()
             _check(np.logical_not(test) if side is then else test, ran.raised)
+            assume(frame_of(), test, side is not then)
             ended: Completion | None = other()
             return ended
         regions.append(region)
@@ -320,3 +335,13 @@ def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Comple
     if ended.possible <= {NEXT, RETURN}:
         left = Completion(code=RETURN, value=ended.value)
     return branch(as_traced(is_code(ended, NEXT)), rest, lambda: left, names, [rest])
+
+
+@operator("value")
+def value_of(completion: Completion | None) -> Any:
+    """Return what a function returns whose body ended so: None on the paths that return nothing."""
+    if completion is None or (completion.is_decided and completion.code == NEXT):
+        return None
+    if completion.is_decided:
+        return completion.value
+    return choose(as_traced(is_code(completion, RETURN)), lambda: completion.value, lambda: None)

@@ -84,13 +84,3 @@ def completed(completion: Completion | None) -> bool:
     if not completion.is_decided:
         raise TraceError("a return, break or continue under a traced value inside a with, try or match statement; move it out")
     return completion.code != NEXT
-
-
-@operator("value")
-def value_of(completion: Completion | None) -> Any:
-    """Return what a function returns whose body ended so. Raises TraceError if it returns a value on some paths only."""
-    if completion is None or (completion.is_decided and completion.code == NEXT):
-        return None
-    if not completion.is_decided:
-        raise TraceError("the function returns a value on some paths and None on others; return one structure on all paths")
-    return completion.value

@@ -14,7 +14,7 @@ from types import BuiltinMethodType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.side_effects import effect, reached
@@ -131,7 +131,7 @@ def _is_same_key(a: Any, b: Any) -> bool:
 def _kind(value: Any) -> str:
     """Return how the items of a container are read and set; empty for a value without such items."""
     kind = type(value)
-    if issubclass(kind, TracedArray | Outside):
+    if issubclass(kind, TracedArray | Tagged | Outside):
         return ""
     if issubclass(kind, list):
         return "list"
@@ -183,6 +183,8 @@ def containers_in(values: Iterable[tuple[str, Any]]) -> list[Container]:
             work.append((name, value.__self__))
         elif isinstance(value, Iterator) and not is_users_object(value):
             raise TraceError(f"a branch or loop on traced values uses the iterator {name}, which one run uses up; index an array")
+        elif isinstance(value, Tagged):
+            work += [(name, x) for x in value.cases]
         elif isinstance(value, tuple):
             work += [(f"{name}[{k}]", x) for k, x in enumerate(value)][::-1]
         elif _kind(value):

@@ -10,6 +10,8 @@ from pullback.tracer.arrays.make import as_traced, cast, full
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
 from pullback.tracer.statements.blocks import Ran
+from pullback.tracer.statements.choices import narrowed
+from pullback.tracer.statements.structures import merged, spread
 from pullback.tracer.transforms.branches import common, kind_of
 from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import TraceError
@@ -35,19 +37,27 @@ class Column:
 class Joined:
     """A tree that each path computes. ``values``: the trees of arrays; ``sides``: the frames of the paths, and what they did.
 
-    Raises TraceError if the structures or types differ.
+    Where the structures differ, the tree holds a ``Choice``. Raises TraceError if a choice does not stand for them, or if types
+    differ.
     """
 
     def __init__(self, values: Sequence[Any], sides: Sequence[tuple[Frame, Ran]], name: str) -> None:
-        flat = [flatten(v) for v in values]
-        self.tree: TreeDef = bare(flat[0][1])
-        if any(bare(tree) != self.tree for _, tree in flat):
+        flat = []
+        for value, (frame, _) in zip(values, sides, strict=True):
+            with frame.active():
+                flat.append(flatten(narrowed(value)))
+        tree = merged(bare(flat[0][1]), bare(flat[1][1]))
+        if tree is None:
             kinds = " and ".join(map(repr, (tree for _, tree in flat)))
             raise TraceError(f"{name} has other structures on the paths of a branch on a traced value ({kinds}); make them alike")
+        self.tree: TreeDef = tree
         rows = []
-        for (leaves, _), (frame, ran) in zip(flat, sides, strict=True):
+        for (leaves, own), (frame, ran) in zip(flat, sides, strict=True):
             with frame.active():
-                rows.append([as_traced(ran.at_end(x)) for x in leaves])
+                rows.append(spread(bare(own), [as_traced(ran.at_end(x)) for x in leaves], tree))
+        for row, other, (frame, _) in zip(rows, rows[::-1], sides, strict=True):
+            with frame.active():
+                row[:] = [x if x is not None else placeholder(y) for x, y in zip(row, other, strict=True)]
         self.columns = [Column(column, name) for column in zip(*rows, strict=True)]
 
 

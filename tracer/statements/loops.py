@@ -17,12 +17,14 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran
-from pullback.tracer.statements.branches import Block, and_, branch, if_, is_undecided, share
+from pullback.tracer.statements.branches import Block, branch, if_, is_undecided, share
+from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
 from pullback.tracer.statements.containers import Saved, containers_in, dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
+from pullback.tracer.statements.structures import merged, restructured
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
@@ -43,7 +45,7 @@ def while_(
     """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide. ``names``: the variables
     that it binds, of which the ``temporary`` ones are not carried."""
     while True:
-        truth = test()
+        truth = truth_of(test())
         if is_undecided(truth):
             return _Rolled(body, orelse, names, temporary, test=test).run(truth, None)
         if not truth:
@@ -184,7 +186,8 @@ class _Rolled:
     the indices of the variables that are carried; ``targets``: the arrays from outside that the body writes, which are carried
     too. ``may_leave``: values decide whether an iteration ends the loop. ``carry`` has ``size`` parts: the variables, the arrays,
     and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
-    ``shared``: carried variables that hold arrays with other names; ``ended``: how the loop ended.
+    ``shared``: carried variables that hold arrays with other names; ``choices``: values from before the loop that are one of
+    several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended.
     """
 
     def __init__(
@@ -204,6 +207,7 @@ class _Rolled:
         self.ended: Completion | None = None
         self.carry, self.size = Carry("a loop", (), "the state"), 0
         self.shared: list[tuple[int, list[TracedArray]]] = []
+        self.choices: dict[int, Any] = {}
 
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
         """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
@@ -224,6 +228,8 @@ class _Rolled:
             state += [self.goes_on(truth, ended), as_traced(np.int64(self.first)), code]
             if self.returned is not UNBOUND:
                 state.append(placeholder(self.returned) if ended is None or ended.value is UNBOUND else ended.value)
+        for k in range(len(state)):
+            state[k] = self.choices.get(self.key(k), state[k]) if k in (*range(len(self.carried)), len(state) - 1) else state[k]
         if len(state) != self.size:
             self.carry, self.size = Carry("a loop", tuple(state), "the state"), len(state)
         block = _LoopRegion()
@@ -242,6 +248,8 @@ class _Rolled:
             return False
         for k in self.plain:
             refuse_changed([self.entry[k], ran.variables[k]], ran.changed)
+        if self.is_restructured(block, state, inside, results):
+            return False
         arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
         if arrays is not None:
             self.ended = self.emitted(block, arrays, ran)
@@ -255,6 +263,35 @@ class _Rolled:
         """Return whether a variable holds containers of the state, before the loop or after an iteration."""
         values = [self.entry[k], ran.variables[k]]
         return any(id(c.value) in self.variables.state.ids for c in containers_in(("", v) for v in values))
+
+    def is_restructured(self, block: _LoopRegion, state: list[Any], inside: list[Any], results: list[Any]) -> bool:
+        """Return whether the carry becomes a choice, since an iteration gives it another structure; ``results`` get the carry's
+        structures, and ``choices`` the values from before the loop."""
+        is_changed = False
+        for k, value in enumerate(results):
+            entered = flatten(inside[k])[1]
+            with block.inner.active():
+                results[k] = narrowed(value)
+                tree = flatten(results[k])[1]
+            both = merged(bare(entered), bare(tree))
+            if both is None or both == tree == entered:
+                continue
+            if both == bare(entered):
+                with block.inner.active():
+                    results[k] = restructured(results[k], both, inside[k])
+            else:
+                with block.inner.active():
+                    example = flatten(results[k])[0]
+                zeros = rebuild(bare(tree), [placeholder(as_traced(x)) for x in example])
+                self.choices[self.key(k)] = restructured(state[k], both, zeros)
+                is_changed = True
+        if is_changed:
+            self.size = -1
+        return is_changed
+
+    def key(self, k: int) -> int:
+        """Return the index of the variable that is part ``k`` of the carry; -1 for another part."""
+        return self.carried[k] if k < len(self.carried) else -1
 
     @property
     def runs(self) -> bool:
@@ -274,7 +311,7 @@ class _Rolled:
         if self.test is not None:
             if ended is None:
                 return as_traced(truth != 0)
-            return _truth(_while_not_ended(ended, self.test))
+            return _truth(_while_not_ended(ended, self.test, self.names))
         assert self.items is not None
         more = self.items.count > self.first
         return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
@@ -330,7 +367,7 @@ class _Rolled:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
         following = rest[1] + 1
         if self.test is not None:
-            goes_on = _truth(_while_not_ended(ended, self.test))
+            goes_on = _truth(_while_not_ended(ended, self.test, self.names))
         else:
             assert self.items is not None
             goes_on = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.items.count))
@@ -417,14 +454,18 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _truth(value: Any) -> TracedArray:
+    value = truth_of(value)
     return cast(as_traced(value if isinstance(value, bool) else value != 0), bool)
 
 
-def _while_not_ended(ended: Completion | None, test: Callable[[], Any]) -> Any:
+def _while_not_ended(ended: Completion | None, test: Callable[[], Any], names: Sequence[str]) -> Any:
     """Return the value of a condition, or False after an iteration that left the loop."""
     goes_on = is_code(ended, NEXT, CONTINUE)
     if goes_on is True:
         return _truth(test())
     if goes_on is False:
         return False
-    return and_(goes_on, lambda: _truth(test()))
+    following = lambda: Completion(code=RETURN, value=_truth(test()))  # noqa: E731
+    result = branch(as_traced(goes_on), following, lambda: Completion(code=RETURN, value=_truth(False)), names, [test])
+    assert result is not None
+    return result.value

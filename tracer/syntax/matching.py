@@ -8,6 +8,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import dis
 import functools
 import linecache
 import warnings
@@ -56,6 +57,16 @@ def _compiled(text: str, file: str, flags: int) -> tuple[list[tuple[Key, CodeTyp
     except (SyntaxError, ValueError, RecursionError):
         return None
     return [(_key(c), c) for c in _nested(plain)], [(_key(c), c) for c in _nested(_titled(changed))]
+
+
+@functools.lru_cache(maxsize=4096)
+def tests_identity(code: CodeType) -> bool:
+    """Return whether code, or a function in it, tests identity or membership, or matches, by Python's own instructions."""
+    return any(i.opname in _TESTS for i in dis.get_instructions(code)) or any(map(tests_identity, _nested(code)))
+
+
+_TESTS = frozenset(dis.opname[k] for k in range(256) if dis.opname[k].startswith(("IS_OP", "CONTAINS_OP", "MATCH_")))
+_TESTS |= {name for name in dis.opname if name.startswith("POP_JUMP") and name.endswith("NONE")}
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -44,7 +44,9 @@ _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
 
 class _Finished(ast.Return):
-    """A ``return`` that is rewritten already."""
+    """A ``return`` that is rewritten already. ``bound``: the statements of the block that it calls, which bind names."""
+
+    bound: Sequence[ast.AST] = ()
 
 
 class Rewriter(ast.NodeTransformer):
@@ -72,10 +74,17 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 return False
             case ast.Call(func=ast.Name(id=name)) if name in _SEES_SCOPE:
                 return False
-            case ast.Compare(ops=[_, _, *_]) | ast.UnaryOp(op=ast.Not()):
+            case ast.Compare() if _is_operator(inner):
+                has_flow = True
+            case ast.UnaryOp(op=ast.Not()):
                 has_flow = True
         has_flow = has_flow or isinstance(inner, LOWERED)
     return has_flow
+
+
+def _is_operator(node: ast.Compare) -> bool:
+    """Return whether a comparison becomes a call of an operator: a chained one, or a test of identity or membership."""
+    return len(node.ops) > 1 or isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
 
 
 class _Expression(ast.NodeTransformer):
@@ -101,7 +110,7 @@ class _Expression(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        if len(node.ops) < 2:
+        if not _is_operator(node):
             return node
         names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
         return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(_deferred, node.comparators))
@@ -234,7 +243,9 @@ class _Body:
             last: list[ast.stmt] = []
             if rest:
                 after = ast.copy_location(ast.Call(self.block("rest", rest, s, out), [], []), s)
-                last = [ast.copy_location(_Finished(after), s)]
+                finished = _Finished(after)
+                finished.bound = rest
+                last = [ast.copy_location(finished, s)]
             falls = [last if falls_through(body) else [] for body in (s.body, s.orelse)]
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
@@ -272,7 +283,9 @@ class _Body:
 
     def stored(self, nodes: Sequence[ast.AST]) -> list[str]:
         """Return the variables of the function that nodes bind."""
-        return [name for name in bound_names(nodes) if name in self.shared]
+        inside = [n for node in nodes if isinstance(node, _Finished) for n in node.bound]
+        more = self.stored(inside) if inside else []
+        return list(dict.fromkeys([*(name for name in bound_names(nodes) if name in self.shared), *more]))
 
     def left(self, operand: ast.expr, at: ast.stmt, is_block: bool) -> ast.stmt:
         """Return the statement that returns what an operator returned."""

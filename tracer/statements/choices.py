@@ -1,0 +1,376 @@
+"""Values that are one of several, which a tag chooses at run time: None or an array, or one of a few texts.
+
+    best = None if c else x        ->      best = Choice(tag, (None, x)), tag = 0 where c, else 1
+    best is None                   ->      tag == 0
+
+A choice is a tree of its tag and its cases, so that joins, carries and results hold it as any other tree; a caller gets the case
+that the tag names. A test on the tag proves, in the blocks that it decides, which cases are possible there (``Frame.facts``). An
+operation on a choice is that on its one possible case; if None is possible too, where the operation fails, a check comes first.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import operator
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pullback.tracer.arrays.frame import Frame, current, frame_of
+from pullback.tracer.arrays.make import as_traced, emit
+from pullback.tracer.arrays.traced import Tagged, TracedArray
+from pullback.tracer.arrays.tree import Container, register
+from pullback.tracer.statements.catching import refuse_caught
+from pullback.tracer.statements.variables import UNBOUND
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import is_users
+
+MOST_CASES = 16
+"""Largest number of cases of a choice."""
+
+Facts = dict[int, tuple[TracedArray, frozenset[int]]]
+"""Tags by their ids, each with the cases that are possible."""
+
+
+class Choice(Tagged):
+    """The value that ``tag``, a traced int, chooses of ``cases``."""
+
+    __slots__ = ()
+
+    def __init__(self, tag: TracedArray, cases: Sequence[Any]) -> None:
+        root = frame_of().root
+        if root.unwritten:
+            raise TraceError(f"{root.unwritten}, whose source is not followed, may test a value that is None on one path only")
+        root.has_choices = True
+        self.tag, self.cases = tag, tuple(cases)
+
+    def possible(self) -> list[int]:
+        """Return the indices of the cases that are possible here."""
+        cases = frozenset(range(len(self.cases)))
+        if self.tag.literal is not None:
+            return [int(self.tag.literal)]
+        frame = current()
+        while frame is not None:
+            if id(self.tag) in frame.facts:
+                cases &= frame.facts[id(self.tag)][1]
+            frame = frame.parent
+        return sorted(cases)
+
+    def proved(self) -> Any:
+        """Return the value, if only one case is possible here. Raises TraceError if not."""
+        cases = self.possible()
+        return self.cases[cases[0]] if len(cases) == 1 else self.refuse()
+
+    def refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise TraceError."""
+        kinds = " or ".join(described(self.cases[k]) for k in self.possible())
+        raise TraceError(f"a use of a value that is {kinds}, as values decide; test which it is before")
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class; for the user's code that of the value, if that is proved."""
+        return type(self.proved()) if is_users(sys._getframe(1).f_code) else Choice
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return applied(lambda x: getattr(x, name), self)
+
+    def __bool__(self) -> bool:
+        return bool(truth_of(self))
+
+    def __eq__(self, other: Any) -> Any:
+        return by_cases(self, lambda case: _equality(case, other))
+
+    def __ne__(self, other: Any) -> Any:
+        return by_cases(self, lambda case: _equality(case, other, is_negated=True))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__":
+            return applied(functools.partial(ufunc, **{k: proved_in(v) for k, v in kwargs.items()}), *inputs)
+        return getattr(ufunc, method)(*proved_in(inputs), **proved_in(kwargs))
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        return function(*proved_in(args), **proved_in(kwargs))
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return as_traced(self.proved())
+
+    __hash__ = refuse  # type: ignore[assignment]
+    __repr__ = __str__ = __format__ = __index__ = refuse  # type: ignore[assignment]
+
+
+def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *operands: applied(function, *operands)
+
+
+def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: applied(function, other, self)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
+    _function = getattr(operator, f"__{_name}__")
+    setattr(Choice, f"__{_name}__", _operator(_function))
+    setattr(Choice, f"__r{_name}__", _reflected(_function))
+    setattr(Choice, f"__i{_name}__", _operator(getattr(operator, f"__i{_name}__")))
+for _name in ("lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "setitem", "contains"):
+    setattr(Choice, f"__{_name}__", _operator(getattr(operator, f"__{_name}__")))
+for _function in (len, iter, float, int, complex, divmod, round):
+    setattr(Choice, f"__{_function.__name__}__", _operator(_function))
+Choice.__call__ = lambda self, *args, **kwargs: self.proved()(*args, **kwargs)  # type: ignore[attr-defined]
+
+
+def _filled(data: Any, children: Sequence[Any]) -> Any:
+    """Return a choice in a trace; else the case that the tag names."""
+    tag, *cases = children
+    if np.ndim(tag):
+        raise TraceError("the structure of a value depends on values, and differs from row to row under pb.vmap")
+    return Choice(tag, cases) if isinstance(tag, TracedArray) else cases[int(tag)]
+
+
+register(Container(type=Choice, flatten=lambda c: ((c.tag, *c.cases), None), unflatten=_filled))
+
+
+def described(case: Any) -> str:
+    """Return what a case is, for errors."""
+    return repr(case) if is_static(case) else "an array" if isinstance(case, TracedArray) else f"a {type(case).__name__}"
+
+
+def is_static(case: Any) -> bool:
+    """Return whether a case is a value without arrays that a choice may hold."""
+    return case is None or case is UNBOUND or isinstance(case, str | bytes | enum.Enum)
+
+
+def proved_in(value: Any) -> Any:
+    """Return a value with the one possible case in place of each choice in it. Raises TraceError for another choice."""
+    if isinstance(value, Tagged):
+        return value.proved()
+    if type(value) in (tuple, list):
+        return type(value)(map(proved_in, value))
+    return {k: proved_in(v) for k, v in value.items()} if type(value) is dict else value
+
+
+def narrowed(value: Any) -> Any:
+    """Return a value, or, if it is a choice of which one case is possible here, this case."""
+    if not isinstance(value, Choice):
+        return value
+    cases = value.possible()
+    return narrowed(value.cases[cases[0]]) if len(cases) == 1 else value
+
+
+def applied(function: Callable[..., Any], *operands: Any) -> Any:
+    """Return ``function(*operands)``, where choices have their one case for which this does not fail.
+
+    The other cases that are possible here fail as in plain Python: by a check at run time.
+    """
+    values = list(map(narrowed, operands))
+    is_choice = any(isinstance(v, Choice) for v in values)
+    for k, choice in enumerate(values):
+        if isinstance(choice, Choice):
+            examples = [list(map(_example, values[:k])), list(map(_example, values[k + 1 :]))]
+            values[k] = _settled(choice, functools.partial(_tried, function, *examples))
+    return _of_case(function, *values) if is_choice else function(*values)
+
+
+def _of_case(function: Callable[..., Any], *values: Any) -> Any:
+    """Return the result of a function on the case of a choice. Raises TraceError if it fails, as it may not be this case."""
+    try:
+        return function(*values)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise TraceError(f"what a value may be fails: {type(error).__name__}: {error}") from error
+
+
+def _tried(function: Callable[..., Any], before: Sequence[Any], after: Sequence[Any], operand: Any) -> Any:
+    return function(*before, operand, *after)
+
+
+def _settled(choice: Choice, attempt: Callable[[Any], Any]) -> Any:
+    """Return the one case that is an array or a tree, after a check that it is the one. ``attempt`` fails for other cases."""
+    cases = choice.possible()
+    valued = [k for k in cases if not is_static(choice.cases[k])]
+    if len(valued) != 1 or not _is_by_user():
+        choice.refuse()
+    for k in cases:
+        if k != valued[0]:
+            check_case(choice, k, _failure(choice, choice.cases[k], attempt))
+    return narrowed(choice.cases[valued[0]])
+
+
+def _is_by_user() -> bool:
+    """Return whether the user's own code does the operation: a library's function may take what an operator does not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.endswith(_PASSED_ON):
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code)
+
+
+_PASSED_ON = ("statements/choices.py", "statements/branches.py", "arrays/replacements.py")
+
+
+def _failure(choice: Choice, case: Any, attempt: Callable[[Any], Any]) -> Exception:
+    """Return the exception with which an operation fails on a static case. Raises TraceError if it does not fail."""
+    if case is not UNBOUND:
+        try:
+            attempt(case)
+        except TraceError:
+            raise
+        except (TypeError, AttributeError, ValueError) as error:
+            return error
+    return choice.refuse()
+
+
+def check_case(choice: Choice, k: int, error: Exception) -> None:
+    """Emit a check that raises an error where a choice is case ``k``."""
+    refuse_caught()
+    emit("check", as_traced(choice.tag != k), error=type(error).__name__, message=str(error))
+    assume_cases(frame_of(), choice.tag, frozenset(range(len(choice.cases))) - {k})
+
+
+def _example(operand: Any) -> Any:
+    """Return a NumPy value of the type of a traced one."""
+    if isinstance(operand, Choice):
+        return next((_example(c) for c in operand.cases if not is_static(c)), None)
+    if not isinstance(operand, TracedArray):
+        return operand
+    if operand.weak:
+        return {"bool": True, "int": 1, "float": 1.0, "complex": 1j}[operand.weak]
+    return np.ones((1,) * operand.ndim, operand.dtype)[()]
+
+
+def _equality(case: Any, other: Any, is_negated: bool = False) -> Any:
+    if isinstance(other, Choice):
+        return by_cases(other, lambda inner: _equality(case, inner, is_negated))
+    if is_static(case) and isinstance(other, TracedArray) and not other.shape:
+        return is_negated
+    return case != other if is_negated else case == other
+
+
+def is_(a: Any, b: Any) -> Any:
+    """Return ``a is b``. Raises TraceError for arrays of which one may be the other."""
+    a, b = narrowed(a), narrowed(b)
+    if isinstance(a, Choice):
+        return by_cases(a, lambda case: is_(case, b))
+    if isinstance(b, Choice):
+        return is_(b, a)
+    if a is not b and isinstance(a, TracedArray) and isinstance(b, TracedArray):
+        raise TraceError("a test whether two arrays are one object, which values may decide; compare them by ==")
+    return a is b
+
+
+def truth_of(value: Any) -> Any:
+    """Return the truth of a choice, a bool or a traced one; other values unchanged."""
+    value = narrowed(value)
+    if not isinstance(value, Choice):
+        return value
+    return by_cases(value, _truth_of_case)
+
+
+def _truth_of_case(case: Any) -> Any:
+    return case != 0 if isinstance(case, TracedArray) and not case.shape else bool(case)
+
+
+def by_cases(choice: Choice, function: Callable[[Any], Any]) -> Any:
+    """Return what a function without effects returns of the case that a choice is: a bool, or a traced one."""
+    if current() is None:
+        choice.refuse()
+    cases = choice.possible()
+    results = [_of_case(function, choice.cases[k]) for k in cases]
+    for r in results:
+        if not isinstance(r, bool | np.bool_) and not (isinstance(r, TracedArray) and not r.shape):
+            choice.refuse()
+    if all(not isinstance(r, TracedArray) and r == results[0] for r in results):
+        return bool(results[0])
+    first, *others = results[::-1]
+    result = as_traced(first)
+    for k, r in zip(cases[-2::-1], others, strict=True):
+        result = as_traced(_selected(choice.tag == k, r, result))
+    result.weak = "bool"
+    true = frozenset(k for k, r in zip(cases, results, strict=True) if isinstance(r, TracedArray) or r)
+    false = frozenset(k for k, r in zip(cases, results, strict=True) if isinstance(r, TracedArray) or not r)
+    note(result, {id(choice.tag): (choice.tag, true)}, {id(choice.tag): (choice.tag, false)})
+    return result
+
+
+def _selected(test: TracedArray, result: Any, other: TracedArray) -> Any:
+    """Return a result where a test holds, else another one; all are bools."""
+    if isinstance(result, TracedArray):
+        return np.where(test, result != 0, other != 0)
+    if other.literal is not None and bool(other.literal) != bool(result):
+        return test if result else np.logical_not(test)
+    return np.logical_or(test, other) if result else np.logical_and(np.logical_not(test), other)
+
+
+def note(test: Any, true: Facts, false: Facts) -> None:
+    """Note what a traced test proves where it is true, and where it is false."""
+    if isinstance(test, TracedArray) and (true or false):
+        frame_of().root.tests[id(test)] = (test, true, false)
+
+
+def proves(test: Any, is_true: bool) -> Facts:
+    """Return what a test proves if it is true, or false."""
+    noted = frame_of().root.tests.get(id(test))
+    facts: Facts = {} if noted is None else noted[1 if is_true else 2]
+    return facts
+
+
+def all_of(*facts: Facts) -> Facts:
+    """Return facts that hold together."""
+    result: Facts = {}
+    for each in facts:
+        for key, (tag, cases) in each.items():
+            result[key] = (tag, cases & result[key][1] if key in result else cases)
+    return result
+
+
+def assume(frame: Frame, test: Any, is_true: bool) -> None:
+    """Add to the facts of a frame what a test proves if it is true, or false."""
+    for tag, cases in proves(test, is_true).values():
+        assume_cases(frame, tag, cases)
+
+
+def assume_cases(frame: Frame, tag: TracedArray, cases: frozenset[int]) -> None:
+    """Add to the facts of a frame that a tag names one of some cases."""
+    frame.facts = all_of(frame.facts, {id(tag): (tag, cases)})
+
+
+def contains(container: Any, item: Any) -> Any:
+    """Return ``item in container``, by a comparison with each element if a traced scalar or a choice decides it."""
+    item, container = narrowed(item), narrowed(container)
+    if isinstance(container, Choice):
+        return operator.contains(container, item)
+    if isinstance(item, Choice):
+        return by_cases(item, lambda case: contains(container, case))
+    if type(container) in (set, frozenset, dict) and isinstance(item, TracedArray) and not item.shape:
+        container = list(container)
+    if type(container) not in (tuple, list) or not _is_compared(container, item):
+        return item in container
+    elements = list(map(narrowed, container))
+    return _any(_equality(e, item) if isinstance(e, Choice) else e is item or item == e for e in elements)
+
+
+def _is_compared(container: Sequence[Any], item: Any) -> bool:
+    """Return whether the truth of ``item in container`` is known at run time alone, and its comparisons are of scalars."""
+    values = [*container, item]
+    scalars = all(not x.shape for x in values if isinstance(x, TracedArray))
+    return scalars and any(isinstance(x, TracedArray | Choice) for x in values) and not any(
+        isinstance(x, np.ndarray | list | tuple | dict) for x in values
+    )  # fmt: skip
+
+
+def _any(results: Iterable[Any]) -> Any:
+    """Return whether one of some results, bools or traced ones, is true."""
+    total: Any = False
+    for r in results:
+        if isinstance(r, TracedArray):
+            total = r != 0 if total is False else np.logical_or(total, r != 0)
+        elif r:
+            return True
+    if isinstance(total, TracedArray):
+        total.weak = "bool"
+    return total
