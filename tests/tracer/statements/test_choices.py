@@ -158,8 +158,8 @@ def from_text(text: str, name: str) -> Any:
 @pytest.mark.parametrize(
     "use",
     ["y + 1.0", "1.0 < y", "np.sin(y)", "y[0]", "-y", "y.sum()", "len(y)", "np.add(y, a)", "y @ a", "a - y", "y == a", "type(y)",
-     "isinstance(y, float)", "y is a", "y in (1.0, 2.0)", "bool(y)", "f'{y}'", "np.clip(a, y, None)", "np.sum(a, axis=y)", "abs(y)",
-     "not y"],
+     "isinstance(y, float)", "y is a", "y in (1.0, 2.0)", "bool(y)", "f'{y}'", "np.clip(a, y, None)", "np.sum(a, axis=y)",
+     "abs(y)", "not y"],
 )  # fmt: skip
 def test_an_operation_on_what_may_be_none_is_pythons_or_refused(use: str) -> None:
     for value in ("a", "np.float64(c)", "(a, c)"):
