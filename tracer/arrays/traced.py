@@ -115,6 +115,8 @@ class Tagged(ComesFirst):
     """Base of classes that stand for one of several values, which a tag chooses at run time: one of ``cases``."""
 
     __slots__ = ("cases", "tag")
+    cases: tuple[Any, ...]
+    tag: TracedArray
 
     def proved(self) -> Any:
         """Return the value, if it is known which one it is. Raises TraceError if not."""

@@ -100,8 +100,10 @@ class Choice(Tagged):
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return as_traced(self.proved())
 
-    __hash__ = refuse  # type: ignore[assignment]
-    __repr__ = __str__ = __format__ = __index__ = refuse  # type: ignore[assignment]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.proved()(*args, **kwargs)
+
+    __hash__ = __repr__ = __str__ = __format__ = __index__ = refuse
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +123,6 @@ for _name in ("lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", 
     setattr(Choice, f"__{_name}__", _operator(getattr(operator, f"__{_name}__")))
 for _function in (len, iter, float, int, complex, divmod, round):
     setattr(Choice, f"__{_function.__name__}__", _operator(_function))
-Choice.__call__ = lambda self, *args, **kwargs: self.proved()(*args, **kwargs)  # type: ignore[attr-defined]
 
 
 def _filled(data: Any, children: Sequence[Any]) -> Any:
