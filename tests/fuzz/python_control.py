@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,15 @@ class Writer:
     def run(self) -> str:
         """Return the text of a function ``f(p, q, n, a)``."""
         self.lines = ["def f(p, q, n, a):", "    r = 0.5", "    m = 1", "    k = n", "    b = np.zeros(4)"]
+        self.lines += ["    o = None", "    z = 'low'"]
         self.containers = self.pick("", "", "s", "d", "s, d", "h", "h, s")
         self.lines += [f"    {name} = {CONTAINERS[name]}" for name in self.containers.split(", ") if name]
         if self.random.random() < 0.5:
             self.lines.append("    a = a.copy()")
         read = {"s": "s[0], s[1], s[2], t[0]", "d": "d['x'], d['n']", "h": "np.array(h), len(h), h[-1]"}
         more = [read[name] for name in self.containers.split(", ") if name]
-        self.result = ", ".join([self.pick("p, q, r, m, k, a, b", "p, q, r, m, k, a, b", "r + p - q"), *more])
+        result = self.pick("p, q, r, m, k, a, b", "p, q, r, m, k, a, b", "r + p - q", "r, o, z", "p, o, z, m")
+        self.result = ", ".join([result, *more])
         for _ in range(self.random.randint(2, 5)):
             self.statement(1, 0)
         self.lines.append(f"    return {self.result}")
@@ -70,6 +72,11 @@ class Writer:
         a, b = self.atom(), self.atom()
         simple = self.pick(f"{a} > {b}", f"{a} <= {b}", f"{a} < {self.number()}", "m < k", "k == 2", "m % 2 == 0", f"{a} != {b}")
         other = self.pick(f"{b} > {self.number()}", "k >= 1", "m != 3")
+        if self.random.random() < 0.2:
+            simple = self.pick(
+                "o is None", "o is not None", f"(o is not None and o > {a})", f"(o is None or o <= {a})", "z == 'low'",
+                "z != 'high'", "z in ('mid', 'high')", "z not in ('low',)", "m in (1, 3)", "not o", "o",
+            )  # fmt: skip
         chain = f"{self.number()} < {a} <= {b}"
         return self.pick(simple, simple, simple, f"{simple} and {other}", f"{simple} or {other}", f"not {simple}", chain)
 
@@ -91,7 +98,14 @@ class Writer:
             self.state(depth)
             return
         choice = self.random.random()
-        if choice < 0.4:
+        if self.random.random() < 0.2:
+            a = self.float()
+            self.line(depth, self.pick(
+                f"o = {a}", f"o = {a}", "o = None", f"o = {a} if {self.test()} else None", "z = 'high'", "z = 'mid'", "z = 'low'",
+                "r = 0.5 * o if o is not None else r", "z = 'low' if z == 'high' else 'high'", "q = 0.25 if z == 'mid' else q",
+                "o = -o if o else o", "r = r + 0.5 * o" if self.random.random() < 0.1 else "p = p if o is None else o",
+            ))  # fmt: skip
+        elif choice < 0.4:
             self.line(depth, f"{self.pick(*FLOATS)} {self.pick('=', '=', '+=', '-=')} {self.float()}")
         elif choice < 0.55:
             self.line(depth, f"{self.pick(*INTS)} = {self.int()}")
@@ -167,6 +181,8 @@ def arguments_of(seed: int) -> tuple[Any, ...]:
 
 def is_equal(a: Any, b: Any) -> bool:
     """Return whether two results are equal to the bit, but for the sign of zeros."""
-    if isinstance(a, Sequence):
+    if isinstance(a, tuple):
         return type(a) is type(b) and len(a) == len(b) and all(map(is_equal, a, b))
-    return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+    if a is None or isinstance(a, str):
+        return type(a) is type(b) and bool(a == b)
+    return b is not None and not isinstance(b, str) and bool(np.array_equal(np.asarray(a), np.asarray(b)))
