@@ -26,6 +26,7 @@ from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.variables import UNBOUND
+from pullback.tracer.syntax.table import operator as operator_
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users
 
@@ -375,3 +376,13 @@ def _any(results: Iterable[Any]) -> Any:
     if isinstance(total, TracedArray):
         total.weak = "bool"
     return total
+
+
+@operator_("sequence")
+def is_sequence(value: Any, count: int) -> Any:
+    """Return whether a value is a sequence of ``count`` items, as a pattern of ``match`` takes it."""
+    value = narrowed(value)
+    if isinstance(value, Choice):
+        return by_cases(value, lambda case: is_sequence(case, count))
+    is_text = isinstance(value, str | bytes | bytearray)
+    return not isinstance(value, TracedArray) and isinstance(value, Sequence) and not is_text and len(value) == count

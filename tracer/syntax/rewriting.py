@@ -24,6 +24,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from pullback.tracer.syntax.patterns import Patterns
 from pullback.tracer.syntax.scopes import (
     SCOPES,
     bound_names,
@@ -36,7 +37,7 @@ from pullback.tracer.syntax.scopes import (
 )
 from pullback.tracer.syntax.table import PREFIX
 
-LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp)
+LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp, ast.Match)
 ITEM = PREFIX + "item"
 """The parameter of the body of a ``for`` loop."""
 _SEQUENCES = ("range", "enumerate", "zip", "reversed")
@@ -55,6 +56,8 @@ class Rewriter(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.generic_visit(node)
         if _is_rewritten(node):
+            patterns = Patterns()
+            node.body = [new for s in node.body for new in _listed(patterns.visit(s))]
             node.body = _Body(node).run()
         return node
 
@@ -63,6 +66,10 @@ class Rewriter(ast.NodeTransformer):
         if _is_rewritten(node):
             node.body = ast.fix_missing_locations(_Expression().visit(node.body))
         return node
+
+
+def _listed(nodes: Any) -> list[ast.stmt]:
+    return nodes if isinstance(nodes, list) else [nodes]
 
 
 def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
