@@ -40,6 +40,9 @@ from pullback.tracer.syntax.table import PREFIX
 LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp, ast.Match)
 ITEM = PREFIX + "item"
 """The parameter of the body of a ``for`` loop."""
+MOST_FORKS = 3
+"""The number of branches after a branch, each with sides that may leave or not, from which on what follows is traced once: traced
+in both sides of each, it would be traced ``2**k`` times."""
 _SEQUENCES = ("range", "enumerate", "zip", "reversed")
 _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
@@ -98,16 +101,20 @@ class _Expression(ast.NodeTransformer):
     """Rewrites the expressions that choose what they evaluate. The bodies of functions are rewritten by themselves."""
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, SCOPES) or any(isinstance(n, ast.NamedExpr) for n in ast.walk(node)):
+        if isinstance(node, SCOPES):
             return node
         return super().visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         self.generic_visit(node)
+        if _binds(node.body, node.orelse):
+            return node
         return call("choose", node, node.test, _deferred(node.body), _deferred(node.orelse))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
+        if _binds(*node.values[1:]):
+            return node
         name = "and" if isinstance(node.op, ast.And) else "or"
         return call(name, node, node.values[0], *map(_deferred, node.values[1:]))
 
@@ -117,10 +124,20 @@ class _Expression(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        if not _is_operator(node):
+        if not _is_operator(node) or _binds(*node.comparators):
             return node
         names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
         return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(_deferred, node.comparators))
+
+
+def _forks(s: ast.stmt) -> bool:
+    """Return whether a statement is a branch of which both sides may leave and may not, so that both run what is after it."""
+    return isinstance(s, ast.If) and leaves([s]) and falls_through(s.body) and falls_through(s.orelse)
+
+
+def _binds(*nodes: ast.expr) -> bool:
+    """Return whether expressions bind names of their function by ``:=``, which a function of their own would not."""
+    return any(isinstance(n, ast.NamedExpr) for node in nodes for n in own_nodes([node]))
 
 
 def _sequence(node: ast.expr) -> ast.expr:
@@ -193,8 +210,9 @@ class _Body:
                 out += self.propagated(operand, s, is_block)
             else:
                 rest = statements[k + 1 :]
-                operand = self.operation(s, rest if isinstance(s, ast.If) else (), out)
-                if not isinstance(s, ast.If):
+                is_shared = not isinstance(s, ast.If) or (_forks(s) and sum(map(_forks, rest)) >= MOST_FORKS)
+                operand = self.operation(s, () if is_shared else rest, out)
+                if is_shared:
                     operand = call("after", s, operand, self.block("rest", rest, s, out), texts(self.stored(rest)))
                 out.append(self.left(operand, s, is_block))
                 break

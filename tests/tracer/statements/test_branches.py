@@ -296,3 +296,42 @@ def test_a_value_that_two_frames_read_is_one_capture() -> None:
         return pb.fori_loop(0, 3, body, np.zeros(3))
 
     np.testing.assert_array_equal(f(np.arange(3.0), 1.0), 6 * np.arange(3.0))
+
+
+def forks(count: int, at_end: str) -> Any:
+    """Return a function of branches of which each side may leave, one after another."""
+    lines = ["def f(x, y):", "    t = x", "    for i in range(3):"]
+    for k in range(count):
+        lines += [f"        if x > {k}:", "            t = t * 1.5", f"            if y * t > {10 * k + 7}:"]
+        lines += ["                " + ("return t" if k % 3 else at_end), "        t = t + y"]
+    return from_text("\n".join([*lines, "    return t - 1.0", ""]), "f")
+
+
+@pytest.mark.parametrize("at_end", ["break", "continue", "return -t"])
+@pytest.mark.parametrize("count", [2, 5, 16])
+def test_what_follows_branches_that_may_leave_is_traced_once(count: int, at_end: str) -> None:
+    function = forks(count, at_end)
+    compiled = rolled(function)
+    for x in (-1.0, 0.5, 2.5, 20.0):
+        for y in (-1.0, 0.3, 2.0):
+            assert compiled(x, y) == function(x, y)
+            difference = (function(x + 1e-6, y) - function(x - 1e-6, y)) / 2e-6
+            np.testing.assert_allclose(pb.grad(compiled)(x, y), difference, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while (y := x / 2) > 0.1 and y < 50:\n        x = y\n        c = c + y\n    return x + c * y",
+        "if not (d := x * c) > 1:\n        return d\n    if (e := d * 2) is None or e > 5:\n        return e\n"
+        "    return d if (g := e - d) < 3 else g",
+        "if (y := x * c) > 1 and y < 5:\n        return y * y\n    return x + y",
+        "v = [y for k in range(3) if (y := x * k) is not None]\n    return v[1] * y if x > 1 else v[2] + y",
+    ],
+)  # fmt: skip
+def test_names_bound_in_expressions(body: str) -> None:
+    function = from_text(f"def f(x, c):\n    {body}\n", "f")
+    for x, c in ((9.0, 0.2), (2.0, 0.9), (2.0, 4.0), (0.3, 0.3)):
+        assert rolled(function)(x, c) == function(x, c)
+        difference = (function(x + 1e-6, c) - function(x - 1e-6, c)) / 2e-6
+        np.testing.assert_allclose(pb.grad(rolled(function))(x, c), difference, rtol=1e-6, atol=1e-8)
