@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, is_branchy, is_brief, is_tiered, quick_form
+from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, is_branchy, is_brief, is_nested, is_tiered, quick_form
 from pullback.ir.core import environment as settings
 from pullback.runtime.cache.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache.cache import key as cache_key
@@ -470,7 +470,8 @@ class Engine:
             context = stack.enter_context(llvm_binding().create_context())
             module = self._parsed(text, context, stack)
             with counters.timed("optimise"):
-                self._run_passes(module, "none" if is_brief(text) else passes, machine, is_branchy(text))
+                chosen = "none" if is_brief(text) else "full" if is_nested(text) and passes != "none" else passes
+                self._run_passes(module, chosen, machine, is_branchy(text))
             yield module
 
     def _parsed(self, text: str, context: Any, stack: ExitStack) -> Any:

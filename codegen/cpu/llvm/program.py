@@ -29,7 +29,7 @@ from pullback.codegen.cpu.llvm.program_control_flow import (
 )
 from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
-from pullback.codegen.cpu.llvm.text import BRANCHY, NO_MEMORY
+from pullback.codegen.cpu.llvm.text import BRANCHY, NESTED, NO_MEMORY
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
@@ -61,6 +61,12 @@ MOST_CONTROL = 4
 """Largest number of loops and branches of a driver for which LLVM numbers values globally; see ``text.BRANCHY``."""
 MOST_INLINED_TOTAL = 3000
 """Largest number of lines of all inlined kernels of a driver."""
+
+
+def _has_nested_loops(block: Block) -> bool:
+    """Return whether a block has a loop in a loop."""
+    loops = [i for i in walk(block) if isinstance(i.op, Repeat | RepeatWhile)]
+    return any(isinstance(j.op, Repeat | RepeatWhile) for i in loops for region in i.regions for j in walk(region))
 
 
 def emit_program(
@@ -130,7 +136,7 @@ class ProgramWriter(DriverText):
         control = sum(isinstance(i.op, Repeat | RepeatWhile | Branch) for i in walk(self.program.body))
         return Driver(
             name=self.name,
-            text=BRANCHY + text if control > MOST_CONTROL else text,
+            text=BRANCHY + text if control > MOST_CONTROL else NESTED + text if _has_nested_loops(self.program.body) else text,
             slots=tuple(self.slots),
             buffers=tuple(self.buffers),
             sizes=tuple(self.sizes),

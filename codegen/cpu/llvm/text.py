@@ -21,6 +21,8 @@ RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 BRANCHY = "; many loops and branches\n"
 """First line of a driver with many loops and branches, which LLVM compiles without its pass NewGVN: an assertion of that pass,
 which ends the process, limits the number of times that it visits a value, and nested loops that exchange values exceed it."""
+NESTED = "; nested loops\n"
+"""First line of a driver with loops in loops and few branches. NewGVN may fail for it too, so LLVM runs its usual passes."""
 BRIEF = "; brief\n"
 """The first line of a module that mostly calls others; optimising it would take longer than it ever runs."""
 TIERED = "; tiered\n"
@@ -96,6 +98,11 @@ def named(text: str, name: str) -> tuple[str, str]:
 def is_brief(text: str) -> bool:
     """Return whether a module is marked as brief."""
     return text.startswith(BRIEF)
+
+
+def is_nested(text: str) -> bool:
+    """Return whether a text is of a driver with loops in loops."""
+    return text.startswith(NESTED)
 
 
 def is_branchy(text: str) -> bool:

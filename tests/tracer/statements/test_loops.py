@@ -309,3 +309,19 @@ def test_higher_orders_and_batches() -> None:
     np.testing.assert_allclose(pb.vmap(pb.grad(rolled(newton)))(x), 0.5 / np.sqrt(x), rtol=1e-12)
     _, tangent = pb.jvp(rolled(newton), (2.0,), (1.0,))
     np.testing.assert_allclose(tangent, 0.5 / np.sqrt(2.0), rtol=1e-12)
+
+
+def test_nested_loops_that_exchange_floats_compile() -> None:
+    def escapes(a: Any, n: Any) -> Any:
+        total = 0
+        for i in range(n):
+            x, y, k = 0.0, 0.0, 0
+            while x * x + y * y < 4.0 and k < 50:
+                x, y = x * x - y * y + a + i * 0.001, 2 * x * y + 0.3
+                k += 1
+            total += k
+        return total
+
+    compiled = pb.jit(escapes, loops="roll")
+    for n in (0, 1, 30):
+        assert compiled(-1.0, np.int64(n)) == escapes(-1.0, n)
