@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import dis
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
@@ -39,6 +41,19 @@ class Ran:
     def at_end(self, leaf: Any) -> Any:
         """Return a leaf of a variable, or of what is returned, with its value at the end of the block."""
         return self.contents[id(leaf)][1] if id(leaf) in self.contents else leaf
+
+
+@contextmanager
+def attempt(is_allowed: bool = True) -> Iterator[None]:
+    """A context in which a TraceError is suppressed, as if what it encloses had not been tried, if that ``is_allowed``."""
+    refusals = frame_of().root.refusals
+    count = len(refusals)
+    try:
+        yield
+    except TraceError:
+        if not is_allowed:
+            raise
+        del refusals[count:]
 
 
 class BlockRegion(Region):

@@ -16,7 +16,7 @@ from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
-from pullback.tracer.statements.blocks import BlockRegion, Ran, is_known_exception
+from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt, is_known_exception
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
@@ -42,13 +42,13 @@ def is_undecided(value: Any) -> bool:
 
 
 @operator("if")
-def if_(test: Any, then: Block, orelse: Block | None, names: Sequence[str]) -> Completion | None:
+def if_(test: Any, then: Block, orelse: Block | None, names: Sequence[str], live: Sequence[str] = ()) -> Completion | None:
     """Run one of two blocks, or trace both. Return how it ended."""
     other, test = orelse or _nothing, truth_of(test)
     if not is_undecided(test):
         ended: Completion | None = (then if test else other)()
         return ended
-    return branch(test, then, other, names)
+    return branch(test, then, other, names, live=live)
 
 
 def _nothing() -> None:
@@ -163,7 +163,9 @@ def _check(holds: Any, error: Exception) -> None:
     emit("check", as_traced(holds != 0), error=type(error).__name__, message=str(*error.args))
 
 
-def branch(test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = ()) -> Completion | None:
+def branch(
+    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = (), live: Sequence[str] = ()
+) -> Completion | None:  # fmt: skip
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks."""
     variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse))
@@ -180,13 +182,16 @@ def branch(test: TracedArray, then: Block, orelse: Block, names: Sequence[str], 
             return ended
         regions.append(region)
         sides.append(ran)
-    return _Join(test, regions, sides, variables).emit()
+    return _Join(test, regions, sides, variables, live).emit()
 
 
 class _Join:
-    """The join of two sides of a branch."""
+    """The join of two sides of a branch. ``live``: variables that are read afterwards although a side may leave them unbound."""
 
-    def __init__(self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables) -> None:
+    def __init__(
+        self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables, live: Sequence[str]
+    ) -> None:
+        self.live = live
         self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
@@ -203,6 +208,9 @@ class _Join:
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
                 joined[k] = self.joined([a, b], names[k])
+            elif names[k] in self.live:
+                with attempt():
+                    joined[k] = self.joined([a, b], names[k])
         targets = list({id(t): t for ran in self.sides for t, _ in ran.written}.values())
         new = [{id(t): x for t, x in ran.written} for ran in self.sides]
         writes = [Joined([side.get(id(t), t) for side in new], self.paths, "an array") for t in targets]

@@ -131,7 +131,11 @@ def _filled(data: Any, children: Sequence[Any]) -> Any:
     tag, *cases = children
     if np.ndim(tag):
         raise TraceError("the structure of a value depends on values, and differs from row to row under pb.vmap")
-    return Choice(tag, cases) if isinstance(tag, TracedArray) else cases[int(tag)]
+    if isinstance(tag, TracedArray):
+        return Choice(tag, cases)
+    if cases[int(tag)] is UNBOUND:
+        raise UnboundLocalError("cannot access local variable where it is not associated with a value")
+    return cases[int(tag)]
 
 
 register(Container(type=Choice, flatten=lambda c: ((c.tag, *c.cases), None), unflatten=_filled))
@@ -279,9 +283,9 @@ def _truth_of_case(case: Any) -> Any:
 
 def by_cases(choice: Choice, function: Callable[[Any], Any]) -> Any:
     """Return what a function without effects returns of the case that a choice is: a bool, or a traced one."""
-    if current() is None:
-        choice.refuse()
     cases = choice.possible()
+    if current() is None or any(choice.cases[k] is UNBOUND for k in cases):
+        choice.refuse()
     results = [_of_case(function, choice.cases[k]) for k in cases]
     for r in results:
         if not isinstance(r, bool | np.bool_) and not (isinstance(r, TracedArray) and not r.shape):
@@ -386,3 +390,28 @@ def is_sequence(value: Any, count: int) -> Any:
         return by_cases(value, lambda case: is_sequence(case, count))
     is_text = isinstance(value, str | bytes | bytearray)
     return not isinstance(value, TracedArray) and isinstance(value, Sequence) and not is_text and len(value) == count
+
+
+@operator_("read")
+def read(value: Any, name: str) -> Any:
+    """Return the value of a variable, after a check that it is bound."""
+    if isinstance(value, Choice) and any(value.cases[k] is UNBOUND for k in value.possible()):
+        unbound = next(k for k in value.possible() if value.cases[k] is UNBOUND)
+        error = UnboundLocalError(f"cannot access local variable {name!r} where it is not associated with a value")
+        if len(value.possible()) == 1:
+            raise error
+        check_case(value, unbound, error)
+    return narrowed(value)
+
+
+_AUGMENTED: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv, "FloorDiv": operator.ifloordiv,
+    "Mod": operator.imod, "Pow": operator.ipow, "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
+    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
+}  # fmt: skip
+
+
+@operator_("augmented")
+def augmented(name: str, value: Any, other: Any) -> Any:
+    """Return what an augmented assignment binds."""
+    return _AUGMENTED[name](value, other)

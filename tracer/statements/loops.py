@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ import numpy as np
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
-from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran
+from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, attempt
 from pullback.tracer.statements.branches import Block, branch, if_, is_undecided, share
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
@@ -40,19 +38,20 @@ MOST_ATTEMPTS = 12
 
 @operator("while")
 def while_(
-    test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str], temporary: Sequence[str]
+    test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
+    live: Sequence[str] = (),
 ) -> Completion | None:
     """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide. ``names``: the variables
-    that it binds, of which the ``temporary`` ones are not carried."""
+    that it binds, of which the ``temporary`` ones are not carried; ``live``: those that may be unbound, and are read later."""
     while True:
         truth = truth_of(test())
         if is_undecided(truth):
-            return _Rolled(body, orelse, names, temporary, test=test).run(truth, None)
+            return _Rolled(body, orelse, names, temporary, live, test=test).run(truth, None)
         if not truth:
             return None if orelse is None else orelse()
         ended = body()
         if ended is not None and not ended.is_decided:
-            return _Rolled(body, orelse, names, temporary, test=test).run(None, ended)
+            return _Rolled(body, orelse, names, temporary, live, test=test).run(None, ended)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -61,7 +60,8 @@ def while_(
 
 @operator("for")
 def for_(
-    iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str]
+    iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
+    live: Sequence[str] = (),
 ) -> Completion | None:
     """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
     ``temporary``: see ``while_``."""
@@ -69,7 +69,7 @@ def for_(
     if sequence is None:
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
-        return _Rolled(body, orelse, names, temporary, items=sequence).run(None, None)
+        return _Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
     k = 0
     while k < sequence.count:
         first = FirstIteration(body, names, temporary, sequence.at) if k == 0 and sequence.count > 1 else None
@@ -80,12 +80,12 @@ def for_(
             if first.can_be_undone:
                 first.undo()
                 with attempt():
-                    return _Rolled(body, orelse, names, temporary, items=sequence).run(None, None)
+                    return _Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
                 first.repeat()
             with attempt(is_decided):
-                return _rest(sequence, k, body, orelse, (names, temporary), None if is_decided else ended)
+                return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
         elif not is_decided:
-            return _rest(sequence, k, body, orelse, (names, temporary), ended)
+            return _rest(sequence, k, body, orelse, (names, temporary, live), ended)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -116,31 +116,18 @@ def _is_long(first: FirstIteration, count: int) -> bool:
     return (count - 1) * len(instructions) > (MOST_SCALAR if is_scalar else MOST_UNROLLED)
 
 
-@contextmanager
-def attempt(is_allowed: bool = True) -> Iterator[None]:
-    """A context in which a TraceError is suppressed, as if what it encloses had not been tried, if that ``is_allowed``."""
-    refusals = frame_of().root.refusals
-    count = len(refusals)
-    try:
-        yield
-    except TraceError:
-        if not is_allowed:
-            raise
-        del refusals[count:]
-
-
 def _rest(
-    sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, bound: tuple[Sequence[str], Sequence[str]],
+    sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, bound: tuple[Sequence[str], ...],
     ended: Completion | None,
 ) -> Completion | None:  # fmt: skip
     """Run the iterations from ``k`` on in a loop. ``ended``: how the one before ended, if values decide it; then few iterations
     whose body is no loop's are each in a branch of the one before."""
-    names, temporary = bound
+    names, temporary, live = bound
     if ended is not None and sequence.count - k <= MOST_NESTED:
         with attempt():
-            return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, ended)
+            return _Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
         return _finished(_nested([sequence.at(j) for j in range(k, sequence.count)], body, names, ended), orelse, names)
-    return _Rolled(body, orelse, names, temporary, items=sequence, first=k).run(None, ended)
+    return _Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
 
 
 def _nested(
@@ -192,7 +179,7 @@ class _Rolled:
 
     def __init__(
         self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
-        test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
+        live: Sequence[str], test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
     ) -> None:  # fmt: skip
         self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
         sequence = None if items is None else items.at
@@ -200,6 +187,7 @@ class _Rolled:
         self.plain: set[int] = set()
         contents = zip(self.variables.names, self.variables.read(), strict=True)
         self.entry = [UNBOUND if name in temporary else value for name, value in contents]
+        self.live = {k for k, name in enumerate(self.variables.names) if name in live}
         self.carried: list[int] = []
         self.targets: list[TracedArray] = []
         self.returned: Any = UNBOUND
@@ -274,6 +262,10 @@ class _Rolled:
                 results[k] = narrowed(value)
                 tree = flatten(results[k])[1]
             both = merged(bare(entered), bare(tree))
+            if both is None and inside[k] is UNBOUND:
+                self.live.discard(self.carried[k])
+                self.carried.pop(k)
+                return True
             if both is None or both == tree == entered:
                 continue
             if both == bare(entered):
@@ -352,7 +344,7 @@ class _Rolled:
             raise TraceError(f"each iteration of a loop on traced values raises {type(ran.raised).__name__}: {ran.raised}")
         pairs = enumerate(zip(entry, ran.variables, strict=True))
         changed = [k for k, (a, b) in pairs if a is not b and not is_same(self.tree(k, a), self.tree(k, b))]
-        new_carried = [k for k in changed if k not in self.carried and self.entry[k] is not UNBOUND]
+        new_carried = [k for k in changed if k not in self.carried and (self.entry[k] is not UNBOUND or k in self.live)]
         new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
         self.refuse_aliases(block, ran, values)

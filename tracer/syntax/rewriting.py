@@ -21,9 +21,10 @@ Positions are kept, so that errors, warnings and profiles show the user's lines.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any
 
+from pullback.tracer.syntax.liveness import Liveness, maybe_unbound
 from pullback.tracer.syntax.patterns import Patterns
 from pullback.tracer.syntax.scopes import (
     SCOPES,
@@ -48,9 +49,11 @@ _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
 
 class _Finished(ast.Return):
-    """A ``return`` that is rewritten already. ``bound``: the statements of the block that it calls, which bind names."""
+    """A ``return`` that is rewritten already. ``bound``: the statements of the block that it calls, which bind names;
+    ``live``: the variables that are read after it."""
 
     bound: Sequence[ast.AST] = ()
+    live: Set[str] = frozenset()
 
 
 class Rewriter(ast.NodeTransformer):
@@ -98,7 +101,16 @@ def _is_operator(node: ast.Compare) -> bool:
 
 
 class _Expression(ast.NodeTransformer):
-    """Rewrites the expressions that choose what they evaluate. The bodies of functions are rewritten by themselves."""
+    """Rewrites the expressions that choose what they evaluate, and the reads of the variables in ``maybe``, which may be unbound.
+    The bodies of functions are rewritten by themselves."""
+
+    def __init__(self, maybe: Collection[str] = ()) -> None:
+        self.maybe = maybe
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self.maybe or not isinstance(node.ctx, ast.Load):
+            return node
+        return call("read", node, node, ast.Constant(node.id))
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, SCOPES):
@@ -178,6 +190,8 @@ class _Body:
         self.shared = {*bound_names(function.body), *parameters(function)} - self.globals
         loops = [n for n in own_nodes(function.body) if isinstance(n, ast.For | ast.While)]
         self.temporary = {id(loop): temporaries(function, loop) for loop in loops}
+        self.liveness = Liveness(function)
+        self.maybe = (maybe_unbound(function, self.liveness) & self.shared) - self.outer
         self.count = 0
 
     def run(self) -> list[ast.stmt]:
@@ -224,33 +238,37 @@ class _Body:
             case _Finished(value=value):
                 return ast.copy_location(ast.Return(value), s)
             case ast.Return(value=value) if is_block:
-                operand = ast.Constant(None) if value is None else _Expression().visit(value)
+                operand = ast.Constant(None) if value is None else _Expression(self.maybe).visit(value)
                 return ast.copy_location(ast.Return(call("return", s, operand)), s)
             case ast.Break() | ast.Continue() if is_block:
                 name = "break" if isinstance(s, ast.Break) else "continue"
                 return ast.copy_location(ast.Return(call(name, s)), s)
             case ast.Assert(test=test, msg=msg):
-                message = [] if msg is None else [_deferred(_Expression().visit(msg))]
-                return ast.copy_location(ast.Expr(call("assert", s, _Expression().visit(test), *message)), s)
+                message = [] if msg is None else [_deferred(_Expression(self.maybe).visit(msg))]
+                return ast.copy_location(ast.Expr(call("assert", s, _Expression(self.maybe).visit(test), *message)), s)
             case ast.Global() | ast.Nonlocal():
                 return ast.copy_location(ast.Pass(), s)
             case ast.AnnAssign(target=ast.Name() as target, value=value):
                 if value is None:
                     return ast.copy_location(ast.Pass(), s)
-                return ast.copy_location(ast.Assign([target], _Expression().visit(value)), s)
+                return ast.copy_location(ast.Assign([target], _Expression(self.maybe).visit(value)), s)
+            case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value) if name in self.maybe:
+                read = _Expression(self.maybe).visit(ast.copy_location(ast.Name(name, ast.Load()), target))
+                operands = [ast.Constant(type(op).__name__), read, _Expression(self.maybe).visit(value)]
+                return ast.copy_location(ast.Assign([target], call("augmented", s, *operands)), s)
             case ast.With() | ast.Try() | ast.TryStar() | ast.Match():
                 return self.enclosing(s, is_block)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return s
-        rewritten: ast.stmt = _Expression().visit(s)
+        rewritten: ast.stmt = _Expression(self.maybe).visit(s)
         return rewritten
 
     def enclosing(self, s: Any, is_block: bool) -> ast.stmt:
         """Rewrite the statements inside a ``with``, ``try`` or ``match`` statement, and return it."""
         for item in getattr(s, "items", ()):
-            item.context_expr = _Expression().visit(item.context_expr)
+            item.context_expr = _Expression(self.maybe).visit(item.context_expr)
         if isinstance(s, ast.Match):
-            s.subject = _Expression().visit(s.subject)
+            s.subject = _Expression(self.maybe).visit(s.subject)
         for inner in (s, *getattr(s, "handlers", ()), *getattr(s, "cases", ())):
             for part in ("body", "orelse", "finalbody"):
                 if getattr(inner, part, None):
@@ -269,20 +287,31 @@ class _Body:
             if rest:
                 after = ast.copy_location(ast.Call(self.block("rest", rest, s, out), [], []), s)
                 finished = _Finished(after)
-                finished.bound = rest
+                finished.bound, finished.live = rest, self.live(s, rest)
                 last = [ast.copy_location(finished, s)]
             falls = [last if falls_through(body) else [] for body in (s.body, s.orelse)]
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
-            return call("if", s.test, _Expression().visit(s.test), then, orelse, names)
+            live = self.listed(self.live(s, rest))
+            return call("if", s.test, _Expression(self.maybe).visit(s.test), then, orelse, names, *live)
         temporary = texts(sorted(self.temporary[id(s)] & self.shared))
+        live = self.listed((self.liveness.heads[id(s)] | self.liveness.after[id(s)]) & self.maybe)
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
-            test = self.block("test", [ast.copy_location(_Finished(_Expression().visit(s.test)), s.test)], s, out)
-            return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary)
+            test = self.block("test", [ast.copy_location(_Finished(_Expression(self.maybe).visit(s.test)), s.test)], s, out)
+            return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary, *live)
         item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
         body = self.block("body", s.body, s, out, first=item)
-        return call("for", s.iter, _sequence(_Expression().visit(s.iter)), body, after_loop, names, temporary)
+        return call("for", s.iter, _sequence(_Expression(self.maybe).visit(s.iter)), body, after_loop, names, temporary, *live)
+
+    def listed(self, live: Set[str]) -> list[ast.expr]:
+        """Return the last argument of an operator: the names that are read later and may be unbound, if there are any."""
+        return [texts(sorted(live))] if live else []
+
+    def live(self, s: ast.If, rest: Sequence[ast.stmt]) -> Set[str]:
+        """Return the variables that may be unbound and are read after a branch, whose sides run ``rest`` too."""
+        last = rest[-1] if rest else s
+        return last.live if isinstance(last, _Finished) else self.liveness.after[id(last)] & self.maybe
 
     def block(
         self, name: str, body: Sequence[ast.stmt], at: ast.stmt, out: list[ast.stmt], first: ast.stmt | None = None,

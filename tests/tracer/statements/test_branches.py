@@ -212,7 +212,6 @@ def test_sums_in_place_of_chosen_numbers_make_new_ones() -> None:
     [
         "b = a if c > 0 else 2 * a\n    a[0] = 1.0\n    return b",  # b may be a, which is written
         "b = a if c > 0 else 2 * a\n    b[0] = 1.0\n    return a",
-        "if c > 0:\n        b = a\n    return b",  # b may be unbound
         "b = [a]\n    if c > 0:\n        b.append(c)\n    return b[-1]",
         "b, d = [a], [2 * a]\n    e = b if c > 0 else d\n    e[0] = c\n    return b[0]",
         "b = d = [a]\n    if c > 0:\n        b = [2 * a]\n    b[0] = c\n    return d[0]",

@@ -1,0 +1,75 @@
+"""Names that some paths leave unbound, under `pb.jit(loops="roll")`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+X = np.array([0.5, -0.25, 0.75, 0.125, -1.0, 0.375])
+
+
+def branch(x: Any, n: Any) -> Any:
+    if x[0] > 0:
+        y = 2 * x[1]
+    if x[2] > 0.7:
+        y = x[3] * x[0]
+    return y * y
+
+
+def augmented(x: Any, n: Any) -> Any:
+    if x[0] > 0:
+        y = 2 * x[1]
+    else:
+        z = x[1]
+    if x[0] > 0:
+        y += x[2]
+        return y * y
+    z *= x[2]
+    return z
+
+
+def last(x: Any, n: Any) -> Any:
+    k = 0
+    while k < n:
+        item = x[k] * x[k]
+        k = k + 1
+    return item * k
+
+
+def first(x: Any, n: Any) -> Any:
+    for i in range(n):
+        if x[i] < -0.9 or x[i] > 0.6:
+            at = i
+            break
+    return x[at] * (at + 1)
+
+
+def arrays(x: Any, n: Any) -> Any:
+    if x[1] < 0.0 or x[2] > 0.05:
+        y = x[1:] * x[:-1]
+    if x[0] > 0:
+        return np.sum(x)
+    return np.sum(y)
+
+
+@pytest.mark.parametrize("function", [branch, augmented, last, first, arrays])
+def test_values_errors_and_gradients(function: Callable[..., Any]) -> None:
+    compiled = pb.jit(function, loops="roll")
+    slope = pb.grad(compiled)
+    direction = np.array([0.3, -0.7, 0.2, 0.9, -0.4, 0.6])
+    for x in (X, -X, 0.1 * X, 0.0 * X):
+        for count in (np.int64(6), np.int64(2), np.int64(0), 3):
+            try:
+                want = function(x, count)
+            except UnboundLocalError as error:
+                with pytest.raises(UnboundLocalError) as caught:
+                    compiled(x, count)
+                assert str(caught.value) == str(error)
+                continue
+            np.testing.assert_allclose(compiled(x, count), want, rtol=1e-14)
+            if np.any(x):
+                difference = (function(x + 1e-6 * direction, count) - function(x - 1e-6 * direction, count)) / 2e-6
+                np.testing.assert_allclose(np.sum(slope(x, count) * direction), difference, rtol=1e-6, atol=1e-8)

@@ -1,0 +1,73 @@
+"""The variables of a function that are read after each of its statements, before they are bound anew."""
+
+from __future__ import annotations
+
+import ast
+
+from pullback.tracer.syntax.scopes import SCOPES, bound_names, own_nodes, parameters, reads
+
+
+class Liveness:
+    """``after``: the names that are live after each statement, by its id; ``heads``: those live where an iteration of a loop
+    starts; ``entry``: those live where the function starts."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.after: dict[int, set[str]] = {}
+        self.heads: dict[int, set[str]] = {}
+        inner = [n for n in own_nodes(function.body) if isinstance(n, SCOPES)]
+        self.captured = set(reads(inner))
+        self.entry = self.block(function.body, set(), set(), set())
+
+    def block(self, statements: list[ast.stmt], out: set[str], left: set[str], following: set[str]) -> set[str]:
+        """Return what is live before statements. ``out``: after them; ``left`` and ``following``: after ``break`` and
+        ``continue``."""
+        for s in reversed(statements):
+            self.after[id(s)] = self.after.get(id(s), set()) | out | self.captured
+            out = self.statement(s, out, left, following)
+        return out
+
+    def statement(self, s: ast.stmt, out: set[str], left: set[str], following: set[str]) -> set[str]:
+        """Return what is live before a statement; parameters as of ``block``."""
+        match s:
+            case ast.If(test=test, body=body, orelse=orelse):
+                return set(reads([test])) | self.block(body, out, left, following) | self.block(orelse, out, left, following)
+            case ast.While() | ast.For():
+                return self.loop(s, out, left, following)
+            case ast.Break():
+                return left
+            case ast.Continue():
+                return following
+            case ast.Return() | ast.Raise():
+                return set(reads([s]))
+            case ast.AugAssign():
+                return out | set(reads([s])) | set(bound_names([s]))
+            case ast.Assign() | ast.AnnAssign(value=ast.expr()):
+                return (out - set(bound_names([s]))) | set(reads([s]))
+            case ast.With() | ast.Try() | ast.TryStar() | ast.Match():
+                total = out | left | following | set(reads([s]))
+                for inner in (s, *getattr(s, "handlers", ()), *getattr(s, "cases", ())):
+                    for part in ("body", "orelse", "finalbody"):
+                        self.block(getattr(inner, part, None) or [], total, total, total)
+                return total
+        return out | set(reads([s]))
+
+    def loop(self, s: ast.While | ast.For, out: set[str], left: set[str], following: set[str]) -> set[str]:
+        """Return what is live before a loop; parameters as of ``block``."""
+        after_all = self.block(s.orelse, out, left, following)
+        head: set[str] = set()
+        while True:
+            inside = self.block(s.body, head | after_all, out, head | after_all)
+            bound = set(bound_names([s.target])) if isinstance(s, ast.For) else set()
+            own = set(reads([s.target] if isinstance(s, ast.For) else [s.test]))
+            new = head | (inside - bound) | own | after_all
+            if new == head:
+                break
+            head = new
+        self.heads[id(s)] = head
+        return head | set(reads([s.iter]) if isinstance(s, ast.For) else ())
+
+
+def maybe_unbound(function: ast.FunctionDef, liveness: Liveness) -> set[str]:
+    """Return the variables that a path may read unbound: live where the function starts, and not ones that are deleted."""
+    deleted = {n.id for n in own_nodes(function.body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)}
+    return liveness.entry - set(parameters(function)) - deleted
