@@ -60,12 +60,15 @@ Ran = dict[Value, tuple[Instruction, Sequence[Any], Any]]
 class Outcomes:
     """The interpreted values of one trace, whose call has ``leaves``.
 
-    ``branches`` are the guards in the order in which the function branched; ``in_order`` is true while they stand in the
-    program in that order. ``failed`` is the check of the trace so far that failed when it was interpreted, or None.
+    ``follows``: every value that the function needs is established and guarded; ``follows_choices``: truths and whole numbers
+    are, and a trace that becomes long by it is refused. ``branches`` are the guards in the order in which the function
+    branched; ``in_order`` is true while they stand in the program in that order. ``failed`` is the check of the trace so far
+    that failed when it was interpreted, or None.
     """
 
     def __init__(self, root: Frame, leaves: Sequence[Any], title: str) -> None:
         self.follows = False
+        self.follows_choices = root.follows_choices
         self.branches: list[Branch] = []
         self.in_order = True
         self.failed: CheckFailed | None = None
@@ -102,6 +105,8 @@ class Outcomes:
         if (value, is_truth) not in self._evaluated:
             if not self._is_long and sum(len(f.builder.instructions) for f in outer) > MANY_OPS:
                 self._is_long = True
+                if not self.follows:
+                    raise TraceError(f"a loop unrolls into more than {MANY_OPS} operations before a value ends it")
                 warn_unrolled([i for f in outer for i in f.builder.instructions], self._title)
             for f in reversed(outer):
                 self._check(f)

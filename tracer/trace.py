@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -178,7 +178,8 @@ class Trace:
     found read-only. ``labels`` names the call's leaves. ``pinned`` are the leaves on whose values the trace depends,
     ``strides`` has the strides (see ``layout``) of the leaves on whose strides it depends, and ``short`` are the leaves that
     are ints of at most 32 bits in it. ``branches`` are its guards on traced values, in the order of the function;
-    ``in_order``: the program checks them in that order. ``sizes``: the sources of its symbolic extents and numbers, or None.
+    ``in_order``: the program checks them in that order. ``followed``: why branches were followed without a demand for it, if they
+    were. ``sizes``: the sources of its symbolic extents and numbers, or None.
     """
 
     function: Function
@@ -196,6 +197,7 @@ class Trace:
     short: tuple[int, ...] = ()
     branches: tuple[Branch, ...] = ()
     in_order: bool = True
+    followed: str = ""
     sizes: Sizes | None = None
 
     @property
@@ -241,14 +243,16 @@ class Trace:
 def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
-    call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False, rolls: bool = False,
+    call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False, rolls: bool = True,
+    follows_choices: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace a call. ``parameters`` and ``call`` (its signature) are computed if absent.
 
     Outside numbers that ``captured`` names, and numbers in containers that it names, are inputs even where a rewrite looks for
     their values. ``symbolic``: extents of arguments, and what is computed from them, are symbolic sizes
     (``ir.shapes.symbolic``). ``rolls``: branches and loops that values decide, and long loops, become instructions; a function
-    for which this fails is traced as without it.
+    for which this fails is traced as without it. ``follows_choices``: where that fails too since a truth or a whole number is
+    needed, the function is traced once more, for the choices of this call, which become guards.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -256,21 +260,24 @@ def trace(
     declared = parameters or parameters_of(function, static_argnames)
     call = call or signature(declared, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
-    run = functools.partial(_trace, function, call, declared, title, captured, symbolic, follows_syntax=False if rolls else None)
-    failed: Exception | None = None
+    run = functools.partial(_trace, function, call, declared, title, captured, symbolic)
+    root = functools.partial(_root, follows_syntax=False if rolls else None)
+    result, failed = None, None
     try:
         if rolls:
-            try:
-                return run(traces_made=True, follows_syntax=True)
-            except Exception as error:
-                failed = error
-        return run()
+            result, failed = _rolled(run)
+        return result or run(root())
     except TraceError as error:
         if error.wants_rolled and not rolls:
             return trace(
                 function, args, kwargs, name=name, parameters=declared, call=call, captured=captured, symbolic=symbolic,
-                rolls=True,
+                rolls=True, follows_choices=follows_choices,
             )  # fmt: skip
+        if follows_choices and error.wants_guards and not symbolic:
+            result = _followed(run, root)
+            if result is not None:
+                reason = failed if isinstance(failed, TraceError) else error
+                return replace(result, followed=f"{reason.message.partition('; ')[0]}, at {shown(reason.file)}:{reason.line}")
         if isinstance(failed, TraceError):
             reason = failed.message.partition("; ")[0]
             error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")
@@ -279,22 +286,61 @@ def trace(
         if error.wants_traced or error.wants_counts:
             # Retrace, with traced arrays in place of static ones, so that it may write into them, or with guarded counts.
             with suppress(TraceError):
-                return run(traces_made=error.wants_traced, counts_chosen=error.wants_counts)
+                return run(root(traces_made=error.wants_traced, counts_chosen=error.wants_counts))
         if not error.is_effect:
             raise
     finally:
         failed = None  # its traceback refers to this frame, in a cycle that would keep the call's arrays
     # Retrace, to locate the line. This succeeds if the change was made by another thread.
-    return run(by_line=True)
+    return run(root(), by_line=True)
+
+
+def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | None]:
+    """Trace a call with the syntax of its functions rewritten. Returns None and the exception if this fails, and the function is
+    to be traced as it is. Raises what a function raises in which nothing was rewritten."""
+    failed: Exception | None = None
+    for traces_made in (False, True):
+        frame = _root(follows_syntax=True, traces_made=traces_made)
+        try:
+            return run(frame), None
+        except Exception as error:
+            if not frame.is_rewritten:
+                raise
+            failed = error
+        if not (isinstance(failed, TraceError) and failed.wants_traced):
+            break
+    return None, failed
+
+
+def _followed(run: Callable[[Frame], Trace], root: Callable[..., Frame]) -> Trace | None:
+    """Trace a call with its choices as guards. Returns None if this fails."""
+    for traces_made in (False, True):
+        try:
+            return run(root(traces_made=traces_made, follows_choices=True))
+        except TraceError as error:
+            if not error.wants_traced:
+                break
+    return None
+
+
+def _root(
+    *, traces_made: bool = False, counts_chosen: bool = False, follows_syntax: bool | None = None,
+    follows_choices: bool = False,
+) -> Frame:  # fmt: skip
+    """Return the frame of a trace."""
+    frame = Frame()
+    frame.follows_choices = follows_choices
+    frame.traces_made, frame.counts_chosen, frame.follows_syntax = traces_made, counts_chosen, follows_syntax
+    frame.rolls = bool(follows_syntax)
+    return frame
 
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    by_line: bool = False, traces_made: bool = False, counts_chosen: bool = False, follows_syntax: bool | None = None,
+    frame: Frame, by_line: bool = False,
 ) -> Trace:  # fmt: skip
-    """Trace once, and check the function's side effects after each line (``by_line``) or at the end."""
-    frame, loc = Frame(), user_loc()
-    frame.traces_made, frame.counts_chosen, frame.follows_syntax = traces_made, counts_chosen, follows_syntax
+    """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end."""
+    loc = user_loc()
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
     sizes = frame.sizes = Sizes(user_loc) if symbolic else None

@@ -21,12 +21,12 @@ from pullback.compiled.function_attributes import FunctionLike
 from pullback.compiled.function_identity import Owned, owned_by
 from pullback.compiled.pickling import module_member
 from pullback.compiled.reports import Inspected
-from pullback.compiled.transform import Function, Transform, statements
+from pullback.compiled.transform import Function, Transform
 from pullback.fastcall.describe import Callables, NotNative, is_underway, native_path, path_of, record_of
 from pullback.ir.passes.tf32 import with_tf32
 from pullback.programs.argument_types import arguments_of
 from pullback.programs.argument_writes import entry_of
-from pullback.programs.branch_paths import Paths
+from pullback.programs.branch_paths import Paths, warn_followed
 from pullback.programs.cache_info import CacheInfo
 from pullback.programs.call import Call
 from pullback.programs.compile_record import Recorder
@@ -327,11 +327,9 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         symbolic: bool = False,
     ) -> Trace:  # fmt: skip
         with counters.timed("trace"):
-            if self._transform.rolls:
-                statements.register()
             traced = trace(
                 self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
-                symbolic=symbolic, rolls=self._transform.rolls,
+                symbolic=symbolic, rolls=self._transform.rolls, follows_choices=self._transform.follows_choices,
             )  # fmt: skip
             return replace(traced, function=with_tf32(traced.function)) if self._transform.tf32 else traced
 
@@ -386,6 +384,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
                 if instantiated is not None:
                     self._programs.variants.kind(call).reason = reason_of(instantiated)
         entry = entry_of(traced, compiled, call.leaves, recorder.record(arguments_of(self._parameters, call)))
+        warn_followed(_title(self), traced)
         self._entries.store(call, entry, _title(self))
         return entry
 

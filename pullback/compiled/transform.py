@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.lazy_imports import later
 from pullback.programs.donation import Donation
-from pullback.tracer import Parameters, follow, gradient_call, parameters_of
-
-if TYPE_CHECKING:
-    from pullback.tracer import statements
-else:
-    statements = later("pullback.tracer.statements")  # which few functions need
+from pullback.tracer import Parameters, follow, gradient_call, parameters_of, rolling
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -28,7 +22,8 @@ class Transform:
 
     ``argnums`` and ``argnames`` select arguments, for transforms that have them. ``donate``: the arguments of the transformed
     function whose memory its results may reuse. ``dynamic``: its traces have symbolic sizes. ``tf32``: products of float32 may
-    round their operands. ``rolls``: its traces have branches and loops that values decide. ``verify``: the number of calls of
+    round their operands. ``rolls``: its traces have branches and loops that values decide. ``follows_choices``:
+    where these cannot be joined, they are followed by guards. ``verify``: the number of calls of
     each program that are compared with plain Python.
     """
 
@@ -39,14 +34,14 @@ class Transform:
     donate: Donation | None = None
     dynamic: bool = False
     tf32: bool = False
-    rolls: bool = False
+    rolls: bool = True
+    follows_choices: bool = True
     verify: int = 0
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""
-        if self.rolls:
-            statements.roll()
-        return follow(function)(*args, **kwargs)
+        with rolling(self.rolls, self.follows_choices):
+            return follow(function)(*args, **kwargs)
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:
         """Return the parameters of the transformed function. Raises what ``Donation.check`` raises."""

@@ -16,7 +16,7 @@ from pullback.ir import Loc
 from pullback.programs.compile_record import Record
 from pullback.programs.entry import MISS, Entry, GuardFailed
 from pullback.programs.out import Out
-from pullback.tracer import Branch, Trace
+from pullback.tracer import Branch, Trace, TraceError
 from pullback.tracer.user_code.source import shown
 
 MOST_PATHS = 64
@@ -93,6 +93,8 @@ class Paths:
 
     def add(self, entry: Entry, title: str) -> None:
         """Add another path; the least recently used one is dropped if there are too many."""
+        if entry.trace.followed and len(self.entries) >= MOST_PATHS:
+            raise _too_many(title, [e.trace for e in self.entries])
         self._put_first(entry)
         if len(self.entries) > MANY_PATHS and not self._has_warned:
             self._has_warned = True
@@ -114,14 +116,46 @@ def common_length(a: Sequence[Branch], b: Sequence[Branch]) -> int:
     return next((k for k, (x, y) in enumerate(zip(a, b)) if x.key != y.key), min(len(a), len(b)))
 
 
-def _warn(title: str, paths: Sequence[Sequence[Branch]]) -> None:
-    """Warn at the line where most paths diverge."""
+_warned: set[tuple[str, Loc]] = set()
+
+
+def warn_followed(title: str, trace: Trace) -> None:
+    """Warn, once for a function and a line, that branches were followed which could not be compiled."""
+    if not trace.followed or not trace.branches:
+        return
+    first = trace.branches[0]
+    if (title, first.loc) not in _warned:
+        _warned.add((title, first.loc))
+        message = (
+            f"{title} is traced anew for each outcome of {first.text} ({shown(first.loc.file)}:{first.loc.line}), whose paths "
+            f"are no single program: {trace.followed}; pb.jit(guards=True) does so without this warning, guards=False never"
+        )
+        warnings.warn_explicit(message, RetraceWarning, first.loc.file or "pullback", first.loc.line)
+
+
+def _too_many(title: str, traces: Sequence[Trace]) -> TraceError:
+    """Return the error for a function that was followed, without a demand for it, along too many paths."""
+    loc, text = _split([trace.branches for trace in traces])
+    return TraceError(
+        f"{title} has more than {MOST_PATHS} outcomes of {text}, whose paths cannot be one program: {traces[0].followed}; write "
+        "np.where, pb.cond or pb.while_loop; or follow them by pb.jit(guards=True)",
+        loc,
+    )
+
+
+def _split(paths: Sequence[Sequence[Branch]]) -> tuple[Loc, str]:
+    """Return the line and the text of the branch where most paths diverge."""
     splits: Counter[tuple[Loc, str]] = Counter()
     for path in paths[1:]:
         at = common_length(paths[0], path)
         if at < min(len(path), len(paths[0])):
             splits[path[at].loc, path[at].text] += 1
-    (loc, text), _ = splits.most_common(1)[0] if splits else ((paths[0][-1].loc, paths[0][-1].text), 0)
+    return splits.most_common(1)[0][0] if splits else (paths[0][-1].loc, paths[0][-1].text)
+
+
+def _warn(title: str, paths: Sequence[Sequence[Branch]]) -> None:
+    """Warn at the line where most paths diverge."""
+    loc, text = _split(paths)
     message = (
         f"{title} is traced anew for each outcome of {text} ({shown(loc.file)}:{loc.line}), more than {MANY_PATHS} so far; write "
         "np.where, pb.cond or pb.while_loop, which are compiled once for all outcomes"

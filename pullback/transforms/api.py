@@ -40,12 +40,12 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     device: str | None = None,
     check: bool = False,
-    guards: bool = False,
+    guards: bool | None = None,
     donate: Donate = (),
     debug: bool = False,
     dynamic: bool = False,
     tf32: bool = False,
-    loops: Literal["unroll", "roll"] = "unroll",
+    loops: Literal["roll", "unroll"] = "roll",
     verify: int = 0,
 ) -> Jitted[P, R]: ...
 @overload
@@ -55,20 +55,20 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     device: str | None = None,
     check: bool = False,
-    guards: bool = False,
+    guards: bool | None = None,
     donate: Donate = (),
     debug: bool = False,
     dynamic: bool = False,
     tf32: bool = False,
-    loops: Literal["unroll", "roll"] = "unroll",
+    loops: Literal["roll", "unroll"] = "roll",
     verify: int = 0,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
 def jit(
     function: Any = None, *, static_argnames: str | Iterable[str] = (), device: str | None = None, check: bool = False,
-    guards: bool = False, donate: Donate = (), debug: bool = False, dynamic: bool = False,
+    guards: bool | None = None, donate: Donate = (), debug: bool = False, dynamic: bool = False,
     tf32: bool = False,
-    loops: Literal["unroll", "roll"] = "unroll",
+    loops: Literal["roll", "unroll"] = "roll",
     verify: int = 0,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
@@ -134,12 +134,11 @@ def jit(
         return functools.partial(jit, **options, **more)
     if loops not in ("unroll", "roll"):
         raise ValueError(f'loops={loops!r}: "unroll" or "roll"')
-    if guards and loops == "roll":
-        raise ValueError('guards=True follows the branches that loops="roll" compiles; choose one of them')
     device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     transform = (Guarded if guards else Transform)(
-        name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32), rolls=loops == "roll",
+        name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32), rolls=loops == "roll" and not guards,
+        follows_choices=guards is None and loops == "roll",
         verify=_count(verify, debug or check),
     )
     kind = Verified if transform.verify else KINDS[bool(debug), bool(check)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.compiled.transform import Function, Transform
-from pullback.tracer import follow, following
+from pullback.tracer import follow, following, rolling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,5 +15,5 @@ class Guarded(Transform):
     """The transform "jit" that follows branches on traced values."""
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        with following():
+        with rolling(False, False), following():
             return follow(function)(*args, **kwargs)

@@ -59,16 +59,17 @@ def static(x: Concrete, convert: Callable[[Any], Any], what: Text, instead: Text
             error.add_note(f"  in a traced function: {instead_of_branch(user_site()).removesuffix(GUARDS)}")
         raise error.with_traceback(None) from None
     outcomes = frame_of(x).root.outcomes
-    if outcomes.follows:
+    is_choice = convert is bool or x.dtype.kind in "biu"
+    if outcomes.follows or (is_choice and outcomes.follows_choices):
         try:
             return outcomes.settle(x, frame_of(x), convert)
         except NotKnown as reason:
             return refuse(x, partial(_message, what, f", {reason}", "; "), partial(_message, instead, "", GUARDS))
-    return refuse(x, what, instead)
+    return refuse(x, what, instead, is_choice)
 
 
-def refuse(x: Concrete, what: Text, instead: Text) -> NoReturn:
-    """Raise TraceError for a use of ``x`` that needs its value."""
+def refuse(x: Concrete, what: Text, instead: Text, is_choice: bool = False) -> NoReturn:
+    """Raise TraceError for a use of ``x`` that needs its value. ``is_choice``: it needs a truth or a whole number."""
     library = library_call()
     if library is not None:
         error = TraceError(promotion.not_supported(promotion.public_name(*library)))
@@ -77,7 +78,7 @@ def refuse(x: Concrete, what: Text, instead: Text) -> NoReturn:
     else:
         error = refusal(what, instead)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
-    error.wants_traced = True
+    error.wants_traced, error.wants_guards = True, is_choice
     raise error
 
 

@@ -16,7 +16,7 @@ from pullback.tracer.arrays.replacements import called
 from pullback.tracer.names.guards import ABSENT
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.names.side_effects import effect
-from pullback.tracer.syntax.table import OPERATORS
+from pullback.tracer.syntax.table import operator_called
 
 
 class Namespace(dict[str, Any]):
@@ -34,8 +34,9 @@ class Namespace(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self.resolved:
             return self.resolved[name]
-        if name in OPERATORS:
-            return OPERATORS[name]
+        if (operator := operator_called(name)) is not None:
+            self.resolved[name] = operator
+            return operator
         self.refuse_stores()
         if name not in self.real:
             if name.endswith(MARK) and name.removesuffix(MARK) in self.real:

@@ -398,6 +398,7 @@ class Names:
         code = function.__code__
         if self.root.follows_syntax:
             code = matching.rewritten(code) or code
+            self.root.is_rewritten |= code is not function.__code__
             if tests_identity(code):
                 if self.root.has_choices:
                     raise TraceError(f"{function.__name__}, whose source is not followed, may test what is None on one path")

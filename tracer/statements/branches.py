@@ -38,7 +38,8 @@ def is_undecided(value: Any) -> bool:
     """Return whether the truth of a value is known at run time alone."""
     if not isinstance(value, TracedArray) or current() is None or known_value(value) is not None:
         return False
-    return not value.shape and value.dtype.kind in "biufc" and not frame_of().root.outcomes.follows
+    root = frame_of().root
+    return not value.shape and value.dtype.kind in "biufc" and root.rolls and not root.outcomes.follows
 
 
 @operator("if")

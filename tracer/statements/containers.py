@@ -320,4 +320,6 @@ def refuse_changed(values: Iterable[Any], changed: set[int]) -> None:
 
 def refusal(name: str) -> TraceError:
     """Return the error for a container that a block changes."""
-    return effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
+    error = effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
+    error.wants_traced = True
+    return error

@@ -66,7 +66,7 @@ def for_(
     """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
     ``temporary``: see ``while_``."""
     sequence = items(iterable)
-    if sequence is None:
+    if sequence is None or not frame_of().root.rolls:
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
         return _Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)

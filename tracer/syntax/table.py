@@ -11,6 +11,18 @@ PREFIX = "pullback:"
 OPERATORS: dict[str, Any] = {}
 """The operators by name; ``tracer/statements`` fills it."""
 
+PROVIDERS: list[Callable[[], None]] = []
+"""Functions that register operators, each called before an operator is used; a second call does nothing."""
+
+
+def operator_called(name: str) -> Any:
+    """Return the operator called ``name``; None if there is none."""
+    if not name.startswith(PREFIX):
+        return None
+    for register in PROVIDERS:
+        register()
+    return OPERATORS.get(name)
+
 
 def operator(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as the operator called ``name``."""

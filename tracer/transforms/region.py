@@ -6,7 +6,7 @@ The region is closed: outer values that the function reads become operands, afte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,25 @@ def following() -> AbstractContextManager[None]:
     """Return a context in which branches on traced values are followed, each with a guard."""
     context: AbstractContextManager[None] = frame_of().root.outcomes.following()
     return context
+
+
+@contextmanager
+def rolling(rolls: bool, follows_choices: bool) -> Iterator[None]:
+    """Return a context in which branches and loops that values decide are compiled or not, and followed by guards, in a trace for
+    which they are, or not. Raises TraceError, for a retrace, if the functions of this trace were not rewritten."""
+    root = frame_of().root
+    outcomes = root.outcomes
+    if rolls and root.follows_syntax is None:
+        error = TraceError("a function whose loops are rolled in the trace of one whose loops are not; give both the same option")
+        error.wants_rolled = True
+        raise error
+    before = root.rolls, outcomes.follows_choices
+    root.rolls = rolls and bool(root.follows_syntax)
+    outcomes.follows_choices = root.follows_choices and follows_choices
+    try:
+        yield
+    finally:
+        root.rolls, outcomes.follows_choices = before
 
 
 def guard_attribute(owner: Any, name: str, describe: str) -> None:

@@ -33,6 +33,7 @@ class TraceError(Exception):
     wants_traced = False
     wants_counts = False
     wants_rolled = False
+    wants_guards = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)
