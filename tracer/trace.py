@@ -278,7 +278,7 @@ def trace(
             if result is not None:
                 reason = failed if isinstance(failed, TraceError) else error
                 return replace(result, followed=f"{reason.message.partition('; ')[0]}, at {shown(reason.file)}:{reason.line}")
-        if isinstance(failed, TraceError):
+        if isinstance(failed, TraceError) and (failed.message, failed.line) != (error.message, error.line):
             reason = failed.message.partition("; ")[0]
             error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")
         elif isinstance(failed, RAISED):
