@@ -278,7 +278,7 @@ def trace(
             if result is not None:
                 reason = failed if isinstance(failed, TraceError) else error
                 return replace(result, followed=f"{reason.message.partition('; ')[0]}, at {shown(reason.file)}:{reason.line}")
-        if isinstance(failed, TraceError) and (failed.message, failed.line) != (error.message, error.line):
+        if isinstance(failed, TraceError) and not _is_same(failed, error):
             reason = failed.message.partition("; ")[0]
             error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")
         elif isinstance(failed, RAISED):
@@ -293,6 +293,13 @@ def trace(
         failed = None  # its traceback refers to this frame, in a cycle that would keep the call's arrays
     # Retrace, to locate the line. This succeeds if the change was made by another thread.
     return run(root(), by_line=True)
+
+
+def _is_same(failed: TraceError, error: TraceError) -> bool:
+    """Return whether two traces of a call were refused for the same reason. The source of a branch on a value is known in one."""
+    if (failed.file, failed.line) != (error.file, error.line):
+        return False
+    return failed.message == error.message or (failed.wants_guards and error.wants_guards)
 
 
 def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | None]:

@@ -53,6 +53,7 @@ after = cache_info()
 print(after.compiles - before.compiles, after.templates_built - before.templates_built)
 """
 WRONG = """
+@pb.jit(loops="unroll")
 def bad(w):
     if w.sum() > 0:
         return w @ w
@@ -91,7 +92,7 @@ def test_a_notebook(tmp_path: Any) -> None:
     assert "array([" in text_of(cells[2])
     assert text_of(cells[6]) == "0 0\n"
     (error,) = (o for o in cells[11].outputs if o.output_type == "error")
-    assert error.ename == "TraceError" and error.evalue.startswith("In[12]:2: ")
+    assert error.ename == "TraceError" and error.evalue.startswith("In[12]:3: ")
     assert "if w.sum() > 0:" in error.evalue
     plain = "\n".join(error.traceback)
     assert "function.py" not in plain and "In[12]" in plain
@@ -101,7 +102,7 @@ def test_a_notebook(tmp_path: Any) -> None:
 
 def refusal(function: Any) -> str:
     with pytest.raises(pb.TraceError) as caught:
-        pb.jit(function)(np.ones(3))
+        pb.jit(function, loops="unroll")(np.ones(3))
     return str(caught.value)
 
 
@@ -160,7 +161,7 @@ def test_an_interactive_interpreter() -> None:
         pb.grad(f)(np.ones(2)).tolist()
         k = 3.0
         pb.grad(f)(np.ones(2)).tolist()
-        pb.grad(lambda w: w.sum() if w[0] > 0 else 0.0)(np.ones(2))
+        pb.grad(pb.jit(lambda w: w.sum() if w[0] > 0 else 0.0, loops="unroll"))(np.ones(2))
     """
     text = textwrap.dedent(lines).lstrip()
     done = subprocess.run([sys.executable, "-i", "-q"], input=text, capture_output=True, text=True, timeout=60, check=False)
@@ -174,7 +175,7 @@ def documented(w: Any) -> Any:
     ...     return documented(w) + np.sin(w)
     >>> pb.grad(g)(0.0).item()
     1.0
-    >>> pb.jit(lambda w: 1.0 if w > 0 else 2.0)(3.0)
+    >>> pb.jit(lambda w: 1.0 if w > 0 else 2.0, loops="unroll")(3.0)
     Traceback (most recent call last):
     pullback.TraceError: <doctest documented[2]>:1: ...
     """

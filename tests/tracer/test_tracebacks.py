@@ -44,6 +44,7 @@ def chain(error: BaseException) -> list[BaseException]:
     return result
 
 
+@pb.jit(loops="unroll")
 def helper(x: Any) -> Any:
     return x / 2 if x > 0 else x
 
@@ -226,7 +227,7 @@ def test_a_trace_error_can_be_pickled() -> None:
 def test_the_parts_of_a_trace_error() -> None:
     error = raised(lambda: pb.jit(caller)(X))
     assert isinstance(error, pb.TraceError)
-    line = helper.__code__.co_firstlineno + 1
+    line = helper.__wrapped__.__code__.co_firstlineno + 2
     assert (error.file, error.line) == (__file__, line)
     assert error.message == f"a Python branch (if ... else) on a traced value; {error.hint}"
     assert error.hint == "write np.where(x > 0, x / 2, x), which computes both; or follow it by pb.jit(guards=True)"
@@ -250,7 +251,7 @@ def test_origins_of_values() -> None:
     table = {"a": [np.ones(2)]}
 
     def origins(function: Callable[..., Any], *args: Any) -> list[str]:
-        error = raised(lambda: pb.jit(function)(*args))
+        error = raised(lambda: pb.jit(function, loops="unroll")(*args))
         assert isinstance(error, pb.TraceError)
         return [text.partition(" is traced ")[2] for text in error.origins]
 
@@ -289,7 +290,7 @@ def program(text: str, name: str) -> dict[str, Any]:
 
 def test_source_that_is_in_no_file() -> None:
     cell = program("def f(x):\n    größe = np.sum(x); return größe if größe > 0 else -größe\n", "<cell 3>")
-    error = raised(lambda: pb.jit(cell["f"])(X))
+    error = raised(lambda: pb.jit(cell["f"], loops="unroll")(X))
     assert str(error).splitlines()[:3] == [
         "<cell 3>:2: a Python branch (if ... else) on a traced value",
         "    größe = np.sum(x); return größe if größe > 0 else -größe",
@@ -297,7 +298,7 @@ def test_source_that_is_in_no_file() -> None:
     ]
     unknown: dict[str, Any] = {}
     exec("def f(x):\n    return x if x > 0 else -x\n", unknown)
-    error = raised(lambda: pb.jit(unknown["f"])(1.0))
+    error = raised(lambda: pb.jit(unknown["f"], loops="unroll")(1.0))
     assert str(error).startswith("<string>:2: a Python branch (if, while, and, or, not) on a traced value\n")
     indexing = program("def f(x, i):\n    return x[\n        i]\n", "<cell 4>")
     failed = raised(lambda: pb.jit(indexing["f"])(X, np.array([7])))
@@ -325,7 +326,7 @@ BRANCHES = [
 @pytest.mark.parametrize(("body", "instead", "written"), BRANCHES, ids=[b for b, *_ in BRANCHES])
 def test_what_to_write_instead_of_a_branch_does_the_same(body: str, instead: str, written: str) -> None:
     plain = program(f"def f(x, y):\n {body}\n", f"<{body}>")["f"]
-    error = raised(lambda: pb.jit(plain)(1.0, 2.0))
+    error = raised(lambda: pb.jit(plain, loops="unroll")(1.0, 2.0))
     assert isinstance(error, pb.TraceError)
     assert error.hint.startswith(f"write {instead}")
     built = program(f"def f(x, y):\n {written.format(instead)}\n", f"<{instead}>")["f"]
