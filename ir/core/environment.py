@@ -79,15 +79,21 @@ CHOICES = Setting(
     allows=_is_choice,
 )
 TRACEBACK = one_of("PULLBACK_TRACEBACK", "users", "full")
+DISABLE_JIT = one_of("PULLBACK_DISABLE_JIT", "0", "1")
 VERIFY = one_of("PULLBACK_VERIFY", "0", "1")
 
-SETTINGS = (CACHE_DIR, NUM_THREADS, POOL_BYTES, CALL_PATH, CPU, CHOICES, TRACEBACK, VERIFY)
+SETTINGS = (CACHE_DIR, NUM_THREADS, POOL_BYTES, CALL_PATH, CPU, CHOICES, DISABLE_JIT, TRACEBACK, VERIFY)
 
 
 def check() -> None:
     """Raise ValueError for the first variable that holds a value that is not allowed."""
     for setting in SETTINGS:
         setting.read()
+
+
+def is_jit_disabled() -> bool:
+    """Return whether calls of compiled functions run plain Python."""
+    return DISABLE_JIT.read() == "1"
 
 
 def is_verified() -> bool:

@@ -482,7 +482,7 @@ def _transformed(
         before = function._transform
         transform = replace(
             transform, dynamic=before.dynamic or transform.dynamic, tf32=before.tf32 or transform.tf32,
-            rolls=before.rolls or transform.rolls, verify=transform.verify or before.verify,
+            verify=transform.verify or before.verify,
         )  # fmt: skip
     if current() is not None:
         return kind(function, transform, static, device, Programs(transform.parameters(function, static)))

@@ -14,9 +14,11 @@ import numpy as np
 
 from pullback.checking.check_mode import Checked
 from pullback.checking.debug_mode import Debugged, DebuggedAndChecked
+from pullback.checking.plain_mode import Plain
 from pullback.checking.verify_mode import Verified
 from pullback.compiled.function import Jitted, transformed
 from pullback.compiled.transform import Argnames, Argnums, Gradient, Transform, checked_argnames, checked_argnums
+from pullback.ir.core.environment import is_jit_disabled
 from pullback.programs.donation import donation
 from pullback.runtime.cuda.driver.driver import checked
 from pullback.tracer.user_code.tracebacks import with_users_frames
@@ -82,12 +84,14 @@ def jit(
     ``check`` detects stale results: each call is traced again, and a TraceError names the first instruction, with its line,
     that differs from the program that would serve the call. Such a difference comes from outside state that no guard covers.
 
-    ``guards``: Python branches on traced values (``if x > 0``, ``while err > tol``, ``range(int(n))``, a format) are followed.
-    The trace so far runs on the arguments, the function continues with the resulting value, and the program checks at each
-    call that the outcome is the same. A call for which it is not runs another program, which is traced if there is none for
-    its outcomes yet: a loop that ends by a value is traced once for each number of its iterations. Effects occur once, in the
-    program that serves the call. A ``RetraceWarning`` names the line where a function was traced for more than 16 outcomes;
-    ``f.explain`` lists the guards.
+    ``guards``: how branches on traced values (``if x > 0``, ``while err > tol``, ``range(int(n))``) that cannot be compiled are
+    treated. None: the trace so far runs on the arguments, the function continues with the resulting truth or whole number, and
+    the program checks at each call that the outcome is the same. A call for which it is not runs another program, which is
+    traced if there is none for its outcomes yet. A ``RetraceWarning`` says once why this was needed. True: all branches on
+    values are treated so, also where a float decides (a format, ``sorted``), without that warning; a loop that ends by a value
+    is traced once for each number of its iterations. False: they raise TraceError. Effects occur once, in the program that
+    serves the call. A ``RetraceWarning`` names the line where a function was traced for more than 16 outcomes; ``f.explain``
+    lists the guards.
 
     ``donate``: positions and names of arguments that the caller no longer needs, such as the state of a training step. A
     result with the shape and dtype of a donated array may be computed in its memory: then the result *is* that array, with new
@@ -100,13 +104,13 @@ def jit(
     kept. ``f.explain`` lists the guards with their lines. What cannot be symbolic (branches that ``guards=True`` follows,
     calls of Python functions) is traced for each shape.
 
-    ``loops``: "unroll" runs Python's loops while the function is traced, iteration by iteration, and refuses branches on traced
-    values. "roll" compiles Python's own ``if``, ``while``, ``for``, ``break``, ``continue``, early ``return``, ``and``, ``or``,
-    ``not``, conditional expressions, chained comparisons, ``assert`` and ``raise`` where values decide them, and loops of known
-    length that would unroll into many operations, in this function and in the functions that it calls; a function for which
-    this fails is traced as by "unroll". Transforms of such a function do the same. See docs/control-flow.md.
+    ``loops``: "roll" compiles Python's own ``if``, ``while``, ``for``, ``break``, ``continue``, early ``return``, ``and``,
+    ``or``, ``not``, conditional expressions, chained comparisons, ``assert`` and ``raise`` where values decide them, and loops of
+    known length that would unroll into many operations, in this function and in the functions that it calls. "unroll" runs
+    Python's loops while the function is traced, iteration by iteration, and refuses branches on traced values. See
+    docs/control-flow.md.
 
-        f = pb.jit(bisect, loops="roll")              # while high - low > tol: ...
+        f = pb.jit(bisect)                            # while high - low > tol: ...
 
     ``tf32``: matrix products of float32 may round elements to 11 bits before they are multiplied, where a device multiplies
     such numbers faster: on GPUs from sm_80 on, by tensor cores. Sums are in float32. The same holds for products in gradients.
@@ -142,6 +146,7 @@ def jit(
         verify=_count(verify, debug or check),
     )
     kind = Verified if transform.verify else KINDS[bool(debug), bool(check)]
+    kind = Plain if kind is Jitted and is_jit_disabled() else kind
     return transformed(function, transform, words, device, kind)
 
 

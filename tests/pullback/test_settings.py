@@ -38,6 +38,7 @@ BAD = [
     ("PULLBACK_CPU", "486", "native, baseline, avx2 or avx512"),
     ("PULLBACK_CHOICES", "gemm=mine", "ours, library or static, for all or as in gemm=ours,"),
     ("PULLBACK_CHOICES", "library, gemm ours", "ours, library or static, for all or as in gemm=ours,"),
+    ("PULLBACK_DISABLE_JIT", "true", "0 or 1"),
     ("PULLBACK_TRACEBACK", "ful", "users or full"),
     ("PULLBACK_VERIFY", "yes", "0 or 1"),
 ]

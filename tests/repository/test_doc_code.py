@@ -42,6 +42,7 @@ class Page:
         self.text = path.read_text()
         self.names: dict[str, Any] = {"__name__": path.stem}
         self.said = {"prints": "", "message": ""}
+        self.blocks = 0
 
     def run(self) -> str:
         """The page with the listings that its blocks give."""
@@ -51,11 +52,10 @@ class Page:
         if result["code"] is None:
             return f"<!-- {result['kind']} -->\n```\n{self.said[result['kind']].rstrip()}\n```\n"
         line = self.text.count("\n", 0, result.start("code"))
-        text, name = "\n" * line + result["code"], self.path.name
+        text, name = "\n" * line + result["code"], "./" * self.blocks + self.path.name  # each block is a file, shown as the page
+        self.blocks += 1
         code = compile(text, name, "exec", dont_inherit=True)
-        linecache.cache.pop(name, None)
-        if 'loops="roll"' in text:  # a page is no source of Python: the block is
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings(action="error"):
             if result["raises"] is None:

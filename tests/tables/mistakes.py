@@ -23,7 +23,7 @@ TEXT = """
 #### Branches and loops
 
 === if
-@pb.jit
+@pb.jit(loops="unroll")
 def normalise(x):
     total = np.sum(x * x)
     if total > 3:
@@ -33,7 +33,7 @@ def normalise(x):
 normalise(np.arange(3.0))
 
 === if, with else
-@pb.jit
+@pb.jit(loops="unroll")
 def huber(r):
     if abs(r) < 1:
         loss = 0.5 * r * r
@@ -46,7 +46,7 @@ huber(2.0)
 === if on a captured array
 weights = np.array([1.0, 2.0])
 
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x):
     return x if weights[0] > 0 else -x
 
@@ -62,7 +62,7 @@ def relu(x):
 relu(np.arange(3.0))
 
 === while
-@pb.jit
+@pb.jit(loops="unroll")
 def root(a):
     x = a
     while abs(x * x - a) > 1e-9:
@@ -72,7 +72,7 @@ def root(a):
 root(2.0)
 
 === break
-@pb.jit
+@pb.jit(loops="unroll")
 def root(a):
     x = a
     for _ in range(50):
@@ -85,35 +85,35 @@ def root(a):
 root(2.0)
 
 === a conditional expression, and a chained comparison
-@pb.jit
+@pb.jit(loops="unroll")
 def inside(x):
     return 1.0 if 0 < x < 1 else 0.0
 
 inside(0.5)
 
 === and
-@pb.jit
+@pb.jit(loops="unroll")
 def quadrant(x, y):
     return (x > 0 and y > 0) * x
 
 quadrant(1.0, 2.0)
 
 === not
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x):
     return not x > 0
 
 f(1.0)
 
 === in
-@pb.jit
+@pb.jit(loops="unroll")
 def known(x, table):
     return x * (x in table)
 
 known(3.0, np.arange(4.0))
 
 === match
-@pb.jit
+@pb.jit(loops="unroll")
 def f(kind, x):
     match kind:
         case 1.5:
@@ -124,7 +124,7 @@ def f(kind, x):
 f(1.5, 2.0)
 
 === assert
-@pb.jit
+@pb.jit(loops="unroll")
 def f(p):
     assert np.all(p >= 0), "negative"
     return np.sqrt(p)
@@ -132,7 +132,7 @@ def f(p):
 f(np.ones(3))
 
 === raise
-@pb.jit
+@pb.jit(loops="unroll")
 def f(p):
     if np.any(p < 0):
         raise ValueError("negative")
@@ -141,7 +141,7 @@ def f(p):
 f(np.ones(3))
 
 === a filter in a comprehension
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x):
     return sum([v for v in x if v > 0])
 
@@ -158,13 +158,14 @@ nearest(np.arange(3.0))
 def clip(v, top):
     return v if v < top else top
 
-@pb.jit
+@pb.jit(loops="unroll")
 def f(params, x):
     return clip(params["scale"] * x, 1.0)
 
 f({"scale": 2.0}, 3.0)
 
 === a branch in a function called under pb.grad
+@pb.jit(loops="unroll")
 def step(t):
     return t if t > 0 else 0.0
 
@@ -176,7 +177,7 @@ def f(x):
 f(0.5)
 
 === recursion that ends on a value
-@pb.jit
+@pb.jit(loops="unroll")
 def power(x, n):
     return 1.0 if n == 0 else x * power(x, n - 1)
 
@@ -370,7 +371,7 @@ def halves(x):
 halves(8.0)
 
 === a branch in a loop
-@pb.jit
+@pb.jit(loops="unroll")
 def clipped(x):
     def body(i, s):
         if s > 10:
@@ -390,7 +391,7 @@ pb.fori_loop(0, 3, 1.0, lambda i, s: s + 1)
 #### Python numbers and containers
 
 === range() of a value
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x):
     total = 0.0
     for k in range(np.argmax(x)):
@@ -400,7 +401,7 @@ def f(x):
 f(np.arange(3.0))
 
 === range() of a float [TypeError]
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x, n):
     for _ in range(n):
         x = x * 2
@@ -409,7 +410,7 @@ def f(x, n):
 f(1.0, 3.0)
 
 === an index of a list
-@pb.jit
+@pb.jit(guards=False)
 def f(x):
     names = [0.1, 0.2, 0.3]
     return names[np.argmax(x)]
@@ -417,7 +418,7 @@ def f(x):
 f(np.arange(3.0))
 
 === a key of a dict
-@pb.jit
+@pb.jit(guards=False)
 def f(x):
     table = {0: 1.0, 1: 2.0, 2: 4.0}
     return table[np.argmax(x)]
@@ -427,7 +428,7 @@ f(np.arange(3.0))
 === math.floor to index a list
 import math
 
-@pb.jit
+@pb.jit(guards=False)
 def f(x):
     return ["low", "high"][math.floor(x)]
 
@@ -468,7 +469,7 @@ def f(x):
 f(np.arange(3.0))
 
 === sorting a list
-@pb.jit
+@pb.jit(guards=False)
 def f(x):
     rows = [x[0], x[1]]
     rows.sort()
@@ -807,7 +808,7 @@ def f(x):
 f(1.0)
 
 === except that depends on a value
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x):
     try:
         scale = 1.0 if x[0] > 0 else 2.0
@@ -1319,7 +1320,7 @@ def relu(v):
         return v
     return 0.0
 
-@pb.jit
+@pb.jit(loops="unroll")
 def f(x):
     return relu(x)
 
@@ -1545,7 +1546,7 @@ pick = pb.vmap(pb.vmap(lambda x, k: x[k]))
 pick(np.ones((2, 3, 4)), np.array([[0, 1, 2], [3, 4, 5]]))
 
 === a branch for each row
-relu = pb.vmap(lambda x: x if x > 0 else 0.0)
+relu = pb.vmap(pb.jit(lambda x: x if x > 0 else 0.0, loops="unroll"))
 
 relu(np.ones(3))
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from pullback.tracer.arrays.concretize import any_value
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.statements.branches import is_undecided
-from pullback.tracer.syntax.table import operator
+from pullback.tracer.syntax import table
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -33,10 +35,12 @@ class Items:
         return isinstance(self.count, int)
 
 
-@operator("items")
+@table.operator("items")
 def items_of(function: Any, *arguments: Any) -> Any:
     """Return what ``range``, ``enumerate``, ``zip`` or ``reversed`` returns: ``Items`` if arguments are traced or are such."""
     if function is range and any(map(is_undecided, arguments)):
+        for x in arguments:
+            operator.index(any_value(x) if isinstance(x, TracedArray) else x)  # raises TypeError for a float
         start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
         return _range(start, stop, step)
     parts = [items(a) for a in arguments]
