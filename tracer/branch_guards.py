@@ -67,7 +67,7 @@ class Outcomes:
     """
 
     def __init__(self, root: Frame, leaves: Sequence[Any], title: str) -> None:
-        self.follows = False
+        self.follows = root.follows_values
         self.follows_choices = root.follows_choices
         self.branches: list[Branch] = []
         self.in_order = True

@@ -320,13 +320,20 @@ def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | No
 
 
 def _followed(run: Callable[[Frame], Trace], root: Callable[..., Frame]) -> Trace | None:
-    """Trace a call with its choices as guards. Returns None if this fails."""
+    """Trace a call with its choices as guards. Returns None if this fails. Raises what the function raises on the path that the
+    call takes, with its numbers in the text."""
     for traces_made in (False, True):
         try:
             return run(root(traces_made=traces_made, follows_choices=True))
         except TraceError as error:
             if not error.wants_traced:
                 break
+        except Exception:
+            break
+    frame = root(traces_made=True, follows_choices=True)
+    frame.follows_values = True
+    with suppress(TraceError):
+        run(frame)
     return None
 
 

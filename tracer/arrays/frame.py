@@ -162,15 +162,16 @@ class Frame:
     ``outcomes`` are a root's interpreted values. ``traces_made``: in a root, arrays that functions create from static values
     are traced too; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops (False: where that
     failed; None: it is not demanded), ``is_rewritten``: there was such a function, ``rolls``: those that run now are to be
-    compiled so, and ``follows_choices``: choices that values decide are followed by guards; ``counts_chosen``: elements
-    selected by a mask are an array of as many elements as in this call. ``sizes``: the symbolic sizes of a root, or None.
-    ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this frame defines, by their numbers;
-    ``selected``: the positions at which masks hold, by these masks. ``sealed``: if not empty, arrays of outer frames cannot be
-    written; the text is part of the error message. ``takes_writes``: they can be nevertheless, and ``overwritten`` has what
-    they were before, by their ids. ``writes``: all arrays that were written here, in order, each with what it was before. ``facts``: tags of values that are one
-    of several, by their ids, each with the cases that are possible in this frame; ``tests``: in a root, what a test on tags
-    proves; ``has_choices``: there are such values; ``unwritten``: the name of a function that runs although its tests of
-    identity are no calls of operators, or empty (see ``tracer/statements/choices.py``).
+    compiled so, and ``follows_choices``: choices that values decide are followed by guards, and, with ``follows_values``, all
+    uses of values; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
+    the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this
+    frame defines, by their numbers; ``selected``: the positions at which masks hold, by these masks. ``sealed``: if not empty,
+    arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``: they can be nevertheless,
+    and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
+    with what it was before. ``facts``: tags of values that are one of several, by their ids, each with the cases that are
+    possible in this frame; ``tests``: in a root, what a test on tags proves; ``has_choices``: there are such values;
+    ``unwritten``: the name of a function that runs although its tests of identity are no calls of operators, or empty (see
+    ``tracer/statements/choices.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -189,7 +190,7 @@ class Frame:
         self.takes_writes = False
         self.traces_made = False
         self.follows_syntax: bool | None = None
-        self.is_rewritten = self.rolls = self.follows_choices = False
+        self.is_rewritten = self.rolls = self.follows_choices = self.follows_values = False
         self.thread = threading.get_ident()
         self.counts_chosen = False
         self.sealed = ""

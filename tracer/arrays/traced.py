@@ -309,6 +309,8 @@ class TracedArray(Described):
     def __str__(self) -> str:
         known = known_value(self) if self.weak else None
         frame = current()
+        if frame is not None and frame.root.follows_values and not self.shape:
+            return str(static(self, str, "a text of a traced value", "leave the value out of the text"))
         if known is None and frame is not None and frame.is_conditional:
             refuse(self, "a text of a traced value in a branch or loop on values", "leave the value out of the text")
         return repr(self) if known is None else str(pinned(self, known))
