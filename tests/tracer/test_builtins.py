@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import operator
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -173,10 +174,8 @@ def test_math_raises_where_python_does() -> None:
 
 REFUSED: list[tuple[Call, str]] = [
     (lambda x: sorted(x, key=lambda v: -v), "np.argsort"),
-    (lambda x: range(int(x[0])), "static_argnames"),
     (lambda x: max(x, x + 1), "np.max"),
     (lambda x: max("ab", key=lambda v: x[0]), "np.argmax"),
-    (lambda x: 1 if any(x > 1) else 2, "np.where"),
     (lambda x: math.factorial(int(x[0])), "gammaln"),
     (lambda x: math.gcd(int(x[0]), 2), "static_argnames"),
     (lambda x: pow(int(x[1]), 2, 5), "% mod"),
@@ -194,6 +193,30 @@ def test_refused(call: Call, words: str) -> None:
     with pytest.raises(pb.TraceError, match=words) as caught:
         pb.jit(call)(X)
     assert caught.value.file == __file__
+
+
+def test_any_of_an_array_decides() -> None:
+    def decided(x: Any) -> Any:
+        return 1 if any(x > 1) else 2
+
+    compiled = pb.jit(decided)
+    assert [compiled(x) for x in (X, X / 2, -X)] == [1, 2, 2]
+    with pytest.raises(pb.TraceError, match=r"np\.where") as caught:
+        pb.jit(decided, loops="unroll")(X)
+    assert caught.value.file == __file__
+
+
+def test_a_range_of_a_value_is_followed_or_refused() -> None:
+    def counted(x: Any) -> Any:
+        return range(int(x[0]))
+
+    with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
+        for x in (np.array([3.5]), np.array([0.5])):
+            assert pb.jit(counted)(x) == counted(x)
+    for options in ({"guards": False}, {"loops": "unroll"}):
+        with pytest.raises(pb.TraceError, match=r"range\(\) of a traced value(?s:.)*pb\.fori_loop") as caught:
+            pb.jit(counted, **options)(np.array([3.5]))
+        assert caught.value.file == __file__
 
 
 def test_a_count_of_items_is_checked() -> None:

@@ -23,6 +23,11 @@ X = np.linspace(0.1, 0.7, 4)
 KEPT: dict[str, Any] = {}
 
 
+def unrolled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a compiled function that refuses branches on values."""
+    return pb.jit(function, loops="unroll")
+
+
 def marked_line(function: Callable[..., Any]) -> tuple[str, int]:
     """The file and line of a function's source that ends in ``# here``."""
     lines, first = inspect.getsourcelines(function)
@@ -137,19 +142,19 @@ def test_a_branch() -> None:
             return x
         return -x
 
-    refused(branch, X, words="a Python branch (if)|return np.where(x[0] > 0, x, -x)")
+    refused(branch, X, transform=unrolled, words="a Python branch (if)|return np.where(x[0] > 0, x, -x)")
 
     def loop(x: Array) -> Array:
         while np.sum(x) < 10.0:  # here
             x = x * 2
         return x
 
-    refused(loop, X, words="a Python branch")
+    refused(loop, X, transform=unrolled, words="a Python branch")
 
     def chained(x: Array) -> Array:
         return 1 if 0 < x[0] < 1 else 0  # here
 
-    refused(chained, X, words="np.where((0 < x[0]) & (x[0] < 1), 1, 0)")
+    refused(chained, X, transform=unrolled, words="np.where((0 < x[0]) & (x[0] < 1), 1, 0)")
 
 
 def test_a_branch_in_a_helper_is_reported_there() -> None:
@@ -159,7 +164,7 @@ def test_a_branch_in_a_helper_is_reported_there() -> None:
     def caller(x: Array) -> Array:
         return helper(x) + 1
 
-    refused(caller, X, words="a Python branch", position=helper)
+    refused(caller, X, words="a Python branch", transform=unrolled, position=helper)
 
 
 def test_conversions() -> None:
@@ -176,7 +181,7 @@ def test_conversions() -> None:
     def to_index(x: Array, n: Array) -> Array:
         return sum(x[i] for i in range(n))  # here
 
-    refused(to_index, X, np.array(3), words="range|static_argnames")
+    refused(to_index, X, np.array(3), transform=unrolled, words="range|static_argnames")
 
     def to_list(x: Array) -> Array:
         return sorted(x.tolist())  # here

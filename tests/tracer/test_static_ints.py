@@ -182,7 +182,9 @@ def test_gradients_and_methods() -> None:
 
 def test_floats_are_never_static() -> None:
     with pytest.raises(pb.TraceError, match="a Python branch"):
-        pb.jit(lambda x, lam: x if lam > 0 else -x)(X, 2.0)
+        pb.jit(lambda x, lam: x if lam > 0 else -x, loops="unroll")(X, 2.0)
+    compiled = pb.jit(lambda x, lam: x if lam > 0 else -x)
+    same((compiled(X, 2.0), compiled(X, -2.0)), (X, -X))
 
 
 def test_python_numbers_and_sequences() -> None:

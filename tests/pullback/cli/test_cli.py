@@ -77,7 +77,7 @@ def of_tree(params, pair, *, lam, mode):
 
 def many(n: int, mode, x: np.ndarray[tuple[int], np.dtype[np.float32]], A, params, other=1, *rest, lam, scale=1):
     return x
-
+@pb.jit(loops="unroll")
 def branch(x):
     if x > 0:
         return x

@@ -264,7 +264,9 @@ def test_what_cannot_be_checked() -> None:
     with pytest.raises(ValueError, match="argnums 2, but the call has 1"):
         pb.check_grad(lambda x: x, argnums=2)(X)
     with pytest.raises(pb.TraceError):
-        pb.check_grad(lambda x: 1.0 if x > 0 else x)(2.0)
+        pb.check_grad(pb.jit(lambda x: 1.0 if x > 0 else x, loops="unroll"))(2.0)
+    for x in (2.0, -2.0):
+        pb.check_grad(lambda x: 1.0 if x > 0 else x)(x)
     with pytest.raises(AssertionError, match="nan"):
         pb.check_grad(lambda x: np.sqrt(x))(np.array([1.0, -1.0]))
     with pytest.raises(AssertionError, match=r"1 of 2 derivatives wrong\n  derivative by x at \[0\]: found nan, expected 0.0"):

@@ -163,7 +163,10 @@ def test_methods_writes_and_failures() -> None:
     with pytest.raises(IndexError):
         pb.find_nan(lambda x, i: x[i])(np.ones(3), np.array([7]))
     with pytest.raises(pb.TraceError):
-        pb.find_nan(lambda x: 1.0 if x > 0 else 2.0)(3.0)
+        pb.find_nan(pb.jit(lambda x: 1.0 if x > 0 else 2.0, loops="unroll"))(3.0)
+    assert pb.find_nan(lambda x: 1.0 if x > 0 else 2.0)(3.0).first is None
+    rooted_below = pb.find_nan(lambda x: 1.0 if x > 0 else np.sqrt(x))(-3.0).first
+    assert rooted_below is not None and rooted_below.op == "sqrt"
 
 
 def rooted(x: float) -> float:

@@ -408,4 +408,4 @@ def test_the_interpreter_follows_the_traced_path_where_a_rewrite_decides_otherwi
 
 def test_the_error_names_the_option():
     with pytest.raises(pb.TraceError, match=r"or follow it by pb.jit\(guards=True\)"):
-        pb.jit(by_sign)(ROW)
+        pb.jit(by_sign, loops="unroll")(ROW)

@@ -14,6 +14,11 @@ def rolled(function: Callable[..., Any]) -> Callable[..., Any]:
     return pb.jit(function, loops="roll")
 
 
+def strict(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose branches are compiled, or refused."""
+    return pb.jit(function, loops="roll", guards=False)
+
+
 def clamp(x: float) -> Any:
     if x > 1:
         return 1.0 * x * x
@@ -227,11 +232,11 @@ def test_sums_in_place_of_chosen_numbers_make_new_ones() -> None:
 def test_what_has_no_common_meaning_is_refused(body: str) -> None:
     function = from_text(f"def f(a, c):\n    {body}\n", "f")
     with pytest.raises(pb.TraceError, match="branch"):
-        rolled(function)(np.zeros(2), 1.0)
+        strict(function)(np.zeros(2), 1.0)
 
 
 def test_the_error_says_why_it_was_not_rolled() -> None:
-    @rolled
+    @strict
     def pair(x: Any) -> Any:
         if x > 0:
             return abs
@@ -247,7 +252,7 @@ def test_a_recursion_that_values_end_is_refused() -> None:
         return 1.0 if n <= 1 else n * factorial(n - 1)
 
     with pytest.raises(pb.TraceError, match="branch"):
-        rolled(factorial)(5.0)
+        strict(factorial)(5.0)
 
 
 def test_helpers_methods_and_lambdas_are_followed() -> None:
@@ -279,10 +284,10 @@ def test_rows_of_a_batch_choose_for_themselves() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="loops='other'"):
         pb.jit(clamp, loops="other")  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="choose one"):
-        pb.jit(clamp, loops="roll", guards=True)
+    for options in ({}, {"guards": False}, {"loops": "roll", "guards": True}):
+        assert [pb.jit(clamp, **options)(x) for x in (3.0, -2.0, 0.5)] == [9.0, 2.0, 0.25]
     with pytest.raises(pb.TraceError, match="a Python branch"):
-        pb.jit(clamp)(1.0)
+        pb.jit(clamp, loops="unroll")(1.0)
 
 
 def test_a_value_that_two_frames_read_is_one_capture() -> None:

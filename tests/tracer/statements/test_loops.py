@@ -272,7 +272,7 @@ def test_ranges_outside_of_loops_are_pythons() -> None:
 )
 def test_what_cannot_be_rolled_says_why(function: Callable[..., Any], reason: str) -> None:
     with pytest.raises(pb.TraceError, match="a Python branch") as caught:
-        rolled(function)(np.ones(3))
+        pb.jit(function, loops="roll", guards=False)(np.ones(3))
     assert reason in str(caught.value)
 
 
