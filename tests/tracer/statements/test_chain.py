@@ -29,9 +29,10 @@ def signed(x: Any) -> Any:
 
 
 def pair_or_not(x: Any) -> Any:
-    if x > 0:  # here
-        return x, 2 * x
-    return x
+    entries = {}
+    if x > 0:
+        entries["a"] = (x, 2 * x)
+    return entries.get("a", x)
 
 
 def unrolled(function: Callable[..., Any]) -> Any:
@@ -59,10 +60,10 @@ def test_what_cannot_be_joined_is_followed_and_named_once() -> None:
     assert results == [pair_or_not(x) for x in (*SWAPPING, *SWAPPING)]
     (warning,) = caught
     text = str(warning.message)
-    line = inspect.getsourcelines(pair_or_not)[1] + 1
+    line = inspect.getsourcelines(pair_or_not)[1] + 2
     assert (warning.filename, warning.lineno) == (__file__, line)
     assert "pair_or_not is traced anew for each outcome of x > 0" in text
-    assert "what is returned has other structures" in text and f"{Path(__file__).name}:{line}" in text
+    assert "a branch or loop on traced values changes entries" in text and f"{Path(__file__).name}:{line}" in text
     assert "guards=False" in text and "guards=True" in text
     assert not recorded(lambda: pb.jit(pair_or_not, guards=True)(1.0))[1]
 
