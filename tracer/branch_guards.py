@@ -166,7 +166,7 @@ class Outcomes:
         outcome = bool(result) if is_truth else result
         b.check(_condition(b, value, outcome, is_truth), error=GUARD, message=str(len(self.branches)))
         text = ast.unparse(site.node) if isinstance(site.node, ast.expr) else line_text(site.file, site.line)
-        text = text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
+        text = (text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}...") or "a branch"
         self.branches.append(Branch(text=text, outcome=outcome, loc=loc))
 
     def _check(self, frame: Frame) -> None:

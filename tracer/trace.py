@@ -244,7 +244,7 @@ def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
     call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False, rolls: bool = True,
-    follows_choices: bool = False,
+    follows_choices: bool = False, as_written: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace a call. ``parameters`` and ``call`` (its signature) are computed if absent.
 
@@ -252,7 +252,8 @@ def trace(
     their values. ``symbolic``: extents of arguments, and what is computed from them, are symbolic sizes
     (``ir.shapes.symbolic``). ``rolls``: branches and loops that values decide, and long loops, become instructions; a function
     for which this fails is traced as without it. ``follows_choices``: where that fails too since a truth or a whole number is
-    needed, the function is traced once more, for the choices of this call, which become guards.
+    needed, the function is traced once more, for the choices of this call, which become guards. ``as_written``: it is traced so in
+    any case, line by line as Python runs it.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -261,6 +262,8 @@ def trace(
     call = call or signature(declared, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
     run = functools.partial(_trace, function, call, declared, title, captured, symbolic)
+    if as_written:
+        return run(_root(follows_syntax=False, follows_choices=True))
     root = functools.partial(_root, follows_syntax=False if rolls else None)
     result, failed = None, None
     try:
@@ -276,8 +279,8 @@ def trace(
         if follows_choices and error.wants_guards and not symbolic:
             result = _followed(run, root)
             if result is not None:
-                reason = failed if isinstance(failed, TraceError) else error
-                return replace(result, followed=f"{reason.message.partition('; ')[0]}, at {shown(reason.file)}:{reason.line}")
+                cause = failed if isinstance(failed, TraceError) else error
+                return replace(result, followed=f"{cause.message.partition('; ')[0]}, at {shown(cause.file)}:{cause.line}")
         if isinstance(failed, TraceError) and not _is_same(failed, error):
             reason = failed.message.partition("; ")[0]
             error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")

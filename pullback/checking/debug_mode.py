@@ -51,7 +51,7 @@ class Debugged(Jitted[P, R]):
         served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
         if served is not None:
             trace = served
-            call = replace(call, retrace=lambda: trace)
+            call = replace(call, retrace=lambda as_written=False: trace)
         wrong = steps.first_wrong(call)
         if wrong is not None:
             raise _error(call, wrong)

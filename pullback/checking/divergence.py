@@ -23,7 +23,7 @@ from pullback.programs.compile_record import Recorder
 from pullback.programs.entry import Entry
 from pullback.programs.pipeline import program
 from pullback.programs.report import location
-from pullback.tracer import TracedArray
+from pullback.tracer import TracedArray, TraceError
 from pullback.tracer.arrays.tree import LEAF, TreeDef
 from pullback.tracer.transforms.branches import is_running
 from pullback.tracer.user_code.ownership import is_users
@@ -92,8 +92,11 @@ def diverging_line(call: Call, plain: Callable[[], Any]) -> Difference | None:
     traced: list[_Step] = []
     with _LineRecorder(expected, _plain_value):
         plain()
-    with _LineRecorder(traced, _traced_value):
-        trace = call.retrace()
+    try:
+        with _LineRecorder(traced, _traced_value):
+            trace = call.retrace(as_written=True)
+    except TraceError:
+        return diverging_instruction(call)
     arguments = trace.arguments(call.leaves)
     difference = None if arguments is None else _first_step(traced, expected, run_stepwise(trace.function, arguments))
     return difference or diverging_instruction(call)

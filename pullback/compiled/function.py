@@ -277,7 +277,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             requested_device=self._device,
             parameters=self._parameters,
             signature=call,
-            retrace=lambda: self._trace(call, args, kwargs),
+            retrace=lambda as_written=False: self._trace(call, args, kwargs, as_written=as_written),
             make=lambda: self(*args, **kwargs),
             entries=self._entries.by_key,
             variants=[e for item in self._entries.of(call) for e in (item.entries if isinstance(item, Paths) else (item,))],
@@ -324,12 +324,13 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
 
     def _trace(
         self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], captured: frozenset[str] = frozenset(),
-        symbolic: bool = False,
+        symbolic: bool = False, as_written: bool = False,
     ) -> Trace:  # fmt: skip
         with counters.timed("trace"):
             traced = trace(
                 self._traced, args, kwargs, name=_title(self), parameters=self._parameters, call=call, captured=captured,
                 symbolic=symbolic, rolls=self._transform.rolls, follows_choices=self._transform.follows_choices,
+                as_written=as_written,
             )  # fmt: skip
             return replace(traced, function=with_tf32(traced.function)) if self._transform.tf32 else traced
 

@@ -195,8 +195,9 @@ class Export:
             names = [trace.labels[k] for k in trace.writes] + [write.describe for write in trace.outside_writes]
             raise ExportError(f"{self.title} writes into {', '.join(names)}: return what it writes instead")
         if trace.branches:
+            reason = trace.followed or "guards=True"
             raise ExportError(
-                f"{self.title} follows branches on values (guards=True): an exported function has one program; use np.where, "
+                f"{self.title} follows branches on values ({reason}): an exported function has one program; use np.where, "
                 "pb.cond or pb.while_loop"
             )
 
