@@ -252,8 +252,8 @@ def trace(
     their values. ``symbolic``: extents of arguments, and what is computed from them, are symbolic sizes
     (``ir.shapes.symbolic``). ``rolls``: branches and loops that values decide, and long loops, become instructions; a function
     for which this fails is traced as without it. ``follows_choices``: where that fails too since a truth or a whole number is
-    needed, the function is traced once more, for the choices of this call, which become guards. ``as_written``: it is traced so in
-    any case, line by line as Python runs it.
+    needed, the function is traced once more, for the choices of this call, which become guards. ``as_written``: it is traced so
+    in any case, line by line as Python runs it.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """

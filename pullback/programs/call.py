@@ -22,9 +22,9 @@ class Call:
 
     ``retrace`` traces it, which runs the Python function once and stores nothing (``as_written``: see ``trace``); ``make``
     performs it, as the user would; ``entries`` are the compiled programs of the function by signature, ``variants`` those that
-    may serve the call, and ``path`` returns the path of an entry's calls (see ``Explanation``). ``donated``: the structures of donated arguments, each
-    with the index of its first leaf. ``requested_device``: the device of the function, None for the device of its arguments.
-    ``kind``: the traces with symbolic sizes of calls like it, None if sizes are concrete.
+    may serve the call, and ``path`` returns the path of an entry's calls (see ``Explanation``). ``donated``: the structures of
+    donated arguments, each with the index of its first leaf. ``requested_device``: the device of the function, None for the
+    device of its arguments. ``kind``: the traces with symbolic sizes of calls like it, None if sizes are concrete.
     """
 
     title: str
