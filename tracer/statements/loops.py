@@ -10,6 +10,7 @@ import numpy as np
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
+from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
