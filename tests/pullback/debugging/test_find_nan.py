@@ -67,7 +67,7 @@ FOUND: list[tuple[Any, Any, tuple[Any, ...], str, str, str, tuple[int, ...], lis
     (root, root, (np.array([4.0, -2.0]),), "nan", "sqrt", "", (1,), [-4.0]),
     (cancelled, cancelled, (np.array([-1.0, -1.0]),), "nan", "sub", "", (0,), [-np.inf, -np.inf]),
     (nested, nested, ({"k": [np.array([[1.0, 0.0]])]},), "inf", "log", "", (0, 1), [0.0]),
-    (divided, divided, (1.0, 0.0), "inf", "div", "", (), [1.0, 0.0]),
+    (divided, divided, (np.float64(1.0), np.float64(0.0)), "inf", "div", "", (), [1.0, 0.0]),
     (divided, divided, (np.float32(0), np.float32(0)), "nan", "div", "", (), [0.0, 0.0]),
     (chosen, chosen, (np.array([1.0, -1.0]),), "nan", "select", "", (1,), [False, -1.0, np.nan]),
     (sliced, sliced, (np.array([-1.0, 0.0, 2.0]),), "inf", "log", "", (1,), [0.0]),
@@ -135,7 +135,7 @@ def test_all_finite(f: Any, args: Any) -> None:
 
 
 def test_infinities_can_be_left_out() -> None:
-    assert not pb.find_nan(divided, inf=False)(1.0, 0.0)
+    assert not pb.find_nan(divided, inf=False)(np.float64(1.0), np.float64(0.0))
     report = pb.find_nan(overflow, inf=False)(np.array([1000.0, 2.0]), ONES)
     assert report.first is not None and (report.first.op, report.first.kind) == ("div", "nan")
 
