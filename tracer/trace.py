@@ -413,8 +413,6 @@ def _returned(value: Any, names: Names) -> Any:
     kind = type(value)
     if is_size(value) and not is_value_size(value):
         return value
-    if kind is str and _TEXT_OF_TRACED.search(value):
-        raise TraceError("the traced function returns a text of a traced value; return the value, and format it after the call")
     if isinstance(value, Iterator | AsyncIterator):
         raise TraceError(f"the traced function returns a {kind.__name__}, which would run after the trace; return a list")
     if isinstance(value, Coroutine):
@@ -433,10 +431,6 @@ def _returned(value: Any, names: Names) -> Any:
             "return them in a tuple, dict, namedtuple or dataclass"
         )
     return names.original(value) if real_class(kind) is kind else of_real_class(value)
-
-
-_TEXT_OF_TRACED = re.compile(r"traced (Python (bool|int|float|complex)\b|[a-z]+\d*\[)")
-"""The text that stands for a traced value (``TracedArray.__repr__``)."""
 
 
 def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def arguments_of(seed: int) -> tuple[Any, ...]:
 
 def is_equal(a: Any, b: Any) -> bool:
     """Return whether two results are equal to the bit, but for the sign of zeros."""
-    if isinstance(a, tuple):
+    if isinstance(a, tuple | list):
         return type(a) is type(b) and len(a) == len(b) and all(map(is_equal, a, b))
     if a is None or isinstance(a, str):
         return type(a) is type(b) and bool(a == b)

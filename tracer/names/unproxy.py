@@ -16,6 +16,7 @@ from pullback.tracer.arrays.tree import TreeDef, map_statics, real_class
 from pullback.tracer.names.globals import Namespace
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.resolver import Names, is_filled
+from pullback.tracer.syntax.matching import as_written
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -61,8 +62,9 @@ class _Outward:
             return function
         if id(function) in self.copies:
             return self.copies[id(function)]
-        code = restored(function.__code__)
-        cells = function.__closure__ or ()
+        rewritten = restored(function.__code__)
+        code, by_name = as_written(rewritten), dict(zip(rewritten.co_freevars, function.__closure__ or ()))
+        cells = [by_name[name] for name in code.co_freevars]
         outer = [self.names.outer_cell(c) for c in cells]
         closure = tuple(CellType() if c is None else c for c in outer)
         copy = FunctionType(code, function.__globals__.real, function.__name__, None, closure)

@@ -12,6 +12,7 @@ import dis
 import functools
 import linecache
 import warnings
+import weakref
 from collections.abc import Iterator
 from types import CodeType
 
@@ -21,21 +22,40 @@ from pullback.tracer.syntax.table import PREFIX
 
 def rewritten(code: CodeType) -> CodeType | None:
     """Return the code of a function with its control flow rewritten; None if its source is not at hand, or has none."""
-    text = "".join(linecache.getlines(code.co_filename))
-    return _rewritten(code, code.co_filename, text) if text else None
+    if not has_flow(code):
+        return None
+    file = code.co_filename
+    text = "".join(linecache.getlines(file))
+    is_source, result = _rewritten(code, file, text)
+    if not is_source:
+        linecache.checkcache(file)  # which a reload of the module does not do
+        current = "".join(linecache.getlines(file))
+        result = result if current == text else _rewritten(code, file, current)[1]
+    return result
 
 
 @functools.lru_cache(maxsize=1024)
-def _rewritten(code: CodeType, file: str, text: str) -> CodeType | None:
-    """See ``rewritten``; code objects of different files may be equal."""
+def _rewritten(code: CodeType, file: str, text: str) -> tuple[bool, CodeType | None]:
+    """Return whether a text is the source of code, and the rewritten code. Code objects of different files may be equal."""
     modules = _compiled(text, file, code.co_flags & _FUTURES)
     if modules is None:
-        return None
+        return False, None
     plain, changed = modules
     key = _key(code)
     if not any(k == key and c == code for k, c in plain):
-        return None
-    return next((c for k, c in changed if k == key and c != code), None)
+        return False, None
+    return True, next((c for k, c in changed if k == key and c != code), None)
+
+
+@functools.lru_cache(maxsize=4096)
+def has_flow(code: CodeType) -> bool:
+    """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``."""
+    return not _FLOW.isdisjoint(code.co_code[::2]) or any(map(has_flow, _nested(code)))
+
+
+_FLOW = frozenset((*dis.hasjrel, *dis.hasjabs, *getattr(dis, "hasjump", ())))
+_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP")}
+"""The opcodes of control flow, of ``not``, and of tests that may be of values of several cases."""
 
 
 Key = tuple[str, int, int]
@@ -56,7 +76,19 @@ def _compiled(text: str, file: str, flags: int) -> tuple[list[tuple[Key, CodeTyp
             changed = compile(tree, file, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    return [(_key(c), c) for c in _nested(plain)], [(_key(c), c) for c in _nested(_titled(changed))]
+    before, after = [(_key(c), c) for c in _nested(plain)], [(_key(c), c) for c in _nested(_titled(changed))]
+    originals = dict(before)
+    _originals.update({c: originals[k] for k, c in after if k in originals and c != originals[k]})
+    return before, after
+
+
+_originals: weakref.WeakKeyDictionary[CodeType, CodeType] = weakref.WeakKeyDictionary()
+"""The code of functions as they are written, by their rewritten code."""
+
+
+def as_written(code: CodeType) -> CodeType:
+    """Return the code of a function as it is written, for rewritten code; other code unchanged."""
+    return _originals.get(code, code)
 
 
 @functools.lru_cache(maxsize=4096)

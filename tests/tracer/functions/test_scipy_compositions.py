@@ -64,7 +64,7 @@ def test_series_of_other_numbers(family: str) -> None:
     same(lambda x, c: value(x, c, tensor=False), np.array([0.5, 0.25]), GRID)
     same(lambda x: vander(x, 3), X)
     with pytest.raises(pb.TraceError, match="what drops zeros at its end depends on values"):
-        pb.jit(getattr(FAMILIES[family], f"{family}add"))(X, C)
+        pb.jit(getattr(FAMILIES[family], f"{family}add"), guards=False)(X, C)
 
 
 FILTERS: dict[str, Call] = {

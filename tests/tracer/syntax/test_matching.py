@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pullback.tracer.syntax.matching import rewritten
+from pullback.tracer.syntax.matching import has_flow, rewritten
 
 TEXT = """
 def f(x):
@@ -61,3 +61,19 @@ def test_future_features_of_the_compiler_are_kept() -> None:
     with pytest.raises(NameError):
         exec(compile(text, file, "exec", dont_inherit=True), {})
     assert rewritten(namespace["f"].__code__) is not None
+
+
+def test_a_module_that_is_reloaded_has_its_new_source(tmp_path: Path) -> None:
+    path = tmp_path / "edited.py"
+    path.write_text(TEXT)
+    assert rewritten(functions_of(TEXT, str(path))["f"].__code__) is not None
+    text = TEXT.replace("-x", "2 * x")
+    path.write_text(text)
+    assert rewritten(functions_of(text, str(path))["f"].__code__) is not None
+
+
+def test_code_without_control_flow_is_not_looked_up(tmp_path: Path) -> None:
+    text = "def f(x):\n    return x + 1\n\ndef g(x):\n    return [v for v in x if v], not x\n"
+    functions = functions_of(text, str(tmp_path / "absent.py"))
+    assert not has_flow(functions["f"].__code__)
+    assert has_flow(functions["g"].__code__)
