@@ -32,7 +32,7 @@ def check(seeds: range) -> None:
                 refused += 1
                 break
             except Exception as error:
-                assert type(error) is type(expected), f"{seed}: {arguments}\n{text}"  # noqa: PT017
+                assert type(error) is type(expected), f"{seed}: {arguments}\n{text}"
                 continue
             assert is_equal(expected, actual), f"{seed}: {arguments}\n{text}"
             assert is_equal(expected_arguments, actual_arguments), f"{seed}: {arguments}\n{text}"
