@@ -48,7 +48,7 @@ from pullback.tracer.arrays.tree import (
     unflatten,
 )
 from pullback.tracer.branch_guards import Branch, Outcomes
-from pullback.tracer.failures import exception_of
+from pullback.tracer.failures import ErrorTemplate, exception_of
 from pullback.tracer.names.guard_code import Watch, native
 from pullback.tracer.names.guards import Guard
 from pullback.tracer.names.proxies import Outside
@@ -179,7 +179,8 @@ class Trace:
     ``strides`` has the strides (see ``layout``) of the leaves on whose strides it depends, and ``short`` are the leaves that
     are ints of at most 32 bits in it. ``branches`` are its guards on traced values, in the order of the function;
     ``in_order``: the program checks them in that order. ``followed``: why branches were followed without a demand for it, if they
-    were. ``sizes``: the sources of its symbolic extents and numbers, or None.
+    were. ``errors``: the exceptions of the user's that its checks raise with values. ``sizes``: the sources of its symbolic
+    extents and numbers, or None.
     """
 
     function: Function
@@ -198,6 +199,7 @@ class Trace:
     branches: tuple[Branch, ...] = ()
     in_order: bool = True
     followed: str = ""
+    errors: tuple[ErrorTemplate, ...] = ()
     sizes: Sizes | None = None
 
     @property
@@ -380,7 +382,7 @@ def _trace(
             out_tree = bare(out_tree)
             for container in containers(out_tree):
                 names.same(functools.partial(container_of, container.type), container.type.__name__)
-            out_tree = map_statics(out_tree, lambda v: _returned(v, names), real_class)
+            out_tree = map_statics(out_tree, lambda v: returned_static(v, names), real_class)
             traced = [as_traced(r) for r in results]
             writes = [k for k, leaf in enumerate(leaves) if leaf.argument is not None and leaf.value is not frame.parameters[k]]
             outside = names.written()
@@ -404,11 +406,12 @@ def _trace(
             short=tuple(sorted(frame.short - names.pinned.keys())),
             branches=tuple(frame.outcomes.branches),
             in_order=frame.outcomes.in_order,
+            errors=tuple(frame.raised),
             sizes=sizes,
         )
 
 
-def _returned(value: Any, names: Names) -> Any:
+def returned_static(value: Any, names: Names) -> Any:
     """Return a static result as the caller sees it. Raises TraceError for one that would hold traced values."""
     kind = type(value)
     if is_size(value) and not is_value_size(value):
@@ -537,7 +540,7 @@ def _raise_failed_check(frame: Frame) -> None:
     """Raise the exception of a check of the trace so far that failed when the function needed a value."""
     outcomes = frame.outcomes
     if outcomes.failed is not None:
-        raise exception_of(outcomes.failed, outcomes.ran()) from None
+        raise exception_of(outcomes.failed, outcomes.ran(), frame.raised) from None
 
 
 def _holds_traced(value: Any) -> bool:

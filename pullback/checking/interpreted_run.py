@@ -17,9 +17,9 @@ from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.pipeline import BEFORE_GRAD, parts, run
 from pullback.ir.passes.transforms.expand import GradientError, grad
 from pullback.programs.call import Call
-from pullback.programs.entry import failure
 from pullback.programs.report import location
 from pullback.tracer import Argument, Captured, TraceError
+from pullback.tracer.failures import raise_failure
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ def run_straight(call: Call, *, effects: bool = True) -> Run:
     try:
         executed = straight_line(function, values, iterations, effects=effects)
     except CheckFailed as failed:
-        raise failure(call.trace.function, failed, arguments) from None
+        raise_failure(call.trace.function, failed, arguments, call.trace.errors)
     maker = {v: i for i in executed.instructions for v in i.results}
     return Run(executed, values, maker, dict(zip(executed.parameters, parameter_labels(call), strict=True)), iterations)
 
@@ -84,7 +84,7 @@ def observed(call: Call, observe: Observer, *, effects: bool = True) -> tuple[Fu
     try:
         interpret(function, *(values[p] for p in function.parameters), observe=observe, effects=effects)
     except CheckFailed as failed:
-        raise failure(call.trace.function, failed, arguments) from None
+        raise_failure(call.trace.function, failed, arguments, call.trace.errors)
     return function, values
 
 
@@ -98,7 +98,7 @@ def interpreted_results(call: Call, observe: Observer | None) -> Sequence[Any]:
     try:
         results: Sequence[Any] = interpret(function, *(values[p] for p in function.parameters), observe=observe, effects=False)
     except CheckFailed as failed:
-        raise failure(call.trace.function, failed, arguments) from None
+        raise_failure(call.trace.function, failed, arguments, call.trace.errors)
     return results
 
 

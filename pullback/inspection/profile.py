@@ -30,7 +30,7 @@ from pullback.programs.pipeline import reused_parameters, typed_constants
 from pullback.programs.report import Report, counted, paragraph, table
 from pullback.runtime.program.profile import TimedExecutable, Times
 from pullback.tracer import TraceError
-from pullback.tracer.failures import failure
+from pullback.tracer.failures import raise_failure
 
 if TYPE_CHECKING:
     from pullback.runtime.cuda.device import device as cuda_device
@@ -198,7 +198,7 @@ def _measured(
         try:
             times.append(program.timed(instance, copied))
         except CheckFailed as failed:
-            raise failure(call.trace.function, failed, arguments) from None
+            raise_failure(call.trace.function, failed, arguments, call.trace.errors)
     middle = sorted(times[1:], key=lambda t: float(t.stamps[-1] - t.stamps[0]))
     quarter = len(middle) // 4
     return middle[quarter : len(middle) - quarter], _median(ordinary[1:]) if ordinary else None

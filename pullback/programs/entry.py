@@ -22,7 +22,7 @@ from pullback.runtime.fastcall.abi import is_supported
 from pullback.tracer import Trace
 from pullback.tracer.arrays.python_ints import is_short
 from pullback.tracer.arrays.tree import generate_unflatten
-from pullback.tracer.failures import failure
+from pullback.tracer.failures import raise_failure
 from pullback.tracer.names.guard_code import native
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Entry:
                 raise GuardFailed(int(str(failed))) from None
             if failed.error == BEYOND:
                 raise _Unserved from None
-            raise failure(self._trace.function, failed, arguments) from None
+            raise_failure(self._trace.function, failed, arguments, self._trace.errors)
 
     def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
         """Return the result of a call whose program has run natively with these results."""
@@ -181,7 +181,8 @@ class Entry:
         if not isinstance(error, CheckFailed):
             raise error
         if error.error not in (GUARD, BEYOND):
-            raise failure(self._trace.function, error, [*map(native, leaves), *outside]) from None
+            arguments = [*map(native, leaves), *outside]
+            raise_failure(self._trace.function, error, arguments, self._trace.errors)
 
     def serve(self, leaves: list[Any], out: Out | None = None) -> Any:
         """Run a call whose results may be in arrays of the caller: in arguments whose memory the program reuses, and in the

@@ -170,8 +170,9 @@ class Frame:
     and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
     with what it was before. ``facts``: tags of values that are one of several, by their ids, each with the cases that are
     possible in this frame; ``tests``: in a root, what a test on tags proves; ``has_choices``: there are such values;
-    ``unwritten``: the name of a function that runs although its tests of identity are no calls of operators, or empty (see
-    ``tracer/statements/choices.py``).
+    ``raised``: in a root, the exceptions of the user's that checks raise with values, and ``raised_again``: those of bare
+    ``raise`` statements (``tracer/statements/raising.py``); ``unwritten``: the name of a function that runs although its tests
+    of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -206,6 +207,8 @@ class Frame:
         self.tests: dict[int, Any] = {}
         self.has_choices = False
         self.unwritten = ""
+        self.raised: list[Any] = []
+        self.raised_again: list[BaseException] = []
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
         self._lifted: dict[Value, Value] = {}

@@ -1,8 +1,8 @@
 """Python's own branches and loops in a trace: the operators that rewritten functions call (``tracer/syntax``)."""
 
-from pullback.tracer.statements import branches, completions, items, loops
+from pullback.tracer.statements import branches, completions, items, loops, raising, texts
 
-__all__ = ["branches", "completions", "items", "loops", "register"]
+__all__ = ["branches", "completions", "items", "loops", "raising", "register", "texts"]
 
 
 def register() -> None:

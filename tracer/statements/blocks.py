@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import builtins
-import dis
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
+from pullback.tracer.statements.catching import raised_by_statement
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
 from pullback.tracer.user_code.errors import TraceError
-from pullback.tracer.user_code.ownership import is_users
 
 MOST_NESTED = 30
 """Greatest depth of branches in branches: a recursion that values end has no end in a trace."""
@@ -112,17 +108,6 @@ def _copy(x: TracedArray) -> TracedArray:
 
 def _raised(error: Exception) -> Exception:
     """Return the exception of a ``raise`` statement of the user's. Raises TraceError for another one."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    if last is not None and is_users(last.tb_frame.f_code):
-        if dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS" and is_known_exception(error):
-            return error
+    if raised_by_statement(error) or any(error is x for x in frame_of().root.raised_again):
+        return error
     raise TraceError(f"a block under a traced value fails: {type(error).__name__}: {error}") from error
-
-
-def is_known_exception(error: Exception) -> bool:
-    """Return whether compiled code can raise an exception: one of Python or np.linalg, with one text."""
-    kind = type(error)
-    is_known = getattr(builtins, kind.__name__, None) is kind or kind is np.linalg.LinAlgError
-    return is_known and not isinstance(error, StopIteration) and all(type(a) is str for a in error.args) and len(error.args) < 2

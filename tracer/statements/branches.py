@@ -16,16 +16,16 @@ from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import root_of, write_back
-from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt, is_known_exception
+from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
+from pullback.tracer.statements.raising import check
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
-from pullback.tracer.user_code.errors import TraceError
 
 Block = Callable[[], Any]
 
@@ -149,19 +149,13 @@ def assert_(test: Any, message: Block | None = None) -> None:
     test = truth_of(test)
     if is_undecided(test):
         refuse_caught()
-        with BlockRegion("a message").inner.active():
-            text = "" if message is None else str(message())
-        _check(test, AssertionError(text))
+        region = BlockRegion("a message")
+        with region.inner.active():
+            error = AssertionError(*([] if message is None else [message()]))
+        check(test, error, region, np.logical_not(test))
         assume(frame_of(), test, True)
     elif not test:
         raise AssertionError(*([] if message is None else [message()]))
-
-
-def _check(holds: Any, error: Exception) -> None:
-    """Emit a check that raises ``error`` where ``holds`` is false."""
-    if not is_known_exception(error):
-        raise TraceError(f"{type(error).__name__} under a traced value, which compiled code cannot raise; raise one of Python's")
-    emit("check", as_traced(holds != 0), error=type(error).__name__, message=str(*error.args))
 
 
 def branch(
@@ -177,7 +171,9 @@ def branch(
         ran = region.run(side, variables)
         if ran.raised is not None:
             refuse_caught()
-            _check(np.logical_not(test) if side is then else test, ran.raised)
+            negated = as_traced(np.logical_not(test))
+            holds, runs = (negated, test) if side is then else (test, negated)
+            check(holds, ran.raised, region, runs)
             assume(frame_of(), test, side is not then)
             ended: Completion | None = other()
             return ended

@@ -18,6 +18,7 @@ from types import CodeType
 
 from pullback.tracer.syntax.rewriting import Rewriter
 from pullback.tracer.syntax.table import PREFIX
+from pullback.tracer.syntax.texts import FUNCTIONS, METHODS
 
 
 def rewritten(code: CodeType) -> CodeType | None:
@@ -49,14 +50,20 @@ def _rewritten(code: CodeType, file: str, text: str) -> tuple[bool, CodeType | N
 
 @functools.lru_cache(maxsize=4096)
 def has_flow(code: CodeType) -> bool:
-    """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``."""
-    return not _FLOW.isdisjoint(code.co_code[::2]) or any(map(has_flow, _nested(code)))
+    """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``,
+    ``raise``, f-strings."""
+    if not _FLOW.isdisjoint(code.co_code[::2]) or not _TEXTS.isdisjoint(code.co_names):
+        return True
+    return any(map(has_flow, _nested(code)))
 
 
 _FLOW = frozenset((*dis.hasjrel, *dis.hasjabs, *getattr(dis, "hasjump", ())))
-_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP")}
-"""The opcodes of control flow, of ``not``, and of tests that may be of values of several cases."""
+_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP", "RAISE_VARARGS")}
+_FLOW |= {dis.opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in dis.opmap}
+"""The opcodes of control flow, of ``not``, of tests that may be of values of several cases, of errors, and of f-strings."""
 
+
+_TEXTS = frozenset((*FUNCTIONS, *METHODS))
 
 Key = tuple[str, int, int]
 

@@ -24,6 +24,7 @@ import ast
 from collections.abc import Collection, Sequence, Set
 from typing import Any
 
+from pullback.tracer.syntax import texts
 from pullback.tracer.syntax.liveness import Liveness, maybe_unbound
 from pullback.tracer.syntax.patterns import Patterns
 from pullback.tracer.syntax.scopes import (
@@ -37,6 +38,7 @@ from pullback.tracer.syntax.scopes import (
     temporaries,
 )
 from pullback.tracer.syntax.table import PREFIX
+from pullback.tracer.syntax.texts import makes_text
 
 LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp, ast.Match)
 ITEM = PREFIX + "item"
@@ -61,6 +63,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.generic_visit(node)
+        if node.name in texts.RETURN_TEXTS:
+            texts.keep(own_nodes(node.body))
         if _is_rewritten(node):
             patterns = Patterns()
             node.body = [new for s in node.body for new in _listed(patterns.visit(s))]
@@ -91,6 +95,8 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 has_flow = True
             case ast.UnaryOp(op=ast.Not()):
                 has_flow = True
+            case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
+                has_flow = True
         has_flow = has_flow or isinstance(inner, LOWERED)
     return has_flow
 
@@ -116,6 +122,42 @@ class _Expression(ast.NodeTransformer):
         if isinstance(node, SCOPES):
             return node
         return super().visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        if not makes_text(node):
+            return node
+        source = texts.source_of(node)
+        self.generic_visit(node)
+        return texts.joined(node, source, node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
+        self.generic_visit(node)
+        if isinstance(node.format_spec, ast.JoinedStr):  # without values
+            parts = (p.value for p in node.format_spec.values if isinstance(p, ast.Constant))
+            node.format_spec = ast.copy_location(ast.Constant("".join(map(str, parts))), node)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        source = ast.Constant(ast.unparse(node)) if makes_text(node) else None
+        self.generic_visit(node)
+        return node if source is None else call("texted", node, source, ast.Constant("mod"), node.left, node.right)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        source = ast.Constant(ast.unparse(node)) if makes_text(node) else None
+        self.generic_visit(node)
+        if source is None:
+            return node
+        result = call("texted", node, source, *texts.text_function(node), *node.args)
+        result.keywords = node.keywords
+        return result
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        self.generic_visit(node)
+        if isinstance(node.exc, ast.Call):
+            raised = call("error", node.exc, node.exc.func, *node.exc.args)
+            raised.keywords = node.exc.keywords
+            node.exc = raised
+        return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         self.generic_visit(node)
@@ -173,7 +215,7 @@ def call(name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
     return ast.copy_location(ast.Call(ast.Name(PREFIX + name, ast.Load()), list(arguments), []), at)
 
 
-def texts(names: Sequence[str]) -> ast.Tuple:
+def name_texts(names: Sequence[str]) -> ast.Tuple:
     """Return a tuple of texts."""
     constants: list[ast.expr] = [ast.Constant(name) for name in names]
     return ast.Tuple(constants, ast.Load())
@@ -227,7 +269,7 @@ class _Body:
                 is_shared = not isinstance(s, ast.If) or (_forks(s) and sum(map(_forks, rest)) >= MOST_FORKS)
                 operand = self.operation(s, () if is_shared else rest, out)
                 if is_shared:
-                    operand = call("after", s, operand, self.block("rest", rest, s, out), texts(self.stored(rest)))
+                    operand = call("after", s, operand, self.block("rest", rest, s, out), name_texts(self.stored(rest)))
                 out.append(self.left(operand, s, is_block))
                 break
         return out
@@ -248,6 +290,9 @@ class _Body:
                 return ast.copy_location(ast.Expr(call("assert", s, _Expression(self.maybe).visit(test), *message)), s)
             case ast.Global() | ast.Nonlocal():
                 return ast.copy_location(ast.Pass(), s)
+            case ast.Raise(exc=None):
+                note = ast.copy_location(ast.Expr(call("raise again", s)), s)
+                return ast.copy_location(ast.If(ast.copy_location(ast.Constant(True), s), [note, s], []), s)
             case ast.AnnAssign(target=ast.Name() as target, value=value):
                 if value is None:
                     return ast.copy_location(ast.Pass(), s)
@@ -280,7 +325,7 @@ class _Body:
         """Append the blocks of a statement to ``out``, and return the call of its operator. ``rest``: the statements after a
         branch that may leave; each side that does not leave runs them too."""
         target = [s.target] if isinstance(s, ast.For) else []
-        names = texts(self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest]))
+        names = name_texts(self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest]))
         none = ast.copy_location(ast.Constant(None), s)
         if isinstance(s, ast.If):
             last: list[ast.stmt] = []
@@ -294,7 +339,7 @@ class _Body:
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
             live = self.listed(self.live(s, rest))
             return call("if", s.test, _Expression(self.maybe).visit(s.test), then, orelse, names, *live)
-        temporary = texts(sorted(self.temporary[id(s)] & self.shared))
+        temporary = name_texts(sorted(self.temporary[id(s)] & self.shared))
         live = self.listed((self.liveness.heads[id(s)] | self.liveness.after[id(s)]) & self.maybe)
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
@@ -306,7 +351,7 @@ class _Body:
 
     def listed(self, live: Set[str]) -> list[ast.expr]:
         """Return the last argument of an operator: the names that are read later and may be unbound, if there are any."""
-        return [texts(sorted(live))] if live else []
+        return [name_texts(sorted(live))] if live else []
 
     def live(self, s: ast.If, rest: Sequence[ast.stmt]) -> Set[str]:
         """Return the variables that may be unbound and are read after a branch, whose sides run ``rest`` too."""

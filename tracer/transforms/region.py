@@ -101,7 +101,8 @@ class Closed:
         for i in self.block.instructions:
             operands = tuple(env.get(v, v) for v in i.operands)
             if unless is not None and i.op.name == "check":
-                operands = frame.builder.at(i.loc).emit(OPS["bitor"], [*operands, frame.lift(unless)])
+                holds = frame.builder.at(i.loc).emit(OPS["bitor"], [operands[0], frame.lift(unless)])
+                operands = (*holds, *operands[1:])
             frame.builder.append(replace(i, operands=operands))
         return [wrap(env.get(v, v)) for v in self.block.results]
 

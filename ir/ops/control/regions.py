@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.op import Op, Region, Same
+from pullback.ir.core.op import Op, Region, Same, with_leading_axis
 from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.core.value import Value
@@ -113,24 +113,27 @@ class Vmap(Transform):
 
 
 class Check(Op):
-    """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its operand is true.
-    ``rows`` (optional): the number of leading axes that were added by maps."""
+    """Fails with ``error`` (the name of a builtin exception) and ``message`` unless every element of its first operand is true.
+    ``rows`` (optional): the number of leading axes that were added by maps. ``raises`` (optional): the index of the exception of
+    the user's that the trace raises then, which shows the values of the other operands."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
-        (condition,) = types
+        condition, *_ = types
         if not isinstance(condition, ArrayType) or not condition.dtype.is_bool:
             raise TypeError("takes a bool array")
         return ()
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
-        results: tuple[Value, ...] = b.emit(self, operands, {**params, "rows": params.get("rows", 0) + 1})
+        results: tuple[Value, ...] = b.emit(
+            self, with_leading_axis(b, operands, batched, size), {**params, "rows": params.get("rows", 0) + 1}
+        )  # fmt: skip
         return results
 
 
 class CheckFailed(Exception):
     """Raised when a check's condition is false. ``error``: the exception that the user sees; ``loc``: the source location of
     the check; ``condition``: the value that it read, if known; ``row``: the first index along the mapped axes for which it
-    is false."""
+    is false; ``raises``: the index of the exception of the user's, or None, and ``values``: those that it shows."""
 
     def __init__(self, error: str, message: str, row: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -138,11 +141,17 @@ class CheckFailed(Exception):
         self.row = row
         self.loc: Loc = NOWHERE
         self.condition: Value | None = None
+        self.raises: int | None = None
+        self.values: tuple[Any, ...] = ()
 
 
-def _check(condition: Any, error: str, message: str, rows: int = 0) -> tuple[()]:
+def _check(
+    condition: Any, *values: Any, error: str, message: str, rows: int = 0, raises: int | None = None
+) -> tuple[()]:  # fmt: skip
     if not condition.all():
-        raise CheckFailed(error, message, tuple(np.argwhere(~condition)[0][:rows].tolist()))
+        failed = CheckFailed(error, message, tuple(np.argwhere(~condition)[0][:rows].tolist()))
+        failed.raises, failed.values = raises, tuple(np.asarray(v)[failed.row] for v in values)
+        raise failed
     return ()
 
 

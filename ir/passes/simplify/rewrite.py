@@ -151,7 +151,7 @@ def simplified(block: Block) -> Block:
             constant = b.constant(operands[0])
             if constant or operands[0] in checked:
                 continue
-            checked.update(operands if constant is None else ())
+            checked.update(operands[:1] if constant is None else ())
         b.loc, b.hint = instruction.loc, instruction.results[0].name if instruction.results else ""
         regions = tuple(simplified(region) for region in instruction.regions)
         results = b.emit(instruction.op, operands, dict(instruction.params), regions, instruction)

@@ -153,7 +153,8 @@ def test_a_float_is_not_followed() -> None:
     def stretched(x: Any) -> Any:
         return [1.0 * k for k in range(3)][:2], f"{float(x[0]):.2f}"
 
-    for ask in (stretched, lambda x: x * next(map(float, x)), lambda x: sorted({float(x[0]): 1})):
+    assert pb.jit(stretched)(X) == stretched(X)
+    for ask in (lambda x: x * next(map(float, x)), lambda x: sorted({float(x[0]): 1})):
         with pytest.raises(pb.TraceError):
             pb.jit(ask)(X)
 

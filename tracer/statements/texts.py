@@ -1,0 +1,245 @@
+"""Texts of traced values: f-strings, ``%``, ``format``, ``str`` and ``repr``, which are made when an error is raised.
+
+    f"r = {r:.3f}"        ->      Text(recipe, (r, ".3f")), which is "r = 0.750" where r is 0.75
+
+A text is a tree of the values that it shows, as of the time when it was written, so that the values go with it into a check
+(``tracer/statements/raising.py``) or to the caller. Any other use takes the text that stands for traced values.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.frame import current
+from pullback.tracer.arrays.traced import Tagged, TracedArray
+from pullback.tracer.arrays.tree import Container, flatten, register
+from pullback.tracer.syntax.table import operator as operator_
+from pullback.tracer.transforms.region import rebuild
+from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import is_users
+
+_FUNCTIONS: dict[str, Callable[..., str]] = {
+    "mod": operator.mod, "format": str.format, "join": lambda separator, items: separator.join(items),
+}  # fmt: skip
+_CONVERSIONS: dict[int, Callable[[Any], Any]] = {-1: lambda x: x, ord("s"): str, ord("r"): repr, ord("a"): ascii}
+_METHODS = frozenset(
+    ("capitalize", "casefold", "center", "expandtabs", "ljust", "lower", "lstrip", "removeprefix", "removesuffix", "replace",
+     "rjust", "rstrip", "strip", "swapcase", "title", "translate", "upper", "zfill", "format")
+)  # fmt: skip
+"""The methods of a text that return a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What makes a text of values: ``function``, and ``source``, which stands for the text where the values are not at hand."""
+
+    function: Any
+    source: str
+
+    def apply(self, values: Sequence[Any]) -> str:
+        """Return the text of these values: the arguments of the function, by position and by keyword."""
+        args, kwargs = values
+        result: str = self.function(*args, **kwargs)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The function of an f-string: ``parts`` are its constants, and the conversions of its values."""
+
+    parts: tuple[str | int, ...]
+
+    def __call__(self, *values: Any) -> str:
+        remaining = iter(values)
+        texts = []
+        for part in self.parts:
+            texts.append(part if isinstance(part, str) else format(_CONVERSIONS[part](next(remaining)), next(remaining)))
+        return "".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method of a text."""
+
+    name: str
+
+    def __call__(self, text: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(text, self.name)(*args, **kwargs)
+
+
+class Text:
+    """A text of traced values: what a ``recipe`` makes of ``values``. ``traced``: its arguments, unless a block joined it."""
+
+    __slots__ = ("recipe", "traced", "values")
+
+    def __init__(self, recipe: Recipe, values: Sequence[Any], traced: Any = None) -> None:
+        self.recipe, self.values, self.traced = recipe, values, traced
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return str if is_users(sys._getframe(1).f_code) else Text
+
+    def __str__(self) -> str:
+        if self.traced is None:
+            raise TraceError("a text of a traced value from a branch or loop is used; use the value instead")
+        args, kwargs = self.traced
+        return self.recipe.apply((list(map(_plain, args)), kwargs))
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == (str(other) if type(other) is Text else other)
+
+    def __bool__(self) -> bool:
+        return bool(str(self))
+
+    def __len__(self) -> int:
+        return len(str(self))
+
+    def __contains__(self, item: Any) -> bool:
+        return item in str(self)
+
+    def __getitem__(self, index: Any) -> str:
+        return str(self)[index]
+
+    def __add__(self, other: Any) -> Any:
+        return _of(operator.add, self.recipe.source + source_of(other), (self, other))
+
+    def __radd__(self, other: Any) -> Any:
+        return _of(operator.add, source_of(other) + self.recipe.source, (other, self))
+
+    def __mod__(self, other: Any) -> Any:
+        return _of(operator.mod, self.recipe.source, (self, other))
+
+    def __mul__(self, count: Any) -> Any:
+        return _of(operator.mul, self.recipe.source, (self, count))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(str, name):
+            raise AttributeError(name)
+        if name not in _METHODS:
+            return getattr(str(self), name)
+        return lambda *args, **kwargs: _of(_Method(name), self.recipe.source, (self, *args), kwargs)
+
+
+def _filled(data: Any, children: Sequence[Any]) -> Any:
+    return Text(data, children) if holds_unknown(children) else data.apply(children)
+
+
+register(Container(type=Text, flatten=lambda text: (tuple(text.values), text.recipe), unflatten=_filled))
+
+
+class Shown:
+    """An array or number in a text, of a rank, and of a type of Python's if that is not empty."""
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self, value: Any, kind: tuple[int, str]) -> None:
+        self.value, self.kind = value, kind
+
+
+def _shown(x: Any) -> Shown:
+    """Return an array as it is now, which later writes do not change, or a number."""
+    if not isinstance(x, TracedArray):
+        return Shown(x, (np.ndim(x), ""))
+    value = None if x.literal is not None else x.value
+    copy = TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
+    copy.created = x.is_cell
+    return Shown(copy, (x.ndim, x.weak))
+
+
+def _filled_value(kind: tuple[int, str], children: Sequence[Any]) -> Any:
+    (value,), (rank, weak) = children, kind
+    if isinstance(value, Shown):  # of a text in a text
+        return value
+    if np.ndim(value) != rank:
+        raise TraceError("a text of a traced value differs from row to row under pb.vmap; return the value instead")
+    if isinstance(value, TracedArray):
+        return Shown(value, kind)
+    return _NUMBERS[weak](value) if weak else value
+
+
+register(Container(type=Shown, flatten=lambda x: ((x.value,), x.kind), unflatten=_filled_value))
+
+_NUMBERS: dict[str, Callable[[Any], Any]] = {"bool": bool, "int": int, "float": float, "complex": complex}
+
+
+def source_of(text: Any) -> str:
+    """Return a text, or what stands for it where the values that it shows are not at hand."""
+    if type(text) is Text:
+        return text.recipe.source
+    return "..." if holds_unknown(text) else str(text)
+
+
+def holds_unknown(value: Any) -> bool:
+    """Return whether a value holds traced ones that are not known, or texts of such."""
+    if isinstance(value, TracedArray):
+        return known_value(value) is None
+    if type(value) is Text or isinstance(value, Tagged | Shown):
+        return True
+    if isinstance(value, tuple | list):
+        return any(map(holds_unknown, value))
+    return any(map(holds_unknown, value.values())) if isinstance(value, dict) else _holds_unknown_attributes(value)
+
+
+def _holds_unknown_attributes(value: Any) -> bool:
+    return hasattr(type(value), "__dataclass_fields__") and any(map(holds_unknown, vars(value).values()))
+
+
+def is_deferred(*values: Any) -> bool:
+    """Return whether a text of values is to be made at run time."""
+    frame = current()
+    if frame is None:
+        return False
+    root = frame.root
+    return root.rolls and not root.outcomes.follows and any(map(holds_unknown, values))
+
+
+def _of(function: Any, source: str, args: Sequence[Any], kwargs: Any = None) -> Any:
+    """Return ``function(*args, **kwargs)``, a text, made at run time if values are not known."""
+    if not is_deferred(args, kwargs or {}):
+        return function(*map(_plain, args), **(kwargs or {}))
+    try:
+        leaves, tree = flatten((tuple(args), dict(kwargs or {})), static_numbers=True)
+    except TraceError:
+        return function(*map(_plain, args), **(kwargs or {}))
+    return Text(Recipe(function, source), rebuild(tree, list(map(_shown, leaves))), (args, kwargs or {}))
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if type(value) is Text else value
+
+
+@operator_("text")
+def text(source: str, *parts: Any) -> Any:
+    """Return an f-string of its ``parts``: texts, and triples of a value, its conversion and its format."""
+    values = [x for part in parts if type(part) is tuple for x in (part[0], part[2])]
+    joined = Joined(tuple(part[1] if type(part) is tuple else part for part in parts))
+    return _of(joined, source, values) if is_deferred(values) else joined(*values)
+
+
+@operator_("texted")
+def texted(source: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return ``function(*args, **kwargs)``, where this may make a text of values; a function of texts by its name."""
+    called = _FUNCTIONS.get(function) if type(function) is str else function
+    if called is _FUNCTIONS["join"]:
+        args = (args[0], list(args[1]))
+    makes_text = type(function) is str or called in (str, repr, format, ascii)
+    if makes_text and called is not None and is_deferred(args, kwargs):
+        return _of(called, source, args, kwargs)
+    assert called is not None
+    return called(*args, **kwargs)
