@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from pullback.tracer.arrays.make import as_traced, broadcast_into, convert, emit
 from pullback.tracer.arrays.tables import hook
 from pullback.tracer.arrays.traced import READONLY, Recipe, TracedArray
 from pullback.tracer.user_code.errors import TraceError, user_loc
+
+_versions = itertools.count(1)
+"""Versions of arrays: each write has its own, also one that follows a write that was undone."""
 
 VIEW = "it is a view of another array; write into that array, or into a copy"
 
@@ -77,7 +81,7 @@ def _set(target: TracedArray, new: TracedArray) -> None:
         frame.written[id(target)] = target
         frame.overwritten.setdefault(id(target), _state(target))
     target._value, target.frame, target.literal, target.known = frame.lift(new), frame, None, None
-    target.version += 1
+    target.version = next(_versions)
 
 
 def root_of(x: TracedArray) -> TracedArray:
@@ -187,5 +191,6 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
     base, recipe = target.base, target.recipe
     if base is not None and recipe is not None and recipe.put is not None:
         update(base, recipe.put(base, new), casting)
-        target.seen = base.version
     _set(target, new)
+    if base is not None:
+        target.seen = base.version  # after _set, which saves what ``undo_writes`` restores
