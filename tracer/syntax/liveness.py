@@ -39,7 +39,7 @@ class Liveness:
                 return following
             case ast.Return() | ast.Raise():
                 return set(reads([s]))
-            case ast.AugAssign():
+            case ast.AugAssign() | ast.Delete():
                 return out | set(reads([s])) | set(bound_names([s]))
             case ast.Assign() | ast.AnnAssign(value=ast.expr()):
                 return (out - set(bound_names([s]))) | set(reads([s]))
@@ -65,6 +65,19 @@ class Liveness:
             head = new
         self.heads[id(s)] = head
         return head | set(reads([s.iter]) if isinstance(s, ast.For) else ())
+
+
+    def temporaries(self, loop: ast.For | ast.While) -> set[str]:
+        """Return the variables whose values neither go from one iteration of a loop to the next nor out of it: every path binds
+        them before it reads them.
+
+            for i in x:
+                if i > 0:
+                    d = x[i] - x[i - 1]     d and i, but not total
+                    total = total + d * d
+        """
+        target = [loop.target] if isinstance(loop, ast.For) else [loop.test]
+        return set(bound_names([*target, *loop.body])) - self.heads[id(loop)] - self.after[id(loop)]
 
 
 def maybe_unbound(function: ast.FunctionDef, liveness: Liveness) -> set[str]:

@@ -35,7 +35,6 @@ from pullback.tracer.syntax.scopes import (
     leaves,
     own_nodes,
     parameters,
-    temporaries,
 )
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import makes_text
@@ -231,8 +230,8 @@ class _Body:
         self.outer = declared(function, ast.Nonlocal)
         self.shared = {*bound_names(function.body), *parameters(function)} - self.globals
         loops = [n for n in own_nodes(function.body) if isinstance(n, ast.For | ast.While)]
-        self.temporary = {id(loop): temporaries(function, loop) for loop in loops}
         self.liveness = Liveness(function)
+        self.temporary = {id(loop): self.liveness.temporaries(loop) - self.outer for loop in loops}
         self.maybe = (maybe_unbound(function, self.liveness) & self.shared) - self.outer
         self.count = 0
 

@@ -85,21 +85,3 @@ def falls_through(statements: Sequence[ast.stmt]) -> bool:
 def reads(nodes: Iterable[ast.AST]) -> Counter[str]:
     """Return how often nodes read each name, in functions and classes inside them too."""
     return Counter(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
-
-
-def temporaries(function: ast.FunctionDef, loop: ast.For | ast.While) -> set[str]:
-    """Return the variables whose values neither go from one iteration of a loop to the next nor out of it: they are read in its
-    body alone, and there only after a statement of the body itself has bound them."""
-    total, inside = reads(function.body), reads(loop.body)
-    added = (n.target for n in ast.walk(function) if isinstance(n, ast.AugAssign))
-    written_in_place = {target.id for target in added if isinstance(target, ast.Name)}
-    bound = set(bound_names([loop.target])) if isinstance(loop, ast.For) else set[str]()
-    seen: set[str] = set()
-    for s in loop.body:
-        match s:
-            case ast.Assign(targets=targets, value=value):
-                seen |= set(reads([value, *targets])) - bound
-                bound |= set(bound_names(targets)) - seen
-            case _:
-                seen |= (set(reads([s])) | set(bound_names([s]))) - bound
-    return {name for name in bound - seen - written_in_place if total[name] == inside[name]}

@@ -5,8 +5,9 @@ import textwrap
 
 import pytest
 
+from pullback.tracer.syntax.liveness import Liveness
 from pullback.tracer.syntax.rewriting import Rewriter
-from pullback.tracer.syntax.scopes import bound_names, leaves, temporaries
+from pullback.tracer.syntax.scopes import bound_names, leaves
 
 PAIRS = {
     """
@@ -158,10 +159,18 @@ def test_variables_that_are_not_carried() -> None:
             h = h + 1
             k = 1
             k += 1
-        return last
+            if e:
+                m = k
+                if m > 1: n = m
+                last = n
+            p = 1
+            if d: q = 1
+            r = 1
+            if e: del r
+        return last + (lambda: p)()
     """
     function = ast.parse(textwrap.dedent(text)).body[0]
     assert isinstance(function, ast.FunctionDef)
     loop = function.body[1]
     assert isinstance(loop, ast.For)
-    assert temporaries(function, loop) == {"i", "d", "e"}
+    assert Liveness(function).temporaries(loop) == {"i", "d", "e", "g", "k", "m", "q", "r"}
