@@ -310,7 +310,8 @@ class Elements:
         return loaded
 
     def gather(self, producer: Instruction, index: tuple[Value, ...], guard: Value | None) -> Value:
-        """Return an element at computed positions. Negative positions count from the end, and all are clamped to the array."""
+        """Return an element at computed positions. Negative positions count from the end, and all are clamped to the array,
+        unless they are proved in range."""
         x, *indices = producer.operands
         b, rank = self.b, indices[0].type.rank
         if isinstance(producer.op, RollBy):
@@ -321,7 +322,9 @@ class Elements:
             if axis not in index_by_axis:
                 source.append(remaining.pop(0))
                 continue
-            source.append(wrapped(b, self.memo[(index_by_axis[axis], index[:rank], guard)], b.extent_of(extent)))
+            position = self.memo[(index_by_axis[axis], index[:rank], guard)]
+            is_proved = axis in producer.params.get("in_range", ())
+            source.append(position if is_proved else wrapped(b, position, b.extent_of(extent)))
         return self.load(x, tuple(source), guard)
 
     def roll_by_source(self, producer: Instruction, index: tuple[Value, ...], guard: Value | None) -> tuple[Value, ...]:

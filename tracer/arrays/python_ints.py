@@ -47,6 +47,11 @@ def allow_long_arguments() -> Iterator[None]:
         _takes_short.reset(token)
 
 
+def serves_other_sizes() -> bool:
+    """Return whether the program of this trace is an export, which also runs with other sizes than those of its traces."""
+    return not _takes_short.get()
+
+
 def is_short(value: Any) -> bool:
     """Return whether an int has at most 32 bits."""
     return bool(-SHORT <= value < SHORT)
@@ -68,6 +73,13 @@ def bounds_of(x: TracedArray) -> Bounds:
         return 0, 1
     low, high = x.bounds or (LEAST, GREATEST)
     return int(low), int(high)
+
+
+def index_bounds(x: TracedArray) -> Bounds | None:
+    """Return the least and the greatest value of an index that is a Python int, without a guard; None for another one."""
+    if x.literal is not None or x.weak not in ("int", "bool") or isinstance(x.bounds, int):
+        return None
+    return bounds_of(x)
 
 
 def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:
@@ -97,16 +109,27 @@ def _bits(a: Bounds, b: Bounds) -> Bounds:
     return -(1 << width), (1 << width) - 1
 
 
+def _common_bits(a: Bounds, b: Bounds) -> Bounds:
+    tops = [x[1] for x in (a, b) if x[0] >= 0]
+    return (0, min(tops)) if tops else _bits(a, b)
+
+
+def _remainder(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] > 0:
+        return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
+    return min(1 - _size(b), 0), max(_size(b) - 1, 0)
+
+
 _BOUNDS: dict[np.ufunc, Callable[..., Bounds]] = {
     np.add: _corners(lambda x, y: x + y),
     np.subtract: _corners(lambda x, y: x - y),
     np.multiply: _corners(lambda x, y: x * y),
-    np.floor_divide: lambda a, b: (-_size(a), _size(a)),
-    np.remainder: lambda a, b: (min(1 - _size(b), 0), max(_size(b) - 1, 0)),
+    np.floor_divide: lambda a, b: (0, a[1] // b[0]) if a[0] >= 0 and b[0] > 0 else (-_size(a), _size(a)),
+    np.remainder: _remainder,
     np.power: _power,
     np.left_shift: _shifted,
     np.right_shift: lambda a, b: (min(a[0], 0), max(a[1], 0)),
-    np.bitwise_and: _bits,
+    np.bitwise_and: _common_bits,
     np.bitwise_or: _bits,
     np.bitwise_xor: _bits,
     np.negative: lambda a: (-a[1], -a[0]),
@@ -159,7 +182,7 @@ def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, 
     if low >= LEAST and high <= GREATEST:
         result.bounds = (low, high)
         return
-    result.bounds = (max(low, LEAST), min(high, GREATEST))
+    result.bounds = (LEAST, GREATEST)  # not the part of low ... high: where the check fails, the result has wrapped around
     if ufunc in (np.add, np.subtract) and any(_is_carried(x) and _size(b) <= CARRIED_STEP for x, b in zip(xs, reversed(ranges))):
         return
     frame = frame_of(*xs)

@@ -79,18 +79,26 @@ def _range(start: Any, stop: Any, step: Any) -> Items:
     else:
         range(0, 1, step)  # raises Python's errors
         raise AssertionError(step)
-    low = bounds_of(start)[0] if isinstance(start, TracedArray) else start
-    high = bounds_of(start)[1] if isinstance(start, TracedArray) else start
-    trips = MAX_TRIP_COUNT * abs(step)
-    bounds = (low, high + trips) if step > 0 else (low - trips, high)
+    bounds = _item_bounds(start, stop, step)
 
     def at(k: Any) -> Any:
         item = as_traced(start + k * step)
-        item.weak, item.bounds = "int", bounds if abs(bounds[0]) < 2**63 and abs(bounds[1]) < 2**63 else None
+        item.weak, item.bounds = "int", bounds
         return item
 
     counted = as_traced(count)
     return Items(counted, at)
+
+
+def _item_bounds(start: Any, stop: Any, step: int) -> tuple[int, int] | None:
+    """Return the bounds of the items of a range; None if they are no better than those of 64 bits. Those that follow from the end
+    hold if the number of items is computed without an overflow."""
+    (low, high), (least, greatest) = (bounds_of(as_traced(x)) for x in (start, stop))
+    trips = MAX_TRIP_COUNT * abs(step)
+    bounds = (low, high + trips) if step > 0 else (low - trips, high)
+    if max(abs(least - high), abs(greatest - low)) + abs(step) < 2**63:
+        bounds = (low, min(bounds[1], greatest - 1)) if step > 0 else (max(bounds[0], least + 1), high)
+    return bounds if abs(bounds[0]) < 2**63 and abs(bounds[1]) < 2**63 else None
 
 
 def _bounded(item: Any, values: range) -> Any:

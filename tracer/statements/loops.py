@@ -328,7 +328,7 @@ class _Rolled:
             else:
                 position = as_traced(rest[1] if self.may_leave else index if not self.first else index + self.first)
                 at = TracedArray(position.type, block.inner, position.value, weak="int", loc=position.loc)
-                at.bounds = (self.first, self.items.count) if self.items.is_counted else (0, 2**48)
+                at.bounds = (self.first, self.items.count - 1) if self.items.is_counted else (0, 2**48)
                 ended = self.body(self.items.at(at))
             if self.may_leave:
                 extra.extend(self.state_after(ended, rest))

@@ -30,9 +30,10 @@ def range_message(message: str, condition: Value, ran: Ran) -> str:
     definition, _, inside = ran[condition]
     while definition.op.name == "bitor":  # or-ed with a mask of inactive rows
         definition, _, _ = ran[definition.operands[0]]
-    _, (index, size), _ = ran[definition.operands[1]]
+    end = definition.operands[1] if definition.op.name == "bitand" else definition.result  # one bound may be proved
+    _, (index, size), _ = ran[end]
     outside = np.asarray(index)[~np.asarray(inside)]
-    return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {np.asarray(size).flat[0]}"
+    return f"index {outside.flat[0]} {message.removeprefix('an index ')} with size {abs(int(np.asarray(size).flat[0]))}"
 
 
 def _bounds_message(message: str, condition: Value, ran: Ran) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.value import Value
-from pullback.ir.ops.array.index import Gather, gather
+from pullback.ir.ops.array.index import Gather, gather, proof
 from pullback.ir.ops.array.reindex import flip, slice_, squeeze, transpose
 from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.editing.replay import New, replaced
@@ -67,7 +67,7 @@ def _is_gathered_through(i: Instruction, producer: Producers) -> bool:
 def _gathered(b: Builder, i: Instruction, producer: Producers, new: New) -> Value:
     """Emit a gather from the array of a view."""
     indices = list(map(new, i.operands[1:]))
-    axes, rank = tuple(i.params["axes"]), indices[0].type.rank
+    axes, rank, proved = tuple(i.params["axes"]), indices[0].type.rank, set(i.params.get("in_range", ()))
     undo: list[tuple[Any, dict[str, Any]]] = []
     views = _views(i.operands[0], producer)
     for view in views:
@@ -75,7 +75,7 @@ def _gathered(b: Builder, i: Instruction, producer: Producers, new: New) -> Valu
         extents = view.result.type.shape
         if view.op is squeeze:
             kept = [k for k in range(source.type.rank) if k not in params["axes"]]
-            axes = tuple(kept[a] for a in axes)
+            axes, proved = tuple(kept[a] for a in axes), {kept[a] for a in proved}
             rest = [k for k in range(source.type.rank) if k not in axes]
             undo.append((squeeze, {"axes": tuple(rank + rest.index(k) for k in params["axes"])}))
             continue
@@ -83,17 +83,23 @@ def _gathered(b: Builder, i: Instruction, producer: Producers, new: New) -> Valu
             perm = params["perm"]
             kept = [perm[k] for k in range(len(perm)) if k not in axes]
             pairs = sorted(zip((perm[a] for a in axes), indices, strict=True), key=lambda pair: pair[0])
-            axes, indices = tuple(a for a, _ in pairs), [index for _, index in pairs]
+            axes, indices, proved = tuple(a for a, _ in pairs), [index for _, index in pairs], {perm[a] for a in proved}
             undo.append((transpose, {"perm": (*range(rank), *(rank + sorted(kept).index(k) for k in kept))}))
             continue
         rest = [k for k in range(source.type.rank) if k not in axes]
         if view.op is flip:
-            indices = [moved_index(b, x, extents[a], None, 1, a in params["axes"]) for a, x in zip(axes, indices, strict=True)]
+            flips = params["axes"]
+            indices = [
+                moved_index(b, x, extents[a], None, 1, a in flips, a in proved) for a, x in zip(axes, indices, strict=True)
+            ]
             flipped = tuple(rank + n for n, k in enumerate(rest) if k in params["axes"])
             undo += [(flip, {"axes": flipped})] if flipped else []
             continue
         start, step = params["start"], params["step"]
-        indices = [moved_index(b, x, extents[a], start[a], step[a]) for a, x in zip(axes, indices, strict=True)]
+        indices = [
+            moved_index(b, x, extents[a], start[a], step[a], is_proved=a in proved)
+            for a, x in zip(axes, indices, strict=True)
+        ]
         if any(start[k] is not None for k in rest):
             lead = indices[0].type.shape
             undo.append(
@@ -107,7 +113,7 @@ def _gathered(b: Builder, i: Instruction, producer: Producers, new: New) -> Valu
                 )
             )
     root = views[-1].operands[0]
-    (result,) = b.emit(gather, (new(root), *indices), {"axes": axes})
+    (result,) = b.emit(gather, (new(root), *indices), {"axes": axes, **proof(tuple(proved))})
     for op, params in reversed(undo):
         (result,) = b.emit(op, (result,), params)
     return result

@@ -143,7 +143,8 @@ def _scatter(b: KernelBuilder, i: Instruction, out: Value, parameters: Sequence[
         rest, target = list(index[rank:]), []
         for axis, extent in enumerate(shape):
             if axis in index_by_axis:
-                target.append(wrapped(b, b.load(index_by_axis[axis], *index[:rank]), b.extent_of(extent)))
+                position, is_proved = b.load(index_by_axis[axis], *index[:rank]), axis in i.params.get("in_range", ())
+                target.append(position if is_proved else wrapped(b, position, b.extent_of(extent)))
             else:
                 target.append(in_part(b, i, axis, rest.pop(0)))
         value = b.load(values, *index)

@@ -2,6 +2,11 @@
 
 Indices are int64, in range (a preceding ``check`` ensures this) or negative, counting from the end. ``gather`` takes one index
 array for each axis in ``axes``, all of one shape; that shape leads the result, the other axes follow.
+
+``in_range``, which may be absent, lists the axes whose indices are proved to be neither negative nor beyond the end, so that no
+code is emitted that counts them from the end or clamps them. A rewrite may drop it. Batching does: a mapped loop or branch
+executes iterations and sides for rows that do not take them, where the proof does not hold. Evaluation raises IndexError if the
+proof is wrong, as in a call with ``debug=True``.
 """
 
 from __future__ import annotations
@@ -42,6 +47,19 @@ def _check_indices(indices: Sequence[ArrayType], axes: Sequence[int], x: ArrayTy
     return indices[0].shape
 
 
+def _check_proved(params: Mapping[str, Any]) -> None:
+    proved = list(params.get("in_range", ()))
+    if "in_range" in params and (not proved or proved != sorted(set(proved)) or not set(proved) <= set(params["axes"])):
+        raise TypeError("in_range lists some of the axes, ascending")
+
+
+def _refuse_wrong_proof(indices: Sequence[Any], extents: Sequence[int], params: Mapping[str, Any]) -> None:
+    """Raise IndexError if an index is out of range whose axis is in ``in_range``."""
+    for axis, index in zip(params["axes"], indices, strict=True):
+        if axis in params.get("in_range", ()) and np.any((index < 0) | (index >= extents[axis])):
+            raise IndexError(f"an index that was proved to be in range is not, for axis {axis} with size {extents[axis]}")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Op):
     """The elements of x at indices. Operands: x, then one index array for each of ``axes``."""
@@ -51,17 +69,19 @@ class Gather(Op):
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         x, *indices = [t for t in types if isinstance(t, ArrayType)]
         shape = _check_indices(indices, params["axes"], x, same)
+        _check_proved(params)
         return (x.with_shape(shape + _rest(x, params["axes"])),)
 
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         x, *indices = operands
         axes = tuple(params["axes"])
+        _refuse_wrong_proof(indices, x.shape, params)
         return (np.moveaxis(x, axes, range(len(axes)))[tuple(indices)],)
 
     def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Extent) -> tuple[Value, ...]:
         (x, *indices), axes = operands, tuple(params["axes"])
         if not batched[0]:
-            return b.emit(self, (x, *with_leading_axis(b, indices, batched[1:], size)), params)
+            return b.emit(self, (x, *with_leading_axis(b, indices, batched[1:], size)), {"axes": axes})
         if not any(batched[1:]):
             gathered = b.gather(x, *indices, axes=tuple(a + 1 for a in axes))
             count = indices[0].type.rank
@@ -115,6 +135,7 @@ class Scatter(Op):
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
         shape = _check_indices(indices, params["axes"], base, same) + _rest(base, params["axes"])
+        _check_proved(params)
         if values.dtype is not base.dtype or values.rank != len(shape):
             raise TypeError(f"values must be {base.with_shape(shape)}")
         for e, f in zip(values.shape, shape, strict=True):
@@ -124,6 +145,7 @@ class Scatter(Op):
     def evaluate(self, operands: Sequence[Any], params: Mapping[str, Any], types: Sequence[Type]) -> tuple[Any, ...]:
         base, *indices, values = operands
         axes = tuple(params["axes"])
+        _refuse_wrong_proof(indices, base.shape, params)
         out = np.array(base)
         moved = np.moveaxis(out, axes, range(len(axes)))
         if self.accumulate:
@@ -153,6 +175,7 @@ class ScatterPart(Scatter):
         base, *indices, values = [t for t in types if isinstance(t, ArrayType)]
         axes, start, step = params["axes"], params["start"], params["step"]
         rank = len(_check_indices(indices, axes, base, same))
+        _check_proved(params)
         if values.dtype is not base.dtype or values.rank != rank + base.rank - len(axes):
             raise TypeError("the values have the base's dtype, the axes of the indices and the axes that are not indexed")
         if any(start[a] is not None or step[a] != 1 for a in axes):
@@ -246,12 +269,17 @@ def _leading_part(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def part_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of an op on elements of an array that say which elements these are."""
-    return {name: tuple(params[name]) for name in ("axes", "start", "step") if name in params}
+    return {name: tuple(params[name]) for name in ("axes", "in_range", "start", "step") if name in params}
+
+
+def proof(axes: Sequence[int]) -> dict[str, Any]:
+    """Return the params that say that the indices of ``axes`` are in range."""
+    return {"in_range": tuple(sorted(axes))} if axes else {}
 
 
 def gather_written(b: Any, x: Value, indices: Sequence[Value], like: Value, params: Mapping[str, Any]) -> Value:
     """Emit the elements of ``x`` that a scatter of values of the shape of ``like`` writes."""
-    gathered: Value = b.gather(x, *indices, axes=params["axes"])
+    gathered: Value = b.gather(x, *indices, axes=params["axes"], **proof(params.get("in_range", ())))
     if "start" not in params:
         return gathered
     rest, rank = [k for k in range(x.type.rank) if k not in params["axes"]], indices[0].type.rank
@@ -269,7 +297,7 @@ def _gather_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: An
     x, *indices = inputs
 
     def add(base: Any) -> Any:
-        return b.scatter_add(base, *indices, cts[0], axes=params["axes"])
+        return b.scatter_add(base, *indices, cts[0], axes=params["axes"], **proof(params.get("in_range", ())))
 
     return [Into(add=add, dense=lambda: add(b.zeros_like(x))), *[ZERO] * len(indices)]
 

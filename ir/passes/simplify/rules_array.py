@@ -13,6 +13,7 @@ from typing import Any
 from pullback.ir.core.op import Op
 from pullback.ir.core.types import Extent, Shape
 from pullback.ir.core.value import Value
+from pullback.ir.ops.array.index import proof
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, rule, without_axes
 
@@ -209,20 +210,21 @@ def scan_of_flipped(b: Rewriter, *operands: Value, op: Op, axis: int, reverse: b
 
 
 @rule("gather")
-def gather_of_transpose(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+def gather_of_transpose(b: Rewriter, x: Value, *indices: Value, axes: Axes, in_range: Axes = (), **_: Any) -> Value | None:
     # (transpose x)[i] = transpose x[i], taken from the axes that were moved
     producer = b.producer(x, "transpose")
     if producer is None:
         return None
     perm = producer.params["perm"]
     taken = sorted(((perm[a], index) for a, index in zip(axes, indices, strict=True)), key=lambda pair: pair[0])
-    result = b.gather(producer.operands[0], *(index for _, index in taken), axes=tuple(a for a, _ in taken))
+    proved = proof([perm[a] for a in in_range])
+    result = b.gather(producer.operands[0], *(index for _, index in taken), axes=tuple(a for a, _ in taken), **proved)
     count, rest = indices[0].type.rank, [p for k, p in enumerate(perm) if k not in axes]
     return b.transpose(result, perm=(*range(count), *(count + sorted(rest).index(p) for p in rest)))
 
 
 @rule("gather")
-def gather_of_broadcast(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+def gather_of_broadcast(b: Rewriter, x: Value, *indices: Value, axes: Axes, in_range: Axes = (), **_: Any) -> Value | None:
     # (broadcast x)[i] = broadcast x[i], without the indices along the new axes
     added = broadcast_axes(b, x)
     if not added:
@@ -234,13 +236,16 @@ def gather_of_broadcast(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_:
     new = [count + n for n, k in enumerate(rest) if k in added]
     shape = (*indices[0].type.shape, *(x.type.shape[k] for k in rest))
     if kept:
-        part = b.gather(source, *(index for _, index in kept), axes=renumbered([a for a, _ in kept], added))
+        proved = proof(renumbered([a for a, _ in kept if a in in_range], added))
+        part = b.gather(source, *(index for _, index in kept), axes=renumbered([a for a, _ in kept], added), **proved)
         return spread(b, part, new, shape)
     return spread(b, source, [*range(count), *new], shape)
 
 
 @rule("gather")
-def gather_of_transposed_slice(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+def gather_of_transposed_slice(
+    b: Rewriter, x: Value, *indices: Value, axes: Axes, in_range: Axes = (), **_: Any
+) -> Value | None:
     # (transpose x)[a:b][i] = (transpose x[a:b])[i]
     producer = b.producer(x, "slice")
     inner = None if producer is None else b.producer(producer.operands[0], "transpose")
@@ -249,23 +254,25 @@ def gather_of_transposed_slice(b: Rewriter, x: Value, *indices: Value, axes: Axe
     perm = tuple(inner.params["perm"])
     order = [perm.index(k) for k in range(len(perm))]
     part = {name: tuple(producer.params[name][k] for k in order) for name in ("start", "step", "shape")}
-    return b.gather(b.transpose(b.slice(inner.operands[0], **part), perm=perm), *indices, axes=axes)
+    return b.gather(b.transpose(b.slice(inner.operands[0], **part), perm=perm), *indices, axes=axes, **proof(in_range))
 
 
 @rule("gather")
-def gather_of_flip(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+def gather_of_flip(b: Rewriter, x: Value, *indices: Value, axes: Axes, in_range: Axes = (), **_: Any) -> Value | None:
     # (flip x)[i] = flip x[n - 1 - i] at a single position
     producer = b.producer(x, "flip")
     if producer is None or indices[0].type.rank:
         return None
     flipped = producer.params["axes"]
-    moved = [_from_end(b, i, x.type.shape[a]) if a in flipped else i for a, i in zip(axes, indices, strict=True)]
-    result = b.gather(producer.operands[0], *moved, axes=axes)
+    moved = [
+        _from_end(b, i, x.type.shape[a], a in in_range) if a in flipped else i for a, i in zip(axes, indices, strict=True)
+    ]
+    result = b.gather(producer.operands[0], *moved, axes=axes, **proof(in_range))
     return b.flip(result, axes=renumbered([a for a in flipped if a not in axes], axes))
 
 
 @rule("gather")
-def gather_of_flipped_slice(b: Rewriter, x: Value, *indices: Value, axes: Axes, **_: Any) -> Value | None:
+def gather_of_flipped_slice(b: Rewriter, x: Value, *indices: Value, axes: Axes, in_range: Axes = (), **_: Any) -> Value | None:
     # (flip x)[:, a:b][i] = (flip x)[i][a:b] at a single position
     producer = b.producer(x, "slice")
     if producer is None or b.producer(producer.operands[0], "flip") is None or indices[0].type.rank:
@@ -273,14 +280,14 @@ def gather_of_flipped_slice(b: Rewriter, x: Value, *indices: Value, axes: Axes, 
     part = {name: tuple(producer.params[name]) for name in ("start", "step", "shape")}
     if any(part["start"][a] is not None for a in axes):
         return None
-    taken = b.gather(producer.operands[0], *indices, axes=axes)
+    taken = b.gather(producer.operands[0], *indices, axes=axes, **proof(in_range))
     return b.slice(taken, **{name: without_axes(entries, axes) for name, entries in part.items()})
 
 
-def _from_end(b: Rewriter, index: Value, extent: Extent) -> Value:
-    """Emit the index of an element, counted from the other end of its axis."""
+def _from_end(b: Rewriter, index: Value, extent: Extent, is_proved: bool) -> Value:
+    """Emit the index of an element, counted from the other end of its axis. ``is_proved``: the index is in range."""
     count = b.count(shape=(extent,))
-    first = b.select(b.lt(index, b.zeros_like(index)), b.add(index, count), index)
+    first = index if is_proved else b.select(b.lt(index, b.zeros_like(index)), b.add(index, count), index)
     result: Value = b.sub(b.sub(count, constant_like(b, 1, index)), first)
     return result
 

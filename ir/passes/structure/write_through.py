@@ -364,13 +364,16 @@ def _moved(b: Builder, view: _View, part: _Part, indices: Sequence[Value], value
     return list(indices), b.broadcast(values, axes=tuple(rank + others.index(k) for k in removed), shape=shape)
 
 
-def moved_index(b: Builder, index: Value, extent: Extent, start: Extent | None, step: int, reverse: bool = False) -> Value:
-    """Emit the index into an array of an index into its part of ``extent`` elements; ``reverse``: the part is flipped."""
+def moved_index(
+    b: Builder, index: Value, extent: Extent, start: Extent | None, step: int, reverse: bool = False, is_proved: bool = False
+) -> Value:
+    """Emit the index into an array of an index into its part of ``extent`` elements; ``reverse``: the part is flipped;
+    ``is_proved``: the index is in range, and so the result is."""
     if start is None and step == 1 and not reverse:
         return index
     shape = index.type.shape
     count = b.spread(b.count(shape=(extent,)), shape)
-    moved: Value = b.select(b.lt(index, b.zeros_like(index)), b.add(index, count), index)
+    moved: Value = index if is_proved else b.select(b.lt(index, b.zeros_like(index)), b.add(index, count), index)
     if reverse:
         moved = b.sub(b.sub(count, b.full(1, ArrayType(I64, shape))), moved)
     if step != 1:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.scalars import as_int
+from pullback.ir.ops.array.index import proof
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import is_size, lifted, sizes_in
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray
@@ -39,6 +40,7 @@ from pullback.tracer.arrays.make import (
 )
 from pullback.tracer.arrays.masked import DATA_DEPENDENT
 from pullback.tracer.arrays.promotion import shapes_text
+from pullback.tracer.arrays.python_ints import GREATEST, LEAST, index_bounds, serves_other_sizes
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import Recipe, TracedArray
@@ -50,13 +52,15 @@ from pullback.tracer.user_code.errors import TraceError
 
 @dataclass(frozen=True, kw_only=True)
 class _Axis:
-    """The effect of a key on one axis: a slice, an int (``is_int``; its index is ``start``), or an index array (``array``)."""
+    """The effect of a key on one axis: a slice, an int (``is_int``; its index is ``start``), or an index array (``array``), whose
+    elements are positions that are not beyond the end if it is ``in_range``."""
 
     start: int
     step: int
     count: int
     is_int: bool = False
     array: TracedArray | None = None
+    in_range: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +202,9 @@ def _normal_traced(item: TracedArray) -> Any:
         raise IndexError("arrays used as indices must be of integer (or boolean) type" if item.ndim else _NO_INDEX)
     if item.known is not None and not item.known[1]:
         return _normal(item.known[0])
-    return as_int(item.literal) if item.literal is not None else cast(item, np.int64)
+    if item.literal is not None:
+        return as_int(item.literal)
+    return item if index_bounds(item) is not None and item.dtype == np.int64 else cast(item, np.int64)
 
 
 def _unmasked(items: Sequence[Any], shape: Sequence[int], is_scalar: bool = False) -> list[Any]:
@@ -267,7 +273,17 @@ def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
         axis = len(axes)
         order.append(axis)
         axes.append(_axis(item, axis, shape[axis]))
+    if all(a.array is None or not a.array.ndim for a in axes) and any(a.array is not None for a in axes):
+        axes = [_position(a, n) if a.is_int else a for a, n in zip(axes, shape, strict=True)]
     return Plan(axes=tuple(axes), order=tuple(order))
+
+
+def _position(axis: _Axis, n: int) -> _Axis:
+    """Return an int beside positions that the program computes as one of them, so that an element is written by one update at an
+    index, and not as a part of extent 1 of what the computed positions select."""
+    if is_size(n) or is_size(axis.start) or is_value_size(n) or is_value_size(axis.start) or serves_other_sizes():
+        return axis
+    return _Axis(start=0, step=1, count=n, array=literal(axis.start, np.int64), in_range=True)
 
 
 def _axis(item: Any, axis: int, n: int) -> _Axis:
@@ -291,8 +307,15 @@ def _axis(item: Any, axis: int, n: int) -> _Axis:
             raise IndexError(f"index {outside.flat[0]} is out of bounds for axis {axis} with size {n}")
         return _Axis(start=0, step=1, count=n, array=_positions(lifted(_as_index, item)))
     index = as_traced(item)
-    check_range(index, axis, n)
-    return _Axis(start=0, step=1, count=n, array=index)
+    bounds = index_bounds(index) or (LEAST, GREATEST)
+    check_range(index, axis, n, bounds)
+    return _Axis(start=0, step=1, count=n, array=cast(index, np.int64), in_range=_is_in_range(bounds, n))
+
+
+def _is_in_range(bounds: tuple[int, int], n: int) -> bool:
+    """Return whether indices with these bounds are positions along an axis. An export is for other sizes than those of its
+    traces."""
+    return bounds[0] >= 0 and not is_size(n) and not is_value_size(n) and bounds[1] < n and not serves_other_sizes()
 
 
 def is_computed_slice(item: slice, n: int) -> bool:
@@ -396,11 +419,17 @@ def _as_index(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return item.astype(np.int64, copy=False)
 
 
-def check_range(index: TracedArray, axis: int, n: int) -> None:
-    """Emit the check that every index is in -n ... n - 1."""
-    low, high = full(index.shape, -n, np.int64), full(index.shape, n, np.int64)
-    inside = emit("bitand", emit("ge", index, low), emit("lt", index, high))
-    emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
+def check_range(index: TracedArray, axis: int, n: int, bounds: tuple[int, int] = (LEAST, GREATEST)) -> None:
+    """Emit the check that every index is in -n ... n - 1, as far as it does not follow from the ``bounds`` of the indices."""
+    is_fixed = not is_size(n) and not is_value_size(n) and not serves_other_sizes()
+    sides = [] if is_fixed and bounds[0] >= -n else [("ge", -n)]
+    sides += [] if is_fixed and bounds[1] < n else [("lt", n)]
+    if bounds[0] >= 0:
+        sides = [side for side in sides if side[0] != "ge"]
+    conditions = [emit(op, index, full(index.shape, end, np.int64)) for op, end in sides]
+    if conditions:
+        inside = conditions[0] if len(conditions) == 1 else emit("bitand", *conditions)
+        emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
 
 
 # the part that ints and slices select
@@ -437,9 +466,11 @@ def with_part(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Gather:
-    """Index arrays over a part: their axes in it, the broadcast arrays, and how the gather's axes map to the result's."""
+    """Index arrays over a part: their axes in it (``in_range``: those whose indices are proved to be so), the broadcast arrays, and
+    how the axes of the gather map to those of the result."""
 
     axes: tuple[int, ...]
+    in_range: tuple[int, ...]
     indices: list[TracedArray]
     perm: tuple[int, ...]
     new: tuple[int, ...]
@@ -468,6 +499,7 @@ def gather_of(plan: Plan) -> _Gather:
     perm = [*range(rank, rank + count), *range(rank), *range(rank + count, rank + trailing)]
     return _Gather(
         axes=tuple(kept.index(k) for k in arrays),
+        in_range=tuple(kept.index(k) for k in arrays if plan.axes[k].in_range),
         indices=indices,
         perm=tuple(perm),
         new=tuple(p for p, k in enumerate(tokens) if k is None),
@@ -515,7 +547,7 @@ def getitem(x: TracedArray, key: Any) -> TracedArray:
 def _gathered(x: TracedArray, plan: Plan) -> TracedArray:
     """Return ``x[key]`` for a key with index arrays."""
     gather = gather_of(plan)
-    result = emit("gather", part_of(x, plan), *gather.indices, axes=gather.axes)
+    result = emit("gather", part_of(x, plan), *gather.indices, axes=gather.axes, **proof(gather.in_range))
     return expand(permute(result, gather.perm), gather.new)
 
 
@@ -556,14 +588,15 @@ def _part_scattered(op: str, x: TracedArray, plan: Plan, gather: _Gather, value:
     """Return ``x`` with a value of the shape of the gather written or added at index arrays and in the part of the other axes."""
     start, step, shape, flips = _slices(x.shape, plan)
     axes = plan.arrays
+    proved = proof([k for k in axes if plan.axes[k].in_range])
     rank = gather.indices[0].ndim
     rest = [k for k in range(x.ndim) if k not in axes]
     value = expand(value, [rank + rest.index(k) for k in plan.ints])
     if flips:
         value = emit("flip", value, axes=tuple(rank + rest.index(k) for k in flips))
     if shape == x.shape:
-        return emit(op, x, *gather.indices, value, axes=tuple(axes))
-    written: TracedArray = emit(f"{op}_part", x, *gather.indices, value, axes=tuple(axes), start=start, step=step)
+        return emit(op, x, *gather.indices, value, axes=tuple(axes), **proved)
+    written: TracedArray = emit(f"{op}_part", x, *gather.indices, value, axes=tuple(axes), start=start, step=step, **proved)
     return written
 
 
