@@ -279,8 +279,8 @@ def plan_of(shape: Sequence[int], key: Any, is_scalar: bool = False) -> Plan:
 
 
 def _position(axis: _Axis, n: int) -> _Axis:
-    """Return an int beside positions that the program computes as one of them, so that an element is written by one update at an
-    index, and not as a part of extent 1 of what the computed positions select."""
+    """Return an int as a computed position, for a key that has others: an element is then written by one update at an index,
+    and not as a part of extent 1 of what the computed positions select."""
     if is_size(n) or is_size(axis.start) or is_value_size(n) or is_value_size(axis.start) or serves_other_sizes():
         return axis
     return _Axis(start=0, step=1, count=n, array=literal(axis.start, np.int64), in_range=True)
@@ -466,8 +466,8 @@ def with_part(x: TracedArray, plan: Plan, value: TracedArray) -> TracedArray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Gather:
-    """Index arrays over a part: their axes in it (``in_range``: those whose indices are proved to be so), the broadcast arrays, and
-    how the axes of the gather map to those of the result."""
+    """Index arrays over a part: their axes in it, the broadcast arrays, and how the gather's axes map to those of the result.
+    ``in_range``: the axes whose indices are proved to be in range."""
 
     axes: tuple[int, ...]
     in_range: tuple[int, ...]
