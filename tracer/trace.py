@@ -55,6 +55,7 @@ from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.resolver import Names, is_filled
 from pullback.tracer.names.side_effects import line_by_line
 from pullback.tracer.names.user_classes import of_real_class
+from pullback.tracer.user_code.control_flow import Statement, in_source_order
 from pullback.tracer.user_code.errors import TraceError, error_loc, foreign_error, user_loc
 from pullback.tracer.user_code.ownership import adopt
 from pullback.tracer.user_code.source import shown
@@ -179,7 +180,8 @@ class Trace:
     ``strides`` has the strides (see ``layout``) of the leaves on whose strides it depends, and ``short`` are the leaves that
     are ints of at most 32 bits in it. ``branches`` are its guards on traced values, in the order of the function;
     ``in_order``: the program checks them in that order. ``followed``: why branches were followed without a demand for it, if they
-    were. ``errors``: the exceptions of the user's that its checks raise with values. ``sizes``: the sources of its symbolic
+    were. ``errors``: the exceptions of the user's that its checks raise with values. ``not_rolled``: why its branches and loops
+    were not compiled as such, if they were not; ``statements``: how they were compiled. ``sizes``: the sources of its symbolic
     extents and numbers, or None.
     """
 
@@ -200,6 +202,8 @@ class Trace:
     in_order: bool = True
     followed: str = ""
     errors: tuple[ErrorTemplate, ...] = ()
+    not_rolled: str = ""
+    statements: tuple[Statement, ...] = ()
     sizes: Sizes | None = None
 
     @property
@@ -271,7 +275,7 @@ def trace(
     try:
         if rolls:
             result, failed = _rolled(run)
-        return result or run(root())
+        return result or replace(run(root()), not_rolled=_reason(failed))
     except TraceError as error:
         if error.wants_rolled and not rolls:
             return trace(
@@ -281,11 +285,10 @@ def trace(
         if follows_choices and error.wants_guards and not symbolic:
             result = _followed(run, root)
             if result is not None:
-                cause = failed if isinstance(failed, TraceError) else error
-                return replace(result, followed=f"{cause.message.partition('; ')[0]}, at {shown(cause.file)}:{cause.line}")
+                reason = _reason(failed if isinstance(failed, TraceError) else error)
+                return replace(result, followed=reason, not_rolled=_reason(failed))
         if isinstance(failed, TraceError) and not _is_same(failed, error):
-            reason = failed.message.partition("; ")[0]
-            error.origins = (*error.origins, f"not rolled: {reason}, at {shown(failed.file)}:{failed.line}")
+            error.origins = (*error.origins, f"not rolled: {_reason(failed)}")
         elif isinstance(failed, RAISED):
             raise failed from None
         if error.wants_traced or error.wants_counts:
@@ -298,6 +301,13 @@ def trace(
         failed = None  # its traceback refers to this frame, in a cycle that would keep the call's arrays
     # Retrace, to locate the line. This succeeds if the change was made by another thread.
     return run(root(), by_line=True)
+
+
+def _reason(error: Exception | None) -> str:
+    """Return what a trace was refused for, and where; the exception's own text if it is another one."""
+    if not isinstance(error, TraceError):
+        return f"{type(error).__name__}: {error}" if error is not None else ""
+    return f"{error.message.partition('; ')[0]}, at {shown(error.file)}:{error.line}"
 
 
 def _is_same(failed: TraceError, error: TraceError) -> bool:
@@ -408,6 +418,7 @@ def _trace(
             in_order=frame.outcomes.in_order,
             errors=tuple(frame.raised),
             sizes=sizes,
+            statements=in_source_order(frame.statements),
         )
 
 

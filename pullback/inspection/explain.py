@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,10 @@ SHOWN_STAGES = ("trace", "grad", "simplify", "fuse", "lower", "schedule", "compi
 """Stages whose times are shown, in order."""
 MOST_SHOWN = 12
 """Largest number of entries shown in each list."""
+MOST_SHOWN_STATEMENTS = 40
+"""Largest number of branches, loops and checks shown."""
+LONGEST_LINE = 40
+"""Largest number of characters shown of a line of the user's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,24 @@ class BranchTaken:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ControlFlow:
+    """A branch, a loop or a check of the function and of those that it calls.
+
+    ``kind``: "branch", "loop", "check", or "function" for one whose source is not at hand. ``text``: the user's line at ``loc``.
+    ``how`` it is compiled: "one side runs", "both sides are computed, and one is selected", "rolled: ..." (the body is compiled
+    once), "unrolled: ..." and why, or "checked at run time, raises ...".
+    """
+
+    kind: Literal["branch", "loop", "check", "function"]
+    text: str
+    how: str
+    loc: Loc
+
+    def __str__(self) -> str:
+        return f"{location(self.loc)}: {self.text.removesuffix(':')}: {self.how}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class SizeCondition:
     """A condition on sizes that a function tested while it was traced (``pb.jit(dynamic=True)``).
 
@@ -97,10 +120,11 @@ class Explanation(Report):
     ``status``: "compiled" (a program exists), "guard failed" (one exists, but an outside value that it read has changed), "new
     signature" (programs exist for arguments of other types) or "first call"; with symbolic sizes also "other sizes" (the
     program of an existing trace serves the call) and "size guard failed" (none does). ``size_guards``: conditions on sizes in
-    the user's lines; ``numbers_since``: why sizes are concrete in such a function. ``changes``: the differences from the
-    nearest existing program. ``reads``: the outside values that the program depends on; ``static_numbers``: the argument
-    values that it depends on. ``branches``: its guards on traced values. ``signatures`` and ``variants`` count the function's
-    programs: by types of arguments and static values, and for this signature.
+    the user's lines; ``numbers_since``: why sizes are concrete in such a function. ``changes``: the differences from the nearest
+    existing program. ``reads``: the outside values that the program depends on; ``static_numbers``: the argument values that it
+    depends on. ``branches``: its guards on traced values. ``statements``: its branches, loops and checks, and how they are
+    compiled; ``not_rolled``: why no statement is compiled as such, if none is. ``signatures`` and ``variants`` count the
+    function's programs: by types of arguments and static values, and for this signature.
 
     ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now)
     or "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled".
@@ -130,6 +154,8 @@ class Explanation(Report):
     path: str = ""
     size_guards: tuple[SizeCondition, ...] = ()
     numbers_since: str = ""
+    statements: tuple[ControlFlow, ...] = ()
+    not_rolled: str = ""
 
     @property
     def is_compiled(self) -> bool:
@@ -165,6 +191,14 @@ class Explanation(Report):
             lines += [line for branch in self.branches[:MOST_SHOWN] for line in paragraph(str(branch))]
             if len(self.branches) > MOST_SHOWN:
                 lines.append(f"  and {counted(len(self.branches) - MOST_SHOWN, 'more guard')}")
+        if self.not_rolled:
+            lines += paragraph(f"loops are unrolled, since one statement cannot be compiled as such: {self.not_rolled}", "")
+        if self.statements:
+            lines.append("branches, loops and checks:")
+            rows = [(location(s.loc), shortened_line(s.text), s.how) for s in self.statements[:MOST_SHOWN_STATEMENTS]]
+            lines += table(("line", "statement", "how it is compiled"), rows)[1:]
+            if len(self.statements) > MOST_SHOWN_STATEMENTS:
+                lines.append(f"  and {counted(len(self.statements) - MOST_SHOWN_STATEMENTS, 'more statement')}")
         if self.changes:
             lines.append("what differs from the nearest program:")
             lines += [line for change in self.changes for line in paragraph(str(change))]
@@ -240,6 +274,8 @@ def explain(call: Call) -> Explanation:
         reads=_reads(call.trace),
         static_numbers=_static_numbers(call.trace),
         branches=_branches(call.trace),
+        statements=_statements(call.trace),
+        not_rolled=call.trace.not_rolled,
         signatures=len(call.entries),
         variants=len(variants),
         template=template,
@@ -284,6 +320,8 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         reads=_reads(entry.trace),
         static_numbers=_static_numbers(entry.trace),
         branches=_branches(entry.trace),
+        statements=_statements(entry.trace),
+        not_rolled=entry.trace.not_rolled,
         signatures=len(call.entries),
         variants=variants,
         template=origin,
@@ -332,6 +370,17 @@ def _static_numbers(trace: Trace) -> tuple[StaticNumber, ...]:
 
 def _branches(trace: Trace) -> tuple[BranchTaken, ...]:
     return tuple(BranchTaken(text=b.text, value=b.outcome, loc=b.loc) for b in trace.branches)
+
+
+def _statements(trace: Trace) -> tuple[ControlFlow, ...]:
+    """Return the branches, loops and checks of a trace with their lines."""
+    lines = ((s, linecache.getline(s.loc.file, s.loc.line).strip()) for s in trace.statements)
+    return tuple(ControlFlow(kind=s.kind, text=line or s.kind, how=s.how, loc=s.loc) for s, line in lines)
+
+
+def shortened_line(text: str) -> str:
+    """Return a line of the user's, cut to the length that is shown."""
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 4]} ..."
 
 
 def _expected(guard: Guard) -> str:

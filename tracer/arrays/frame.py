@@ -185,6 +185,7 @@ class Frame:
         self.outer: list[Value] = []
         self.names: Any = None
         self.refusals: list[TraceError] = []
+        self.statements: list[Any] = []
         self.written: dict[int, Operand] = {}
         self.overwritten: dict[int, tuple[Any, ...]] = {}
         self.writes: list[tuple[Any, tuple[Any, ...]]] = []

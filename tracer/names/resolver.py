@@ -72,6 +72,7 @@ from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
 from pullback.tracer.syntax.matching import tests_identity
 from pullback.tracer.user_code.array_libraries import library_of
+from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import (
     function_attributes,
@@ -397,7 +398,12 @@ class Names:
         namespace = self._namespaces.setdefault(id(real), Namespace(real, self))
         code = function.__code__
         if self.root.follows_syntax:
-            code = matching.rewritten(code) or code
+            rewritten = matching.rewritten(code)
+            if rewritten is None:
+                start = Loc(code.co_filename, code.co_firstlineno)
+                how = "its branches and loops run in Python, since its source is not at hand"
+                note_statement(self.root.statements, "function", how, start)
+            code = rewritten or code
             self.root.is_rewritten |= code is not function.__code__
             if tests_identity(code):
                 if self.root.has_choices:

@@ -14,6 +14,7 @@ from pullback.tracer.statements.catching import raised_by_statement
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
+from pullback.tracer.user_code.control_flow import dropped_if_refused
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_NESTED = 30
@@ -42,10 +43,12 @@ class Ran:
 @contextmanager
 def attempt(is_allowed: bool = True) -> Iterator[None]:
     """A context in which a TraceError is suppressed, as if what it encloses had not been tried, if that ``is_allowed``."""
-    refusals = frame_of().root.refusals
+    root = frame_of().root
+    refusals = root.refusals
     count = len(refusals)
     try:
-        yield
+        with dropped_if_refused(root.statements):
+            yield
     except TraceError:
         if not is_allowed:
             raise

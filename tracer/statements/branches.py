@@ -26,6 +26,7 @@ from pullback.tracer.statements.raising import check
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
+from pullback.tracer.user_code.control_flow import note_statement
 
 Block = Callable[[], Any]
 
@@ -297,10 +298,12 @@ class _Join:
                 has_checks = any(i.op.effect == "fails" for i in region.inner.builder.instructions)
                 unless = (emit("bitnot", test) if is_taken else test) if has_checks else None
                 sides.append(region.close(row).inline(unless))
+            note_statement(frame_of().root.statements, "branch", "both sides are computed, and one is selected")
             emitted = [emit("select", broadcast_into(test, a.shape), a, b) for a, b in zip(*sides, strict=True)]
         else:
             index = emit("cast", as_traced(self.test != 0), dtype=I64)
             regions = [(self.regions[k], rows[k]) for k in (1, 0)]
+            note_statement(frame_of().root.statements, "branch", "one side runs")
             emitted = emit_regions("switch", {}, [index], regions)
         for x, column in zip(emitted, columns, strict=True):
             cells = [side.is_cell for side in column.arrays]

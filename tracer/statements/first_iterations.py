@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.core.structure import Instruction, walk
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray
@@ -15,6 +17,10 @@ from pullback.tracer.user_code.errors import TraceError
 
 _NARROW = ("f16", "f32", "c64")
 """The dtypes whose results depend on whether an operand is a Python number or one of NumPy's."""
+
+
+_ARITHMETIC = ("ZeroDivisionError", "OverflowError", "ValueError")
+"""The errors of Python's arithmetic, which NumPy's numbers do not raise."""
 
 
 class FirstIteration:
@@ -35,6 +41,7 @@ class FirstIteration:
         else:
             self.saved, self.before = self.variables.state.saved(), self.variables.read()
         self.start, self.first_write = len(self.frame.builder.instructions), len(self.frame.writes)
+        self.statements = len(self.frame.root.statements)
         self.extents = len(self.frame.value_extents), len(self.frame.selected)
 
     @property
@@ -52,7 +59,8 @@ class FirstIteration:
         instructions = list(walk_all(self.instructions))
         if any(i.op.effect == "effect" for i in instructions):
             return False
-        is_wide = not any(str(v.type).startswith(_NARROW) for i in instructions for v in i.results)
+        is_narrow = any(str(v.type).startswith(_NARROW) for i in instructions for v in i.results)
+        is_wide = not is_narrow and not any(i.op.name == "check" and i.params["error"] in _ARITHMETIC for i in instructions)
         columns = zip(self.variables.names, self.before, self.variables.read(), strict=True)
         return all(name in self.temporary or _is_alike(a, b, is_wide) for name, a, b in columns)
 
@@ -62,6 +70,8 @@ class FirstIteration:
         self.saved_after, self.after = self.variables.state.saved(), self.variables.read()
         self.writes = undo_writes_from(self.frame, self.first_write)
         self.removed = self.frame.builder.remove_from(self.start)
+        self.noted = self.frame.root.statements[self.statements :]
+        del self.frame.root.statements[self.statements :]
         self.saved.restore()
         self.variables.write(self.before)
 
@@ -70,6 +80,7 @@ class FirstIteration:
         assert self.variables is not None
         for i in self.removed:
             self.frame.builder.append(i)
+        self.frame.root.statements += self.noted
         repeat_writes(self.frame, self.writes)
         self.saved_after.restore()
         self.variables.write(self.after)
@@ -81,7 +92,8 @@ def walk_all(instructions: Sequence[Instruction]) -> list[Instruction]:
 
 
 def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:
-    """Return whether a variable that holds ``before`` may be carried with the type of ``after``."""
+    """Return whether a variable that holds ``before`` may be carried with the type of ``after``. ``is_wide``: operations on a
+    Python float and on a float64 have the same results."""
     if is_same(before, after):
         return True
     if before is UNBOUND or after is UNBOUND:
@@ -92,8 +104,12 @@ def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:
 
 def _is_alike_leaf(x: Any, y: Any, is_wide: bool) -> bool:
     if isinstance(x, TracedArray):
-        return isinstance(y, TracedArray) and (x.type, x.weak) == (y.type, y.weak)
+        if not isinstance(y, TracedArray) or x.type != y.type:
+            return False
+        return x.weak == y.weak or (is_wide and x.weak == "float")
     if type(x) is type(y) and isinstance(x, int | float | complex):
         return True
+    if isinstance(x, np.generic):
+        return isinstance(y, TracedArray) and not y.shape and not y.weak and y.dtype == x.dtype
     kind = {int: "i64", float: "f64", complex: "c128"}.get(type(x))
     return isinstance(y, TracedArray) and not y.shape and str(y.type) == f"{kind}[]" and (is_wide or bool(y.weak))

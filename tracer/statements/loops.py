@@ -28,6 +28,7 @@ from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, 
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
 from pullback.tracer.transforms.region import emit_regions, rebuild
+from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_UNROLLED, MOST_SCALAR = 2000, 200
@@ -49,6 +50,7 @@ def while_(
         if is_undecided(truth):
             return _Rolled(body, orelse, names, temporary, live, test=test).run(truth, None)
         if not truth:
+            note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
             return None if orelse is None else orelse()
         ended = body()
         if ended is not None and not ended.is_decided:
@@ -87,15 +89,18 @@ def for_(
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
         elif not is_decided:
             return _rest(sequence, k, body, orelse, (names, temporary, live), ended)
-        if is_code(ended, BREAK):
-            return None
-        if is_code(ended, RETURN):
-            return ended
+        if is_code(ended, BREAK, RETURN):
+            note_statement(frame_of().root.statements, "loop", f"unrolled: it ends in iteration {k} in any case")
+            return None if is_code(ended, BREAK) else ended
+    note_statement(frame_of().root.statements, "loop", f"unrolled: {k} short iterations")
     return None if orelse is None else orelse()
 
 
 def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]) -> Completion | None:
     """Run a loop over an iterable that only Python can go over."""
+    if frame_of().root.rolls:
+        what = f"a {type(iterable).__name__}, which is no range or array"
+        note_statement(frame_of().root.statements, "loop", f"unrolled: it goes over {what}")
     iterator = iter(iterable)
     for item in iterator:
         ended = body(item)
@@ -203,10 +208,23 @@ class _Rolled:
         end of the iteration before it, decides."""
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
+        statements = frame_of().root.statements
+        count = len(statements)
         for _ in range(MOST_ATTEMPTS):
+            del statements[count:]
             if self.attempt(truth, ended):
+                note_statement(statements, "loop", self.how)
                 return _finished(self.ended, self.orelse, self.names)
         raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
+
+    @property
+    def how(self) -> str:
+        """How the loop is compiled, for reports."""
+        if self.items is None:
+            return "rolled: values decide when it ends"
+        start = f"rolled from iteration {self.first + 1} on" if self.first else "rolled"
+        count = str(self.items.count - self.first) if self.items.is_counted else "as many as values decide"
+        return f"{start}: {count} iterations{', unless values end it before' if self.may_leave else ''}"
 
     def attempt(self, truth: Any, ended: Completion | None) -> bool:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""

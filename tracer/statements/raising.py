@@ -27,6 +27,7 @@ from pullback.tracer.statements.texts import is_deferred, source_of
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.trace import returned_static
 from pullback.tracer.transforms.region import Region, emit_regions
+from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
 _KEYWORDS = ("name", "path", "obj")
@@ -112,6 +113,7 @@ def check(holds: Any, error: Exception, region: Region | None = None, where: Tra
         assert where is not None
         values = _values(region, raised.leaves, where)
     frame = frame_of()
+    note_statement(frame.root.statements, "check", f"checked at run time, raises {raised.error}")
     params: dict[str, Any] = {"error": raised.error, "message": raised.message}
     if raised.template is not None:
         params["raises"] = len(frame.root.raised)

@@ -8,12 +8,17 @@ from pullback.tracer.syntax.scopes import SCOPES, bound_names, own_nodes, parame
 
 
 class Liveness:
-    """``after``: the names that are live after each statement, by its id; ``heads``: those live where an iteration of a loop
-    starts; ``entry``: those live where the function starts."""
+    """The names that are read later, before they are bound anew, at each point of a function.
+
+    ``after``: those after each statement, by its id; ``heads``: those where an iteration of a loop starts; ``entry``: those where
+    the function starts. ``captured``: the names that inner functions read. ``raising``: those that are read where an exception of
+    the statements at which the analysis is may be handled.
+    """
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.after: dict[int, set[str]] = {}
         self.heads: dict[int, set[str]] = {}
+        self.raising: set[str] = set()
         inner = [n for n in own_nodes(function.body) if isinstance(n, SCOPES)]
         self.captured = set(reads(inner))
         self.entry = self.block(function.body, set(), set(), set())
@@ -23,7 +28,7 @@ class Liveness:
         ``continue``."""
         for s in reversed(statements):
             self.after[id(s)] = self.after.get(id(s), set()) | out | self.captured
-            out = self.statement(s, out, left, following)
+            out = self.statement(s, out, left, following) | self.raising
         return out
 
     def statement(self, s: ast.stmt, out: set[str], left: set[str], following: set[str]) -> set[str]:
@@ -43,13 +48,37 @@ class Liveness:
                 return out | set(reads([s])) | set(bound_names([s]))
             case ast.Assign() | ast.AnnAssign(value=ast.expr()):
                 return (out - set(bound_names([s]))) | set(reads([s]))
-            case ast.With() | ast.Try() | ast.TryStar() | ast.Match():
-                total = out | left | following | set(reads([s]))
-                for inner in (s, *getattr(s, "handlers", ()), *getattr(s, "cases", ())):
-                    for part in ("body", "orelse", "finalbody"):
-                        self.block(getattr(inner, part, None) or [], total, total, total)
-                return total
+            case ast.With() | ast.AsyncWith():
+                # A context manager may suppress an exception of its body.
+                inside = self.guarded(s.body, out, left, following, out)
+                return inside | set(reads(s.items)) | (out - set(bound_names(s.items)))
+            case ast.Try() | ast.TryStar():
+                return self.try_statement(s, out, left, following)
+            case ast.Match():
+                sides = [self.block(c.body, out, left, following) - set(bound_names([c.pattern])) for c in s.cases]
+                tests = [c.pattern for c in s.cases], [c.guard for c in s.cases if c.guard is not None]
+                return out.union(*sides, reads([s.subject, *tests[0], *tests[1]]))
         return out | set(reads([s]))
+
+    def try_statement(self, s: ast.Try | ast.TryStar, out: set[str], left: set[str], following: set[str]) -> set[str]:
+        """Return what is live before a ``try`` statement; parameters as of ``block``."""
+        last = set(reads(s.finalbody))
+        end = self.block(s.finalbody, out, left, following) | last
+        left, following = left | last, following | last
+        handled = last.union(*(self.guarded(h.body, end, left, following, last) - {h.name or ""} for h in s.handlers))
+        handled |= set(reads([h.type for h in s.handlers if h.type is not None]))
+        after_body = self.guarded(s.orelse, end, left, following, last)
+        return self.guarded(s.body, after_body, left, following, handled)
+
+    def guarded(
+        self, body: list[ast.stmt], out: set[str], left: set[str], following: set[str], raising: set[str]
+    ) -> set[str]:  # fmt: skip
+        """Return what is live before statements that an exception may leave to where the names ``raising`` are live."""
+        before = self.raising
+        self.raising = before | raising
+        result = self.block(body, out, left, following) | self.raising
+        self.raising = before
+        return result
 
     def loop(self, s: ast.While | ast.For, out: set[str], left: set[str], following: set[str]) -> set[str]:
         """Return what is live before a loop; parameters as of ``block``."""

@@ -22,9 +22,10 @@ from pullback.tracer.syntax.texts import FUNCTIONS, METHODS
 
 
 def rewritten(code: CodeType) -> CodeType | None:
-    """Return the code of a function with its control flow rewritten; None if its source is not at hand, or has none."""
+    """Return the code of a function with its control flow rewritten, the code itself if it has none; None if its source is not
+    at hand."""
     if not has_flow(code):
-        return None
+        return code
     file = code.co_filename
     text = "".join(linecache.getlines(file))
     is_source, result = _rewritten(code, file, text)
@@ -45,7 +46,7 @@ def _rewritten(code: CodeType, file: str, text: str) -> tuple[bool, CodeType | N
     key = _key(code)
     if not any(k == key and c == code for k, c in plain):
         return False, None
-    return True, next((c for k, c in changed if k == key and c != code), None)
+    return True, next((c for k, c in changed if k == key and c != code), code)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -335,6 +335,15 @@ def not_of_comparison(b: Rewriter, x: Value, **_: Any) -> Value | None:
     return None if name is None else getattr(b, name)(*producer.operands)
 
 
+@rule("ne", "eq")
+def truth_as_number(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Value | None:
+    # (x as t) != 0 = x, (x as t) == 0 = !x, for bools x
+    source = b.operand(x, "cast")
+    if source is None or not source.type.dtype.is_bool or not b.equals(y, 0):
+        return None
+    return source if op.name == "ne" else b.bitnot(source)
+
+
 # conversion
 
 
