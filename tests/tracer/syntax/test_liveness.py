@@ -30,7 +30,7 @@ CASES = {
     "not bound where it fails": ("for i in x:\n    try:\n        y = f(i)\n    except E:\n        pass\n    f(y)", "i"),
     "suppressed": ("for i in x:\n    with f() as g:\n        y = f(i)\n    f(y)", "i g"),
     "in a context": ("with f():\n    for i in x:\n        y = i\n        f(y)", "i y"),
-    "bound by a pattern": ("for i in x:\n    match i:\n        case [y, z]:\n            f(y)\n        case _:\n            pass", "i y z"),
+    "bound by a pattern": ("for i in x:\n    match i:\n        case [y, z]:\n            f(y)", "i y z"),
     "bound by some patterns": ("for i in x:\n    match i:\n        case [y, z]:\n            f(z)\n    f(y)", "i z"),
     "deleted": ("for i in x:\n    y = i\n    del y\nfor i in x:\n    del z", "i y"),
     "deleted before it is bound": ("for i in x:\n    del y\n    y = i", "i"),
