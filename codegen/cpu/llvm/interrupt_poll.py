@@ -34,7 +34,8 @@ go:
 """
 
 TICK = """
-define internal i64 @tick(ptr %state, ptr %table) noinline {
+define internal i64 @tick(ptr %state, i64 %table.bits) noinline {
+  %table = inttoptr i64 %table.bits to ptr
   %clock = load ptr, ptr %table
   %time = call i64 %clock()
   %now = trunc i64 %time to i32

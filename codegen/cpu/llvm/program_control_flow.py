@@ -152,12 +152,10 @@ def _tick(e: DriverText, period: int) -> None:
     e.line(f"br i1 {e.let(f'icmp eq i64 {now}, 0')}, label %{poll}, label %{on}, !prof !9000")
     e.declared[RARELY] = None
     table, period_left, stops = e.native("poll"), e.fresh(), e.fresh()
-    pointer = e.fresh()
     out = e.exit_label(None)
     e.cold += [
         f"{poll}:",
-        f"  {pointer} = inttoptr i64 {table} to ptr",
-        f"  {period_left} = call i64 @tick(ptr {state}, ptr {pointer})",
+        f"  {period_left} = call i64 @tick(ptr {state}, i64 {table}) memory(argmem: readwrite, inaccessiblemem: readwrite)",
         f"  store i64 {period_left}, ptr {left}",
         f"  {stops} = icmp eq i64 {period_left}, 0",
         f"  br i1 {stops}, label %{out}, label %{on}",
