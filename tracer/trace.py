@@ -56,7 +56,7 @@ from pullback.tracer.names.resolver import Names, is_filled
 from pullback.tracer.names.side_effects import line_by_line
 from pullback.tracer.names.user_classes import of_real_class
 from pullback.tracer.user_code.control_flow import Statement, in_source_order
-from pullback.tracer.user_code.errors import TraceError, error_loc, foreign_error, user_loc
+from pullback.tracer.user_code.errors import Restart, TraceError, error_loc, foreign_error, user_loc
 from pullback.tracer.user_code.ownership import adopt
 from pullback.tracer.user_code.source import shown
 from pullback.tracer.user_code.unroll_warning import warn_unrolled
@@ -319,19 +319,38 @@ def _is_same(failed: TraceError, error: TraceError) -> bool:
 
 def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | None]:
     """Trace a call with the syntax of its functions rewritten. Returns None and the exception if this fails, and the function is
-    to be traced as it is. Raises what a function raises in which nothing was rewritten."""
-    failed: Exception | None = None
-    for traces_made in (False, True):
-        frame = _root(follows_syntax=True, traces_made=traces_made)
-        try:
-            return run(frame), None
-        except Exception as error:
-            if not frame.is_rewritten:
-                raise
-            failed = error
-        if not (isinstance(failed, TraceError) and failed.wants_traced):
-            break
-    return None, failed
+    to be traced as it is. Raises what a function raises in which nothing was rewritten.
+
+    A function that makes lists is traced anew if it is refused, with lists that may be rows of arrays. If this fails too, and
+    the first trace ended at a list that grows in a block, it is traced with plain lists, whose loops may unroll.
+    """
+    first, failed = None, None
+    grows: bool | None = None
+    traces_made = False
+    try:
+        while True:
+            frame = _root(follows_syntax=True, traces_made=traces_made)
+            frame.grows = grows
+            try:
+                return run(frame), None
+            except Restart as restart:
+                failed = TraceError(f"a list that grows is changed where no statement provides for it ({restart})")
+            except Exception as error:
+                if not frame.is_rewritten:
+                    raise
+                failed = error
+            if not isinstance(failed, TraceError):
+                return None, failed
+            if failed.wants_traced and not traces_made and not (failed.wants_lists and grows is None):
+                traces_made = True
+            elif grows is None and frame.has_lists:
+                first, grows, traces_made = failed, True, False
+            elif grows and first is not None and first.wants_lists:
+                first, grows, traces_made = failed, False, False
+            else:
+                return None, first or failed
+    finally:
+        first = failed = None
 
 
 def _followed(run: Callable[[Frame], Trace], root: Callable[..., Frame]) -> Trace | None:

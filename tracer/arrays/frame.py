@@ -172,7 +172,9 @@ class Frame:
     possible in this frame; ``tests``: in a root, what a test on tags proves; ``has_choices``: there are such values;
     ``raised``: in a root, the exceptions of the user's that checks raise with values, and ``raised_again``: those of bare
     ``raise`` statements (``tracer/statements/raising.py``); ``unwritten``: the name of a function that runs although its tests
-    of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``).
+    of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``grows``: in a root, lists may be
+    rows of arrays (see ``tracer/statements/growing.py``; None: the trace ends at the first one that has to be), ``has_lists``:
+    rewritten functions made lists.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -210,6 +212,8 @@ class Frame:
         self.unwritten = ""
         self.raised: list[Any] = []
         self.raised_again: list[BaseException] = []
+        self.grows: bool | None = None
+        self.has_lists = False
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
         self._lifted: dict[Value, Value] = {}

@@ -24,7 +24,7 @@ from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.literals import weak_class
 from pullback.tracer.arrays.masked import Selection, same_mask
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, hook
-from pullback.tracer.arrays.traced import ComesFirst, TracedArray
+from pullback.tracer.arrays.traced import ComesFirst, TracedArray, has_rows
 from pullback.tracer.user_code.array_libraries import (
     COMPARISONS,
     OPERATORS,
@@ -181,7 +181,7 @@ def holds_labelled(x: Any) -> bool:
     """As ``is_labelled``, also for items of nested lists, tuples and dicts."""
     if type(x) is TracedArray:
         return False
-    if isinstance(x, list | tuple):
+    if isinstance(x, list | tuple) and not has_rows(x):
         return any(map(holds_labelled, x))
     return any(map(holds_labelled, x.values())) if isinstance(x, dict) else is_labelled(x)
 
@@ -494,7 +494,7 @@ def labelled_in(x: Any) -> Iterator[Any]:
     """Yield the libraries' objects in nested lists, tuples and dicts."""
     if isinstance(x, dict):
         x = list(x.values())
-    if isinstance(x, list | tuple):
+    if isinstance(x, list | tuple) and not has_rows(x):
         for item in x:
             yield from labelled_in(item)
     elif is_labelled(x):

@@ -28,7 +28,7 @@ from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_
 from pullback.tracer.arrays.promotion import Kind
 from pullback.tracer.arrays.strides import Strides, has_falling_strides, row_major
 from pullback.tracer.arrays.tables import HOOKS, hook
-from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray
+from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray, has_rows
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
@@ -129,6 +129,8 @@ def _as_traced(x: Any) -> TracedArray:
         return x
     if isinstance(x, Tagged):
         return _as_traced(x.proved())
+    if has_rows(x):
+        return x.array()
     if is_value_size(x):
         return HOOKS["number_of_size"](x)
     if weak_class(x) in WEAK:
@@ -210,6 +212,8 @@ _MEANINGS = frozenset(vars(np.ndarray)) - {
 
 def holds_traced(x: Any) -> bool:
     """Return whether a value is a traced array or a nested list or tuple that contains one."""
+    if has_rows(x):
+        return True
     return isinstance(x, TracedArray | Tagged) or (isinstance(x, list | tuple) and any(map(holds_traced, x)))
 
 
@@ -423,7 +427,7 @@ def _element(value: Any, source: Any, target: Any) -> Any:
 
 def as_stored(x: Any, dtype: Any, *, is_item: bool = False) -> TracedArray:
     """Return a traced array of a dtype, converted as NumPy creates an array: elements of lists one by one."""
-    if isinstance(x, list | tuple):
+    if isinstance(x, list | tuple) and not has_rows(x):
         if holds_traced(x):
             return _stacked([as_stored(e, dtype, is_item=True) for e in x])
         if np.dtype(dtype).kind in "iu" and not is_size(x) and not any(map(is_size, x)):

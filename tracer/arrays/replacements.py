@@ -33,7 +33,7 @@ from pullback.tracer.arrays.masked import Selection, gathered, holds_selection, 
 from pullback.tracer.arrays.number_types import MARK
 from pullback.tracer.arrays.promotion import op_of, unsupported
 from pullback.tracer.arrays.tables import FUNCTIONS
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
 from pullback.tracer.arrays.ufuncs import call_op
 from pullback.tracer.user_code.errors import TraceError, foreign_call, recording_errors, user_loc
 from pullback.tracer.user_code.ownership import is_hidden_file, is_users_object
@@ -125,6 +125,7 @@ def _with_labelled(function: Any, replacement: Any) -> Any:
 
     @functools.wraps(replacement)
     def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple([_array_of(function, a) if isinstance(a, Listed) else a for a in args])
         if not (holds_labelled(args) or holds_labelled(kwargs)):
             return replacement(*args, **kwargs)
         if function in CONVERTING or _is_traced(args, kwargs):
@@ -133,6 +134,16 @@ def _with_labelled(function: Any, replacement: Any) -> Any:
 
     call.__wrapped__ = function
     return call
+
+
+def _array_of(function: Any, elements: Listed) -> Any:
+    """Return the array of a list with rows, as an argument of a function of NumPy; another list unchanged."""
+    if elements.rows is None:
+        return elements
+    array = elements.array()
+    if function is np.concatenate:
+        return (array.reshape(-1, *array.shape[2:]),)
+    return array
 
 
 def _is_traced(args: Any, kwargs: Any) -> bool:
@@ -290,12 +301,14 @@ def takes_traced(args: Any, kwargs: Any) -> bool:
 def _stands_for_labelled(value: Any) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
+    if has_rows(value):
+        return False
     return any(map(_stands_for_labelled, value)) if isinstance(value, list | tuple) else type(value) is Labelled
 
 
 def _overrides_functions(value: Any) -> bool:
     """Return whether a value, or an item of a list, overrides NumPy's functions."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not has_rows(value):
         return any(map(_overrides_functions, value))
     kind = type(value)
     if kind is TracedArray or isinstance(value, np.ndarray):

@@ -133,6 +133,30 @@ class Gathers(ComesFirst):
         raise NotImplementedError
 
 
+class Listed(list[Any]):
+    """Base of the lists that traced functions make, whose elements may be rows of arrays: then ``rows`` is not None."""
+
+    __slots__ = ()
+    rows: Any
+
+    def entries(self) -> list[Any]:
+        """Return the elements as a plain list. Raises TraceError if values decide their number."""
+        raise NotImplementedError
+
+    def array(self) -> TracedArray:
+        """Return ``np.array`` of a list with rows."""
+        raise NotImplementedError
+
+    def length(self) -> Any:
+        """Return the number of elements, an int or a traced one."""
+        raise NotImplementedError
+
+
+def has_rows(x: Any) -> bool:
+    """Return whether a value is a list whose elements are rows of arrays."""
+    return issubclass(type(x), Listed) and x.rows is not None
+
+
 class TracedArray(Described):
     """A value that stands for an array while a function is traced.
 

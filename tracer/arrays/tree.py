@@ -24,7 +24,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.shapes.symbolic import Number, Size, is_size
 from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
 from pullback.tracer.arrays.masked import Selection
-from pullback.tracer.arrays.traced import Gathers, TracedArray
+from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray
 from pullback.tracer.user_code.array_libraries import OTHER, class_title, library_of
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import GENERATED, is_users_class
@@ -283,6 +283,8 @@ def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any
 
 def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any], Any]) -> TreeDef:
     kind = type(x)
+    if issubclass(kind, Listed):
+        x, kind = x.entries(), list
     if (kind in _LEAVES or is_leaf(x)) and not (kind in _NUMBERS and (static_numbers or is_large(x))):
         leaves.append(x.elements() if isinstance(x, Gathers) else x)
         return LEAF

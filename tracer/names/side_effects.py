@@ -21,7 +21,7 @@ import numpy as np
 
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.arrays.frame import digest
-from pullback.tracer.arrays.traced import Tagged
+from pullback.tracer.arrays.traced import Listed, Tagged
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import RANDOM, Outside
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -169,6 +169,8 @@ def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
     kind = type(value)
     if isinstance(value, Tagged):
         return list(enumerate(value.cases))
+    if issubclass(kind, Listed):
+        return [("rows", value.rows), ("length", value.rows.length)] if value.rows is not None else list(enumerate(value))
     if hasattr(kind, "__setitem__") and isinstance(value, Mapping):
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):

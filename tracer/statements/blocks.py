@@ -11,6 +11,7 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
 from pullback.tracer.statements.catching import raised_by_statement
+from pullback.tracer.statements.growing import GrowingList
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
@@ -26,13 +27,15 @@ class Ran:
     """What a block did: the ``completion`` that it returned, the contents of the ``variables`` after it, and the arrays of outer
     frames that it wrote, each with its new value. ``contents``: the arrays in the variables and in what is returned, by their
     ids, each with its value at the end of the block, before writes were undone. ``changed``: the ids of the containers that it
-    changed. ``raised``: the exception of a ``raise`` statement that ended it."""
+    changed. ``lists``: the lists with rows, each with bounds of its length at the end. ``raised``: the exception of a ``raise``
+    statement that ended it."""
 
     completion: Any
     variables: list[Any]
     written: list[tuple[TracedArray, TracedArray]]
     contents: dict[int, tuple[TracedArray, TracedArray]]
     changed: set[int]
+    lists: list[tuple[GrowingList, Any, Any]]
     raised: Exception | None = None
 
     def at_end(self, leaf: Any) -> Any:
@@ -49,8 +52,8 @@ def attempt(is_allowed: bool = True) -> Iterator[None]:
     try:
         with dropped_if_refused(root.statements):
             yield
-    except TraceError:
-        if not is_allowed:
+    except TraceError as error:
+        if not is_allowed or (error.wants_lists and root.grows is None):
             raise
         del refusals[count:]
 
@@ -94,12 +97,14 @@ class BlockRegion(Region):
                 returned = getattr(completion, "value", UNBOUND)
                 contents = {id(x): (x, _copy(x)) for x in arrays_in([*after, returned, *more])}
                 written, changed = outer_contents(self.inner), saved.changed()
+                lists = [(x, x.rows.least, x.rows.most) for x, _ in saved.lists if x.rows is not None]
         finally:
             undo_writes(self.inner)
             saved.restore()
             variables.write(before)
         return Ran(
-            completion=completion, variables=after, written=written, contents=contents, changed=changed, raised=raised
+            completion=completion, variables=after, written=written, contents=contents, changed=changed, lists=lists,
+            raised=raised,
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
+from pullback.tracer.statements.growing import Grows, largest
 from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
 from pullback.tracer.statements.raising import check
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
@@ -30,6 +31,8 @@ from pullback.tracer.user_code.control_flow import note_statement
 
 Block = Callable[[], Any]
 
+MOST_ATTEMPTS = 12
+"""Largest number of traces of a block until its carry is known: variables join the carry, types widen, and lists grow."""
 MOST_SELECTED = 24
 """Largest number of instructions of both sides that are evaluated in any case: about as many as a mispredicted branch costs
 cycles."""
@@ -164,6 +167,18 @@ def branch(
 ) -> Completion | None:  # fmt: skip
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks."""
+    for _ in range(MOST_ATTEMPTS):
+        try:
+            return _branch(test, then, orelse, names, blocks, live)
+        except Grows as grows:
+            grows.target.provide(grows, 1)
+    raise TraceError("the lists of a branch on traced values grow in each trace")
+
+
+def _branch(
+    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any], live: Sequence[str]
+) -> Completion | None:  # fmt: skip
+    """See ``branch``. Raises Grows."""
     variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse))
     regions, sides = [], []
     for side, other in ((then, orelse), (orelse, then)):
@@ -180,6 +195,8 @@ def branch(
             return ended
         regions.append(region)
         sides.append(ran)
+        for target, _, most in ran.lists:
+            target.refuse_longer(most)
     return _Join(test, regions, sides, variables, live).emit()
 
 
@@ -222,6 +239,7 @@ class _Join:
         for target in targets:
             write_back(target, next(emitted))
         self.variables.write(results)
+        self.bound_lists()
         codes = [code_of(ran.completion) for ran in self.sides]
         if not code and codes[0] == NEXT:
             self.keep_copies(columns, results)
@@ -257,6 +275,11 @@ class _Join:
                 with self.frames[k].active():
                     values[k] = placeholder(values[1 - k])
         return code, [self.joined(values, "what is returned")]
+
+    def bound_lists(self) -> None:
+        """Set the bounds of the lengths of lists."""
+        for (target, least, most), (_, other_least, other_most) in zip(*(ran.lists for ran in self.sides), strict=True):
+            target.bound(min(least, other_least), largest(most, other_most))
 
     def returned(self) -> list[Any]:
         """Return what each side returns, ``UNBOUND`` if nothing."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.make import as_traced, emit
-from pullback.tracer.arrays.traced import Tagged, TracedArray
+from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.variables import UNBOUND
@@ -269,9 +269,12 @@ def is_(a: Any, b: Any) -> Any:
     return a is b
 
 
+@operator_("truth")
 def truth_of(value: Any) -> Any:
-    """Return the truth of a choice, a bool or a traced one; other values unchanged."""
+    """Return the truth of a choice, or of a list whose length values decide, a bool or a traced one; other values unchanged."""
     value = narrowed(value)
+    if has_rows(value):
+        return value.length() != 0
     if not isinstance(value, Choice):
         return value
     return by_cases(value, _truth_of_case)

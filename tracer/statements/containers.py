@@ -14,10 +14,11 @@ from types import BuiltinMethodType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import Tagged, TracedArray
+from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.side_effects import effect, reached
+from pullback.tracer.statements.growing import GrowingList, Grows
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import attribute_names, is_users_object
 
@@ -60,9 +61,11 @@ class Container:
         return _items(self.value, self.kind)
 
     def get(self, key: Any) -> Any:
-        """Return the item of a key."""
+        """Return the item of a key. Raises ValueError, as a cell does, if a list got shorter."""
         match self.kind:
             case "list":
+                if key >= list.__len__(self.value):
+                    raise ValueError("no item")
                 return list.__getitem__(self.value, key)
             case "dict":
                 return dict.__getitem__(self.value, key)
@@ -72,6 +75,8 @@ class Container:
                 return True
             case "deque":
                 return self.value[key]
+            case "rows":
+                return self.value.rows.length
         return getattr(self.value, key)
 
     def put(self, key: Any, item: Any) -> None:
@@ -87,6 +92,8 @@ class Container:
                 vars(self.value)[key] = item
             case "deque":
                 self.value[key] = item
+            case "rows":
+                self.value.rows.length = item
             case _:
                 object.__setattr__(self.value, key, item)
 
@@ -94,6 +101,8 @@ class Container:
         """Give the container these items and no others."""
         if self.has(items):
             return
+        if self.kind == "rows":
+            self.value.rows.length = items[0][1]
         match self.kind:
             case "list":
                 list.__setitem__(self.value, slice(None), [x for _, x in items])
@@ -134,7 +143,7 @@ def _kind(value: Any) -> str:
     if issubclass(kind, TracedArray | Tagged | Outside):
         return ""
     if issubclass(kind, list):
-        return "list"
+        return "rows" if has_rows(value) else "list"
     if issubclass(kind, dict):
         return "dict"
     if kind in (set, deque):
@@ -148,6 +157,8 @@ def _items(value: Any, kind: str) -> list[tuple[Any, Any]]:
     match kind:
         case "list":
             return list(enumerate(list.__iter__(value)))
+        case "rows":
+            return [("length", value.rows.length)]
         case "deque":
             return list(enumerate(value))
         case "dict":
@@ -220,8 +231,11 @@ class State:
         kind = type(value)
         if id(value) in self.ids:
             return Reference(value)
-        if kind in (tuple, list) and value:
+        if kind is GrowingList and value.rows is not None:
+            return value
+        if kind in (tuple, list, GrowingList) and value:
             inside = [self.referenced(x) for x in value]
+            kind = tuple if kind is tuple else list
             return value if all(a is b for a, b in zip(inside, value, strict=True)) else kind(inside)
         if kind is dict:
             pairs = {k: self.referenced(x) for k, x in value.items()}
@@ -234,16 +248,32 @@ class Saved:
 
     def __init__(self, before: Sequence[tuple[Container, list[tuple[Any, Any]]]]) -> None:
         self.before = before
+        self.lists = [(c.value, c.value.state()) for c, _ in before if isinstance(c.value, GrowingList)]
+        for target, _ in self.lists:
+            target.peak = list.__len__(target)
 
     def has_same_keys(self) -> bool:
-        """Return whether all containers have the keys that they had before."""
-        return all(c.has(items, keys_only=True) for c, items in self.before)
+        """Return whether all containers, but lists that may grow, have the keys that they had before."""
+        return all(isinstance(c.value, GrowingList) or c.has(items, keys_only=True) for c, items in self.before)
+
+    def grown(self) -> set[int]:
+        """Return the ids of the lists that may grow, and have other numbers of items than before, or became rows of arrays."""
+        lists = ((c, items) for c, items in self.before if isinstance(c.value, GrowingList))
+        return {id(c.value) for c, items in lists if _kind(c.value) != c.kind or not c.has(items, keys_only=True)}
 
     def refuse_other_keys(self) -> None:
-        """Raise TraceError if a container has other keys than before, or another number of items."""
+        """Raise TraceError if a container has other keys than before, or another number of items: Grows for a list."""
+        names = {id(c.value): c.name for c, _ in self.before}
+        for target, state in self.lists:
+            items = next(items for c, items in self.before if c.value is target)
+            if target.rows is not state[0] or (target.rows is None and list.__len__(target) != len(items)):
+                target.name = names[id(target)]
+                raise Grows(target, target.samples(), len(items) if state[0] is None else state[3], target.peak_length())
         for c, items in self.before:
             if not c.has(items, keys_only=True):
-                raise refusal(c.name)
+                error = refusal(c.name)
+                error.wants_lists = c.kind == "list"
+                raise error
 
     def refuse_changes(self) -> None:
         """Raise TraceError if a container has other items than before."""
@@ -257,6 +287,8 @@ class Saved:
 
     def restore(self) -> None:
         """Give the containers the items of before."""
+        for target, state in self.lists:
+            target.set_state(state)
         for c, items in self.before:
             c.restore(items)
 
@@ -284,8 +316,10 @@ def dereferenced(value: Any) -> Any:
     kind = type(value)
     if kind is Reference:
         return value.value
-    if kind in (tuple, list) and value:
+    if kind is list or (kind is tuple and value):
         inside = [dereferenced(x) for x in value]
+        if kind is list:
+            return GrowingList(inside)
         return value if all(a is b for a, b in zip(inside, value, strict=True)) else kind(inside)
     if kind is dict:
         pairs = {k: dereferenced(x) for k, x in value.items()}

@@ -12,6 +12,7 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
+from pullback.tracer.statements.containers import Slot
 from pullback.tracer.statements.variables import UNBOUND, Variables, is_same
 from pullback.tracer.user_code.errors import TraceError
 
@@ -61,8 +62,13 @@ class FirstIteration:
             return False
         is_narrow = any(str(v.type).startswith(_NARROW) for i in instructions for v in i.results)
         is_wide = not is_narrow and not any(i.op.name == "check" and i.params["error"] in _ARITHMETIC for i in instructions)
-        columns = zip(self.variables.names, self.before, self.variables.read(), strict=True)
-        return all(name in self.temporary or _is_alike(a, b, is_wide) for name, a, b in columns)
+        grown = self.saved.grown()
+        names, cells = self.variables.names, self.variables.cells
+        columns = zip(names, cells, self.before, self.variables.read(), strict=True)
+        return all(
+            name in self.temporary or (isinstance(cell, Slot) and id(cell.container.value) in grown) or _is_alike(a, b, is_wide)
+            for name, cell, a, b in columns
+        )  # fmt: skip
 
     def undo(self) -> None:
         """Undo the iteration, which can be undone."""

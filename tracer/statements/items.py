@@ -11,7 +11,7 @@ import numpy as np
 from pullback.tracer.arrays.concretize import any_value
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.syntax import table
 from pullback.tracer.user_code.errors import TraceError
@@ -60,6 +60,8 @@ def items(value: Any) -> Items | None:
     """Return a range, an array or other items as items; None for an iterable of which only Python knows the items."""
     if isinstance(value, Items):
         return value
+    if has_rows(value):
+        return Items(value.length(), value.row)
     if isinstance(value, range):
         return _range(value.start, value.stop, value.step)
     if isinstance(value, TracedArray) and value.shape and isinstance(value.shape[0], int):

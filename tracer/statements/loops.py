@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,15 +13,25 @@ from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
+from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, attempt
-from pullback.tracer.statements.branches import Block, branch, if_, is_undecided, share
+from pullback.tracer.statements.branches import MOST_ATTEMPTS, Block, branch, if_, is_undecided, share
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
-from pullback.tracer.statements.containers import Saved, containers_in, dereferenced, keep, refuse_changed, shares_containers
+from pullback.tracer.statements.containers import (
+    Container,
+    Saved,
+    containers_in,
+    dereferenced,
+    keep,
+    refuse_changed,
+    shares_containers,
+)
 from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
+from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.structures import merged, restructured
@@ -34,8 +45,6 @@ from pullback.tracer.user_code.errors import TraceError
 MOST_UNROLLED, MOST_SCALAR = 2000, 200
 """Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
 The second is of loops over numbers and elements, whose iterations gain nothing by being in one kernel."""
-MOST_ATTEMPTS = 12
-"""Largest number of traces of a body until its carry is known: variables join the carry, and types widen."""
 
 
 @operator("while")
@@ -46,10 +55,10 @@ def while_(
     """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide. ``names``: the variables
     that it binds, of which the ``temporary`` ones are not carried; ``live``: those that may be unbound, and are read later."""
     while True:
-        truth = truth_of(test())
-        if is_undecided(truth):
-            return _Rolled(body, orelse, names, temporary, live, test=test).run(truth, None)
-        if not truth:
+        holds = truth_of(test())
+        if is_undecided(holds):
+            return _Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
+        if not holds:
             note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
             return None if orelse is None else orelse()
         ended = body()
@@ -68,7 +77,30 @@ def for_(
 ) -> Completion | None:
     """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
     ``temporary``: see ``while_``."""
-    sequence = items(iterable)
+    if has_rows(iterable):
+        return _over_list(iterable, body, orelse, names, temporary, live)
+    return _for(items(iterable), iterable, body, orelse, names, temporary, live)
+
+
+def _over_list(
+    iterable: GrowingList, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
+    live: Sequence[str],
+) -> Completion | None:  # fmt: skip
+    """Run a loop over a list. Raises TraceError if it makes the list longer or shorter."""
+    rows = iterable.rows
+    assert rows is not None
+    before = rows.length
+    ended = _for(items(iterable), iterable, body, orelse, names, temporary, live)
+    if iterable.rows is not rows or rows.length is not before:
+        raise TraceError("a loop over a list on traced values changes the length of the list; go over a copy")
+    return ended
+
+
+def _for(
+    sequence: Items | None, iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str],
+    temporary: Sequence[str], live: Sequence[str],
+) -> Completion | None:  # fmt: skip
+    """Run a ``for`` loop over a sequence, or over what only Python can go over."""
     if sequence is None or not frame_of().root.rolls:
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
@@ -183,10 +215,14 @@ class _Rolled:
     several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended.
     """
 
+    extent: Any = None
+    sized: frozenset[int] | set[int] = frozenset()
+
     def __init__(
         self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
         live: Sequence[str], test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
     ) -> None:  # fmt: skip
+        self.arguments = body, orelse, names, temporary, live, test, items, first
         self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
         sequence = None if items is None else items.at
         self.variables = Variables(names, [b for b in (body, orelse, test) if b is not None], (body, test, sequence))
@@ -206,6 +242,76 @@ class _Rolled:
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
         """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
         end of the iteration before it, decides."""
+        statements = frame_of().root.statements
+        count = len(statements)
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                self.roll(truth, ended)
+                break
+            except Grows as grows:
+                growth = grows.needed - grows.before
+                if type(growth) is not int or (self.test is not None and growth > 0):
+                    self.provide_counted(grows, truth, ended)
+                else:
+                    grows.target.provide(grows, self.count)
+                del statements[count:]
+                self.__init__(*self.arguments)  # type: ignore[misc]
+        return _finished(self.ended, self.orelse, self.names)
+
+    @property
+    def count(self) -> Any:
+        """The trip count, an int or an extent by value; infinite if it has no bound."""
+        if self.items is None:
+            return math.inf
+        if self.extent is None:
+            self.extent = capacity_of(self.items.count - self.first, 1, 0)
+        return self.extent
+
+    def provide_counted(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
+        """Stack the elements of lists, of which a loop of its own counts the elements, since no trip count bounds these."""
+        grows.target.refuse_other_frame(grows)
+        counted = {id(grows.target): (grows.target, [*grows.samples])}
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                lengths = self.counted(list(counted.values()), truth, ended)
+            except Grows as other:
+                other.target.refuse_other_frame(other)
+                counted.setdefault(id(other.target), (other.target, []))[1].extend(other.samples)
+                continue
+            for (target, samples), length in zip(counted.values(), lengths, strict=True):
+                target.stack(samples, value_extent(length, least=0))
+                self.sized = {*self.sized, id(target)}
+            return
+        raise TraceError("the lists of a loop on traced values grow in each trace")
+
+    def counted(
+        self, lists: Sequence[tuple[GrowingList, list[Any]]], truth: Any, ended: Completion | None
+    ) -> list[TracedArray]:
+        """Return the numbers of elements that lists have after the loop."""
+        region = BlockRegion("a loop")
+        lengths: list[Any] = []
+
+        def block() -> None:
+            before = [(target, Container(target, ""), target.state()) for target, _ in lists]
+            items = [c.items for _, c, _ in before]
+            try:
+                for target, samples in lists:
+                    target.count_only(samples)
+                _Rolled(*self.arguments).roll(truth, ended)
+                lengths.extend(cast(as_traced(target.length()), np.int64) for target, _ in lists)
+            finally:
+                for (target, c, state), inside in zip(before, items, strict=True):
+                    target.set_state(state)
+                    c.restore(inside)
+
+        region.run(block, self.variables)
+        results = region.close(lengths).inline()
+        for x in results:
+            x.weak = "int"
+        return results
+
+    def roll(self, truth: Any, ended: Completion | None) -> None:
+        """Trace the body until its carry is known, and emit the loop. Raises Grows."""
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
         statements = frame_of().root.statements
@@ -214,7 +320,7 @@ class _Rolled:
             del statements[count:]
             if self.attempt(truth, ended):
                 note_statement(statements, "loop", self.how)
-                return _finished(self.ended, self.orelse, self.names)
+                return
         raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
 
     @property
@@ -259,12 +365,41 @@ class _Rolled:
             return False
         arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
         if arrays is not None:
+            bounds = self.bounds(ran)
             self.ended = self.emitted(block, arrays, ran)
+            for target, least, most, length in bounds:
+                target.bound(least, most, length)
         return arrays is not None
 
     def tree(self, k: int, value: Any) -> Any:
         """Return the contents of a variable, with containers of the state as references; as copies if it holds others too."""
         return value if k in self.plain else self.variables.state.referenced(value)
+
+    def bounds(self, ran: Ran) -> list[tuple[GrowingList, Any, Any, int | None]]:
+        """Return the lists with rows, with bounds of their lengths after the loop, and these if they are known. Raises Grows if
+        arrays are too short."""
+        result = []
+        for target, least, most in ran.lists:
+            rows, end = target.rows, math.inf
+            assert rows is not None
+            if rows.counts:
+                continue
+            if id(target) in self.sized and rows.frame is frame_of():
+                result.append((target, -math.inf, rows.capacity, None))
+                continue
+            growth, loss = most - rows.most, least - rows.least
+            if self.test is not None and growth != 0 and rows.frame is frame_of():
+                raise Grows(target, [], rows.most, most)
+            if type(growth) is int and (growth <= 0 or rows.frame is frame_of() or type(self.count) is int):
+                end = capacity_of(self.count, growth, rows.most)
+                target.refuse_longer(end)
+            elif growth != 0 and rows.frame is frame_of() and not rows.counts:
+                raise Grows(target, [], rows.most, most)
+            is_counted = not self.may_leave and type(self.count) is int
+            least = rows.least if loss >= 0 else -math.inf
+            is_known = is_counted and growth == loss and type(rows.length) is int
+            result.append((target, least, end, rows.length + growth * self.count if is_known else None))
+        return result
 
     def has_references(self, k: int, ran: Ran) -> bool:
         """Return whether a variable holds containers of the state, before the loop or after an iteration."""
@@ -466,7 +601,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 def _truth(value: Any) -> TracedArray:
     value = truth_of(value)
-    return cast(as_traced(value if isinstance(value, bool) else value != 0), bool)
+    return cast(as_traced(value != 0 if isinstance(value, TracedArray) else bool(value)), bool)
 
 
 def _while_not_ended(ended: Completion | None, test: Callable[[], Any], names: Sequence[str]) -> Any:

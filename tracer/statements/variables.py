@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType
 from typing import Any
 
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.statements.containers import Slot, State
@@ -94,7 +94,19 @@ def arrays_in(values: Sequence[Any]) -> Iterator[TracedArray]:
     """Yield the arrays in the contents of variables that a statement could write into."""
     for value in values:
         if value is not UNBOUND:
-            yield from (x for x in flatten(value)[0] if isinstance(x, TracedArray) and (x.shape or x.is_cell))
+            yield from (x for x in flatten(_without_rows(value))[0] if isinstance(x, TracedArray) and (x.shape or x.is_cell))
+
+
+def _without_rows(value: Any) -> Any:
+    """Return a tree without the lists whose elements are rows of arrays; these have their own variables."""
+    if has_rows(value):
+        return None
+    if type(value) in (tuple, list) or isinstance(value, Listed):
+        inside = [_without_rows(x) for x in value]
+        return value if all(a is b for a, b in zip(inside, value, strict=True)) else tuple(inside)
+    if type(value) is dict:
+        return {k: _without_rows(x) for k, x in value.items()}
+    return value
 
 
 def is_alias(x: TracedArray, others: Sequence[TracedArray], inner: Any) -> bool:

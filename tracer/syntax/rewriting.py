@@ -92,7 +92,7 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 return False
             case ast.Compare() if _is_operator(inner):
                 has_flow = True
-            case ast.UnaryOp(op=ast.Not()):
+            case ast.UnaryOp(op=ast.Not()) | ast.List(ctx=ast.Load()) | ast.ListComp():
                 has_flow = True
             case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
                 has_flow = True
@@ -143,7 +143,11 @@ class _Expression(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         source = ast.Constant(ast.unparse(node)) if makes_text(node) else None
+        arguments = node.args if isinstance(node.func, ast.Attribute) else []
+        displays = [a for a in arguments if isinstance(a, ast.List | ast.ListComp)]
         self.generic_visit(node)
+        if displays:
+            node.args = [a.args[0] if isinstance(a, ast.Call) and a.args and a.args[0] in displays else a for a in node.args]
         if source is None:
             return node
         result = call("texted", node, source, *texts.text_function(node), *node.args)
@@ -158,7 +162,29 @@ class _Expression(ast.NodeTransformer):
             node.exc = raised
         return node
 
+    def visit_List(self, node: ast.List) -> ast.expr:
+        self.generic_visit(node)
+        return call("list", node, node) if isinstance(node.ctx, ast.Load) else node
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
+        return call("list", node, node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        node.value = self.visit(node.value)
+        if isinstance(node.slice, ast.Tuple):
+            node.slice.elts = [self.index(x) for x in node.slice.elts]
+        else:
+            node.slice = self.index(node.slice)
+        return node
+
+    def index(self, node: ast.expr) -> ast.expr:
+        """Return a rewritten index, of which a list stays one of Python's."""
+        result: ast.expr = self.generic_visit(node) if isinstance(node, ast.List) else self.visit(node)
+        return result
+
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        node.test = tested(node.test)
         self.generic_visit(node)
         if _binds(node.body, node.orelse):
             return node
@@ -172,6 +198,8 @@ class _Expression(ast.NodeTransformer):
         return call(name, node, node.values[0], *map(_deferred, node.values[1:]))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        if isinstance(node.op, ast.Not):
+            node.operand = tested(node.operand)
         self.generic_visit(node)
         return call("not", node, node.operand) if isinstance(node.op, ast.Not) else node
 
@@ -191,6 +219,13 @@ def _forks(s: ast.stmt) -> bool:
 def _binds(*nodes: ast.expr) -> bool:
     """Return whether expressions bind names of their function by ``:=``, which a function of their own would not."""
     return any(isinstance(n, ast.NamedExpr) for node in nodes for n in own_nodes([node]))
+
+
+def tested(node: ast.expr) -> ast.expr:
+    """Return an expression of which only the truth counts: its operands of ``and`` and ``or`` as their truth."""
+    if isinstance(node, ast.BoolOp):
+        node.values = [v if isinstance(v, ast.BoolOp | ast.Compare) else call("truth", v, v) for v in map(tested, node.values)]
+    return node
 
 
 def _sequence(node: ast.expr) -> ast.expr:
@@ -286,7 +321,7 @@ class _Body:
                 return ast.copy_location(ast.Return(call(name, s)), s)
             case ast.Assert(test=test, msg=msg):
                 message = [] if msg is None else [_deferred(_Expression(self.maybe).visit(msg))]
-                return ast.copy_location(ast.Expr(call("assert", s, _Expression(self.maybe).visit(test), *message)), s)
+                return ast.copy_location(ast.Expr(call("assert", s, _Expression(self.maybe).visit(tested(test)), *message)), s)
             case ast.Global() | ast.Nonlocal():
                 return ast.copy_location(ast.Pass(), s)
             case ast.Raise(exc=None):
@@ -337,12 +372,13 @@ class _Body:
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
             live = self.listed(self.live(s, rest))
-            return call("if", s.test, _Expression(self.maybe).visit(s.test), then, orelse, names, *live)
+            return call("if", s.test, _Expression(self.maybe).visit(tested(s.test)), then, orelse, names, *live)
         temporary = name_texts(sorted(self.temporary[id(s)] & self.shared))
         live = self.listed((self.liveness.heads[id(s)] | self.liveness.after[id(s)]) & self.maybe)
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
-            test = self.block("test", [ast.copy_location(_Finished(_Expression(self.maybe).visit(s.test)), s.test)], s, out)
+            test = _Finished(_Expression(self.maybe).visit(tested(s.test)))
+            test = self.block("test", [ast.copy_location(test, s.test)], s, out)
             return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary, *live)
         item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
         body = self.block("body", s.body, s, out, first=item)

@@ -34,6 +34,7 @@ class TraceError(Exception):
     wants_counts = False
     wants_rolled = False
     wants_guards = False
+    wants_lists = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)
@@ -52,6 +53,10 @@ class TraceError(Exception):
         lines += [f"    {text}" for text in self.source.splitlines()]
         lines += [f"  {text}" for text in (*self.origins, self.hint) if text]
         return "\n".join(lines)
+
+
+class Restart(BaseException):
+    """Signals that a statement around the current one is to be traced once more; it is no error of the user's."""
 
 
 class NotKnown(Exception):

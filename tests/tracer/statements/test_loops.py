@@ -266,7 +266,7 @@ def test_ranges_outside_of_loops_are_pythons() -> None:
     ("function", "reason"),
     [
         (lambda x: _swapped(x), "binds its name anew"),
-        (lambda x: _appended(x), "changes out"),
+        (lambda x: _appended(x), "a list of a number of elements that values decide"),
         (lambda x: _written_after_no_iteration(x), "it may be one of several arrays"),
     ],
 )
@@ -298,7 +298,7 @@ def _appended(x: Any) -> Any:
     while total < 10:
         total = total + 1
         out.append(total)
-    return np.array(out)
+    return out
 
 
 def test_higher_orders_and_batches() -> None:

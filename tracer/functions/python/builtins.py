@@ -22,7 +22,8 @@ from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import TracedArray, has_rows
+from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.user_code.errors import TraceError
 
 _MISSING: Any = object()
@@ -36,6 +37,10 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
             return _extreme_of(args[0], name)
         if len(args) > 1 and options:
             return real(*args, key=key, **options)
+        if len(args) == 1 and has_rows(args[0]) and key is None and not options:
+            elements = args[0].array()
+            check_some(elements.shape[0], f"{name}() arg is an empty sequence")
+            return _extreme_of(elements, name)
         items = list(args[0]) if len(args) == 1 else list(args)
         keys = items if key is None else [key(item) for item in items]
         if not holds_traced(keys) or not items:
@@ -105,6 +110,9 @@ twin(builtins.min)(_extreme("min", builtins.min, np.less))
 @twin(builtins.sum)
 def sum_(iterable: Any, /, start: Any = 0) -> Any:
     """Sum a traced array along its first axis, as NumPy does, and any other iterable item by item."""
+    if has_rows(iterable):
+        elements = iterable.array()
+        return start + xp.sum(elements, axis=0, dtype=np.int64 if elements.dtype.kind == "b" else elements.dtype)
     if not isinstance(iterable, TracedArray) or not iterable.ndim or not len(iterable):
         return builtins.sum(iterable, start)
     dtype = np.dtype(np.int64) if iterable.dtype.kind == "b" else iterable.dtype
