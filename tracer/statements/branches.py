@@ -28,6 +28,7 @@ from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, 
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
+from pullback.tracer.user_code.errors import TraceError
 
 Block = Callable[[], Any]
 
@@ -167,11 +168,14 @@ def branch(
 ) -> Completion | None:  # fmt: skip
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks."""
+    statements = frame_of().root.statements
+    count = len(statements)
     for _ in range(MOST_ATTEMPTS):
         try:
             return _branch(test, then, orelse, names, blocks, live)
         except Grows as grows:
             grows.target.provide(grows, 1)
+            del statements[count:]
     raise TraceError("the lists of a branch on traced values grow in each trace")
 
 
