@@ -324,7 +324,8 @@ def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | No
     A function that makes lists is traced anew if it is refused, with lists that may be rows of arrays. If this fails too, and
     the first trace ended at a list that grows in a block, it is traced with plain lists, whose loops may unroll.
     """
-    first, failed = None, None
+    first: Exception | None = None
+    failed: Exception | None = None
     grows: bool | None = None
     traces_made = False
     try:
@@ -345,7 +346,7 @@ def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | No
                 traces_made = True
             elif grows is None and frame.has_lists:
                 first, grows, traces_made = failed, True, False
-            elif grows and first is not None and first.wants_lists:
+            elif grows and isinstance(first, TraceError) and first.wants_lists:
                 first, grows, traces_made = failed, False, False
             else:
                 return None, first or failed

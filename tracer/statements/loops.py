@@ -378,7 +378,7 @@ class _Rolled:
     def bounds(self, ran: Ran) -> list[tuple[GrowingList, Any, Any, int | None]]:
         """Return the lists with rows, with bounds of their lengths after the loop, and these if they are known. Raises Grows if
         arrays are too short."""
-        result = []
+        result: list[tuple[GrowingList, Any, Any, int | None]] = []
         for target, least, most in ran.lists:
             rows, end = target.rows, math.inf
             assert rows is not None

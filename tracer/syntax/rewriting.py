@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Sequence, Set
-from typing import Any
+from typing import Any, cast
 
 from pullback.tracer.syntax import texts
 from pullback.tracer.syntax.liveness import Liveness, maybe_unbound
@@ -180,8 +180,8 @@ class _Expression(ast.NodeTransformer):
 
     def index(self, node: ast.expr) -> ast.expr:
         """Return a rewritten index, of which a list stays one of Python's."""
-        result: ast.expr = self.generic_visit(node) if isinstance(node, ast.List) else self.visit(node)
-        return result
+        result: Any = self.generic_visit(node) if isinstance(node, ast.List) else self.visit(node)
+        return cast(ast.expr, result)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         node.test = tested(node.test)
@@ -377,8 +377,8 @@ class _Body:
         live = self.listed((self.liveness.heads[id(s)] | self.liveness.after[id(s)]) & self.maybe)
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
-            test = _Finished(_Expression(self.maybe).visit(tested(s.test)))
-            test = self.block("test", [ast.copy_location(test, s.test)], s, out)
+            tested_once = _Finished(_Expression(self.maybe).visit(tested(s.test)))
+            test = self.block("test", [ast.copy_location(tested_once, s.test)], s, out)
             return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary, *live)
         item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
         body = self.block("body", s.body, s, out, first=item)
