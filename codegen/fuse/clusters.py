@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pullback.ir.core.structure import Instruction
-from pullback.ir.core.types import Shape
+from pullback.ir.core.types import ArrayType, Shape
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Place, Scatter
+from pullback.ir.ops.control.loops import Switch
+from pullback.ir.passes.editing.updates import updated_operand
 
 MOST_PENDING = 32
 """Most groups that are moved before an update because one of them reads the array."""
@@ -55,11 +57,13 @@ class Read:
     rank: int
 
 
-def updated_operand(cluster: Cluster) -> Value | None:
-    """Return the array, or the view of it, that a group updates."""
-    if not cluster.opaque or not cluster.members or not isinstance(cluster.members[0].op, Place | Scatter):
-        return None
-    return cluster.members[0].operands[0]
+def updated_operands(cluster: Cluster) -> list[Value]:
+    """Return the arrays, or the views of them, that a group updates: the base of an update, or those of the sides of a branch."""
+    if not cluster.opaque or not cluster.members or not isinstance(cluster.members[0].op, Place | Scatter | Switch):
+        return []
+    i = cluster.members[0]
+    operands = (updated_operand(i, v) for v in i.results if isinstance(v.type, ArrayType) and v.type.shape)
+    return list(dict.fromkeys(v for v in operands if v is not None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +101,18 @@ class Order:
 
     def before_update(self, index: int, done: set[int], readers: Mapping[Value, Sequence[int]]) -> list[int]:
         """Return the groups to run before one that updates an array, because they read it; each after those it needs."""
-        base = self.updated(index)
         earlier: list[int] = []
-        for reader in () if base is None else readers.get(base, ()):
-            if reader in done or reader in earlier or reader == index or self.updated(reader) is base:
+        for array, reader in ((v, n) for v in self.updated(index) for n in readers.get(v, ())):
+            if reader in done or reader in earlier or reader == index or array in self.updated(reader):
                 continue
             pending = self.with_pending(reader, done, earlier)
             if index not in pending:
                 earlier += pending
         return earlier
 
-    def updated(self, index: int) -> Value | None:
-        """Return the array that a group updates, if it does."""
-        operand = updated_operand(self.clusters[index])
-        return None if operand is None else self.base(operand)
+    def updated(self, index: int) -> list[Value]:
+        """Return the arrays that a group updates."""
+        return [self.base(v) for v in updated_operands(self.clusters[index])]
 
     def with_pending(self, index: int, done: set[int], also: Sequence[int]) -> list[int]:
         """Return a group after those that must run before it and have not; an empty list if they are more than

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from pullback.codegen.fuse.clusters import ENDED, NEVER, Cluster, Read, updated_operand
+from pullback.codegen.fuse.clusters import ENDED, NEVER, Cluster, Read, updated_operands
 from pullback.codegen.fuse.inlining import Paths, read_before_updates
 from pullback.codegen.fuse.iteration_order import (
     is_by_rows,
@@ -437,11 +437,10 @@ class Grouping(Paths):
         cluster.opaque = True
         operands = [Read(self.base(v), "other", v.type.rank) for v in instruction.operands]
         self.add(cluster, instruction, operands + self.extent_reads(instruction), 0)
-        target = updated_operand(cluster)
-        base = None if target is None else self.base(target)
-        if base is not None and base not in self.fixed and base not in self.updates:
-            self.updates[base] = cluster
-            cluster.readers.update(n for n in self.reading.get(base, ()) if n != cluster.index)
+        for base in map(self.base, updated_operands(cluster)):
+            if base not in self.fixed and base not in self.updates:
+                self.updates[base] = cluster
+                cluster.readers.update(n for n in self.reading.get(base, ()) if n != cluster.index)
         self.keep_checks_in_order(cluster, instruction)
 
     # storing

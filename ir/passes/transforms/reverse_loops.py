@@ -39,6 +39,7 @@ from pullback.ir.passes.transforms.split_derivative import (
     pair,
     predicate_of,
 )
+from pullback.ir.passes.transforms.undo_writes import Undone, undo_writes
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,20 +92,24 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
 
     last = Builder(b.loc, hint=b.hint)
     carried = [*carries.values(), *totals.values()]
-    results = [v for c in carried for v in c.results(last)] + [v for ct in row_cotangents.values() for v in pair(ct)]
-    _, own_rows, own_captures = loop.parameters(derived.own)
+    results = [v for c in carried for v in c.results(last)]
+    own_carries, own_rows, own_captures = loop.parameters(derived.own)
     row_pairs = [*zip(own_rows, sequences, strict=True)]
     capture_pairs = [*zip(own_captures, captures, strict=True)]
     for seed, ct in zip(seeds, (ct for ct in rows if ct is not None), strict=True):
         row_pairs += zip(pair(seed), pair(ct), strict=False)
 
     defined_last = {v for i in last.instructions for v in i.results}
-    required = [v for v in derived.read(results) if v not in defined_last]
+    rows_out = [v for ct in row_cotangents.values() for v in pair(ct)]
+    required = [v for v in derived.read([*results, *rows_out]) if v not in defined_last]
     recomputable = _known_carries(loop, derived, inits)
-    rerun = without_effects(derived.forward, required)
-    kept = choose(rerun, required, {*derived.own[:1], *own_rows, *own_captures, *recomputable})
-    row_pairs += zip(kept, _keep(b, step, loop, derived.forward, kept), strict=True)
+    free = {*derived.own[:1], *own_rows, *own_captures, *recomputable}
+    forward, undone, kept = _residuals(loop, derived.forward, own_carries, required, free)
+    rerun = without_effects(forward, required)
+    row_pairs += zip(kept, _keep(b, step, loop, forward, kept), strict=True)
     body = [*needed(rerun.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
+    body = [*(i for u in undone for i in u.instructions()), *body]
+    results += [*(u.array for u in undone), *rows_out]
     used = {v for i in body for v in i.operands} | set(results)
     for parameter, (pairs, instructions) in recomputable.items():
         if parameter in used and parameter not in kept:
@@ -113,12 +118,14 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     used |= {v for i in body for v in i.operands}
     row_pairs = [pair for pair in row_pairs if pair[0] in used]
     capture_pairs = [pair for pair in capture_pairs if pair[0] in used]
-    parameters = [derived.own[0], *(v for c in carried for v in pair(c.seed)), *(p for p, _ in (*row_pairs, *capture_pairs))]
+    parameters = [derived.own[0], *(v for c in carried for v in pair(c.seed)), *(u.after for u in undone)]
+    parameters += [p for p, _ in (*row_pairs, *capture_pairs)]
+    finals = loop.results(step.outputs)[0]
     outputs = iter(
         scan(
             b,
             copy_block(Block(tuple(parameters), tuple(body), tuple(results))),
-            [v for c in carried for v in c.inits(b)],
+            [*(v for c in carried for v in c.inits(b)), *(finals[own_carries.index(u.array)] for u in undone)],
             [x for _, x in row_pairs],
             [x for _, x in capture_pairs],
             loop.length,
@@ -133,11 +140,26 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
 
     tops = {k: taken(c.seed) for k, c in carries.items()}
     sums = {j: taken(c.seed) for j, c in totals.items()}
+    for _ in undone:
+        next(outputs)
     gathered = {j: taken(ct) for j, ct in row_cotangents.items()}
     parts: list[Part] = [(ZERO, None)] * loop.first
     parts += [masked_part(b, joint, tops.get(k)) if want else (ZERO, None) for k, want in enumerate(wanted[0])]
     parts += [masked_part(b, joint, gathered.get(j)) for j in range(loop.sliced)]
     return parts + [masked_total(b, joint, sums.get(j), before.get(j)) for j in range(len(captures))]
+
+
+def _residuals(
+    loop: LoopParts, forward: Block, carries: Sequence[Value], required: Sequence[Value], free: set[Value]
+) -> tuple[Block, list[Undone], list[Value]]:
+    """Return the body of the forward loop, the carried arrays whose writes the reverse undoes, and the values that are saved."""
+    kept = choose(without_effects(forward, required), required, free)
+    arrays = [(v, forward.results[k]) for k, v in enumerate(carries) if v in kept]
+    block, undone = undo_writes(forward, arrays, free)
+    if not undone:
+        return forward, [], kept
+    kept = choose(without_effects(forward, required), required, {*free, *(u.array for u in undone)})
+    return block, undone, list(dict.fromkeys([*kept, *(v for u in undone for v in u.saved)]))
 
 
 def _derivative_of_body(
