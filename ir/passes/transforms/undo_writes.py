@@ -6,7 +6,7 @@ forward loop saves what these were before, and the reverse carries the array its
     scan: a1 = scatter_set a, i, v      saved: old = gather a, i
     reverse scan:                       a = scatter_set a1, i, old
 
-That is what tapes of overwritten values do (Griewank and Walther, Evaluating Derivatives, 2008, section 4.2). The writes of all
+That is what tapes of overwritten values do (Griewank and Walther, Evaluating Derivatives, 2008). The writes of all
 sides of a branch are undone, whichever was taken: an element that was not written has its old value anyway.
 """
 
@@ -87,14 +87,14 @@ def undo_writes(block: Block, arrays: Sequence[tuple[Value, Value]], free: Colle
     that the reverse has.
     """
     finder = _Finder(block)
-    found = [(array, writes) for array, end in arrays if (writes := finder.writes(array, end))]
-    if not found:
+    written = [(array, writes) for array, end in arrays if (writes := finder.writes(array, end))]
+    if not written:
         return block, []
     instructions = [new for k, i in enumerate(block.instructions) for new in (*finder.added.get(k, ()), i)]
     block = replace(block, instructions=tuple(instructions))
     definitions = {v: i for i in instructions for v in i.results}
     undone = []
-    for array, writes in found:
+    for array, writes in written:
         copied: dict[Instruction, None] = {}
         saved = [w.old for w in writes]
         for index in dict.fromkeys(v for w in writes for v in w.indices):
