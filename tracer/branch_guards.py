@@ -26,7 +26,7 @@ from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, So
 from pullback.tracer.names.guard_code import native
 from pullback.tracer.user_code.errors import NotKnown, TraceError, user_loc, user_site
 from pullback.tracer.user_code.source import MOST_TEXT, line_text
-from pullback.tracer.user_code.unroll_warning import MANY_OPS, warn_unrolled
+from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
 if TYPE_CHECKING:
     from pullback.ir.passes import pipeline as passes
@@ -38,6 +38,8 @@ else:
 
 CLOSE = {"f64": 1e-13, "f32": 1e-5}
 """Relative tolerances of guards on floats, by dtype; others have 1e-2."""
+MOST_FOLLOWED = 5000
+"""Number of operations after which a loop that is followed, without a demand for it, is refused: a second of compile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ class Outcomes:
         self._root = root
         self._leaves = leaves
         self._title = title
-        self._is_long = False
+        self._most_operations = MOST_FOLLOWED
         self._values: dict[Value, Any] = {}
         self._evaluated: dict[tuple[Value, bool], Any] = {}
         self._definitions: dict[Value, Instruction] = {}
@@ -103,10 +105,10 @@ class Outcomes:
         outer = list(_outward(current))
         value, frame = _origin(x.value, x.frame or current, outer)
         if (value, is_truth) not in self._evaluated:
-            if not self._is_long and sum(len(f.builder.instructions) for f in outer) > MANY_OPS:
-                self._is_long = True
+            if sum(len(f.builder.instructions) for f in outer) > self._most_operations:
                 if not self.follows:
-                    raise TraceError(f"a loop unrolls into more than {MANY_OPS} operations before a value ends it")
+                    raise TraceError(f"a loop unrolls into more than {MOST_FOLLOWED} operations before a value ends it")
+                self._most_operations *= 2
                 warn_unrolled([i for f in outer for i in f.builder.instructions], self._title)
             for f in reversed(outer):
                 self._check(f)

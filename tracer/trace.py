@@ -275,7 +275,7 @@ def trace(
     try:
         if rolls:
             result, failed = _rolled(run)
-        return result or replace(run(root()), not_rolled=_reason(failed))
+        return result or run(root(), not_rolled=_reason(failed))
     except TraceError as error:
         if error.wants_rolled and not rolls:
             return trace(
@@ -386,9 +386,10 @@ def _root(
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    frame: Frame, by_line: bool = False,
+    frame: Frame, by_line: bool = False, not_rolled: str = "",
 ) -> Trace:  # fmt: skip
-    """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end."""
+    """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end.
+    ``not_rolled``: why a trace with rewritten syntax failed before."""
     loc = user_loc()
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
@@ -418,7 +419,7 @@ def _trace(
             outside = names.written()
             values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes), *(t for _, t in outside))]
         _check_constants(frame)
-        warn_unrolled(frame.builder.instructions, title)
+        warn_unrolled(frame.builder.instructions, title, not_rolled)
         used, inputs, unread = _used(frame, values)
         return Trace(
             function=numbered(frame.builder.function(_identifier(title), used, values), frame.value_sizes),
@@ -439,6 +440,7 @@ def _trace(
             errors=tuple(frame.raised),
             sizes=sizes,
             statements=in_source_order(frame.statements),
+            not_rolled=not_rolled,
         )
 
 

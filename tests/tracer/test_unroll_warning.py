@@ -59,10 +59,10 @@ def to_a_tolerance(x):
 
 CASES = [
     (counted, (0.5, STEPS), {"loops": "unroll"}, counted, 1, "pb.fori_loop(0, n, body, state)"),
-    (elements, (0.5, np.ones(STEPS)), {}, elements, 1, "pb.scan(body, state, xs)"),
+    (elements, (0.5, np.ones(STEPS)), {"loops": "unroll"}, elements, 1, "pb.scan(body, state, xs)"),
     (until, (0.5,), {}, until, 2, "pb.while_loop(condition, body, state)"),
-    (through_a_helper, (0.5,), {}, step, 2, "pb.fori_loop(0, n, body, state) or pb.scan(body, state, xs)"),
-    (within_a_gradient, (0.5,), {}, counted, 1, "pb.fori_loop(0, n, body, state)"),
+    (through_a_helper, (0.5,), {"loops": "unroll"}, step, 2, "pb.fori_loop(0, n, body, state) or pb.scan(body, state, xs)"),
+    (within_a_gradient, (0.5,), {"loops": "unroll"}, counted, 1, "pb.fori_loop(0, n, body, state)"),
     (fewer_within_a_gradient, (0.5,), {"loops": "unroll"}, counted, 1, "pb.fori_loop(0, n, body, state)"),
     (to_a_tolerance, (1.0,), {"guards": True}, to_a_tolerance, 1, "pb.while_loop(condition, body, state)"),
 ]
