@@ -8,6 +8,7 @@ recorded, which fails at run time if the value differs.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +19,13 @@ import numpy as np
 from pullback.ir import OPS, Block, Builder, Function, Instruction, Loc, Value
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import copy_block, walk
+from pullback.ir.core.types import is_by_value
 from pullback.ir.interpret import interpret
+from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.control.host import Callback
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import GUARD
+from pullback.ir.shapes.extents import definers, extents_of
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Source
 from pullback.tracer.names.guard_code import native
 from pullback.tracer.user_code.errors import NotKnown, TraceError, user_loc, user_site
@@ -180,6 +184,8 @@ class Outcomes:
             if i.op.effect == "fails" or any(j.op.effect == "fails" for r in i.regions for j in walk(r)):
                 try:
                     self._interpret([*i.operands], frame)
+                    for count, scope in self._counts(i).values():
+                        self._interpret([count], scope)
                     if not i.results or i.results[0] not in self._values:
                         self._run(i)
                 except NotKnown:
@@ -209,7 +215,8 @@ class Outcomes:
                 continue
             if any(isinstance(j.op, Callback) for j in (definition, *(j for r in definition.regions for j in walk(r)))):
                 raise NotKnown("which comes from a Python function that the program calls")
-            missing = [(v, scope) for v in definition.operands if v not in self._values]
+            needed = [*((v, scope) for v in definition.operands), *self._counts(definition).values()]
+            missing = [(v, f) for v, f in needed if v not in self._values]
             if missing:
                 work += missing
             else:
@@ -239,6 +246,24 @@ class Outcomes:
                 return native(array)
         raise NotKnown("which is a function")
 
+    def _counts(self, i: Instruction) -> dict[int, tuple[Value, Frame]]:
+        """Return the numbers that define the extents by value of an instruction, with their frames, by the indices of atoms."""
+        sizes = self._root.value_sizes
+        if sizes is None or isinstance(i.op, DefineExtent):
+            return {}
+        atoms = {a for name in _extents_by_value(i) if name in sizes.by_name for a in sizes.atoms_of(name)}
+        numbers = {a: sizes.numbers[a] for a in sorted(atoms)}
+        return {a: (x.value, x.frame) for a, x in numbers.items() if x.frame is not None}
+
+    def _sizes(self, i: Instruction) -> dict[str, int]:
+        """Return the extents by value of an instruction as ints."""
+        counts = {a: int(self._values[v]) for a, (v, _) in self._counts(i).items()}
+        if not counts:
+            return {}
+        by_name = self._root.value_sizes.by_name
+        terms = {name: by_name[name].terms for name in _extents_by_value(i) if name in by_name}
+        return {n: sum(f * math.prod(counts[a] for a in atoms) for atoms, f in t) for n, t in terms.items()}
+
     def _run(self, i: Instruction) -> None:
         parameters = tuple(dict.fromkeys(i.operands))
         function = Function("so_far", Block(parameters, (i,), i.results))
@@ -249,11 +274,18 @@ class Outcomes:
                 raise TraceError(str(error), error.loc) from None
         try:
             with np.errstate(all="ignore"):
-                results = interpret(function, *(self._values[v] for v in parameters), effects=False)
+                arguments = [self._values[v] for v in parameters]
+                results = interpret(function, *arguments, sizes=self._sizes(i), effects=False)
         except CheckFailed as failed:
             self.failed = failed
             raise
         self._values.update(zip(i.results, results, strict=True))
+
+
+def _extents_by_value(i: Instruction) -> list[str]:
+    """Return the names of the extents by value that an instruction has, and does not define itself."""
+    defined = definers(j for r in i.regions for j in walk(r))
+    return [n for n in extents_of(Function("one", Block((), (i,), ()))) if is_by_value(n) and n not in defined]
 
 
 def _origin(value: Value, frame: Frame, outer: Sequence[Frame]) -> tuple[Value, Frame]:
