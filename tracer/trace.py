@@ -597,10 +597,12 @@ def _stems_from(error: BaseException, refused: TraceError) -> bool:
 def _check_constants(frame: Frame) -> None:
     for source in frame.inputs:
         if isinstance(source, Constant) and digest(source.array) != source.digest:
-            raise TraceError(
+            error = TraceError(
                 "the traced function wrote into an array that it had already used with traced values; "
                 "make it with NumPy inside the function, or use a copy"
             )
+            error.wants_traced = True
+            raise error
 
 
 def _used(frame: Frame, results: Sequence[Value]) -> tuple[list[Value], tuple[Input, ...], list[Guard]]:

@@ -178,7 +178,9 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
             frame_of(root).root.kept_readonly.add(root.argument)
         raise ValueError(READONLY)
     if target.readonly:
-        raise TraceError(f"a write into a traced array: {target.readonly}")
+        error = TraceError(f"a write into a traced array: {target.readonly}")
+        error.wants_traced = frame_of().root.rolls and not frame_of().root.traces_made
+        raise error
     _refuse_outer(target)
     source = as_traced(value)
     if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]

@@ -240,6 +240,7 @@ class _Join:
             results[k] = dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns]))
             if any(self.is_alias(k, side) for side in range(2)):
                 share([x for ran in self.sides for x in arrays_in([ran.variables[k]])], results[k])
+            share_made(columns[k], results[k])
         for target in targets:
             write_back(target, next(emitted))
         self.variables.write(results)
@@ -253,6 +254,8 @@ class _Join:
         self.keep_copies([*columns, self.returned()], [*results, returned])
         if value and any(is_alias(x, (), frame) for ran, frame in zip(self.sides, self.frames) for x in _returned(ran)):
             share([x for ran in self.sides for x in _returned(ran)], returned)
+        if value:
+            share_made(self.returned(), returned)
         possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
         return Completion(code=ended, value=returned, possible=possible)
 
@@ -356,6 +359,15 @@ def share(arrays: Sequence[TracedArray], result: Any) -> None:
     """Refuse later writes into arrays of which one may be ``result``, and into that."""
     for x in (*map(root_of, arrays), *arrays_in([result])):
         x.readonly = x.readonly or ALIAS
+
+
+def share_made(values: Sequence[Any], result: Any) -> None:
+    """Refuse later writes into arrays of NumPy that the function made, which are among the leaves of values, and into ``result``,
+    which may be one of them."""
+    made = [x for v in values if v is not UNBOUND for x in flatten(v)[0] if isinstance(x, np.ndarray)]
+    if made:
+        share((), result)
+        keep(made)
 
 
 @operator("after")

@@ -13,6 +13,8 @@ from functools import partial
 from types import BuiltinMethodType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import container_of
@@ -44,7 +46,11 @@ class Slot:
 
 
 class Container:
-    """A mutable container or object of the trace; ``name`` is one of its names."""
+    """A mutable container or object of the trace; ``name`` is one of its names.
+
+    An array of NumPy that the function made is one too, whose contents are its only item: a block that writes it is traced anew,
+    with such arrays traced.
+    """
 
     def __init__(self, value: Any, name: str, kind: str = "") -> None:
         self.value, self.name = value, name
@@ -59,6 +65,11 @@ class Container:
     def items(self) -> list[tuple[Any, Any]]:
         """The items of the container, each with its key."""
         return _items(self.value, self.kind)
+
+    @property
+    def inner(self) -> list[tuple[Any, Any]]:
+        """The items that may be containers, each with its key."""
+        return [] if self.kind == "array" and not self.value.dtype.hasobject else self.items
 
     def get(self, key: Any) -> Any:
         """Return the item of a key. Raises ValueError, as a cell does, if a list got shorter."""
@@ -119,6 +130,10 @@ class Container:
             case "deque":
                 self.value.clear()
                 self.value.extend(x for _, x in items)
+            case "array" if self.value.dtype.hasobject:
+                self.value.flat = [x for _, x in items]
+            case "array":
+                self.value[...] = np.frombuffer(items[0][1], self.value.dtype).reshape(self.value.shape)
         for key, item in items if self.kind in ("object", "slots") else ():
             if key not in getattr(self.value, "__dict__", ()):
                 object.__setattr__(self.value, key, item)
@@ -126,6 +141,8 @@ class Container:
     def has(self, items: Sequence[tuple[Any, Any]], keys_only: bool = False) -> bool:
         """Return whether the container has these items, or items of these keys."""
         now = self.items
+        if self.kind == "array":
+            return now == items if not self.value.dtype.hasobject else all(x is y for (_, x), (_, y) in zip(now, items))
         if len(now) != len(items):
             return False
         return all(
@@ -142,6 +159,8 @@ def _kind(value: Any) -> str:
     kind = type(value)
     if issubclass(kind, TracedArray | Tagged | Outside):
         return ""
+    if issubclass(kind, np.ndarray):
+        return "array"
     if issubclass(kind, list):
         return "rows" if has_rows(value) else "list"
     if issubclass(kind, dict):
@@ -169,6 +188,8 @@ def _items(value: Any, kind: str) -> list[tuple[Any, Any]]:
             return list({**vars(value), **_slots(value)}.items())
         case "slots":
             return list(_slots(value).items())
+        case "array":
+            return list(enumerate(value.flat)) if value.dtype.hasobject else [("contents", value.tobytes())]
     return []
 
 
@@ -205,7 +226,7 @@ def containers_in(values: Iterable[tuple[str, Any]]) -> list[Container]:
             containers += own
             for container in own:
                 pattern = "{}.{}" if container.kind in ("object", "slots") else "{}[{!r}]"
-                work += [(pattern.format(name, key), x) for key, x in container.items if not _is_plain(x)][::-1]
+                work += [(pattern.format(name, key), x) for key, x in container.inner if not _is_plain(x)][::-1]
     return containers
 
 
@@ -218,8 +239,8 @@ class State:
 
     def __init__(self, functions: Sequence[Any]) -> None:
         self.containers = containers_in((getattr(f, "__name__", "a function"), f) for f in functions)
-        self.ids = {id(c.value): c for c in self.containers}
-        self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set",) for key in c.keys]
+        self.ids = {id(c.value): c for c in self.containers if c.kind != "array"}
+        self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set", "array") for key in c.keys]
         self.names = [_title(slot) for slot in self.slots]
 
     def saved(self) -> Saved:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import any_value
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
-from pullback.tracer.arrays.traced import TracedArray, has_rows
+from pullback.tracer.arrays.traced import Gathers, TracedArray, has_rows
+from pullback.tracer.arrays.value_extents import number_of
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.syntax import table
 from pullback.tracer.user_code.errors import TraceError
@@ -47,13 +50,18 @@ def items_of(function: Any, *arguments: Any) -> Any:
     if function is enumerate and parts and parts[0] is not None and len(arguments) < 3:
         inner, first = parts[0], arguments[1] if len(arguments) == 2 else 0
         return Items(inner.count, lambda k: (k + first, inner.at(k)))
-    if function is zip and parts and all(p is not None and p.is_counted for p in parts):
-        count = min(p.count for p in parts if p is not None)
+    if function is zip and parts and all(p is not None for p in parts):
+        count = functools.reduce(_least, [p.count for p in parts if p is not None])
         return Items(count, lambda k: tuple(p.at(k) for p in parts if p is not None))
     if function is reversed and len(parts) == 1 and parts[0] is not None:
         inner = parts[0]
         return Items(inner.count, lambda k: inner.at(inner.count - 1 - k))
     return function(*arguments)
+
+
+def _least(a: Any, b: Any) -> Any:
+    """Return the less of two counts."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else as_traced(np.minimum(a, b))
 
 
 def items(value: Any) -> Items | None:
@@ -64,6 +72,10 @@ def items(value: Any) -> Items | None:
         return Items(value.length(), value.row)
     if isinstance(value, range):
         return _range(value.start, value.stop, value.step)
+    if isinstance(value, Gathers):
+        value = value.elements()
+    if isinstance(value, TracedArray) and value.shape and is_value_size(value.shape[0]):
+        return Items(number_of(value.shape[0]), lambda k: value[k])
     if isinstance(value, TracedArray) and value.shape and isinstance(value.shape[0], int):
         return Items(value.shape[0], lambda k: value[k])
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of, write_back
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, attempt
-from pullback.tracer.statements.branches import MOST_ATTEMPTS, Block, branch, if_, is_undecided, share
+from pullback.tracer.statements.branches import MOST_ATTEMPTS, Block, branch, if_, is_undecided, share, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
-from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code
+from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import (
     Container,
     Saved,
@@ -193,14 +194,18 @@ def _finished(ended: Completion | None, orelse: Block | None, names: Sequence[st
         code = as_traced(np.where(is_code(ended, RETURN), np.int64(RETURN), np.int64(NEXT)))
         result = ended
         if not ended.is_decided:
-            result = Completion(code=code, value=ended.value, possible=frozenset((NEXT, RETURN)))
+            others = {NEXT} if ended.possible - {RETURN} else set()
+            result = Completion(code=code, value=ended.value, possible=frozenset({RETURN, *others}))
     if orelse is None:
         return result
     if ended is None or (ended.is_decided and is_code(ended, NEXT, CONTINUE)):
         following: Completion | None = orelse()
         return following
     if result is not None:
-        raise TraceError("a loop on traced values with return and else; write the else after the loop")
+        if result.is_decided:
+            return result
+        left = replace(result, possible=frozenset({RETURN, *({NEXT} if BREAK in possible_codes(ended) else ())}))
+        return branch(as_traced(is_code(ended, NEXT, CONTINUE)), orelse, lambda: left, names, [orelse])
     return if_(is_code(ended, NEXT, CONTINUE), orelse, None, names)
 
 
@@ -235,6 +240,7 @@ class _Rolled:
         self.returned: Any = UNBOUND
         self.may_leave = test is not None
         self.ended: Completion | None = None
+        self.possible: frozenset[int] = frozenset()
         self.carry, self.size = Carry("a loop", (), "the state"), 0
         self.shared: list[tuple[int, list[TracedArray]]] = []
         self.choices: dict[int, Any] = {}
@@ -312,6 +318,7 @@ class _Rolled:
 
     def roll(self, truth: Any, ended: Completion | None) -> None:
         """Trace the body until its carry is known, and emit the loop. Raises Grows."""
+        self.possible = possible_codes(ended)
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
         statements = frame_of().root.statements
@@ -447,7 +454,7 @@ class _Rolled:
 
     def leaves(self, ran: Ran) -> bool:
         """Return whether the body turns out to leave the loop, which its carry does not provide for yet."""
-        if self.may_leave or is_code(ran.completion, NEXT, CONTINUE) is True:
+        if self.may_leave or possible_codes(ran.completion) <= {NEXT, CONTINUE}:
             return False
         self.may_leave = True
         return True
@@ -562,6 +569,7 @@ class _Rolled:
                     share(arrays, value)
             if not self.runs:
                 share(list(arrays_in([self.entry[k]])), value)
+            share_made([*([] if self.runs else [self.entry[k]]), ran.variables[k]], value)
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)
@@ -571,7 +579,8 @@ class _Rolled:
         if not self.may_leave:
             return None
         rest = values[len(self.carried) + len(self.targets) :]
-        return Completion(code=rest[2], value=rest[3] if len(rest) > 3 else UNBOUND)
+        possible = self.possible | possible_codes(ran.completion)
+        return Completion(code=rest[2], value=rest[3] if len(rest) > 3 else UNBOUND, possible=possible)
 
 
 class _LoopRegion(BlockRegion):

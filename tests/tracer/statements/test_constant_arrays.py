@@ -1,0 +1,127 @@
+"""Arrays of NumPy that a function makes from constants, which branches and loops on values write or rename."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+
+def counted(x: float) -> Any:
+    counts = np.array([0, 3])
+    while x > 1:
+        counts += 1
+        x = x / 2
+    return counts + x
+
+
+def written_in_branch(x: float) -> Any:
+    a = np.array([0, 3])
+    part = a[1:]
+    if x > 10:
+        part[0] = 5
+    return a * 1, x
+
+
+def written_by_helper(x: float) -> Any:
+    a = np.array([[0, 3], [4, 5]])
+
+    def add() -> None:
+        a[0] += 1
+
+    while x > 1:
+        add()
+        x = x / 2
+    return a[0] + x
+
+
+def in_list(x: float) -> Any:
+    arrays = [np.array([0, 3]), np.array([1.5])]
+    for k in range(3):
+        if x > k:
+            arrays[0][0] += k
+            arrays[1] *= 2
+    return arrays[0] + x, arrays[1]
+
+
+def until_close(x: float) -> Any:
+    levels = np.array([0, 3, 6, 9])
+    total = 0.0
+    while total > -32:
+        levels += 1
+        difference = x - levels
+        total = np.sum(np.clip(difference, np.min(difference), 0))
+    levels -= 1
+    return levels
+
+
+def renamed(x: float) -> Any:
+    a = np.arange(5)
+    b = a
+    if x > 2:
+        b = a[::-1]
+    b[0] = 77
+    return a, x
+
+
+def chosen(x: float) -> Any:
+    a, b = np.array([0, 3]), np.array([7, 8])
+    c = a if x > 10 else b
+    b[0] = 100
+    a[1] = 50
+    return c + x
+
+
+def from_helper(x: float) -> Any:
+    a, b = np.array([0.0, 3.0]), np.array([7.0, 8.0])
+
+    def pick() -> Any:
+        if x > 2:
+            return a
+        return b
+
+    pick()[0] = 9.0
+    return a, b, x
+
+
+def renamed_in_loop(x: float) -> Any:
+    a, b = np.array([0, 3]), np.array([7, 8])
+    c = a
+    while x > 1:
+        c = b
+        x = x / 2
+    c[0] = 5
+    return a, b, x
+
+
+PROGRAMS = [
+    counted, written_in_branch, written_by_helper, in_list, until_close, renamed, chosen, from_helper, renamed_in_loop,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("x", [0.5, 9.0, 200.0])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_values(program: Callable[..., Any], x: float) -> None:
+    with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
+        result = pb.jit(program)(x)
+    expected = program(x)
+    for r, e in zip(result if isinstance(result, tuple) else (result,), expected if isinstance(expected, tuple) else (expected,)):
+        np.testing.assert_array_equal(r, e)
+        assert np.asarray(r).dtype == np.asarray(e).dtype
+
+
+@pytest.mark.parametrize("program", [counted, written_in_branch, written_by_helper, in_list, until_close])
+def test_one_program_for_all_paths(program: Callable[..., Any]) -> None:
+    compiled = pb.jit(program, guards=False)
+    for x in (0.5, 9.0, 200.0):
+        for r, e in zip(np.atleast_1d(*map(np.asarray, _flat(compiled(x)))), np.atleast_1d(*map(np.asarray, _flat(program(x))))):
+            np.testing.assert_array_equal(r, e)
+
+
+def _flat(value: Any) -> Any:
+    return value if isinstance(value, tuple) else (value, 0.0)

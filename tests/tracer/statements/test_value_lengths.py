@@ -1,0 +1,135 @@
+"""Loops over arrays whose lengths values decide, loops of computed length that are left, and branches on such arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+
+def rows(x: Any) -> Any:
+    total = 0.0
+    for k in np.where(x > 0.5)[0]:
+        total += x[k] * k
+    return total
+
+
+def selected(x: Any) -> Any:
+    total = 0.0
+    for v in x[x > 0.3]:
+        if v > 0.95:
+            break
+        total = 0.5 * total + v
+    return total
+
+
+def pairs(x: Any) -> Any:
+    high, low = np.flatnonzero(x > 0.5), np.flatnonzero(x < 0.4)
+    total = 0.0
+    for i, j in zip(high, low):
+        total += x[i] * x[j]
+    for n, i in enumerate(high):
+        total += n * x[i]
+    for i in reversed(low):
+        total = 0.9 * total + x[i]
+    return total
+
+
+def negated(x: Any) -> Any:
+    grid = x[:6].reshape(2, 3) * 1.0
+    for place in np.argwhere(grid > 0.5):
+        grid[place[0], place[1]] *= -1.0
+    return np.sum(grid * np.arange(6.0).reshape(2, 3))
+
+
+def runs(x: Any) -> Any:
+    y = x * 1.0
+    starts = np.nonzero(np.diff(x) > 0.3)[0]
+    for start in starts:
+        y[start : start + 2] *= 0.5
+    return np.sum(y * y)
+
+
+def first(x: Any) -> Any:
+    for k in range(np.sum(x > 0.5)):
+        if x[k] > 0.9:
+            return x[k] * k
+    else:
+        return -x[0]
+
+
+def until(x: Any) -> Any:
+    total = 0.0
+    for k in range(np.sum(x > 0.2)):
+        if x[k] > 0.97:
+            break
+        total += x[k]
+    else:
+        total *= 2.0
+    return total
+
+
+PROGRAMS = [rows, selected, pairs, negated, runs, first, until]
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.4, 1.0, 2.0])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_values(program: Callable[..., Any], scale: float) -> None:
+    x = scale * np.random.default_rng(1).uniform(size=40)
+    assert pb.jit(program, guards=False)(x) == pytest.approx(program(x), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_one_trace_for_all_lengths(program: Callable[..., Any]) -> None:
+    compiled = pb.jit(program, guards=False)
+    for seed in range(4):
+        x = np.random.default_rng(seed).uniform(size=40)
+        assert compiled(x) == pytest.approx(program(x), rel=1e-12)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_gradients(program: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(2)
+    x, direction = rng.uniform(size=40), rng.normal(size=40)
+    slope = (program(x + 1e-7 * direction) - program(x - 1e-7 * direction)) / 2e-7
+    assert np.sum(pb.grad(program)(x) * direction) == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+def search(x: Any, level: float) -> Any:
+    k = 0
+    while k < len(x):
+        if x[k] > level:
+            return k, x[k]
+        k += 1
+    else:
+        k = -5
+    return k, 0.0
+
+
+def test_return_and_else() -> None:
+    x = np.linspace(0.0, 1.0, 11)
+    compiled = pb.jit(search, guards=False)
+    for level in (-1.0, 0.55, 2.0):
+        assert compiled(x, level) == search(x, level)
+
+
+def bounds(x: Any) -> Any:
+    ends, starts = np.where(x > 0.5)[0], np.where(x < 0.2)[0]
+    if ends[0] < starts[0]:
+        starts = np.insert(starts, 0, 0)
+    if ends[-1] < starts[-1]:
+        ends = np.append(ends, 7)
+    return np.sum(ends), np.sum(starts)
+
+
+def test_followed_branches_between_arrays_of_other_lengths() -> None:
+    compiled = pb.jit(bounds)
+    for seed in range(4):
+        x = np.random.default_rng(seed).uniform(size=30)
+        with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
+            assert compiled(x) == bounds(x)
