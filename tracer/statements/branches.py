@@ -376,7 +376,7 @@ def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Comple
     if ended is None:
         following: Completion | None = rest()
         return following
-    if ended.is_decided:
+    if ended.is_decided or NEXT not in ended.possible:
         return ended
     left = ended
     if ended.possible <= {NEXT, RETURN}:
@@ -389,6 +389,6 @@ def value_of(completion: Completion | None) -> Any:
     """Return what a function returns whose body ended so: None on the paths that return nothing."""
     if completion is None or (completion.is_decided and completion.code == NEXT):
         return None
-    if completion.is_decided:
+    if completion.is_decided or completion.possible == {RETURN}:
         return completion.value
     return choose(as_traced(is_code(completion, RETURN)), lambda: completion.value, lambda: None)
