@@ -258,7 +258,7 @@ class Outcomes:
     def _sizes(self, i: Instruction) -> dict[str, int]:
         """Return the extents by value of an instruction as ints."""
         counts = {a: int(self._values[v]) for a, (v, _) in self._counts(i).items()}
-        if not counts:
+        if self._root.value_sizes is None or not counts:
             return {}
         by_name = self._root.value_sizes.by_name
         terms = {name: by_name[name].terms for name in _extents_by_value(i) if name in by_name}
