@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +122,11 @@ class Outcomes:
                 self._guard(*self._hoist(value, frame, outer), outer, result, is_truth)
             self._evaluated[value, is_truth] = result
         return convert(self._evaluated[value, is_truth])
+
+    def check(self, frame: Frame) -> None:
+        """Interpret the checks of a frame, and set ``failed`` to the first that fails."""
+        with suppress(CheckFailed, TraceError):
+            self._check(frame)
 
     def ran(self) -> Ran:
         """Return the interpreted instructions by the values they define, with their operands' values and that value."""

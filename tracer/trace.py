@@ -337,7 +337,7 @@ def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | No
             except Restart as restart:
                 failed = TraceError(f"a list that grows is changed where no statement provides for it ({restart})")
             except Exception as error:
-                if not frame.is_rewritten:
+                if not frame.is_rewritten or frame.outcomes.failed is not None:
                     raise
                 failed = error
             if not isinstance(failed, TraceError):
@@ -542,6 +542,8 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     try:
         result = function(*args, **kwargs)
     except Exception as error:
+        if not isinstance(error, TraceError) and frame.sizes is None:
+            frame.outcomes.check(frame)
         _raise_failed_check(frame)
         foreign = None if frame.refusals else foreign_error(error, _holds_traced)
         if foreign is not None:

@@ -1,50 +1,62 @@
-"""Random functions with Python's own control flow: `pb.jit(loops="roll")` against plain Python, bit for bit."""
+"""Random functions with Python's own control flow against plain Python, bit for bit, and their derivatives."""
 
-import numpy as np
+from __future__ import annotations
+
 import pytest
 
 import pullback as pb
-from tests.fuzz.python_control import arguments_of, function_of, is_equal
+from tests.fuzz.python_checks import Interpreted, derivatives_differ, difference
+from tests.fuzz.python_control import function_of
 
-DEFAULT, LONG = 60, 3000
-"""Numbers of programs in the default run and behind the long mark."""
-
-
-def copies(arguments: tuple[object, ...]) -> list[object]:
-    return [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
+DEFAULT, LONG, PARTS = 300, 20_000, 40
+"""Numbers of programs in the default run and behind the long mark, and the parts of the latter."""
+CALLS = 3
+"""Sets of arguments for one program."""
+COMPILED, FOLLOWED, DERIVED = 10, 30, 10
+"""One program in ``COMPILED`` is compiled, one in ``FOLLOWED`` with guards where values decide what has no common type, and one
+in ``DERIVED`` is differentiated; the others are interpreted."""
 
 
 def check(seeds: range) -> None:
+    """Check programs. At most a share of them may be refused."""
     refused = 0
     for seed in seeds:
-        function, text = function_of(seed)
-        compiled = pb.jit(function, guards=False)
-        for call in range(3):
-            arguments = arguments_of(1000 * seed + call)
-            expected_arguments, actual_arguments = copies(arguments), copies(arguments)
-            try:
-                expected = function(*expected_arguments)
-            except Exception as error:
-                expected = error
-            try:
-                actual = compiled(*actual_arguments)
-            except pb.TraceError:
-                refused += 1
-                break
-            except Exception as error:
-                assert type(error) is type(expected), f"{seed}: {arguments}\n{text}"
-                continue
-            assert is_equal(expected, actual), f"{seed}: {arguments}\n{text}"
-            assert is_equal(expected_arguments, actual_arguments), f"{seed}: {arguments}\n{text}"
-    assert refused < 0.5 * len(seeds)
+        function, _ = function_of(seed)
+        ways = [pb.jit(function, guards=False) if seed % COMPILED == 0 else Interpreted(function)]
+        ways += [pb.jit(function)] if seed % FOLLOWED == 5 else []
+        for compiled in ways:
+            result = difference(seed, compiled, CALLS)
+            refused += result == "refused"
+            assert result in ("", "refused"), result
+    assert refused < 0.45 * len(seeds)
 
 
+def check_derivatives(seeds: range) -> None:
+    """Check derivatives. At most a share of the programs may be refused."""
+    results = [derivatives_differ(seed) for seed in seeds]
+    assert [r for r in results if r not in ("", "refused")] == []
+    assert results.count("refused") < 0.6 * len(seeds)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
 def test_programs_are_plain_pythons_to_the_bit() -> None:
     check(range(DEFAULT))
 
 
+def test_derivatives_agree() -> None:
+    check_derivatives(range(DEFAULT // DERIVED))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize("part", range(PARTS))
 def test_many_programs_are_plain_pythons_to_the_bit(part: int) -> None:
-    count = LONG // 10
+    count = LONG // PARTS
     check(range(10_000 + part * count, 10_000 + (part + 1) * count))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_derivatives_of_many_programs_agree(part: int) -> None:
+    count = LONG // PARTS // DERIVED
+    check_derivatives(range(10_000 + part * count, 10_000 + (part + 1) * count))

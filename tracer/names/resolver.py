@@ -70,7 +70,7 @@ from pullback.tracer.names.proxies import (
 from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, printed, traced_isinstance, why_refused
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
-from pullback.tracer.syntax.matching import tests_identity
+from pullback.tracer.syntax.matching import tests_identity, tests_truths
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -411,6 +411,8 @@ class Names:
                 if self.root.has_choices:
                     raise TraceError(f"{function.__name__}, whose source is not followed, may test what is None on one path")
                 self.root.unwritten = function.__name__
+        elif tests_truths(code):
+            code = matching.with_truths(code)
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)

@@ -22,9 +22,9 @@ from pullback.tracer.statements.choices import all_of, assume, contains, is_, no
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.growing import Grows, largest
-from pullback.tracer.statements.joins import ALIAS, Joined, placeholder
+from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.raising import check
-from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
+from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement

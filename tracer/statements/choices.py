@@ -258,15 +258,22 @@ def _equality(case: Any, other: Any, is_negated: bool = False) -> Any:
 
 
 def is_(a: Any, b: Any) -> Any:
-    """Return ``a is b``. Raises TraceError for arrays of which one may be the other."""
+    """Return ``a is b``, of Python bools ``a == b``. Raises TraceError for arrays or numbers of which one may be the other."""
     a, b = narrowed(a), narrowed(b)
     if isinstance(a, Choice):
         return by_cases(a, lambda case: is_(case, b))
     if isinstance(b, Choice):
         return is_(b, a)
-    if a is not b and isinstance(a, TracedArray) and isinstance(b, TracedArray):
+    if a is b or not (isinstance(a, TracedArray) or isinstance(b, TracedArray)):
+        return a is b
+    kinds = [x.weak if isinstance(x, TracedArray) else type(x).__name__ for x in (a, b)]
+    if kinds == ["bool", "bool"]:
+        return a == b
+    if isinstance(a, TracedArray) and isinstance(b, TracedArray) and bool(kinds[0]) == bool(kinds[1]):
         raise TraceError("a test whether two arrays are one object, which values may decide; compare them by ==")
-    return a is b
+    if kinds[0] == kinds[1]:
+        raise TraceError(f"a test whether two Python {kinds[0]}s are one object, which no program decides; compare them by ==")
+    return False
 
 
 @operator_("truth")

@@ -7,10 +7,11 @@ container stays one object under all its names, and its items are joined and car
 
 from __future__ import annotations
 
+import dis
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from types import BuiltinMethodType, FunctionType, MethodType, SimpleNamespace
+from functools import cache, partial
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.side_effects import effect, reached
 from pullback.tracer.statements.growing import GrowingList, Grows
+from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.user_code.errors import TraceError, user_loc
-from pullback.tracer.user_code.ownership import attribute_names, is_users_object
+from pullback.tracer.user_code.ownership import attribute_names, is_users, is_users_object, users_bases
 
 COPY = "a list, dict or object that may be one of several after a branch is changed; copy it"
 _MISSING = object()
@@ -200,8 +202,9 @@ def _slots(value: Any) -> dict[str, Any]:
     return {name: x for name, x in pairs if x is not _MISSING}
 
 
-def containers_in(values: Iterable[tuple[str, Any]]) -> list[Container]:
-    """Return the containers among values, in these and in the functions among them, each once, with names."""
+def containers_in(values: Iterable[tuple[str, Any]], functions: list[FunctionType] | None = None) -> list[Container]:
+    """Return the containers among values, in these and in the functions among them, each once, with names. The functions are
+    added to ``functions``, and so are the methods of objects."""
     containers: list[Container] = []
     work, seen = list(values)[::-1], set[int]()
     while work:
@@ -211,6 +214,8 @@ def containers_in(values: Iterable[tuple[str, Any]]) -> list[Container]:
         seen.add(id(value))
         if isinstance(value, FunctionType | partial | MethodType):
             work += [(f"{inner}", x) for inner, x, _ in reached(value)]
+            if functions is not None:
+                functions += [f for f in (value, getattr(value, "__func__", None)) if isinstance(f, FunctionType)]
         elif isinstance(value, BuiltinMethodType):
             work.append((name, value.__self__))
         elif isinstance(value, Iterator) and not is_users_object(value):
@@ -224,6 +229,8 @@ def containers_in(values: Iterable[tuple[str, Any]]) -> list[Container]:
             if own[0].kind in ("list", "dict") and type(getattr(value, "__dict__", None)) is dict:
                 own.append(Container(value, name, "object"))
             containers += own
+            if functions is not None and own[0].kind in ("object", "slots"):
+                functions += [f for k in users_bases(type(value)) for f in vars(k).values() if isinstance(f, FunctionType)]
             for container in own:
                 pattern = "{}.{}" if container.kind in ("object", "slots") else "{}[{!r}]"
                 work += [(pattern.format(name, key), x) for key, x in container.inner if not _is_plain(x)][::-1]
@@ -234,11 +241,34 @@ def _is_plain(x: Any) -> bool:
     return isinstance(x, TracedArray | int | float | str | None)
 
 
+@cache
+def _bound_outside(code: CodeType) -> frozenset[str]:
+    """Return the variables of outer functions that code, or a function inside it, binds or unbinds."""
+    inside = [_bound_outside(c) for c in code.co_consts if isinstance(c, CodeType)]
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+    return frozenset(own).union(*inside).intersection(code.co_freevars)
+
+
+def _bound_by(functions: Iterable[FunctionType]) -> dict[int, tuple[str, CellType]]:
+    """Return the variables that functions of the user's bind as nonlocal ones, by the ids of their cells."""
+    cells: dict[int, tuple[str, CellType]] = {}
+    for function in functions:
+        code = function.__code__
+        if code.co_freevars and not code.co_name.startswith(PREFIX) and is_users(code):
+            bound = _bound_outside(code)
+            pairs = zip(code.co_freevars, function.__closure__ or (), strict=True)
+            cells.update((id(cell), (name, cell)) for name, cell in pairs if name in bound)
+    return cells
+
+
 class State:
-    """The containers that functions reach, with their items as ``slots``, and the items' ``names``."""
+    """The containers that functions reach, with their items as ``slots``, and the items' ``names``. ``bound``: the variables that
+    functions among them bind as nonlocal ones, each a name and a cell."""
 
     def __init__(self, functions: Sequence[Any]) -> None:
-        self.containers = containers_in((getattr(f, "__name__", "a function"), f) for f in functions)
+        callables: list[FunctionType] = []
+        self.containers = containers_in(((getattr(f, "__name__", "a function"), f) for f in functions), callables)
+        self.bound = list(_bound_by(callables).values())
         self.ids = {id(c.value): c for c in self.containers if c.kind != "array"}
         self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set", "array") for key in c.keys]
         self.names = [_title(slot) for slot in self.slots]

@@ -16,8 +16,6 @@ from pullback.tracer.transforms.branches import common, kind_of
 from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import TraceError
 
-ALIAS = "it may be one of several arrays; write into a copy of it"
-
 
 class Column:
     """One array that each path computes: ``arrays`` by path; ``kind``: its dtype and the name of its Python type."""

@@ -36,7 +36,7 @@ from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.structures import merged, restructured
-from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_alias, is_same
+from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
 from pullback.tracer.transforms.region import emit_regions, rebuild
@@ -243,6 +243,7 @@ class _Rolled:
         self.possible: frozenset[int] = frozenset()
         self.carry, self.size = Carry("a loop", (), "the state"), 0
         self.shared: list[tuple[int, list[TracedArray]]] = []
+        self.entries: list[TracedArray] = []
         self.choices: dict[int, Any] = {}
 
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
@@ -537,7 +538,14 @@ class _Rolled:
             raise TraceError("a loop on traced values writes into an array and binds its name anew; write into a new array")
         after = [x for k in self.carried for x in arrays_in([ran.variables[k]])]
         named = [(k, list(arrays_in([ran.variables[k]]))) for k in self.carried]
-        self.shared = [(k, arrays) for k, arrays in named if any(is_alias(x, after, block.inner) for x in arrays)]
+        inside = {id(x) for x in arrays_in(values)}
+        is_shared = lambda x: id(root_of(x)) in inside or is_alias(x, after, block.inner)  # noqa: E731
+        self.shared = [(k, arrays) for k, arrays in named if any(map(is_shared, arrays))]
+        roots = [root_of(x) for _, arrays in self.shared for x in arrays]
+        self.entries = []
+        for k, value in zip(self.carried, values, strict=True):
+            if any(x.readonly == ALIAS or any(x is r for r in roots) for x in arrays_in([value])):
+                self.entries += arrays_in([self.entry[k]])
         written = [t for t, _ in ran.written]
         if any(root_of(x) is t for _, arrays in self.shared for x in arrays for t in written):
             raise TraceError("a loop on traced values binds a name to an array that it writes; bind the name to a copy")
@@ -570,6 +578,7 @@ class _Rolled:
             if not self.runs:
                 share(list(arrays_in([self.entry[k]])), value)
             share_made([*([] if self.runs else [self.entry[k]]), ran.variables[k]], value)
+        share(self.entries, UNBOUND)
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)

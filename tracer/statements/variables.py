@@ -21,12 +21,15 @@ class Unbound:
 
 UNBOUND = Unbound()
 
+ALIAS = "it may be one of several arrays; write into a copy of it"
+"""Why an array is read-only that a branch or loop bound to a name that may be another one's."""
+
 Block = Callable[..., Any]
 
 
 class Variables:
-    """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind, and the items of
-    the containers that functions reach (``reaches``): the ``state``."""
+    """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind, those that
+    functions bind as nonlocal ones, and the items of the containers that functions reach (``reaches``): the ``state``."""
 
     def __init__(self, names: Sequence[str], blocks: Sequence[Block | None], reaches: Sequence[Any] = ()) -> None:
         cells: dict[str, CellType] = {}
@@ -35,8 +38,10 @@ class Variables:
                 cells.update(cells_of(block))
         self.state = State([f for f in reaches if f is not None])
         bound = tuple(name for name in names if name in cells)
-        self.names = (*bound, *self.state.names)
-        self.cells: list[CellType | Slot] = [*(cells[name] for name in bound), *self.state.slots]
+        own = [(name, cells[name]) for name in bound]
+        own += [pair for pair in self.state.bound if not any(pair[1] is cell for _, cell in own)]
+        self.names = (*(name for name, _ in own), *self.state.names)
+        self.cells: list[CellType | Slot] = [*(cell for _, cell in own), *self.state.slots]
 
     def read(self) -> list[Any]:
         """Return the contents of the variables, with ``UNBOUND`` for a variable without one."""
@@ -110,6 +115,8 @@ def _without_rows(value: Any) -> Any:
 
 
 def is_alias(x: TracedArray, others: Sequence[TracedArray], inner: Any) -> bool:
-    """Return whether an array is, or is a view of, an array of another frame or one of ``others``."""
+    """Return whether an array is, or may be, an array of another frame or one of ``others``, or a view."""
     root = root_of(x)
-    return root is not x or root.frame is not inner or any(root is root_of(y) for y in others if y is not x)
+    if root is not x or root.frame is not inner or root.readonly == ALIAS:
+        return True
+    return any(root is root_of(y) for y in others if y is not x)

@@ -10,36 +10,37 @@ import __future__
 import ast
 import dis
 import functools
+import itertools
 import linecache
 import warnings
 import weakref
 from collections.abc import Iterator
 from types import CodeType
 
-from pullback.tracer.syntax.rewriting import Rewriter
+from pullback.tracer.syntax.rewriting import Rewriter, Truths
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import FUNCTIONS, METHODS
 
 
-def rewritten(code: CodeType) -> CodeType | None:
+def rewritten(code: CodeType, rewriter: type[ast.NodeTransformer] = Rewriter) -> CodeType | None:
     """Return the code of a function with its control flow rewritten, the code itself if it has none; None if its source is not
-    at hand."""
-    if not has_flow(code):
+    at hand. With the rewriter ``Truths``: with its tests whether a value is True or False rewritten."""
+    if not (has_flow if rewriter is Rewriter else tests_truths)(code):
         return code
     file = code.co_filename
     text = "".join(linecache.getlines(file))
-    is_source, result = _rewritten(code, file, text)
+    is_source, result = _rewritten(code, file, text, rewriter)
     if not is_source:
         linecache.checkcache(file)  # which a reload of the module does not do
         current = "".join(linecache.getlines(file))
-        result = result if current == text else _rewritten(code, file, current)[1]
+        result = result if current == text else _rewritten(code, file, current, rewriter)[1]
     return result
 
 
 @functools.lru_cache(maxsize=1024)
-def _rewritten(code: CodeType, file: str, text: str) -> tuple[bool, CodeType | None]:
+def _rewritten(code: CodeType, file: str, text: str, rewriter: type[ast.NodeTransformer]) -> tuple[bool, CodeType | None]:
     """Return whether a text is the source of code, and the rewritten code. Code objects of different files may be equal."""
-    modules = _compiled(text, file, code.co_flags & _FUTURES)
+    modules = _compiled(text, file, code.co_flags & _FUTURES, rewriter)
     if modules is None:
         return False, None
     plain, changed = modules
@@ -73,14 +74,16 @@ _FUTURES = functools.reduce(int.__or__, (getattr(__future__, name).compiler_flag
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled(text: str, file: str, flags: int) -> tuple[list[tuple[Key, CodeType]], list[tuple[Key, CodeType]]] | None:
+def _compiled(
+    text: str, file: str, flags: int, rewriter: type[ast.NodeTransformer]
+) -> tuple[list[tuple[Key, CodeType]], list[tuple[Key, CodeType]]] | None:
     """Return the code objects of a file's functions, with their keys, as they are and rewritten. ``flags``: the future features
     that the file was compiled with."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plain = compile(text, file, "exec", flags, dont_inherit=True)
-            tree = Rewriter().visit(ast.parse(text, file))
+            tree = rewriter().visit(ast.parse(text, file))
             changed = compile(tree, file, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):
         return None
@@ -94,6 +97,11 @@ _originals: weakref.WeakKeyDictionary[CodeType, CodeType] = weakref.WeakKeyDicti
 """The code of functions as they are written, by their rewritten code."""
 
 
+def with_truths(code: CodeType) -> CodeType:
+    """Return code whose tests whether values are True or False are calls of an operator, if its source is at hand."""
+    return rewritten(code, Truths) or code
+
+
 def as_written(code: CodeType) -> CodeType:
     """Return the code of a function as it is written, for rewritten code; other code unchanged."""
     return _originals.get(code, code)
@@ -103,6 +111,14 @@ def as_written(code: CodeType) -> CodeType:
 def tests_identity(code: CodeType) -> bool:
     """Return whether code, or a function in it, tests identity or membership, or matches, by Python's own instructions."""
     return any(i.opname in _TESTS for i in dis.get_instructions(code)) or any(map(tests_identity, _nested(code)))
+
+
+@functools.lru_cache(maxsize=4096)
+def tests_truths(code: CodeType) -> bool:
+    """Return whether code, or a function in it, tests whether a value is the object True or False."""
+    instructions = list(dis.get_instructions(code))
+    pairs = itertools.pairwise(instructions)
+    return any(i.opname == "IS_OP" and type(c.argval) is bool for c, i in pairs) or any(map(tests_truths, _nested(code)))
 
 
 _TESTS = frozenset(dis.opname[k] for k in range(256) if dis.opname[k].startswith(("IS_OP", "CONTAINS_OP", "MATCH_")))

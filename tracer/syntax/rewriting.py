@@ -77,6 +77,25 @@ class Rewriter(ast.NodeTransformer):
         return node
 
 
+class Truths(ast.NodeTransformer):
+    """Rewrites tests whether a value is the object True or False, in functions whose control flow stays as it is."""
+
+    def visit_Match(self, node: ast.Match) -> Any:
+        patterns = (p for case in node.cases for p in ast.walk(case.pattern))
+        if not any(isinstance(p, ast.MatchSingleton) and p.value is not None for p in patterns):
+            return self.generic_visit(node)
+        branches = [self.visit(s) for s in _listed(Patterns().visit(node)) if s is not node]
+        return branches or self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=bool()) as truth]):
+                names = texts([type(op).__name__])
+                return ast.fix_missing_locations(call("compare", node, node.left, names, _deferred(truth)))
+        return node
+
+
 def _listed(nodes: Any) -> list[ast.stmt]:
     return nodes if isinstance(nodes, list) else [nodes]
 

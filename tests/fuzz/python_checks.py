@@ -1,0 +1,150 @@
+"""Checks of random functions with Python's own control flow against plain Python: results, arguments afterwards, exceptions."""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import re
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+from pullback.ir.interpret import CheckFailed, interpret
+from pullback.tracer.arrays.tree import unflatten
+from pullback.tracer.trace import Trace, trace
+from tests.fuzz.python_control import arguments_of, function_of, is_equal
+from tests.fuzz.python_expressions import LENGTH
+from tests.fuzz.test_fuzz_gradients import interpreted, slope
+from tests.support.outcomes import said
+
+WIDE = 2**63
+"""The least int that a compiled program has no value for: it raises OverflowError."""
+OUTSIDE = re.compile(r"\b(an )?index( -?\d+)? is out of bounds for axis (\d)( with size \d+)?")
+"""NumPy's IndexError, whose numbers a compiled program does not always have."""
+
+
+class Interpreted:
+    """A function whose traces are interpreted. A call of other types, or of other ints of Python, is traced anew."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.traces: dict[Any, Trace] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        key = tuple(x if type(x) is int else type(x) for x in arguments)
+        traced = self.traces.get(key)
+        if traced is None or traced.pinned or traced.branches:
+            traced = self.traces[key] = trace(self.function, arguments, rolls=True)
+        inputs = traced.arguments(arguments)
+        assert inputs is not None
+        try:
+            with np.errstate(all="ignore"):
+                results = interpret(traced.function, *inputs)
+        except CheckFailed as error:
+            raise getattr(builtins, error.error)(str(error)) from None
+        count = len(traced.returned)
+        leaves = [arguments[k] if k is not None else x for x, k in zip(results[:count], traced.returned, strict=True)]
+        for k, new in zip(traced.writes, results[count:], strict=False):
+            arguments[k][...] = new
+        return unflatten(traced.out_tree, leaves)
+
+
+def copies(arguments: Sequence[Any]) -> list[Any]:
+    """Return arguments with copies of the arrays among them."""
+    return [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
+
+
+def outcome(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Return what a call returns, or the exception that it raises."""
+    try:
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            return function(*arguments)
+    except Exception as error:
+        return error
+
+
+def difference(seed: int, compiled: Callable[..., Any], calls: int) -> str:
+    """Call the program of a seed compiled and plain. Return how they differ, "refused" for one that is, empty if they agree."""
+    function, text = function_of(seed)
+    for call in range(calls):
+        arguments = arguments_of(1000 * seed + call)
+        mine, theirs = copies(arguments), copies(arguments)
+        result, expected = outcome(compiled, mine), outcome(function, theirs)
+        if isinstance(result, pb.TraceError):
+            return "refused"
+        differs = compared(result, expected)
+        if isinstance(result, OverflowError) and "64 bits" in str(result) and overflows(function, copies(arguments)):
+            continue
+        if not differs and not is_equal(mine, list(arguments) if isinstance(result, Exception) else theirs):
+            differs = f"arguments afterwards: {mine}; plain Python: {theirs}"
+        if differs:
+            return f"{seed}, call {call}, f{arguments}: {differs}\n{text}"
+    return ""
+
+
+def compared(result: Any, expected: Any) -> str:
+    """Return how the outcomes of two calls of a program differ; empty if they are the same."""
+    if isinstance(result, Exception) or isinstance(expected, Exception):
+        words = [OUTSIDE.sub(r"axis \3", said(error)) for error in (result, expected)]
+        is_same = type(result) is type(expected) and words[0] == words[1]
+    else:
+        is_same = is_equal(result, expected)
+    return "" if is_same else f"{result!r}; plain Python: {expected!r}"
+
+
+def overflows(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    """Return whether a variable of a function, or an item, becomes an int in plain Python for which 64 bits do not suffice."""
+    is_wide = False
+
+    def observe(frame: FrameType, event: str, value: Any) -> Any:
+        nonlocal is_wide
+        ints = [x for x in (value, *frame.f_locals.values()) if type(x) is int]
+        is_wide |= any(not -WIDE <= x < WIDE for x in ints) or "6364136223846793005" in linecache.getline(
+            frame.f_code.co_filename, frame.f_lineno
+        )
+        return observe
+
+    sys.settrace(observe)
+    try:
+        outcome(function, arguments)
+    finally:
+        sys.settrace(None)
+    return is_wide
+
+
+def derivatives_differ(seed: int) -> str:
+    """Compare the derivative of a program along a direction, by differences of plain Python, by reverse and by forward mode.
+    Return how they differ, "refused" for a program that is, empty if they agree."""
+    function, text = function_of(seed, is_loss=True)
+    rng = np.random.default_rng([seed, 38])
+    count, ints = int(rng.integers(0, 5)), rng.integers(-4, 5, LENGTH)
+    points = [float(rng.normal()), float(rng.normal()), rng.normal(size=LENGTH)]
+    directions = [float(rng.normal()), float(rng.normal()), rng.normal(size=LENGTH)]
+
+    def loss(p: Any, q: Any, a: Any) -> Any:
+        return function(p, q, count, a, ints)
+
+    def both(p: Any, q: Any, a: Any) -> Any:
+        reverse = pb.grad(loss, argnums=(0, 1, 2))(p, q, a.copy())
+        along = sum(np.sum(g * d) for g, d in zip(reverse, directions, strict=True))
+        return along, pb.jvp(loss, (p, q, a), tuple(directions))[1]
+
+    def moved(t: float) -> float:
+        return float(loss(*(x + t * d for x, d in zip(points, directions, strict=True))))
+
+    if isinstance(outcome(moved, [0.0]), Exception):
+        return ""
+    expected = slope(moved, 1.0)
+    result = outcome(lambda *x: interpreted(both, x), copies(points))
+    if isinstance(result, pb.TraceError):
+        return "refused"
+    if not isinstance(result, Exception):
+        values = [*result, result[0] if expected is None else expected]
+        if np.allclose(values, values[0], rtol=1e-4, atol=1e-6, equal_nan=True):
+            return ""
+    return f"{seed}, f{(*points[:2], count, points[2], ints)}: {result!r}; differences: {expected}\n{text}"
