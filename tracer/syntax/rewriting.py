@@ -91,7 +91,7 @@ class Truths(ast.NodeTransformer):
         self.generic_visit(node)
         match node:
             case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=bool()) as truth]):
-                names = texts([type(op).__name__])
+                names = name_texts([type(op).__name__])
                 return ast.fix_missing_locations(call("compare", node, node.left, names, _deferred(truth)))
         return node
 
