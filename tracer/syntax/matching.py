@@ -14,7 +14,7 @@ import itertools
 import linecache
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 
 from pullback.tracer.syntax.rewriting import Rewriter, Truths
@@ -22,7 +22,7 @@ from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import FUNCTIONS, METHODS
 
 
-def rewritten(code: CodeType, rewriter: type[ast.NodeTransformer] = Rewriter) -> CodeType | None:
+def rewritten(code: CodeType, rewriter: Callable[[], ast.NodeTransformer] = Rewriter) -> CodeType | None:
     """Return the code of a function with its control flow rewritten, the code itself if it has none; None if its source is not
     at hand. With the rewriter ``Truths``: with its tests whether a value is True or False rewritten."""
     if not (has_flow if rewriter is Rewriter else tests_truths)(code):
@@ -38,7 +38,7 @@ def rewritten(code: CodeType, rewriter: type[ast.NodeTransformer] = Rewriter) ->
 
 
 @functools.lru_cache(maxsize=1024)
-def _rewritten(code: CodeType, file: str, text: str, rewriter: type[ast.NodeTransformer]) -> tuple[bool, CodeType | None]:
+def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.NodeTransformer]) -> tuple[bool, CodeType | None]:
     """Return whether a text is the source of code, and the rewritten code. Code objects of different files may be equal."""
     modules = _compiled(text, file, code.co_flags & _FUTURES, rewriter)
     if modules is None:
@@ -75,7 +75,7 @@ _FUTURES = functools.reduce(int.__or__, (getattr(__future__, name).compiler_flag
 
 @functools.lru_cache(maxsize=32)
 def _compiled(
-    text: str, file: str, flags: int, rewriter: type[ast.NodeTransformer]
+    text: str, file: str, flags: int, rewriter: Callable[[], ast.NodeTransformer]
 ) -> tuple[list[tuple[Key, CodeType]], list[tuple[Key, CodeType]]] | None:
     """Return the code objects of a file's functions, with their keys, as they are and rewritten. ``flags``: the future features
     that the file was compiled with."""
