@@ -248,3 +248,42 @@ func f(%x: f64[3], %i: i64[]) -> (f64[]) {
     for k in (-1, 3):
         with pytest.raises(IndexError, match="proved"):
             interpret(function, np.arange(3.0), np.int64(k))
+
+
+def solves(a: Any, b: Any) -> Any:
+    x = np.zeros(len(b))
+    for i in range(len(b)):
+        x[i] = (b[i] - np.dot(a[i, :i], x[:i])) / a[i, i]
+    return (x * x).sum()
+
+
+def eliminates(a: Any, b: Any) -> Any:
+    a, n = a + 0.0, len(b)
+    for k in range(n - 1):
+        for i in range(k + 1, n):
+            a[i, k + 1 :] -= a[i, k] / a[k, k] * a[k, k + 1 :]
+    return (np.diag(a) * b).sum()
+
+
+def windows(a: Any, b: Any) -> Any:
+    s = 0.0
+    for i in range(len(b)):
+        s += np.dot(a[0, i : len(b) - 1], b[i : len(b) - 1]) + b[: 2 * i].sum() + b[i - 3 :: 2].sum() + b[: i - 2].sum()
+    return s
+
+
+@pytest.mark.parametrize("function", [solves, eliminates, windows])
+def test_slices_with_equal_bounds_have_one_extent(function: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 40):
+        a, b = rng.normal(size=(n, n)) + n * np.eye(n), rng.normal(size=n)
+        compiled = pb.jit(function, loops="roll")
+        np.testing.assert_allclose(compiled(a, b), function(a, b), rtol=1e-12, atol=1e-12)
+        gradient = pb.grad(compiled)(a, b)
+        direction = rng.normal(size=(n, n))
+        slope = (function(a + 1e-6 * direction, b) - function(a - 1e-6 * direction, b)) / 2e-6
+        np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-5, atol=1e-6)
+    text = str(pb.jit(function, loops="roll").stages(a, b)["trace"])
+    if function is not windows:
+        assert " check " not in text
+        assert text.count("define_extent") == (1 if function is solves else 2)

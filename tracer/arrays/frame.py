@@ -165,8 +165,9 @@ class Frame:
     compiled so, and ``follows_choices``: choices that values decide are followed by guards, and, with ``follows_values``, all
     uses of values; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
     the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this
-    frame defines, by their numbers; ``selected``: the positions at which masks hold, by these masks. ``sealed``: if not empty,
-    arrays of outer frames cannot be written; the text is part of the error message. ``takes_writes``: they can be nevertheless,
+    frame defines, by their numbers; ``slices``: the slices with computed bounds, by these; ``selected``: the positions at which
+    masks hold, by these masks. ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error
+    message. ``takes_writes``: they can be nevertheless,
     and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
     with what it was before. ``facts``: tags of values that are one of several, by their ids, each with the cases that are
     possible in this frame; ``tests``: in a root, what a test on tags proves; ``has_choices``: there are such values;
@@ -205,6 +206,7 @@ class Frame:
         self.value_sizes: ValueSizes | None = None
         self.value_extents: dict[Value, Size] = {}
         self.selected: dict[Value, Operand] = {}
+        self.slices: dict[Any, Any] = {}
         self.sources: dict[Value, Source] = {}
         self.facts: dict[int, tuple[Any, frozenset[int]]] = {}
         self.tests: dict[int, Any] = {}

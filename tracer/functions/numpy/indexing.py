@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.scalars import as_int
+from pullback.ir.core.structure import Instruction
+from pullback.ir.core.value import Value
+from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import proof
+from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import is_size, lifted, sizes_in
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray
 from pullback.tracer.arrays.arguments import axis_list, axis_of, permute, positions, remove_axes, shape_of
-from pullback.tracer.arrays.frame import frame_of
+from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import (
     as_traced,
     broadcast_into,
@@ -331,7 +335,7 @@ def _slice_bounds(item: slice, n: int) -> tuple[Any, Any, int]:
     size = number_of_extent(n)
     low, high = (literal(0, np.int64), size) if step > 0 else (literal(-1, np.int64), size - 1)
     start, stop = (
-        default if end is None else _clipped(end, size, low, high)
+        default if end is None else end if step > 0 and _is_position(end, n) else _clipped(end, size, low, high)
         for end, default in ((item.start, low if step > 0 else high), (item.stop, high if step > 0 else low))
     )
     return start, stop, step
@@ -353,19 +357,55 @@ def slice_positions(item: slice, n: int) -> TracedArray:
     return as_traced(index * axis.step + number_of_extent(axis.start))
 
 
+RECENT = 32
+"""Number of instructions before a slice among which those that compute its bounds are looked for."""
+
+
 def _computed_slice(item: slice, n: int) -> _Axis:
-    """Return a slice whose bounds, or whose axis, are known only when the program runs."""
+    """Return a slice whose bounds, or whose axis, are known only when the program runs. Equal slices have one extent."""
+    frame = frame_of(*(end for end in (item.start, item.stop) if isinstance(end, TracedArray)))
+    recent = {v: i for i in frame.builder.instructions[-RECENT:] for v in i.results}
+    key = (_formula(item.start, frame, recent), _formula(item.stop, frame, recent), repr(item.step), repr(n))
+    axis: _Axis = frame.slices.get(key) or _new_slice(item, n)
+    frame.slices[key] = axis
+    return axis
+
+
+def _formula(end: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> Any:
+    """Return a key of a bound of a slice: bounds that are computed in the same way have the same key."""
+    if not isinstance(end, TracedArray) or end.literal is not None:
+        return repr(end if not isinstance(end, TracedArray) else end.literal)
+
+    def expanded(value: Value, depth: int) -> Any:
+        i = recent.get(value)
+        if i is None or not depth or i.regions or not isinstance(i.op, Elementwise | Constant) or len(i.results) != 1:
+            return value
+        return (i.op.name, repr(i.params), *(expanded(v, depth - 1) for v in i.operands))
+
+    return expanded(frame.lift(end), 3)
+
+
+def _new_slice(item: slice, n: int) -> _Axis:
+    """Return such a slice with extents of its own."""
     start, stop, step = _slice_bounds(item, n)
-    reach = stop - start if step > 0 else start - stop
+    first, last = (start, stop) if step > 0 else (stop, start)
+    reach = last if as_traced(first).literal == 0 and _is_position(last, n) else last - first
     count: Any = reach if abs(step) == 1 else (reach + (abs(step) - 1)) // abs(step)
     is_all = item.stop is None and (item.start is None or (not is_computed(item.start) and item.start == 0)) and abs(step) == 1
-    extent = n if is_all else value_extent(as_traced(np.maximum(count, 0)), least=0, most=n)
+    extent = n if is_all else value_extent(as_traced(count if reach is last else np.maximum(count, 0)), least=0, most=n)
     if step > 0:
         is_first = item.start is None or (not is_computed(item.start) and item.start == 0)
         return _Axis(start=0 if is_first else value_extent(as_traced(start), least=0), step=step, count=extent)
     lowest: Any = start + (number_of_extent(extent) - 1) * step
     first = value_extent(as_traced(np.maximum(lowest, 0)), least=0)
     return _Axis(start=first - (extent - 1) * step, step=step, count=extent)
+
+
+def _is_position(end: Any, n: int) -> bool:
+    """Return whether a bound of a slice is proved to be from 0 to the extent of the axis."""
+    bounds = index_bounds(end) if isinstance(end, TracedArray) else None
+    is_fixed = not is_size(n) and not is_value_size(n) and not serves_other_sizes()
+    return bounds is not None and is_fixed and bounds[0] >= 0 and bounds[1] <= n
 
 
 def _clipped(end: Any, size: Any, low: Any, high: Any) -> Any:
