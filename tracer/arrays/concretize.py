@@ -100,7 +100,6 @@ def refused(name: str) -> Callable[..., NoReturn]:
 
 
 _INSTEAD_OF = {
-    "tolist": "index the array, or loop over it: its elements are traced scalars",
     "resize": "write x = np.resize(x, shape)",
     "flags": "write on: arrays made in the function can be written",
 }

@@ -161,6 +161,7 @@ class Selection(Gathers):
         follows = "" if frame is not None and frame.root.counts_chosen else COUNTS
         error = TraceError(f"{self.what}: {DATA_DEPENDENT}{follows}", site=self._site)
         error.wants_counts = True
+        error.wants_traced = frame is not None and frame.root.rolls and not frame.root.traces_made
         return error
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:

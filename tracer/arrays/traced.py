@@ -360,7 +360,9 @@ class TracedArray(Described):
     def __iter__(self) -> Iterator[Any]:
         if not self.type.shape:
             iter(any_value(self))  # raises Python's or NumPy's TypeError
-        return (self[i] for i in range(self.shape[0]))
+        count = self.shape[0]
+        count = operator.index(HOOKS["number_of_size"](count)) if is_value_size(count) else count
+        return (self[i] for i in range(count))
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, TracedArray | slice | int | np.ndarray):
