@@ -466,7 +466,7 @@ f(np.arange(3.0))
 def f(x):
     return [2 * v for v in x.tolist()]
 
-f(np.arange(3.0))
+f(np.arange(3000.0))
 
 === sorting a list
 @pb.jit(guards=False)
