@@ -169,13 +169,13 @@ class Frame:
     masks hold, by these masks. ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error
     message. ``takes_writes``: they can be nevertheless,
     and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
-    with what it was before. ``facts``: tags of values that are one of several, by their ids, each with the cases that are
-    possible in this frame; ``tests``: in a root, what a test on tags proves; ``has_choices``: there are such values;
-    ``raised``: in a root, the exceptions of the user's that checks raise with values, and ``raised_again``: those of bare
-    ``raise`` statements (``tracer/statements/raising.py``); ``unwritten``: the name of a function that runs although its tests
-    of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``grows``: in a root, lists may be
-    rows of arrays (see ``tracer/statements/growing.py``; None: the trace ends at the first one that has to be), ``has_lists``:
-    rewritten functions made lists.
+    with what it was before. ``arrays_read``: the ids of the arrays of outer frames that were read here. ``facts``: tags of
+    values that are one of several, by their ids, each with the cases that are possible in this frame; ``tests``: in a root, what
+    a test on tags proves; ``has_choices``: there are such values; ``unwritten``: the name of a function that runs although its
+    tests of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``raised``: in a root, the
+    exceptions of the user's that checks raise with values, and ``raised_again``: those of bare ``raise`` statements
+    (``tracer/statements/raising.py``). ``grows``: in a root, lists may be rows of arrays (see ``tracer/statements/growing.py``;
+    None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -218,6 +218,7 @@ class Frame:
         self.has_lists = False
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
+        self.arrays_read: set[int] = set()
         self._lifted: dict[Value, Value] = {}
         self._read_values: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}
@@ -230,6 +231,14 @@ class Frame:
         while frame.parent is not None:
             frame = frame.parent
         return frame
+
+    @property
+    def outward(self) -> Iterator[Frame]:
+        """This frame and those around it."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.parent
 
     @property
     def is_conditional(self) -> bool:
@@ -270,12 +279,24 @@ class Frame:
         value = x.value
         if x.frame is self:
             return value
+        self._note_read(x)
         lifted_value = self._lifted.get(value)
         if lifted_value is None:
             if self.parent is None:
                 raise used_after_trace(x)
             lifted_value = self._read(value, self.parent.lift(x, loc), self.parent)
         return lifted_value
+
+    def _note_read(self, x: Operand) -> None:
+        """Note that an array of an outer frame is read, here and in the frames around this one that are inside that frame."""
+        root, frame = x, self
+        while (base := getattr(root, "base", None)) is not None:
+            root = base
+        while frame is not x.frame:
+            frame.arrays_read.add(id(root))
+            if frame.parent is None:
+                break
+            frame = frame.parent
 
     def selected_by(self, mask: Operand) -> Operand | None:
         """Return the positions at which a mask holds, if this frame or one around it has computed them."""

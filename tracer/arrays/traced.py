@@ -157,6 +157,10 @@ def has_rows(x: Any) -> bool:
     return issubclass(type(x), Listed) and x.rows is not None
 
 
+UNKNOWN: Any = object()
+"""The value of an array whose contents are not known, since they were written under another name of it (``views.forget``)."""
+
+
 class TracedArray(Described):
     """A value that stands for an array while a function is traced.
 
@@ -165,13 +169,15 @@ class TracedArray(Described):
     is the value of a scalar (or small mask or integer array) computed from captured ones alone, with these inputs: it may be
     used where a static value is needed, which turns the inputs into guards. ``argument`` is the index of the call's leaf, for
     an array argument. ``bounds`` of a Python int or float: see ``python_ints``,
-    ``python_floats``. ``version`` counts the writes. ``is_dense``: an array
-    that is no view is row-major in memory; ``layout_of`` is another array with the same memory layout.
+    ``python_floats``. ``version`` counts the writes. ``aliases``: arrays that may be this one, as values decide, and
+    ``sources``: the arrays of which it is one; ``chosen``: sources, each with the condition under which it is this array, the
+    value of that, and the versions of both then; ``tag``: which of the arrays that a loop exchanges it is, an int.
+    ``is_dense``: an array that is no view is row-major in memory; ``layout_of`` is another array with the same memory layout.
     """
 
     __slots__ = (
-        "__weakref__", "_value", "argument", "base", "bounds", "created", "frame", "is_dense", "known", "layout_of", "literal",
-        "loc", "origin", "readonly", "recipe", "seen", "type", "version", "weak",
+        "__weakref__", "_value", "aliases", "argument", "base", "bounds", "chosen", "created", "frame", "is_dense", "known",
+        "layout_of", "literal", "loc", "origin", "readonly", "recipe", "seen", "sources", "tag", "type", "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
     __pandas_priority__ = 5000  # above those of pandas' own classes, whose operators then leave a traced operand to it
@@ -194,6 +200,10 @@ class TracedArray(Described):
         self.layout_of: TracedArray | None = None
         self.recipe: Recipe | None = None
         self.seen = self.version = 0
+        self.aliases: tuple[TracedArray, ...] = ()
+        self.sources: tuple[TracedArray, ...] = ()
+        self.tag: TracedArray | None = None
+        self.chosen: tuple[tuple[TracedArray, TracedArray, bool, int, int], ...] = ()
         self.loc = loc
         self.origin: Origin | None = None
         self.argument = argument
@@ -219,6 +229,11 @@ class TracedArray(Described):
         """The IR value, in the frame that defined it. Raises TraceError for a view that cannot follow a write to its base."""
         if self.base is not None:
             HOOKS["refresh"](self)
+        if self._value is UNKNOWN:
+            raise TraceError(
+                "an array that a branch or loop binds to several names is written under one name and used under another; "
+                "write into a copy"
+            )
         if self._value is None:
             if current() is None and self.literal is not None:
                 raise TraceError("no function is being traced here")

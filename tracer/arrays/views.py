@@ -12,13 +12,135 @@ from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.literals import takes_number
 from pullback.tracer.arrays.make import as_traced, broadcast_into, convert, emit, fresh, literal
 from pullback.tracer.arrays.tables import hook
-from pullback.tracer.arrays.traced import READONLY, Recipe, TracedArray
+from pullback.tracer.arrays.traced import READONLY, UNKNOWN, Recipe, TracedArray
 from pullback.tracer.user_code.errors import TraceError, user_loc
 
 _versions = itertools.count(1)
 """Versions of arrays: each write has its own, also one that follows a write that was undone."""
 
 VIEW = "it is a view of another array; write into that array, or into a copy"
+ALIAS = "it may be one of several arrays; write into a copy of it"
+CONFLICT = (
+    "an array that a branch or loop binds to several names is written under one name and used under another; write into a copy"
+)
+
+
+Related = Sequence[tuple[TracedArray, Sequence[TracedArray]]]
+"""Arrays, each with those that it may be."""
+
+
+def may_be(sources: Related, pairs: Sequence[tuple[TracedArray, TracedArray]]) -> None:
+    """Note that each of some new arrays may be one of its sources, and what these may be, and that two of ``pairs`` may be one.
+
+    Two new arrays that are no pair are never one, even if they have common sources: two names may exchange their arrays.
+    """
+    linked = [(x, y) for x, own in sources for source in own for y in (root_of(source), *root_of(source).aliases)]
+    for x, own in sources:
+        x.sources = tuple({id(y): y for source in own for y in sources_of(source)}.values())
+    for x, y in (*linked, *pairs):
+        for a, b in ((x, y), (y, x)):
+            if a is not b and not any(b is other for other in a.aliases):
+                a.aliases = (*a.aliases, b)
+
+
+def sources_of(x: TracedArray) -> tuple[TracedArray, ...]:
+    """Return the arrays, no views, of which an array is one."""
+    root = root_of(x)
+    return root.sources or (root,)
+
+
+def may_be_one(x: TracedArray, y: TracedArray) -> bool:
+    """Return whether two arrays may have common elements."""
+    a, b = root_of(x), root_of(y)
+    return a is b or any(b is other for other in a.aliases)
+
+
+def forget(x: TracedArray) -> None:
+    """Make the contents of an array unknown, since they were written under another name: a later use raises TraceError."""
+    if x._value is UNKNOWN:
+        return
+    _note_write(x)
+    x._value, x.literal, x.known = UNKNOWN, None, None
+    x.version = next(_versions)
+
+
+def _note_write(x: TracedArray) -> None:
+    """Note what an array is before it changes in the current frame."""
+    frame = frame_of()
+    frame.writes.append((x, _state(x)))
+    if x.frame is not frame:
+        frame.written[id(x)] = x
+        frame.overwritten.setdefault(id(x), _state(x))
+
+
+def forgotten_in(frame: Frame) -> list[TracedArray]:
+    """Return the arrays of outer frames whose contents became unknown in a frame."""
+    return [x for x in written_in(frame) if x._value is UNKNOWN]
+
+
+def _forget_aliases(root: TracedArray) -> None:
+    """Forget the contents of the arrays that a written one may be, unless it is known under which condition it is.
+
+    Raises TraceError if one of these is read-only.
+    """
+    for other in root.aliases:
+        if other.readonly:
+            raise TraceError(f"a write into a traced array: {ALIAS}")
+    for other in root.aliases:
+        if not (_follow(root, other) or _follow(other, root) or other.base is root or root.base is other):
+            forget(root_of(other))
+
+
+def _follow(choice: TracedArray, source: TracedArray) -> bool:
+    """Make a source a view of the array that a branch chose, if neither was written since: it has the contents of the choice
+    under the condition, and else its own. Return whether this is so."""
+    frames = list(frame_of().outward)
+    for x, condition, is_true, of_source, of_choice in choice.chosen:
+        if choice.frame not in frames or source.frame not in frames:
+            return False
+        if x is source and (x.version, choice.version) == (of_source, of_choice) and x.base is choice.base is None:
+            if x._value is UNKNOWN or choice._value is UNKNOWN:
+                return False
+            _note_write(x)
+            x.base, x.recipe, x.seen = choice, _part_of_choice(x, condition, is_true), choice.version
+            return True
+    return False
+
+
+def settle_choices(frame: Frame) -> None:
+    """Give the arrays of outer frames that are views of arrays that a branch in a frame chose contents of their own."""
+    for x in written_in(frame):
+        if x.base is not None and x.base.frame is frame and frame.overwritten[id(x)][6] is None and x._value is not UNKNOWN:
+            _detach(x)
+
+
+def settle_choice(x: TracedArray) -> None:
+    """Give an array that is a view of one that a branch chose contents of its own, before another branch chooses it."""
+    if x.base is not None and any(x is source for source, *_ in x.base.chosen) and x.frame in list(frame_of().outward):
+        _note_write(x)
+        _detach(x)
+
+
+def _detach(x: TracedArray) -> None:
+    value = x.value
+    x._value, x.frame, x.base, x.recipe, x.literal = value, frame_of(), None, None, None
+
+
+def _part_of_choice(x: TracedArray, condition: TracedArray, is_true: bool) -> Recipe:
+    """Return the recipe of an array that has the contents of its base if a condition is true, or not, and else its own."""
+
+    def selected(new: TracedArray, other: TracedArray) -> TracedArray:
+        test = broadcast_into(as_traced(condition != 0), x.shape)
+        result: TracedArray = emit("select", test, *((new, other) if is_true else (other, new)))
+        return result
+
+    def take(base: TracedArray) -> TracedArray:
+        return selected(base, TracedArray(x.type, x.frame, x._value, weak=x.weak, literal=x.literal))
+
+    def put(base: TracedArray, new: TracedArray) -> TracedArray:
+        return selected(new, base)
+
+    return Recipe(take=take, put=put, key=None)
 
 
 def view(x: TracedArray, of: TracedArray, recipe: Recipe | None = None) -> TracedArray:
@@ -116,7 +238,7 @@ def overlay(target: TracedArray, new: TracedArray) -> None:
 
 def outer_contents(frame: Frame) -> list[tuple[TracedArray, TracedArray]]:
     """Return the arrays of outer frames, views excepted, that were written in a frame, each with its contents there."""
-    targets = [x for x in written_in(frame) if x.base is None]
+    targets = [x for x in written_in(frame) if x.base is None and x._value is not UNKNOWN]
     return [(x, TracedArray(x.type, x.frame, x._value, weak=x.weak, literal=x.literal, loc=x.loc)) for x in targets]
 
 
@@ -150,17 +272,19 @@ def repeat_writes(frame: Frame, after: Sequence[tuple[TracedArray, tuple[Any, ..
 
 
 def _state(x: TracedArray) -> tuple[Any, ...]:
-    return x._value, x.frame, x.literal, x.known, x.version, x.seen
+    return x._value, x.frame, x.literal, x.known, x.version, x.seen, x.base, x.recipe
 
 
 def _restore(x: TracedArray, state: tuple[Any, ...]) -> None:
-    x._value, x.frame, x.literal, x.known, x.version, x.seen = state
+    x._value, x.frame, x.literal, x.known, x.version, x.seen, x.base, x.recipe = state
 
 
 def write_back(target: TracedArray, new: TracedArray) -> None:
     """Assign the new value to an array that was written in an inner frame."""
     _refuse_outer(target)
     if target.base is None:
+        if target.aliases:
+            _forget_aliases(target)
         _set(target, new)
     else:
         update(target, new)
@@ -181,7 +305,11 @@ def update(target: TracedArray, value: Any, casting: str = "same_kind") -> None:
         error = TraceError(f"a write into a traced array: {target.readonly}")
         error.wants_traced = frame_of().root.rolls and not frame_of().root.traces_made
         raise error
+    if target._value is UNKNOWN:
+        raise TraceError(CONFLICT)
     _refuse_outer(target)
+    if target.aliases:
+        _forget_aliases(target)
     source = as_traced(value)
     if not source.weak and not np.can_cast(source.dtype, target.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast from {source.dtype!r} to {target.dtype!r} with casting rule {casting!r}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.views import outer_contents, overlay, undo_writes
+from pullback.tracer.arrays.traced import UNKNOWN, TracedArray
+from pullback.tracer.arrays.views import forgotten_in, outer_contents, overlay, root_of, settle_choices, undo_writes
 from pullback.tracer.statements.catching import raised_by_statement
 from pullback.tracer.statements.growing import GrowingList
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
@@ -27,7 +27,8 @@ class Ran:
     """What a block did: the ``completion`` that it returned, the contents of the ``variables`` after it, and the arrays of outer
     frames that it wrote, each with its new value. ``contents``: the arrays in the variables and in what is returned, by their
     ids, each with its value at the end of the block, before writes were undone. ``changed``: the ids of the containers that it
-    changed. ``lists``: the lists with rows, each with bounds of its length at the end. ``raised``: the exception of a ``raise``
+    changed. ``lists``: the lists with rows, each with bounds of its length at the end. ``forgotten``: outer arrays that it may
+    have written under other names. ``raised``: the exception of a ``raise``
     statement that ended it."""
 
     completion: Any
@@ -36,6 +37,7 @@ class Ran:
     contents: dict[int, tuple[TracedArray, TracedArray]]
     changed: set[int]
     lists: list[tuple[GrowingList, Any, Any]]
+    forgotten: list[TracedArray]
     raised: Exception | None = None
 
     def at_end(self, leaf: Any) -> Any:
@@ -93,10 +95,11 @@ class BlockRegion(Region):
                 except Exception as error:
                     completion, raised = None, _raised(error)
                 saved.refuse_other_keys()
+                settle_choices(self.inner)
                 after = variables.read()
                 returned = getattr(completion, "value", UNBOUND)
                 contents = {id(x): (x, _copy(x)) for x in arrays_in([*after, returned, *more])}
-                written, changed = outer_contents(self.inner), saved.changed()
+                written, changed, forgotten = outer_contents(self.inner), saved.changed(), forgotten_in(self.inner)
                 lists = [(x, x.rows.least, x.rows.most) for x, _ in saved.lists if x.rows is not None]
         finally:
             undo_writes(self.inner)
@@ -104,12 +107,15 @@ class BlockRegion(Region):
             variables.write(before)
         return Ran(
             completion=completion, variables=after, written=written, contents=contents, changed=changed, lists=lists,
+            forgotten=forgotten,
             raised=raised,
         )  # fmt: skip
 
 
 def _copy(x: TracedArray) -> TracedArray:
-    """Return an array with the current value of another one."""
+    """Return an array with the current value of another one, which may be unknown."""
+    if root_of(x)._value is UNKNOWN:
+        return TracedArray(x.type, x.frame, UNKNOWN, weak=x.weak, loc=x.loc)
     value = None if x.literal is not None else x.value
     return TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
-from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
+from pullback.tracer.statements.aliases import forget_all
 from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
@@ -69,6 +71,7 @@ def choose(test: Any, then: Block, orelse: Block) -> Any:
         return then() if test else orelse()
     ended = branch(test, _returning(then), _returning(orelse), ())
     assert ended is not None
+    share(ended.aliases, ended.value)
     return ended.value
 
 
@@ -234,30 +237,90 @@ class _Join:
         new = [{id(t): x for t, x in ran.written} for ran in self.sides]
         writes = [Joined([side.get(id(t), t) for side in new], self.paths, "an array") for t in targets]
         code, value = self.completion()
-        parts = [*joined.values(), *writes, *code, *value]
+        tags = self.tags(joined)
+        parts = [*tags.values(), *joined.values(), *writes, *code, *value]
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
+        tagged = {position: next(emitted) for position in tags}
         for k, part in joined.items():
             results[k] = dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns]))
-            if any(self.is_alias(k, side) for side in range(2)):
-                share([x for ran in self.sides for x in arrays_in([ran.variables[k]])], results[k])
             share_made(columns[k], results[k])
         for target in targets:
             write_back(target, next(emitted))
+        self.note_aliases({k: results[k] for k in joined}, tagged)
         self.variables.write(results)
         self.bound_lists()
         codes = [code_of(ran.completion) for ran in self.sides]
         if not code and codes[0] == NEXT:
             self.keep_copies(columns, results)
+            self.forget()
             return None
         ended = next(emitted) if code else codes[0]
         returned = dereferenced(rebuild(value[0].tree, [next(emitted) for _ in value[0].columns])) if value else UNBOUND
+        for j, result in enumerate(arrays_in([returned])):
+            rows = [_returned(ran) for ran in self.sides]
+            for x in itertools.chain(*rows):
+                settle_choice(x)
+            if all(len(row) > j and len(row) == len(rows[0]) for row in rows):
+                self.note_choice(result, [row[j : j + 1] for row in rows])
         self.keep_copies([*columns, self.returned()], [*results, returned])
-        if value and any(is_alias(x, (), frame) for ran, frame in zip(self.sides, self.frames) for x in _returned(ran)):
-            share([x for ran in self.sides for x in _returned(ran)], returned)
         if value:
             share_made(self.returned(), returned)
+        self.forget()
         possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
-        return Completion(code=ended, value=returned, possible=possible)
+        aliases = tuple(y for ran in self.sides for y in aliases_in(ran.completion))
+        return Completion(code=ended, value=returned, possible=possible, aliases=aliases)
+
+    def forget(self) -> None:
+        """Make the contents of the arrays unknown that a side has written under other names."""
+        forget_all([x for ran in self.sides for x in ran.forgotten])
+
+    def tags(self, joined: Iterable[int]) -> dict[tuple[int, int], Joined]:
+        """Return the joins of the tags of arrays that a loop exchanges, by variables and positions in these."""
+        rows = {k: [list(arrays_in([ran.variables[k]])) for ran in self.sides] for k in joined}
+        rows = {k: sides for k, sides in rows.items() if len(sides[0]) == len(sides[1])}
+        pairs = {(k, j): pair for k, sides in rows.items() for j, pair in enumerate(zip(*sides, strict=True))}
+        return {
+            position: Joined([x.tag for x in pair], self.paths, "a tag")
+            for position, pair in pairs.items()
+            if all(x.tag is not None and x.base is None for x in pair)
+        }
+
+    def note_aliases(self, results: dict[int, Any], tags: Mapping[tuple[int, int], TracedArray]) -> None:
+        """Note which arrays the results, of variables by their indices, may be: those of the sides, one with another. ``tags``:
+        of the results."""
+        held = [{k: list(arrays_in([ran.variables[k]])) for k in results} for ran in self.sides]
+        for array in itertools.chain(*(arrays for side in held for arrays in side.values())):
+            settle_choice(array)
+        own = {k: list(arrays_in([result])) for k, result in results.items()}
+        positions = [(k, j) for k, arrays in own.items() for j in range(len(arrays))]
+
+        def sources(k: int, j: int, side: int) -> list[TracedArray]:
+            arrays = held[side][k]
+            return [arrays[j]] if len(arrays) == len(own[k]) else arrays
+
+        linked = [k for k in own if any(self.is_alias(k, side) for side in range(2))]
+        rows = [(own[k][j], [x for side in range(2) for x in sources(k, j, side)]) for k, j in positions if k in linked]
+        pairs = []
+        for at, (k, j) in enumerate(positions):
+            for i, m in positions[at + 1 :]:
+                if any(may_be_one(x, y) for side in range(2) for x in sources(k, j, side) for y in sources(i, m, side)):
+                    pairs.append((own[k][j], own[i][m]))
+        may_be(rows, pairs)
+        for k, j in tags:
+            own[k][j].tag = tags[k, j]
+        for k, j in positions:
+            self.note_choice(own[k][j], [sources(k, j, side) for side in range(2)])
+
+    def note_choice(self, result: TracedArray, sides: Sequence[Sequence[TracedArray]]) -> None:
+        """Note under which condition a result is an array of before the branch."""
+        chosen, frames = [], list(frame_of().outward)
+        for side, arrays in enumerate(sides):
+            others = sides[1 - side]
+            for x in arrays if len(arrays) == 1 else ():
+                is_own = x.frame in frames and x.base is None and x.literal is None and x.type == result.type
+                if is_own and not any(may_be_one(x, y) for y in others):
+                    chosen.append((x, self.test, side == 0, x.version, result.version))
+        result.chosen = tuple(chosen)
 
     def is_alias(self, k: int, side: int) -> bool:
         """Return whether an array in a variable is another name's too, on one side."""
@@ -347,6 +410,13 @@ def _returned(ran: Ran) -> list[TracedArray]:
     return list(arrays_in([UNBOUND if ran.completion is None else ran.completion.value]))
 
 
+def aliases_in(completion: Completion | None) -> list[TracedArray]:
+    """Return the arrays that what a block returns may be, or be views of."""
+    if completion is None:
+        return []
+    return [*completion.aliases, *map(root_of, arrays_in([completion.value]))]
+
+
 def _is_selectable(i: Any) -> bool:
     """Return whether an instruction may be executed although its side is not taken, and is cheap. A check does not fail there."""
     if i.op.name == "check":
@@ -356,9 +426,8 @@ def _is_selectable(i: Any) -> bool:
 
 
 def share(arrays: Sequence[TracedArray], result: Any) -> None:
-    """Refuse later writes into arrays of which one may be ``result``, and into that."""
-    for x in (*map(root_of, arrays), *arrays_in([result])):
-        x.readonly = x.readonly or ALIAS
+    """Note that the arrays in ``result`` may be some of ``arrays``: a write into one makes the contents of the others unknown."""
+    may_be([(root_of(new), arrays) for new in arrays_in([result])], ()) if arrays else None
 
 
 def share_made(values: Sequence[Any], result: Any) -> None:
@@ -366,7 +435,8 @@ def share_made(values: Sequence[Any], result: Any) -> None:
     which may be one of them."""
     made = [x for v in values if v is not UNBOUND for x in flatten(v)[0] if isinstance(x, np.ndarray)]
     if made:
-        share((), result)
+        for x in arrays_in([result]):
+            x.readonly = x.readonly or ALIAS
         keep(made)
 
 
@@ -380,7 +450,7 @@ def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Comple
         return ended
     left = ended
     if ended.possible <= {NEXT, RETURN}:
-        left = Completion(code=RETURN, value=ended.value)
+        left = Completion(code=RETURN, value=ended.value, aliases=ended.aliases)
     return branch(as_traced(is_code(ended, NEXT)), rest, lambda: left, names, [rest])
 
 
@@ -389,6 +459,7 @@ def value_of(completion: Completion | None) -> Any:
     """Return what a function returns whose body ended so: None on the paths that return nothing."""
     if completion is None or (completion.is_decided and completion.code == NEXT):
         return None
+    share(completion.aliases, completion.value)
     if completion.is_decided or completion.possible == {RETURN}:
         return completion.value
     return choose(as_traced(is_code(completion, RETURN)), lambda: completion.value, lambda: None)

@@ -21,11 +21,13 @@ NEXT, CONTINUE, BREAK, RETURN = range(4)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Completion:
-    """An end of a block: ``code`` is one of the codes above, or a traced one, which is one of ``possible``."""
+    """An end of a block: ``code`` is one of the codes above, or a traced one, which is one of ``possible``. ``aliases``: arrays
+    that are, or of which is a view, an array in the value of a join."""
 
     code: int | TracedArray
     value: Any = UNBOUND
     possible: frozenset[int] = frozenset((NEXT, CONTINUE, BREAK, RETURN))
+    aliases: tuple[TracedArray, ...] = ()
 
     @property
     def is_decided(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,10 @@ from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import value_extent
-from pullback.tracer.arrays.views import root_of, write_back
+from pullback.tracer.arrays.views import write_back
+from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, attempt
-from pullback.tracer.statements.branches import MOST_ATTEMPTS, Block, branch, if_, is_undecided, share, share_made
+from pullback.tracer.statements.branches import MOST_ATTEMPTS, Block, aliases_in, branch, if_, is_undecided, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import (
@@ -36,7 +38,7 @@ from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.structures import merged, restructured
-from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, is_alias, is_same
+from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
 from pullback.tracer.transforms.region import emit_regions, rebuild
@@ -46,6 +48,7 @@ from pullback.tracer.user_code.errors import TraceError
 MOST_UNROLLED, MOST_SCALAR = 2000, 200
 """Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
 The second is of loops over numbers and elements, whose iterations gain nothing by being in one kernel."""
+Held = dict[Position, list[TracedArray]]
 
 
 @operator("while")
@@ -195,7 +198,8 @@ def _finished(ended: Completion | None, orelse: Block | None, names: Sequence[st
         result = ended
         if not ended.is_decided:
             others = {NEXT} if ended.possible - {RETURN} else set()
-            result = Completion(code=code, value=ended.value, possible=frozenset({RETURN, *others}))
+            possible = frozenset({RETURN, *others})
+            result = Completion(code=code, value=ended.value, possible=possible, aliases=ended.aliases)
     if orelse is None:
         return result
     if ended is None or (ended.is_decided and is_code(ended, NEXT, CONTINUE)):
@@ -216,7 +220,8 @@ class _Rolled:
     the indices of the variables that are carried; ``targets``: the arrays from outside that the body writes, which are carried
     too. ``may_leave``: values decide whether an iteration ends the loop. ``carry`` has ``size`` parts: the variables, the arrays,
     and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
-    ``shared``: carried variables that hold arrays with other names; ``choices``: values from before the loop that are one of
+    ``aliases``: what the carried arrays may be, and ``exchanged`` the positions of those that iterations exchange, whose tags are
+    carried; None if this is not known yet. ``choices``: values from before the loop that are one of
     several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended.
     """
 
@@ -242,8 +247,8 @@ class _Rolled:
         self.ended: Completion | None = None
         self.possible: frozenset[int] = frozenset()
         self.carry, self.size = Carry("a loop", (), "the state"), 0
-        self.shared: list[tuple[int, list[TracedArray]]] = []
-        self.entries: list[TracedArray] = []
+        self.aliases = LoopAliases()
+        self.exchanged: list[Position] | None = None
         self.choices: dict[int, Any] = {}
 
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
@@ -344,6 +349,7 @@ class _Rolled:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
         state: list[Any] = [self.tree(k, self.entry[k]) for k in self.carried]
         state += self.targets
+        state += [as_traced(np.int64(index)) for index in range(len(self.exchanged or ()))]
         if self.may_leave:
             code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
             state += [self.goes_on(truth, ended), as_traced(np.int64(self.first)), code]
@@ -356,12 +362,27 @@ class _Rolled:
         block = _LoopRegion()
         index = block.parameter(scalar(I64))
         inside = list(map(dereferenced, self.carry.enter(block)))  # type: ignore[arg-type]
+        entry, parameters = self.arrays(state), self.arrays(inside)
+        self.aliases.enter(entry, parameters)
+        for position, tag in zip(self.exchanged or (), inside[len(self.carried) + len(self.targets) :], strict=False):
+            parameters[position][0].tag = tag
         ran, results, new_carried, new_targets, returned = self.iteration(block, index, inside)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
-            self.targets += new_targets
+            self.targets = [] if new_carried else [*self.targets, *new_targets]
+            self.exchanged, self.size = None, -1
             self.returned = returned if self.returned is UNBOUND else self.returned
             return False
+        after = self.arrays([self.tree(k, ran.variables[k]) for k in self.carried], like=entry)
+        is_more = self.aliases.learn(entry, parameters, after, block.inner)
+        if self.aliases.learn_readonly(after):
+            return False
+        origins = self.aliases.written(parameters)
+        if is_more and (origins or any(x is t for xs in self.aliases.origins.values() for x in xs for t, _ in ran.written)):
+            return False
+        if origins and self.is_undecided(entry, parameters, after):
+            return False
+        refuse_read([*ran.forgotten, *origins], block.inner)
         changed = {k for k, x, y in zip(self.carried, state, results, strict=False) if not _is_alike(x, y)} - self.plain
         changed = {k for k in changed if self.has_references(k, ran)}
         if changed:
@@ -374,10 +395,30 @@ class _Rolled:
         arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
         if arrays is not None:
             bounds = self.bounds(ran)
-            self.ended = self.emitted(block, arrays, ran)
+            self.ended = self.emitted(block, arrays, ran, (entry, parameters))
             for target, least, most, length in bounds:
                 target.bound(least, most, length)
         return arrays is not None
+
+    def is_undecided(self, entry: Held, parameters: Held, after: Held) -> bool:
+        """Return whether it turns out that iterations exchange arrays, or not, which the carry does not provide for yet."""
+        group = self.aliases.exchanged(entry, parameters)
+        if self.exchanged is None:
+            self.exchanged = group
+        elif self.exchanged and (group != self.exchanged or not are_exchanged(after, group)):
+            self.exchanged = []
+        else:
+            return False
+        self.size = -1
+        return bool(group)
+
+    def arrays(self, values: Sequence[Any], like: Collection[Position] = ()) -> dict[Position, list[TracedArray]]:
+        """Return the arrays in the values of the carried variables, which are the first parts of a carry, by their positions.
+        ``like``: the positions; a value with another number of arrays may have each at each of its positions."""
+        rows = [list(arrays_in([v])) for v in values[: len(self.carried)]]
+        own = {(k, j): [x] for k, row in enumerate(rows) for j, x in enumerate(row)}
+        counts = Counter(k for k, _ in like)
+        return {p: own[p] if len(rows[p[0]]) == counts[p[0]] else rows[p[0]] for p in like} if like else own
 
     def tree(self, k: int, value: Any) -> Any:
         """Return the contents of a variable, with containers of the state as references; as copies if it holds others too."""
@@ -443,6 +484,11 @@ class _Rolled:
             self.size = -1
         return is_changed
 
+    @property
+    def rest_start(self) -> int:
+        """The index of the first part of the carry after the variables, the arrays, and the tags of exchanged arrays."""
+        return len(self.carried) + len(self.targets) + len(self.exchanged or ())
+
     def key(self, k: int) -> int:
         """Return the index of the variable that is part ``k`` of the carry; -1 for another part."""
         return self.carried[k] if k < len(self.carried) else -1
@@ -476,7 +522,7 @@ class _Rolled:
         """Trace an iteration. Return what it did, the carry after it, and what is to be carried besides."""
         count = len(self.carried)
         values, arrays = inside[:count], inside[count : count + len(self.targets)]
-        rest = inside[count + len(self.targets) :]
+        rest = inside[self.rest_start :]
         entry = list(self.entry)
         for k, value in zip(self.carried, values, strict=True):
             entry[k] = value
@@ -509,13 +555,19 @@ class _Rolled:
         new_carried = [k for k in changed if k not in self.carried and (self.entry[k] is not UNBOUND or k in self.live)]
         new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
-        self.refuse_aliases(block, ran, values)
         contents = {id(t): x for t, x in ran.written}
         named = [map_leaves(ran.at_end, self.tree(k, ran.variables[k])) for k in self.carried]
         ends = [map_leaves(ran.at_end, self.variables.state.referenced(x)) for x in extra]
-        results = [*named, *(contents.get(id(t), t) for t in self.targets), *ends]
+        tags = self.tags_after(ran)
+        results = [*named, *(contents.get(id(t), t) for t in self.targets), *tags, *ends]
         returned = self.variables.state.referenced(ran.completion.value) if isinstance(ran.completion, Completion) else UNBOUND
         return ran, results, new_carried, new_targets, returned
+
+    def tags_after(self, ran: Ran) -> list[Any]:
+        """Return the tags of exchanged arrays after an iteration; 0 for an array that is none."""
+        rows = {k: list(arrays_in([self.tree(k, ran.variables[k])])) for k in self.carried}
+        arrays = [rows[self.carried[k]][j : j + 1] for k, j in self.exchanged or ()]
+        return [np.int64(0) if not x or x[0].tag is None else x[0].tag for x in arrays]
 
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
@@ -532,25 +584,9 @@ class _Rolled:
             values.append(ended.value if has_value and ended is not None else rest[3])
         return values
 
-    def refuse_aliases(self, block: _LoopRegion, ran: Ran, values: Sequence[Any]) -> None:
-        """Raise TraceError if the body writes into an array that has, or gets, another name than in the iteration before."""
-        if any(x.version for x in arrays_in(values)):
-            raise TraceError("a loop on traced values writes into an array and binds its name anew; write into a new array")
-        after = [x for k in self.carried for x in arrays_in([ran.variables[k]])]
-        named = [(k, list(arrays_in([ran.variables[k]]))) for k in self.carried]
-        inside = {id(x) for x in arrays_in(values)}
-        is_shared = lambda x: id(root_of(x)) in inside or is_alias(x, after, block.inner)  # noqa: E731
-        self.shared = [(k, arrays) for k, arrays in named if any(map(is_shared, arrays))]
-        roots = [root_of(x) for _, arrays in self.shared for x in arrays]
-        self.entries = []
-        for k, value in zip(self.carried, values, strict=True):
-            if any(x.readonly == ALIAS or any(x is r for r in roots) for x in arrays_in([value])):
-                self.entries += arrays_in([self.entry[k]])
-        written = [t for t, _ in ran.written]
-        if any(root_of(x) is t for _, arrays in self.shared for x in arrays for t in written):
-            raise TraceError("a loop on traced values binds a name to an array that it writes; bind the name to a copy")
-
-    def emitted(self, block: _LoopRegion, arrays: list[TracedArray], ran: Ran) -> Completion | None:
+    def emitted(
+        self, block: _LoopRegion, arrays: list[TracedArray], ran: Ran, held: tuple[Held, Held]
+    ) -> Completion | None:  # fmt: skip
         """Emit the loop, set what it changes, and return how it ended."""
         size = len(arrays)
         if self.may_leave:
@@ -558,7 +594,7 @@ class _Rolled:
             condition.parameter(scalar(I64))
             state = self.carry.enter(condition)  # type: ignore[arg-type]
             with condition.inner.active():
-                test = cast(as_traced(state[len(self.carried) + len(self.targets)]), bool)
+                test = cast(as_traced(state[self.rest_start]), bool)
             regions = [(condition, [test]), (block, arrays)]
             results = emit_regions("while", {"carried": size}, block.operands, regions)[:size]
         else:
@@ -572,24 +608,40 @@ class _Rolled:
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
             final[k] = value
-            for name, arrays in self.shared:
-                if name == k:
-                    share(arrays, value)
-            if not self.runs:
-                share(list(arrays_in([self.entry[k]])), value)
             share_made([*([] if self.runs else [self.entry[k]]), ran.variables[k]], value)
-        share(self.entries, UNBOUND)
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)
+        bound = self.arrays(values)
+        entry, parameters = held
+        kept = self.restore_exchanged(entry, bound, values[self.rest_start - len(self.exchanged or ()) : self.rest_start])
+        self.aliases.leave(bound, self.runs)
+        forgotten = [*ran.forgotten, *self.aliases.written(parameters)]
+        forget_all([x for x in forgotten if not any(x is y for y in kept)])
         after = [ran.variables[k] for k in self.carried]
         if self.plain or shares_containers(after):
             keep([*(self.entry[k] for k in self.plain), *after, *values])
         if not self.may_leave:
             return None
-        rest = values[len(self.carried) + len(self.targets) :]
+        rest = values[self.rest_start :]
+        aliases = [*aliases_in(ran.completion), *(x for xs in bound.values() for x in xs)] if len(rest) > 3 else []
         possible = self.possible | possible_codes(ran.completion)
-        return Completion(code=rest[2], value=rest[3] if len(rest) > 3 else UNBOUND, possible=possible)
+        value = rest[3] if len(rest) > 3 else UNBOUND
+        return Completion(code=rest[2], value=value, possible=possible, aliases=tuple(aliases))
+
+    def restore_exchanged(self, entry: Held, bound: Held, tags: Sequence[TracedArray]) -> list[TracedArray]:
+        """Give the arrays that iterations exchanged their contents under the names that they have now, and return them."""
+        group = self.exchanged or []
+        before, after = [entry[p][0] for p in group], [bound[p][0] for p in group]
+        outer = [x.tag for x in before if x.tag is not None]
+        contents = [selected(k, tags, after) for k in range(len(group))]
+        for x, new in zip(before, contents, strict=True):
+            write_back(x, new)
+        for x, tag in zip(after, tags, strict=True):
+            if len(outer) == len(group):
+                x.tag = chosen(tag, outer)
+            x.chosen = tuple((y, as_traced(tag == k), True, y.version, x.version) for k, y in enumerate(before))
+        return before
 
 
 class _LoopRegion(BlockRegion):

@@ -20,6 +20,7 @@ from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, flatten, register
+from pullback.tracer.statements.choices import Choice
 from pullback.tracer.syntax.table import operator as operator_
 from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import TraceError
@@ -162,6 +163,18 @@ def _shown(x: Any) -> Shown:
     return Shown(copy, (x.ndim, x.weak))
 
 
+def _shown_in(value: Any) -> Any:
+    """Return a tree with its arrays and numbers as they are now."""
+    if isinstance(value, Choice):
+        return Choice(value.tag, list(map(_shown_in, value.cases)))
+    if type(value) in (tuple, list):
+        return type(value)(map(_shown_in, value))
+    if type(value) is dict:
+        return {k: _shown_in(v) for k, v in value.items()}
+    leaves, tree = flatten(value, static_numbers=True)
+    return value if type(value) is Text else rebuild(tree, list(map(_shown, leaves)))
+
+
 def _filled_value(kind: tuple[int, str], children: Sequence[Any]) -> Any:
     (value,), (rank, weak) = children, kind
     if isinstance(value, Shown):  # of a text in a text
@@ -214,10 +227,10 @@ def _of(function: Any, source: str, args: Sequence[Any], kwargs: Any = None) -> 
     if not is_deferred(args, kwargs or {}):
         return function(*map(_plain, args), **(kwargs or {}))
     try:
-        leaves, tree = flatten((tuple(args), dict(kwargs or {})), static_numbers=True)
+        values = _shown_in((tuple(args), dict(kwargs or {})))
     except TraceError:
         return function(*map(_plain, args), **(kwargs or {}))
-    return Text(Recipe(function, source), rebuild(tree, list(map(_shown, leaves))), (args, kwargs or {}))
+    return Text(Recipe(function, source), values, (args, kwargs or {}))
 
 
 def _plain(value: Any) -> Any:

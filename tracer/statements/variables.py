@@ -117,6 +117,6 @@ def _without_rows(value: Any) -> Any:
 def is_alias(x: TracedArray, others: Sequence[TracedArray], inner: Any) -> bool:
     """Return whether an array is, or may be, an array of another frame or one of ``others``, or a view."""
     root = root_of(x)
-    if root is not x or root.frame is not inner or root.readonly == ALIAS:
+    if root is not x or root.frame is not inner or root.readonly or root.aliases:
         return True
     return any(root is root_of(y) for y in others if y is not x)

@@ -212,11 +212,19 @@ def test_sums_in_place_of_chosen_numbers_make_new_ones() -> None:
     assert (first, second) == (2, 3)
 
 
+@pytest.mark.parametrize("written", ["a", "b"])
+@pytest.mark.parametrize("returned", ["a", "b"])
+def test_a_write_is_seen_under_the_other_name_of_an_array(written: str, returned: str) -> None:
+    function = from_text(f"def f(a, c):\n    b = a if c > 0 else 2 * a\n    {written}[0] = 1.0\n    return {returned}\n", "f")
+    for c in (1.0, -1.0):
+        own, other = np.full(2, 3.0), np.full(2, 3.0)
+        assert np.array_equal(strict(function)(own, c), function(other, c))
+        assert np.array_equal(own, other)
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        "b = a if c > 0 else 2 * a\n    a[0] = 1.0\n    return b",  # b may be a, which is written
-        "b = a if c > 0 else 2 * a\n    b[0] = 1.0\n    return a",
         "b = [a]\n    if c > 0:\n        b.append(c)\n    return b[-1]",
         "b, d = [a], [2 * a]\n    e = b if c > 0 else d\n    e[0] = c\n    return b[0]",
         "b = d = [a]\n    if c > 0:\n        b = [2 * a]\n    b[0] = c\n    return d[0]",

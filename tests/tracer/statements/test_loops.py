@@ -265,9 +265,9 @@ def test_ranges_outside_of_loops_are_pythons() -> None:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda x: _swapped(x), "binds its name anew"),
+        (lambda x: _one_array(x), "is written under one name and used under another"),
         (lambda x: _appended(x), "a list of a number of elements that values decide"),
-        (lambda x: _written_after_no_iteration(x), "it may be one of several arrays"),
+        (lambda x: _written_after_no_iteration(x), "is written under one name and used under another"),
     ],
 )
 def test_what_cannot_be_rolled_says_why(function: Callable[..., Any], reason: str) -> None:
@@ -283,6 +283,22 @@ def _swapped(x: Any) -> Any:
         b[0] = a[0] + 1
         a, b = b, a
     return a
+
+
+def test_exchanged_arguments_are_written() -> None:
+    for x in (np.ones(3), np.full(3, 20.0)):
+        own, other = x.copy(), x.copy()
+        assert np.array_equal(pb.jit(_swapped, loops="roll", guards=False)(own), _swapped(other))
+        assert np.array_equal(own, other)
+
+
+def _one_array(x: Any) -> Any:
+    a, b = x, x.copy()
+    while a[0] < 10:
+        b[0] = a[0] + 1
+        a = b
+        a[1] = b[0]
+    return a, b
 
 
 def _written_after_no_iteration(x: Any) -> Any:
