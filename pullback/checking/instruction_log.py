@@ -12,8 +12,10 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction, Loc
 from pullback.ir.core.types import I64, ArrayType
 from pullback.ir.core.value import Value
-from pullback.ir.interpret import interpret
+from pullback.ir.interpret import concrete, interpret
+from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.control.loops import Scan, StackLength, Switch, While
+from pullback.ir.shapes.extents import value_of
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +37,7 @@ def straight_line(
     function: Function, values: dict[Value, Array], iterations: dict[Instruction, tuple[int, ...]] | None = None, *,
     effects: bool = True,
 ) -> Function:  # fmt: skip
-    """Run a function of concrete shapes and return the instructions that ran as a function without control flow.
+    """Run a function, whose parameters have concrete shapes, and return the instructions that ran as a function without control flow.
 
     ``values`` holds the values of the parameters; those of all executed instructions are added. ``iterations`` receives the
     loop iterations in which instructions ran. Without ``effects`` nothing is printed. The returned function has the same
@@ -54,6 +56,7 @@ class _Run:
         self.iterations = iterations
         self.effects = effects
         self.iteration: tuple[int, ...] = ()
+        self.sizes: dict[str, int] = {}
         self.builder = Builder()
 
     def block(self, block: Block, env: Env) -> None:
@@ -80,7 +83,7 @@ class _Run:
     def scan(self, i: Instruction, operands: Sequence[Operand]) -> Sequence[Operand]:
         (region,) = i.regions
         length, carried_count = i.params["length"], i.params["carried"]
-        count = int(length[0]) if length else int(self.value(operands[0]))
+        count = value_of(length[0], self.sizes) if length else int(self.value(operands[0]))
         inputs = operands if length else operands[1:]
         carried, sequences = list(inputs[:carried_count]), inputs[carried_count : carried_count + i.params["sliced"]]
         captures = inputs[carried_count + len(sequences) :]
@@ -153,10 +156,16 @@ class _Run:
     def step(self, i: Instruction, operands: Sequence[Value]) -> Sequence[Value]:
         """Run one instruction and append a copy of it with new results."""
         parameters = tuple(dict.fromkeys(operands))
-        results = tuple(Value(v.type, v.name) for v in i.results)
-        executed = Instruction(i.op, tuple(operands), results, i.params, i.regions, i.loc)
+        params, types = i.params, [v.type for v in i.results]
+        if isinstance(i.op, DefineExtent):
+            self.sizes[params["extent"][0]] = int(self.values[operands[0]])
+        elif self.sizes:
+            params = concrete(params, i.op.extents, self.sizes)
+            types = [t.with_shape(tuple(value_of(e, self.sizes) for e in t.shape)) for t in types]
+        results = tuple(Value(t, v.name) for t, v in zip(types, i.results, strict=True))
+        executed = Instruction(i.op, tuple(operands), results, params, i.regions, i.loc)
         single = Function("step", Block(parameters, (executed,), results))
-        arrays = interpret(single, *(self.values[v] for v in parameters), effects=self.effects)
+        arrays = interpret(single, *(self.values[v] for v in parameters), sizes=self.sizes, effects=self.effects)
         self.builder.append(executed)
         if self.iteration:
             self.iterations[executed] = self.iteration

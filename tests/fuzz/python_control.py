@@ -67,7 +67,8 @@ class Writer(Expressions):
 
     def run(self) -> str:
         """Return the text of the function."""
-        self.lines = ["def f(p, q, n, a, v):", "    r = 0.5", "    m = 1", "    k = n", "    b = np.zeros(4)"]
+        self.lines = ["def f(p, q, n, a, v):", "    r = 0.5", "    m = 1"]
+        self.lines += [f"    k = {self.pick('n', 'n', 'abs(v[3])', 'int(abs(v[2]))')}", "    b = np.zeros(4)"]
         if self.random.random() < 0.4:
             self.lines.append("    a = a.copy()")
         self.lines += [f"    {START[theme]}" for theme in START if theme in self.themes]
@@ -239,7 +240,9 @@ class Writer(Expressions):
         """Write a ``for``."""
         self.count += 1
         name = f"i{self.count}"
-        extent = self.pick("3", "n", "4", "0", "k % 4", "2", "m % 4", "n + 1", "len(a)", *(f"{i} + 1" for i in self.indices))
+        extent = self.pick(
+            "3", "n", "abs(v[1])", "4", "0", "k % 4", "2", "m % 4", "n + 1", "len(a)", *(f"{i} + 1" for i in self.indices),
+        )  # fmt: skip
         start = self.pick("1", "0", "m % 3", *self.indices)
         target, use = name, self.pick(
             f"r += 0.25 * {name}", f"a[{name} % 4] += 0.5", f"m = (m + {name}) % 7", f"k = {name}", f"p += b[{name} % 4]"

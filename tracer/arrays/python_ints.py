@@ -19,6 +19,7 @@ from pullback.ir.passes.hoist_guards import BEYOND
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import emit, literal
+from pullback.tracer.arrays.python_floats import require
 from pullback.tracer.arrays.traced import TracedArray
 
 Bounds = tuple[int, int]
@@ -165,7 +166,7 @@ def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
         return
     low, high = bounds_of(xs[1])
     if low <= 0 <= high and xs[1].literal is None:
-        emit("check", emit("ne", xs[1], literal(0, xs[1].dtype)), error="ZeroDivisionError", message=_BY_ZERO[ufunc])
+        require(emit("ne", xs[1], literal(0, xs[1].dtype)), "ZeroDivisionError", _BY_ZERO[ufunc])
 
 
 def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool) -> None:
@@ -177,7 +178,7 @@ def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, 
         return
     ranges = [bounds_of(x) for x in xs]
     if ufunc in (np.left_shift, np.right_shift) and ranges[1][0] < 0:
-        emit("check", emit("ge", xs[1], literal(0, np.int64)), error="ValueError", message="negative shift count")
+        require(emit("ge", xs[1], literal(0, np.int64)), "ValueError", "negative shift count")
     low, high = _BOUNDS[ufunc](*ranges)
     if low >= LEAST and high <= GREATEST:
         result.bounds = (low, high)

@@ -118,7 +118,7 @@ FINITE: list[tuple[Any, tuple[Any, ...]]] = [
     (lambda x: np.where(x > 0, np.log(x), 0.0).sum(), (np.array([1.0, -1.0]),)),
     (pb.grad(lambda x: np.where(x > 0, np.sqrt(x), 0.0).sum()), (np.array([1.0, 0.0, -1.0]),)),
     (cancelled, (np.array([1.0, -1.0]),)),
-    (lambda n: n + 1, (3,)),
+    (lambda n: n + 1, (3,)), (lambda x: np.sum(x[x > 0]) + np.log(x[x > 2]).sum(), (np.array([1.0, -1.0, 3.0]),)),
     (lambda x: x, (np.zeros((0, 3)),)),
     (lambda x: x[1:], (np.array([np.nan, 1.0]),)),
     (lambda x: x > 0, (np.array([np.nan, 1.0]),)),
