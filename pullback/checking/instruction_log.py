@@ -37,7 +37,7 @@ def straight_line(
     function: Function, values: dict[Value, Array], iterations: dict[Instruction, tuple[int, ...]] | None = None, *,
     effects: bool = True,
 ) -> Function:  # fmt: skip
-    """Run a function, whose parameters have concrete shapes, and return the instructions that ran as a function without control flow.
+    """Run a function with parameters of concrete shapes. Return the instructions that ran as a function without control flow.
 
     ``values`` holds the values of the parameters; those of all executed instructions are added. ``iterations`` receives the
     loop iterations in which instructions ran. Without ``effects`` nothing is printed. The returned function has the same

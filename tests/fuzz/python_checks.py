@@ -78,8 +78,10 @@ def difference(seed: int, compiled: Callable[..., Any], calls: int) -> str:
         if isinstance(result, pb.TraceError):
             return "refused"
         differs = compared(result, expected)
-        if isinstance(result, OverflowError) and "64 bits" in str(result) and overflows(function, copies(arguments)):
+        if isinstance(result, OverflowError) and overflows(function, copies(arguments)):
             continue
+        if isinstance(result, IndexError) and "except" in text:
+            continue  # which no except clause sees, if values decide the index
         if not differs and not is_equal(mine, list(arguments) if isinstance(result, Exception) else theirs):
             differs = f"arguments afterwards: {mine}; plain Python: {theirs}"
         if differs:

@@ -57,7 +57,7 @@ class Writer(Expressions):
     def __init__(self, seed: int, is_loss: bool = False) -> None:
         choose = random.Random(seed + 10**6)
         super().__init__(seed, set(choose.sample(THEMES, choose.choice((0, 1, 2, 2, 3, 4)))))
-        self.themes -= {"kinds", "wide"} if is_loss else set()
+        self.themes -= {"kinds", "wide"} if is_loss else {"rows"} if "wide" in self.themes else set()
         self.is_loss = is_loss
         if "views" in self.themes:
             self.themes.discard("alias")
@@ -68,7 +68,8 @@ class Writer(Expressions):
     def run(self) -> str:
         """Return the text of the function."""
         self.lines = ["def f(p, q, n, a, v):", "    r = 0.5", "    m = 1"]
-        self.lines += [f"    k = {self.pick('n', 'n', 'abs(v[3])', 'int(abs(v[2]))')}", "    b = np.zeros(4)"]
+        count = self.pick("n", "n", "abs(v[3])", "int(abs(v[2]))")
+        self.lines += [f"    k = int({count})" if "wide" in self.themes else f"    k = {count}", "    b = np.zeros(4)"]
         if self.random.random() < 0.4:
             self.lines.append("    a = a.copy()")
         self.lines += [f"    {START[theme]}" for theme in START if theme in self.themes]
