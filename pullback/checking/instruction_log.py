@@ -161,7 +161,8 @@ class _Run:
             self.sizes[params["extent"][0]] = int(self.values[operands[0]])
         elif self.sizes:
             params = concrete(params, i.op.extents, self.sizes)
-            types = [t.with_shape(tuple(value_of(e, self.sizes) for e in t.shape)) for t in types]
+            shapes = [tuple(value_of(e, self.sizes) for e in t.shape) for t in types]
+            types = [ArrayType(t.dtype, s) if isinstance(t, ArrayType) else t for t, s in zip(types, shapes, strict=True)]
         results = tuple(Value(t, v.name) for t, v in zip(types, i.results, strict=True))
         executed = Instruction(i.op, tuple(operands), results, params, i.regions, i.loc)
         single = Function("step", Block(parameters, (executed,), results))
