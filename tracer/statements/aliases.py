@@ -54,7 +54,7 @@ class LoopAliases:
         _note(results, origins, pairs)
         for p, xs in results.items():
             for x in xs:
-                x.sources, x.readonly = (x, *x.sources), self.readonly.get(p, "")
+                x.sources, x.readonly = (x, *x.sources), x.readonly or self.readonly.get(p, "")
 
     def learn(self, entry: Arrays, inside: Arrays, after: Arrays, inner: Frame) -> bool:
         """Find what flows into each name, from its arrays before the loop and after an iteration. Return whether this is more
