@@ -250,7 +250,7 @@ def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
     call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False, rolls: bool = True,
-    follows_choices: bool = False, as_written: bool = False,
+    follows_choices: bool = False, as_written: bool = False, leaves_handlers: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace a call. ``parameters`` and ``call`` (its signature) are computed if absent.
 
@@ -259,7 +259,8 @@ def trace(
     (``ir.shapes.symbolic``). ``rolls``: branches and loops that values decide, and long loops, become instructions; a function
     for which this fails is traced as without it. ``follows_choices``: where that fails too since a truth or a whole number is
     needed, the function is traced once more, for the choices of this call, which become guards. ``as_written``: it is traced so
-    in any case, line by line as Python runs it.
+    in any case, line by line as Python runs it. ``leaves_handlers``: errors of operations leave ``try`` statements that handle
+    them; a function is traced so if no guard can decide whether such an error is raised.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -267,7 +268,7 @@ def trace(
     declared = parameters or parameters_of(function, static_argnames)
     call = call or signature(declared, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
-    run = functools.partial(_trace, function, call, declared, title, captured, symbolic)
+    run = functools.partial(_trace, function, call, declared, title, captured, symbolic, leaves_handlers)
     if as_written:
         return run(_root(follows_syntax=False, follows_choices=True))
     root = functools.partial(_root, follows_syntax=False if rolls else None)
@@ -277,16 +278,19 @@ def trace(
             result, failed = _rolled(run)
         return result or run(root(), not_rolled=_reason(failed))
     except TraceError as error:
+        again = functools.partial(
+            trace, function, args, kwargs, name=name, parameters=declared, call=call, captured=captured, symbolic=symbolic,
+            follows_choices=follows_choices,
+        )  # fmt: skip
         if error.wants_rolled and not rolls:
-            return trace(
-                function, args, kwargs, name=name, parameters=declared, call=call, captured=captured, symbolic=symbolic,
-                rolls=True, follows_choices=follows_choices,
-            )  # fmt: skip
+            return again(rolls=True, leaves_handlers=leaves_handlers)
         if follows_choices and error.wants_guards and not symbolic:
             result = _followed(run, root)
             if result is not None:
                 reason = _reason(failed if isinstance(failed, TraceError) else error)
                 return replace(result, followed=reason, not_rolled=_reason(failed))
+        if not leaves_handlers and (error.wants_checks or getattr(failed, "wants_checks", False)):
+            return again(rolls=rolls, leaves_handlers=True)
         if isinstance(failed, TraceError) and not _is_same(failed, error):
             error.origins = (*error.origins, f"not rolled: {_reason(failed)}")
         elif isinstance(failed, RAISED):
@@ -386,10 +390,11 @@ def _root(
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    frame: Frame, by_line: bool = False, not_rolled: str = "",
+    leaves_handlers: bool, frame: Frame, by_line: bool = False, not_rolled: str = "",
 ) -> Trace:  # fmt: skip
     """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end.
     ``not_rolled``: why a trace with rewritten syntax failed before."""
+    frame.leaves_handlers = leaves_handlers
     loc = user_loc()
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)

@@ -22,7 +22,7 @@ from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_ex
 from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray, is_masked
 from pullback.tracer.arrays import promotion
-from pullback.tracer.arrays.concretize import Known, known_value, pinned
+from pullback.tracer.arrays.concretize import Known, known_value, pinned, static
 from pullback.tracer.arrays.frame import MORE_THAN_64_BITS, Frame, frame_of
 from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.arrays.promotion import Kind
@@ -32,6 +32,7 @@ from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray, has_row
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
+from pullback.tracer.user_code.handlers import error_class, is_handled
 from pullback.tracer.user_code.source import Site
 
 
@@ -234,6 +235,8 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     """Append an instruction to the current frame; return its result, a tuple of results, or None for an op without results."""
     record = OPS[op] if isinstance(op, str) else op
     frame, loc = frame_of(*operands), user_loc()
+    if record.name == "check" and frame.root.has_handlers and _is_decided(operands[0], **params):
+        return None
     if "dtype" in params:
         params["dtype"] = dtype_of(params["dtype"])
     values = [frame.lift(x, loc) for x in operands]
@@ -248,6 +251,25 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
         for array in unknown:
             array.is_dense = True
     return arrays[0] if len(arrays) == 1 else arrays or None
+
+
+def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
+    """Return whether a check is not to be emitted, since a guard decides it: an ``except`` clause of the user's handles its error,
+    which is raised here if it fails."""
+    kind = error_class(error)
+    if kind is None or not is_handled(kind):
+        return False
+    if holds.shape:
+        holds = emit("all", holds, axes=tuple(range(len(holds.shape))))
+    what = f"an operation may raise {error}, which an except clause handles"
+    try:
+        is_held = static(holds, bool, what, "test the values before, outside the try statement")
+    except TraceError as refused:
+        refused.wants_checks = True
+        raise
+    if not is_held:
+        raise kind(message)
+    return True
 
 
 def with_named_extents(frame: Frame, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:

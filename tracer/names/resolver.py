@@ -416,8 +416,10 @@ class Names:
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
-        if self.root.sizes is not None and catches(code):
-            self.root.sizes.is_caught = True
+        if catches(code):
+            self.root.has_handlers = not self.root.leaves_handlers
+            if self.root.sizes is not None:
+                self.root.sizes.is_caught = True
         copy = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
         self._kept[id(function)] = (function, copy)
         for _, fill in cells:

@@ -35,6 +35,7 @@ class TraceError(Exception):
     wants_rolled = False
     wants_guards = False
     wants_lists = False
+    wants_checks = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)

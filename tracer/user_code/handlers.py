@@ -1,0 +1,94 @@
+"""The ``except`` clauses of the user's functions that would handle an error of compiled code, if it were raised while tracing."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import sys
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.user_code.ownership import is_users
+
+Path = tuple[str, ...]
+"""The name by which a clause refers to a class, with its attributes: ``("np", "linalg", "LinAlgError")``."""
+
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
+_MATCHES = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH")
+
+
+def error_class(name: str) -> type[Exception] | None:
+    """Return the exception class that a check raises; None if it is none of Python or np.linalg."""
+    kind = np.linalg.LinAlgError if name == "LinAlgError" else getattr(builtins, name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+
+
+def is_handled(kind: type[Exception]) -> bool:
+    """Return whether a function that is running is in a ``try`` statement of which a clause handles exceptions of a class."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
+        if is_users(frame.f_code) and frame.f_code.co_exceptiontable:
+            names = getattr(frame.f_globals, "real", frame.f_globals)
+            if any(_matches(path, kind, names) for path in _clauses(frame.f_code, frame.f_lasti)):
+                return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _matches(path: Path, kind: type[Exception], names: Mapping[str, Any]) -> bool:
+    """Return whether a clause handles exceptions of a class. A clause whose class is not known does."""
+    value: Any = names.get(path[0], getattr(builtins, path[0], None))
+    for name in path[1:]:
+        value = getattr(value, name, None)
+    try:
+        return issubclass(kind, value)
+    except TypeError:
+        return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _clauses(code: CodeType, at: int) -> tuple[Path, ...]:
+    """Return the classes of the ``except`` clauses that see an exception of the instruction at an offset."""
+    handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    index = {i.offset: k for k, i in enumerate(instructions)}
+    paths: list[Path] = []
+    while True:
+        target = next((h.target for h in handlers if h.start <= at < h.end), None)
+        if target is None:
+            return tuple(paths)
+        paths += _of_handler(instructions, index, target)
+        at = target
+
+
+def _of_handler(instructions: list[dis.Instruction], index: dict[int, int], target: int) -> list[Path]:
+    """Return the classes of the clauses of a handler; none for a ``finally`` clause or a context manager."""
+    k = next((n for offset, n in sorted(index.items()) if offset >= target), len(instructions))
+    if k + 1 >= len(instructions) or instructions[k].opname != "PUSH_EXC_INFO":
+        return []
+    paths: list[Path] = []
+    current: list[Path] = []
+    k += 1
+    if instructions[k].opname == "POP_TOP":
+        return [("BaseException",)]
+    while k < len(instructions):
+        i = instructions[k]
+        if i.opname in _LOADS:
+            current.append((str(i.argval),))
+        elif i.opname == "LOAD_ATTR" and current:
+            current[-1] = (*current[-1], str(i.argval))
+        elif i.opname in _MATCHES:
+            paths += current
+            current = []
+        elif i.opname.startswith("POP_JUMP") and paths and not current:
+            k = index.get(i.argval, len(instructions)) - 1
+        elif i.opname == "POP_TOP" and paths and not current:
+            return [*paths, ("BaseException",)]
+        elif i.opname not in ("BUILD_TUPLE", "PUSH_NULL", "COPY"):
+            return paths
+        k += 1
+    return paths
