@@ -335,7 +335,11 @@ def together(count: int, work: Callable[[int], Any]) -> list[Any]:
         return work(k)
 
     with ThreadPoolExecutor(count) as pool:
-        return [done.result(timeout=100) for done in [pool.submit(run, k) for k in range(count)]]
+        calls = [pool.submit(run, k) for k in range(count)]
+        errors = [error for error in (call.exception(timeout=100) for call in calls) if isinstance(error, Exception)]
+    if errors:
+        raise ExceptionGroup(f"{len(errors)} of {count} threads", errors)
+    return [call.result() for call in calls]
 
 
 def test_one_signature_is_traced_once() -> None:
@@ -352,20 +356,24 @@ def test_one_signature_is_traced_once() -> None:
         np.testing.assert_array_equal(gradient, result[0])
 
 
-BARRIER = threading.Barrier(2, timeout=30)
+def begins(events: list[threading.Event], k: int) -> None:
+    """Note that trace ``k`` of two has begun, and wait until the other one has; a function may be traced more than once."""
+    events[k].set()
+    assert events[1 - k].wait(timeout=60)
 
 
 def test_different_functions_do_not_wait_for_each_other() -> None:
     """Each of two traces waits until the other one has begun."""
+    events = [threading.Event(), threading.Event()]
 
     @pb.jit
     def one(w: Array) -> Any:
-        BARRIER.wait()
+        begins(events, 0)
         return np.sum(w)
 
     @pb.jit
     def two(w: Array) -> Any:
-        BARRIER.wait()
+        begins(events, 1)
         return np.sum(w) * 2
 
     functions = (one, two)
@@ -373,14 +381,16 @@ def test_different_functions_do_not_wait_for_each_other() -> None:
 
 
 def test_functions_that_call_each_other() -> None:
+    events = [threading.Event(), threading.Event()]
+
     @pb.jit
     def even(w: Array, n: int) -> Any:
-        BARRIER.wait() if n == 3 else None
+        begins(events, 0) if n == 3 else None
         return np.sum(w) if n == 0 else odd(w, n - 1)
 
     @pb.jit
     def odd(w: Array, n: int) -> Any:
-        BARRIER.wait() if n == 3 else None
+        begins(events, 1) if n == 3 else None
         return -np.sum(w) if n == 0 else even(w, n - 1)
 
     functions = (even, odd)

@@ -254,8 +254,8 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
 
 
 def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
-    """Return whether a guard decides a check, which is not emitted then: an ``except`` clause of the user's handles its error. The
-    error is raised here if the check fails."""
+    """Return whether a guard decides a check, which is not emitted then: an ``except`` clause of the user's handles its error.
+    The error is raised here if the check fails."""
     kind = error_class(error)
     if kind is None or not is_handled(kind):
         return False
