@@ -31,8 +31,8 @@ from pullback.tracer.arrays.tables import HOOKS, hook
 from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray, has_rows
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS
+from pullback.tracer.user_code.clauses import error_class, is_handled
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
-from pullback.tracer.user_code.handlers import error_class, is_handled
 from pullback.tracer.user_code.source import Site
 
 

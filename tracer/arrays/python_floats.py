@@ -6,7 +6,6 @@ check. NaN is within all bounds, since Python raises no error for it.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import math
 import operator
@@ -21,7 +20,6 @@ from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays import tables, traced
 from pullback.tracer.arrays.make import emit, literal
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.user_code.clauses import is_caught
 from pullback.tracer.user_code.ownership import is_own_file
 
 Bounds = tuple[float, float]
@@ -48,12 +46,8 @@ _BY_ZERO: dict[np.ufunc, Callable[[Any, Any], Any]] = {
 
 
 def require(condition: Any, error: str, message: str) -> None:
-    """Emit a check that raises ``error`` unless a condition holds. In a ``try`` statement whose ``except`` clauses would not see
-    that error, the truth of the condition is a branch of the trace."""
-    if not is_caught(by_finally=False):
-        emit("check", condition, error=error, message=message)
-    elif not condition:
-        raise getattr(builtins, error)(message)
+    """Emit a check that raises ``error`` unless a condition holds."""
+    emit("check", condition, error=error, message=message)
 
 
 def forbid(condition: Any, error: str, message: str) -> None:

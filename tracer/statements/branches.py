@@ -433,18 +433,11 @@ def share(arrays: Sequence[TracedArray], result: Any) -> None:
 def share_made(values: Sequence[Any], result: Any) -> None:
     """Refuse later writes into arrays of NumPy that the function created and that are leaves of values, and into ``result``,
     which may be one of them."""
-<<<<<<< HEAD
-    made = [x for v in values if v is not UNBOUND for x in flatten(v)[0] if isinstance(x, np.ndarray)]
-    if made:
-        for x in arrays_in([result]):
-            x.readonly = x.readonly or ALIAS
-        keep(made)
-=======
     created = [x for v in values if v is not UNBOUND for x in flatten(v)[0] if isinstance(x, np.ndarray)]
     if created:
-        share((), result)
+        for x in arrays_in([result]):
+            x.readonly = x.readonly or ALIAS
         keep(created)
->>>>>>> 61ec73fd (Pages and listings follow lists that grow, texts of values and guards of except clauses; a test of threads reports the errors of all of them)
 
 
 @operator("after")

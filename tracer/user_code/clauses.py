@@ -1,45 +1,109 @@
-"""The ``except`` and ``finally`` clauses around the code that runs."""
+"""The ``except`` and ``finally`` clauses around the user's code that runs: they see the errors of a trace, not those of compiled
+code."""
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
-import itertools
 import sys
+from collections.abc import Iterator, Mapping
 from types import CodeType
+from typing import Any
+
+import numpy as np
 
 from pullback.tracer.user_code.ownership import is_users
 
+Path = tuple[str, ...]
+"""The name by which a clause refers to a class, with its attributes: ``("np", "linalg", "LinAlgError")``."""
 
-def is_caught(by_finally: bool = True) -> bool:
-    """Return whether a function of the trace that is running is in a ``try`` statement with an ``except`` clause, or
-    (``by_finally``) with a ``finally`` clause: it would not see an error of compiled code."""
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
+_MATCHES = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH")
+
+
+def error_class(name: str) -> type[Exception] | None:
+    """Return the exception class that a check raises; None if it is none of Python or np.linalg."""
+    kind = np.linalg.LinAlgError if name == "LinAlgError" else getattr(builtins, name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+
+
+def is_caught() -> bool:
+    """Return whether a function of the trace that is running is in a ``try`` statement."""
+    return any(True for _ in _around())
+
+
+def is_handled(kind: type[Exception]) -> bool:
+    """Return whether a function of the trace that is running is in a ``try`` statement of which an ``except`` clause handles
+    exceptions of a class."""
+    return any(_matches(path, kind, names) for clauses, names in _around() for path in clauses)
+
+
+def _around() -> Iterator[tuple[tuple[Path, ...], Mapping[str, Any]]]:
+    """Yield the classes of the clauses of each ``try`` statement that is running, with the names of its module."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
-        if is_users(frame.f_code) and frame.f_code.co_exceptiontable and _is_caught(frame.f_code, frame.f_lasti, by_finally):
-            return True
+        if is_users(frame.f_code) and frame.f_code.co_exceptiontable:
+            names = getattr(frame.f_globals, "real", frame.f_globals)
+            yield from ((clauses, names) for clauses in _statements(frame.f_code, frame.f_lasti))
         frame = frame.f_back  # type: ignore[assignment]
-    return False
+
+
+def _matches(path: Path, kind: type[Exception], names: Mapping[str, Any]) -> bool:
+    """Return whether a clause handles exceptions of a class. A clause whose class is not known does."""
+    value: Any = names.get(path[0], getattr(builtins, path[0], None))
+    for name in path[1:]:
+        value = getattr(value, name, None)
+    try:
+        return issubclass(kind, value)
+    except TypeError:
+        return True
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_caught(code: CodeType, at: int, by_finally: bool) -> bool:
-    """Return whether a clause handles an exception of the instruction at an offset. A ``with`` statement does not count."""
+def _statements(code: CodeType, at: int) -> tuple[tuple[Path, ...], ...]:
+    """Return the classes of the clauses of each ``try`` statement around the instruction at an offset; none for one with only a
+    ``finally`` clause."""
     handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
-    names = {i.offset: i.opname for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")}
-    following = dict(zip(names, [*list(names.values())[1:], ""], strict=True))
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    index = {i.offset: k for k, i in enumerate(instructions)}
+    statements: list[tuple[Path, ...]] = []
     while True:
         target = next((h.target for h in handlers if h.start <= at < h.end), None)
         if target is None:
-            return False
-        if names.get(target) == "PUSH_EXC_INFO" and following[target] != "WITH_EXCEPT_START":
-            if by_finally or _is_except(names, target):
-                return True
+            return tuple(statements)
+        paths = _of_handler(instructions, index, target)
+        if paths is not None:
+            statements.append(tuple(paths))
         at = target
 
 
-def _is_except(names: dict[int, str], target: int) -> bool:
-    """Return whether the code of a clause, from its first instruction on, is of ``except``: it matches or drops the exception."""
-    opnames = [name for offset, name in names.items() if offset > target]
-    loads = itertools.takewhile(lambda name: name.startswith(("LOAD_", "PUSH_NULL", "BUILD_TUPLE")), opnames)
-    return opnames[len(list(loads))] in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH") or opnames[0] == "POP_TOP"
+def _of_handler(instructions: list[dis.Instruction], index: dict[int, int], target: int) -> list[Path] | None:
+    """Return the classes of the clauses of a handler; None for that of a ``with`` statement, or of a clause."""
+    k = next((n for offset, n in sorted(index.items()) if offset >= target), len(instructions))
+    if k + 1 >= len(instructions) or instructions[k].opname != "PUSH_EXC_INFO":
+        return None
+    if instructions[k + 1].opname == "WITH_EXCEPT_START":
+        return None
+    paths: list[Path] = []
+    current: list[Path] = []
+    k += 1
+    if instructions[k].opname == "POP_TOP":
+        return [("BaseException",)]
+    while k < len(instructions):
+        i = instructions[k]
+        if i.opname in _LOADS:
+            current.append((str(i.argval),))
+        elif i.opname == "LOAD_ATTR" and current:
+            current[-1] = (*current[-1], str(i.argval))
+        elif i.opname in _MATCHES:
+            paths += current
+            current = []
+        elif i.opname.startswith("POP_JUMP") and paths and not current:
+            k = index.get(i.argval, len(instructions)) - 1
+        elif i.opname == "POP_TOP" and paths and not current:
+            return [*paths, ("BaseException",)]
+        elif i.opname not in ("BUILD_TUPLE", "PUSH_NULL", "COPY"):
+            return paths
+        k += 1
+    return paths

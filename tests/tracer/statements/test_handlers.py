@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dis
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.tracer.user_code.handlers import _clauses
+from pullback.tracer.user_code.clauses import _statements
 from tests.support.api import Array
 
 pytestmark = pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
@@ -191,7 +192,8 @@ def test_clauses_of_an_instruction() -> None:
     classes = {"ValueError": ("ValueError",), "LinAlgError": ("np", "linalg", "LinAlgError"), "KeyError": ("KeyError",)}
     calls = [i for i in dis.get_instructions(function.__code__) if i.opname == "CALL"]
     first = function.__code__.co_firstlineno
-    seen = {i.positions.lineno - first: set(_clauses(function.__code__, i.offset)) for i in calls if i.positions}
+    classes_at = {i: {*itertools.chain(*_statements(function.__code__, i.offset))} for i in calls}
+    seen = {i.positions.lineno - first: clauses for i, clauses in classes_at.items() if i.positions}
     assert seen[2] == set(classes.values())
     assert seen[4] == set()
     assert seen[9] == {("BaseException",)}
