@@ -101,7 +101,7 @@ class ProgramWriter(DriverText):
         self.buffers: list[Value] = []
         self.hosts: list[Instruction] = []
         self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...], bool]] = {}
-        self.small_buffers: set[str] = set()
+        self.small_buffers: dict[str, RefType] = {}
         self.functions: list[str] = []
         self.small_results: list[tuple[str, RefType, str]] = []
         self.limited: dict[Extent, None] = {}
@@ -214,7 +214,7 @@ class ProgramWriter(DriverText):
             return
         if on_stack(t):
             cell = self.slot(_small_type(t))
-            self.small_buffers.add(cell)
+            self.small_buffers[cell] = t
             self.locations[i.result] = Buffer(cell)
             if i.result in self.returned:
                 self.buffers.append(i.result)
@@ -298,7 +298,8 @@ class ProgramWriter(DriverText):
             match kind:
                 case "pointer":
                     value = i.operands[details[0]]
-                    arguments.append(f"ptr {copies.get(value, self.locations[value].pointer)}")
+                    pointer = self.locations[value].pointer
+                    arguments.append(f"ptr {copies.get(pointer, pointer)}")
                 case "stride":
                     arguments.append(f"i64 {self.stride(i.operands[details[0]], details[1])}")
                 case "scalar":
@@ -308,8 +309,8 @@ class ProgramWriter(DriverText):
                 case _:
                     arguments.append(f"i64 {self.native(kind, *details)}")
         status = self.let(f"call i64 @{name}({', '.join(arguments)})")
-        for value, pointer in copies.items():
-            self.copy_small(value.type, pointer, self.locations[value].pointer)
+        for pointer, copied in copies.items():
+            self.copy_small(self.small_buffers[pointer], copied, pointer)
         if any(slot[0] == "room" for slot in slots):
             (on,) = self.labels("on")
             out = self.exit_label((*KERNEL_OUT_OF_MEMORY, str(i.loc)))
@@ -321,14 +322,15 @@ class ProgramWriter(DriverText):
             self.failures.extend(tuple(failure) for failure in failures)
             self.leave_if_failed(status, base)
 
-    def copies_of_small(self, values: Sequence[Value]) -> dict[Value, str]:
-        """Copy the small buffers among ``values`` for a call that is not inlined: LLVM keeps a buffer in registers only if it
-        does not escape."""
-        copies = {}
+    def copies_of_small(self, values: Sequence[Value]) -> dict[str, str]:
+        """Copy the small buffers of ``values``, of which several may be views of one, for a call that is not inlined: LLVM keeps
+        a buffer in registers only if it does not escape. Return the addresses of the copies by those of the buffers."""
+        copies: dict[str, str] = {}
         for value in values:
-            if value in self.locations and self.locations[value].pointer in self.small_buffers:
-                copies[value] = self.slot(_small_type(value.type))
-                self.copy_small(value.type, self.locations[value].pointer, copies[value])
+            pointer = self.locations[value].pointer if value in self.locations else ""
+            if pointer in self.small_buffers and pointer not in copies:
+                copies[pointer] = self.slot(_small_type(self.small_buffers[pointer]))
+                self.copy_small(self.small_buffers[pointer], pointer, copies[pointer])
         return copies
 
     def stride(self, value: Value, axis: int) -> str:
@@ -375,8 +377,8 @@ class ProgramWriter(DriverText):
         status = self.let(f"call i64 {callee}(ptr {table})")
         self.failures.append(None)
         self.leave_if_failed(status, len(self.failures) - 1)
-        for value, pointer in copies.items():
-            self.copy_small(value.type, pointer, self.locations[value].pointer)
+        for pointer, copied in copies.items():
+            self.copy_small(self.small_buffers[pointer], copied, pointer)
 
     # exits
 

@@ -135,3 +135,24 @@ def test_followed_branches_between_arrays_of_other_lengths() -> None:
         x = np.random.default_rng(seed).uniform(size=30)
         with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
             assert compiled(x) == bounds(x)
+
+
+def iterated(matrix: Any, right: Any) -> Any:
+    n = matrix.shape[0]
+    table = np.concatenate((matrix, right), axis=1)
+    masks = ~np.eye(n, dtype=bool)
+    others = matrix[masks].reshape(-1, n - 1)
+    columns = np.where(masks)[1].reshape(-1, n - 1)
+    x = [0.5] * n
+    last = table[:, -1]
+    for _ in range(80):
+        x = (last - np.sum(others * np.take(x, columns), axis=1)) / np.diag(matrix)
+    return sum(x.tolist())
+
+
+def test_a_small_buffer_has_a_view_whose_length_is_by_value() -> None:
+    rng = np.random.default_rng(6)
+    matrix, right = rng.uniform(size=(6, 6)) + 10 * np.eye(6), rng.normal(size=(6, 1))
+    direction = rng.normal(size=(6, 6))
+    slope = (iterated(matrix + 1e-6 * direction, right) - iterated(matrix - 1e-6 * direction, right)) / 2e-6
+    assert np.sum(pb.grad(iterated)(matrix, right) * direction) == pytest.approx(slope, rel=1e-6)
