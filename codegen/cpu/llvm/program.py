@@ -370,8 +370,8 @@ class ProgramWriter(DriverText):
         table = self.slot(f"[{max(len(i.operands), 1)} x ptr]")
         copies = self.copies_of_small(i.operands)
         for k, value in enumerate(i.operands):
-            pointer = copies.get(value, self.locations[value].pointer)
-            self.line(f"store ptr {pointer}, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {k}')}")
+            pointer = self.locations[value].pointer
+            self.line(f"store ptr {copies.get(pointer, pointer)}, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {k}')}")
         callee = self.callee("host", len(self.hosts))
         self.hosts.append(i)
         status = self.let(f"call i64 {callee}(ptr {table})")
