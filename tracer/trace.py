@@ -30,7 +30,7 @@ from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_spec
 from pullback.tracer.arrays.python_ints import argument_bounds
 from pullback.tracer.arrays.replacements import takes_traced
 from pullback.tracer.arrays.strides import Strides, strides_in
-from pullback.tracer.arrays.traced import READONLY, Origin, TracedArray
+from pullback.tracer.arrays.traced import READONLY, Origin, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
     LEAF,
     TreeDef,
@@ -414,7 +414,7 @@ def _trace(
             names.finish()
             if sizes is not None and sizes.refused:
                 raise TraceError(sizes.refused)
-            results, out_tree = flatten(result, static_numbers=True)
+            results, out_tree = flatten(_with_lists(result), static_numbers=True)
             out_tree = bare(out_tree)
             for container in containers(out_tree):
                 names.same(functools.partial(container_of, container.type), container.type.__name__)
@@ -472,6 +472,16 @@ def returned_static(value: Any, names: Names) -> Any:
             "return them in a tuple, dict, namedtuple or dataclass"
         )
     return names.original(value) if real_class(kind) is kind else of_real_class(value)
+
+
+def _with_lists(value: Any) -> Any:
+    """Return a result in which lists of a length that values decide are trees."""
+    if has_rows(value):
+        return value.result()
+    if type(value) in (tuple, list):
+        inside = [_with_lists(x) for x in value]
+        return value if all(a is b for a, b in zip(inside, value, strict=True)) else type(value)(inside)
+    return {k: _with_lists(x) for k, x in value.items()} if type(value) is dict else value
 
 
 def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:

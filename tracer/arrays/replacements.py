@@ -33,7 +33,7 @@ from pullback.tracer.arrays.masked import Selection, gathered, holds_selection, 
 from pullback.tracer.arrays.number_types import MARK
 from pullback.tracer.arrays.promotion import op_of, unsupported
 from pullback.tracer.arrays.tables import FUNCTIONS
-from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.ufuncs import call_op
 from pullback.tracer.user_code.errors import TraceError, foreign_call, recording_errors, user_loc
 from pullback.tracer.user_code.ownership import is_hidden_file, is_users_object
@@ -117,6 +117,10 @@ def converts(kinds: Iterable[type], make: Callable[[Any], Callable[..., Any]]) -
     _CONVERSIONS.update((kind, make(kind)) for kind in kinds)
 
 
+SEQUENCES: dict[Any, Callable[..., Any]] = {}
+"""The functions of sequences of arrays, each with a function of the array that stacks them along its first axis."""
+
+
 def _with_labelled(function: Any, replacement: Any) -> Any:
     """Return a twin that passes calls with libraries' objects on to ``apply_function``."""
     module = getattr(function, "__module__", None) or ""
@@ -125,7 +129,9 @@ def _with_labelled(function: Any, replacement: Any) -> Any:
 
     @functools.wraps(replacement)
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple([_array_of(function, a) if isinstance(a, Listed) else a for a in args])
+        if args and has_rows(args[0]) and function in SEQUENCES:
+            return SEQUENCES[function](args[0].array(), *args[1:], **kwargs)
+        args = tuple([a.array() if has_rows(a) else a for a in args])
         if not (holds_labelled(args) or holds_labelled(kwargs)):
             return replacement(*args, **kwargs)
         if function in CONVERTING or _is_traced(args, kwargs):
@@ -134,16 +140,6 @@ def _with_labelled(function: Any, replacement: Any) -> Any:
 
     call.__wrapped__ = function
     return call
-
-
-def _array_of(function: Any, elements: Listed) -> Any:
-    """Return the array of a list with rows, as an argument of a function of NumPy; another list unchanged."""
-    if elements.rows is None:
-        return elements
-    array = elements.array()
-    if function is np.concatenate:
-        return (array.reshape(-1, *array.shape[2:]),)
-    return array
 
 
 def _is_traced(args: Any, kwargs: Any) -> bool:

@@ -143,12 +143,28 @@ class Listed(list[Any]):
         """Return the elements as a plain list. Raises TraceError if values decide their number."""
         raise NotImplementedError
 
+    def contents(self) -> list[Any]:
+        """Return what ``entries`` returns. Raises TraceError for what is no list."""
+        raise NotImplementedError
+
     def array(self) -> TracedArray:
         """Return ``np.array`` of a list with rows."""
         raise NotImplementedError
 
     def length(self) -> Any:
         """Return the number of elements, an int or a traced one."""
+        raise NotImplementedError
+
+    def row(self, k: Any) -> Any:
+        """Return the element ``k``, which is in range, of a list with rows."""
+        raise NotImplementedError
+
+    def total(self, start: Any) -> Any:
+        """Return the sum of the elements of a list with rows, in their order."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        """Return a list with rows as a result of the traced function: a tree, of which a call makes a list."""
         raise NotImplementedError
 
 

@@ -284,7 +284,7 @@ def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any
 def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any], Any]) -> TreeDef:
     kind = type(x)
     if issubclass(kind, Listed):
-        x, kind = x.entries(), list
+        x, kind = x.contents(), list
     if (kind in _LEAVES or is_leaf(x)) and not (kind in _NUMBERS and (static_numbers or is_large(x))):
         leaves.append(x.elements() if isinstance(x, Gathers) else x)
         return LEAF

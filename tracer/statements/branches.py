@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
+from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.growing import Grows, largest
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.raising import check
@@ -34,8 +36,6 @@ from pullback.tracer.user_code.errors import TraceError
 
 Block = Callable[[], Any]
 
-MOST_ATTEMPTS = 12
-"""Largest number of traces of a block until its carry is known: variables join the carry, types widen, and lists grow."""
 MOST_SELECTED = 24
 """Largest number of instructions of both sides that are evaluated in any case: about as many as a mispredicted branch costs
 cycles."""
@@ -172,21 +172,26 @@ def branch(
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks."""
     statements = frame_of().root.statements
-    count = len(statements)
+    count, sized = len(statements), set[int]()
     for _ in range(MOST_ATTEMPTS):
         try:
-            return _branch(test, then, orelse, names, blocks, live)
+            return _branch(test, then, orelse, names, blocks, live, sized)
         except Grows as grows:
-            grows.target.provide(grows, 1)
             del statements[count:]
+            if type(grows.needed - grows.before) is int:
+                grows.target.provide(grows, 1)
+                continue
+            variables = _variables(then, orelse, names, blocks)
+            sized |= provide_counted(grows, variables, lambda: _branch(test, then, orelse, names, blocks, live, set()))
     raise TraceError("the lists of a branch on traced values grow in each trace")
 
 
 def _branch(
-    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any], live: Sequence[str]
+    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any], live: Sequence[str],
+    sized: set[int],
 ) -> Completion | None:  # fmt: skip
-    """See ``branch``. Raises Grows."""
-    variables = Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse))
+    """See ``branch``; ``sized``: the ids of the lists whose arrays are long enough. Raises Grows."""
+    variables = _variables(then, orelse, names, blocks)
     regions, sides = [], []
     for side, other in ((then, orelse), (orelse, then)):
         region = BlockRegion("a branch")
@@ -203,17 +208,24 @@ def _branch(
         regions.append(region)
         sides.append(ran)
         for target, _, most in ran.lists:
-            target.refuse_longer(most)
-    return _Join(test, regions, sides, variables, live).emit()
+            if id(target) not in sized:
+                target.refuse_longer(most)
+    return _Join(test, regions, sides, variables, live, sized).emit()
+
+
+def _variables(then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any]) -> Variables:
+    """Return the variables of the sides of a branch."""
+    return Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse))
 
 
 class _Join:
     """The join of two sides of a branch. ``live``: variables that are read afterwards although a side may leave them unbound."""
 
     def __init__(
-        self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables, live: Sequence[str]
-    ) -> None:
-        self.live = live
+        self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables, live: Sequence[str],
+        sized: set[int],
+    ) -> None:  # fmt: skip
+        self.live, self.sized = live, sized
         self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
@@ -349,7 +361,9 @@ class _Join:
     def bound_lists(self) -> None:
         """Set the bounds of the lengths of lists."""
         for (target, least, most), (_, other_least, other_most) in zip(*(ran.lists for ran in self.sides), strict=True):
-            target.bound(min(least, other_least), largest(most, other_most))
+            is_sized = id(target) in self.sized and target.rows is not None
+            end = target.rows.capacity if is_sized else largest(most, other_most)
+            target.bound(-math.inf if is_sized else min(least, other_least), end)
 
     def returned(self) -> list[Any]:
         """Return what each side returns, ``UNBOUND`` if nothing."""

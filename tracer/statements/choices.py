@@ -216,7 +216,7 @@ def _is_by_user() -> bool:
     return frame is not None and is_users(frame.f_code)
 
 
-_PASSED_ON = ("statements/choices.py", "statements/branches.py", "arrays/replacements.py")
+_PASSED_ON = ("statements/choices.py", "statements/branches.py", "statements/growing.py", "arrays/replacements.py")
 
 
 def _failure(choice: Choice, case: Any, attempt: Callable[[Any], Any]) -> Exception:

@@ -323,7 +323,7 @@ class Saved:
         for c, items in self.before:
             if not c.has(items, keys_only=True):
                 error = refusal(c.name)
-                error.wants_lists = c.kind == "list"
+                error.wants_lists = c.kind in ("list", "deque")
                 raise error
 
     def refuse_changes(self) -> None:

@@ -8,7 +8,9 @@ gives it arrays (``stack``), of as many rows as the statement may need, and is t
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -18,15 +20,17 @@ from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
 from pullback.tracer.arrays.traced import Listed, TracedArray
-from pullback.tracer.arrays.tree import TreeDef, bare, flatten
+from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.names.side_effects import effect, watched_contents
-from pullback.tracer.syntax.table import operator
+from pullback.tracer.syntax.table import OPERATORS, PREFIX, operator
 from pullback.tracer.transforms.branches import common, shortened
 from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 
+EMPTY = "np.array of an empty list whose elements would be arrays or sequences, which has another shape"
+"""The error of a program in place of an array of another rank than that of lists that are not empty."""
 ALIAS = "it is an element of a list; write into a copy"
 _LARGEST = 2**48
 """An upper bound of lengths, by which their arithmetic does not overflow."""
@@ -57,13 +61,13 @@ class Grows(Restart):
 class GrowingList(Listed):
     """A list of the traced function."""
 
-    __slots__ = ("name", "peak", "rows")
-    stands_for = list
+    __slots__ = ("home", "name", "peak", "rows")
+    stands_for: type = list
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         super().__init__(elements)
         self.rows: Rows | None = None
-        self.peak, self.name = list.__len__(self), "a list"
+        self.peak, self.name, self.home = list.__len__(self), "a list", current()
 
     # the arrays
 
@@ -103,6 +107,7 @@ class GrowingList(Listed):
             self.widen(samples, capacity)
             return
         assert elements is not None
+        samples = samples if self.rows is None else [*samples, *self.samples()]
         flat = [flatten(x) for x in (*elements, *samples)]
         if not flat:
             raise TraceError("a list of no elements is changed in a branch or loop on traced values")
@@ -139,8 +144,8 @@ class GrowingList(Listed):
             self.stack(grows.samples, capacity_of(count, growth, self.most))
 
     def refuse_other_frame(self, grows: Grows) -> None:
-        """Raise ``grows`` if the arrays are of another frame than the current one."""
-        if self.rows is not None and self.rows.frame is not frame_of():
+        """Raise ``grows`` if the list was made in another frame than the current one."""
+        if self.home is not frame_of():
             raise grows
 
     def count_only(self, samples: Sequence[Any]) -> None:
@@ -184,13 +189,42 @@ class GrowingList(Listed):
             )
         return [self.row(k) for k in range(rows.length)]
 
+    contents = entries
+
     def array(self) -> TracedArray:
         """Return ``np.array`` of a list that is stacked."""
         rows = self.stored()
+        if type(rows.length) is int and rows.length == 0:
+            return as_traced(np.array([]))
+        is_flat = rows.tree.kind == "leaf" and rows.buffers[0].ndim == 1
+        if not is_flat and not (type(rows.length) is int or (rows.frame is frame_of() and rows.least > 0)):
+            emit("check", as_traced(self.length() > 0), error="ValueError", message=EMPTY)
         parts = [self.column(k) for k in range(len(rows.buffers))]
         leaves = iter(parts)
         joined = _joined(rows.tree, leaves)
         return fresh(joined)
+
+    def total(self, start: Any) -> Any:
+        """Return the sum of the elements, in their order."""
+        rows = self.stored()
+        total, first = start, 0
+        if rows.tree.kind != "leaf" or rows.buffers[0].ndim > 1:
+            emit("check", as_traced(self.length() > 0), error="ValueError", message=EMPTY.replace("np.array", "the sum"))
+            total, first = start + self.row(0), 1
+
+        def add(k: Any) -> None:
+            nonlocal total
+            total = total + self.row(k)
+
+        OPERATORS[PREFIX + "for"](OPERATORS[PREFIX + "items"](range, first, self.length()), add, None, ("total",), ())
+        return total
+
+    def result(self) -> Any:
+        """Return the list as a result of the traced function: a tree, of which a call makes a list."""
+        rows = self.stored()
+        if type(rows.length) is int:
+            return self.entries()
+        return Result([self.column(k) for k in range(len(rows.buffers))], (rows.tree, tuple(rows.weak)))
 
     def column(self, k: int) -> TracedArray:
         """Return the elements' leaf ``k``, in an array."""
@@ -250,7 +284,7 @@ class GrowingList(Listed):
         length = self.length()
         if isinstance(length, int) and isinstance(k, int):
             if not -length <= k < length:
-                raise IndexError(message)
+                raise list_error(message)
             return k % length
         index = k if isinstance(k, int) else _as_index(k)
         if isinstance(index, int):
@@ -282,6 +316,19 @@ class GrowingList(Listed):
         for x, buffer in zip(arrays, rows.buffers, strict=True):
             if not rows.counts and not is_longer:
                 buffer[k] = cast(x, buffer.dtype)
+
+    def shift(self, position: Any, by: int) -> None:
+        """Move the rows from ``position`` on by one, to the back (1) or to the front (-1)."""
+        rows = self.rows
+        assert rows is not None
+        for buffer in rows.buffers if not rows.counts else ():
+            if type(buffer.shape[0]) is int and buffer.shape[0] < 2:
+                continue
+            parts = [buffer[:1], buffer[:-1]] if by > 0 else [buffer[1:], buffer[-1:]]
+            rows_count: Any = number_of_extent(buffer.shape[0]) if is_value_size(buffer.shape[0]) else buffer.shape[0]
+            index = np.arange(rows_count)
+            is_moved = (index >= position).reshape(-1, *[1] * (buffer.ndim - 1))
+            buffer[...] = np.where(is_moved, np.concatenate(parts), buffer)
 
     # the methods of a list
 
@@ -319,16 +366,41 @@ class GrowingList(Listed):
             list.insert(self, index, element)
             self.peak = max(self.peak, list.__len__(self))
             return
-        self.refused("insert")
+        if self.rows is None:
+            self.stack([element], list.__len__(self))
+        length = self.length()
+        k = index if type(index) is int else _as_index(index)
+        if type(k) is int and type(length) is int:
+            k = max(k + length, 0) if k < 0 else min(k, length)
+        elif type(k) is int:
+            k = np.maximum(k + length, 0) if k < 0 else np.minimum(k, length)
+        else:
+            k = np.clip(np.where(k < 0, k + length, k), 0, length)
+        self.append(element)
+        rows = self.rows
+        assert rows is not None
+        position = k if type(k) is int else _bounded(k, rows.capacity)
+        self.shift(position, 1)
+        self.put(position, element)
 
     def pop(self, index: Any = -1, /) -> Any:
+        if self.rows is None and is_undecided_index(index):
+            self.stack([], list.__len__(self))
         if self.rows is None:
-            return list.pop(self, index)
-        if not (type(index) is int and index == -1):
-            self.refused("pop of an index")
+            with list_errors():
+                return list.pop(self, index)
         rows = self.stored()
-        k = self.index_of(-1, "pop from empty list")
-        element = self.row(k)
+        if not (type(index) is int and index == -1):
+            length = self.length()
+            is_empty = type(length) is int and length == 0
+            if type(length) is not int:
+                emit("check", as_traced(length > 0), error="IndexError", message="pop from empty list")
+            k = self.index_of(index, "pop from empty list" if is_empty else "pop index out of range")
+            element = self.row(k)
+            self.shift(k, -1)
+        else:
+            k = self.index_of(-1, "pop from empty list")
+            element = self.row(k)
         rows.length = self.length() - 1
         rows.least -= 1
         return element
@@ -358,7 +430,14 @@ class GrowingList(Listed):
         return bool(length != 0)
 
     def __iter__(self) -> Iterator[Any]:
-        return list.__iter__(self) if self.rows is None else iter(self.entries())
+        return self._unchanging() if self.rows is None else iter(self.entries())
+
+    def _unchanging(self) -> Iterator[Any]:
+        """Yield the elements. Raises TraceError if they become rows of arrays meanwhile."""
+        for element in list.__iter__(self):
+            yield element
+            if self.rows is not None:
+                raise TraceError("a loop over a list makes the list longer as values decide; go over a copy")
 
     def __reversed__(self) -> Iterator[Any]:
         return list.__reversed__(self) if self.rows is None else iter(self.entries()[::-1])
@@ -367,7 +446,8 @@ class GrowingList(Listed):
         if self.rows is None and is_undecided_index(k):
             return self.copied().row_at(k, "list index out of range")
         if self.rows is None:
-            result = list.__getitem__(self, k)
+            with list_errors():
+                result = list.__getitem__(self, k)
             return GrowingList(result) if isinstance(k, slice) else result
         if isinstance(k, slice):
             if k == slice(None):
@@ -426,6 +506,26 @@ class GrowingList(Listed):
     def refused(self, what: str) -> NoReturn:
         """Raise TraceError for a change that is not supported."""
         raise TraceError(f"{what} of a list of a number of elements that values decide is not supported; append, pop, or set")
+
+
+class Result:
+    """A list of a length that values decide, as a result of a traced function; a call makes a list of Python's of it.
+    ``columns``: the arrays of its elements' leaves; ``kind``: the structure of an element, and the names of its Python types."""
+
+    def __init__(self, columns: Sequence[Any], kind: Any) -> None:
+        self.columns, self.kind = columns, kind
+
+
+def _list_of(kind: Any, columns: Sequence[Any]) -> list[Any]:
+    """Return the list of a result. Raises TraceError in a trace."""
+    if any(isinstance(c, TracedArray) for c in columns):
+        raise TraceError("a list of a number of elements that values decide is used as one of a fixed number; use np.array of it")
+    tree, weak = kind
+    numbers = [c.tolist() if name else list(c) for c, name in zip(columns, weak, strict=True)]
+    return [rebuild(tree, row) for row in zip(*numbers, strict=True)]
+
+
+register(Container(type=Result, flatten=lambda r: (tuple(r.columns), r.kind), unflatten=_list_of))
 
 
 def _unsupported(name: str) -> Callable[..., Any]:
@@ -536,6 +636,23 @@ def largest(a: Any, b: Any) -> Any:
     return a if isinstance(a - b, int) and a - b >= 0 else b if isinstance(b - a, int) else math.inf
 
 
+def list_error(message: str) -> IndexError:
+    """Return an error of an operation of a list, which compiled code raises in a block as one of a ``raise`` statement."""
+    error: Any = IndexError(message)
+    error.is_of_list = True
+    result: IndexError = error
+    return result
+
+
+@contextmanager
+def list_errors() -> Iterator[None]:
+    """A context in which an IndexError is one of an operation of a list."""
+    try:
+        yield
+    except IndexError as error:
+        raise list_error(str(error)) from None
+
+
 @operator("list")
 def list_of(elements: list[Any]) -> list[Any]:
     """Return a list of the traced function, that of a display or comprehension."""
@@ -544,3 +661,77 @@ def list_of(elements: list[Any]) -> list[Any]:
         return elements
     frame.root.has_lists = True
     return GrowingList(elements) if frame.root.grows else elements
+
+
+@operator("append")
+def append(out: list[Any], element: Any) -> None:
+    """Append an element of a comprehension."""
+    out.append(element)
+
+
+@operator("new list")
+def new_list(kind: Any, *elements: Any) -> Any:
+    """Return ``kind(*elements)``: a list of the traced function if it is ``list`` or ``deque``, else what Python returns."""
+    frame = current()
+    if frame is None or kind not in (list, deque) or not frame.root.rolls:
+        return kind(*elements)
+    frame.root.has_lists = True
+    if not frame.root.grows:
+        return kind(*elements)
+    if kind is list and elements and isinstance(elements[0], Listed) and elements[0].rows is not None:
+        return elements[0].copy()
+    return (GrowingList if kind is list else GrowingDeque)(list(*elements))
+
+
+@operator("element")
+def element_of(value: Any, k: Any) -> Any:
+    """Return ``value[k]``, also of a list or tuple of equal elements at an index that values decide."""
+    kind = type(value)
+    if (kind is list or kind is tuple) and value and is_undecided_index(k):
+        return GrowingList(value).copied().row_at(k, f"{kind.__name__} index out of range")
+    return value[k]
+
+
+class GrowingDeque(GrowingList):
+    """A deque of the traced function, without a greatest length."""
+
+    __slots__ = ()
+    stands_for = deque
+
+    def popleft(self) -> Any:
+        if self.rows is None:
+            if not list.__len__(self):
+                raise list_error("pop from an empty deque")
+            return list.pop(self, 0)
+        length = self.length()
+        emit("check", as_traced(length > 0), error="IndexError", message="pop from an empty deque")
+        return GrowingList.pop(self, 0)
+
+    def pop(self, index: Any = -1, /) -> Any:
+        length = self.length()
+        if type(length) is int and not length:
+            raise list_error("pop from an empty deque")
+        emit("check", as_traced(length > 0), error="IndexError", message="pop from an empty deque")
+        return GrowingList.pop(self)
+
+    def appendleft(self, element: Any) -> None:
+        self.insert(0, element)
+
+    def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, slice):
+            raise TypeError("sequence index must be integer, not 'slice'")
+        if self.rows is None and not is_undecided_index(k):
+            if not -list.__len__(self) <= k < list.__len__(self):
+                raise list_error("deque index out of range")
+            return list.__getitem__(self, k)
+        return (self if self.rows is not None else self.copied()).row_at(k, "deque index out of range")
+
+    def copied(self) -> GrowingList:
+        result = GrowingList(list.__iter__(self))
+        result.stack([], list.__len__(self), is_shared=False)
+        return result
+
+    def contents(self) -> list[Any]:
+        return self.refused("this use of a deque")
+
+    result = copy = __copy__ = rotate = extendleft = __add__ = __mul__ = lambda self, *_: self.refused("this use of a deque")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import any_value
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
-from pullback.tracer.arrays.traced import Gathers, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.value_extents import number_of
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.syntax import table
@@ -21,10 +21,11 @@ from pullback.tracer.user_code.errors import TraceError
 
 
 class Items:
-    """A sequence of ``count`` items, of which ``at(k)`` is item ``k``; ``count`` and ``k`` are ints or traced ones."""
+    """A sequence of ``count`` items, of which ``at(k)`` is item ``k``; ``count`` and ``k`` are ints or traced ones. ``lists``:
+    the lists whose elements are rows of arrays among what it goes over."""
 
-    def __init__(self, count: Any, at: Callable[[Any], Any]) -> None:
-        self.count, self.at = count, at
+    def __init__(self, count: Any, at: Callable[[Any], Any], lists: Sequence[Listed] = ()) -> None:
+        self.count, self.at, self.lists = count, at, lists
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the items. Raises TraceError if values decide their number."""
@@ -49,13 +50,14 @@ def items_of(function: Any, *arguments: Any) -> Any:
     parts = [items(a) for a in arguments]
     if function is enumerate and parts and parts[0] is not None and len(arguments) < 3:
         inner, first = parts[0], arguments[1] if len(arguments) == 2 else 0
-        return Items(inner.count, lambda k: (k + first, inner.at(k)))
+        return Items(inner.count, lambda k: (k + first, inner.at(k)), inner.lists)
     if function is zip and parts and all(p is not None for p in parts):
         count = functools.reduce(_least, [p.count for p in parts if p is not None])
-        return Items(count, lambda k: tuple(p.at(k) for p in parts if p is not None))
+        lists = [x for p in parts if p is not None for x in p.lists]
+        return Items(count, lambda k: tuple(p.at(k) for p in parts if p is not None), lists)
     if function is reversed and len(parts) == 1 and parts[0] is not None:
         inner = parts[0]
-        return Items(inner.count, lambda k: inner.at(inner.count - 1 - k))
+        return Items(inner.count, lambda k: inner.at(inner.count - 1 - k), inner.lists)
     return function(*arguments)
 
 
@@ -69,7 +71,7 @@ def items(value: Any) -> Items | None:
     if isinstance(value, Items):
         return value
     if has_rows(value):
-        return Items(value.length(), value.row)
+        return Items(value.length(), value.row, (value,))
     if isinstance(value, range):
         return _range(value.start, value.stop, value.step)
     if isinstance(value, Gathers):

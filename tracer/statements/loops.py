@@ -15,17 +15,15 @@ from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
-from pullback.tracer.arrays.traced import TracedArray, has_rows
+from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
-from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import write_back
 from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
 from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, attempt
-from pullback.tracer.statements.branches import MOST_ATTEMPTS, Block, aliases_in, branch, if_, is_undecided, share_made
+from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, is_undecided, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import (
-    Container,
     Saved,
     containers_in,
     dereferenced,
@@ -33,8 +31,9 @@ from pullback.tracer.statements.containers import (
     refuse_changed,
     shares_containers,
 )
+from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
-from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
+from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of, list_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
 from pullback.tracer.statements.structures import merged, restructured
@@ -74,6 +73,26 @@ def while_(
             return ended
 
 
+@operator("each")
+def each(iterable: Any, body: Callable[[Any], Any]) -> None:
+    """Run a loop of a comprehension."""
+
+    def run(item: Any) -> None:
+        body(item)
+
+    for_(iterable, run, None, (), ())
+
+
+@operator("comprehension")
+def comprehension(plain: Callable[[], list[Any]], fill: Callable[[list[Any]], None]) -> list[Any]:
+    """Return the list of a comprehension: what ``plain`` returns, or a list that ``fill`` makes longer."""
+    out = list_of([])
+    if not isinstance(out, GrowingList):
+        return list_of(plain())
+    fill(out)
+    return out
+
+
 @operator("for")
 def for_(
     iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
@@ -81,21 +100,10 @@ def for_(
 ) -> Completion | None:
     """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
     ``temporary``: see ``while_``."""
-    if has_rows(iterable):
-        return _over_list(iterable, body, orelse, names, temporary, live)
-    return _for(items(iterable), iterable, body, orelse, names, temporary, live)
-
-
-def _over_list(
-    iterable: GrowingList, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
-    live: Sequence[str],
-) -> Completion | None:  # fmt: skip
-    """Run a loop over a list. Raises TraceError if it makes the list longer or shorter."""
-    rows = iterable.rows
-    assert rows is not None
-    before = rows.length
-    ended = _for(items(iterable), iterable, body, orelse, names, temporary, live)
-    if iterable.rows is not rows or rows.length is not before:
+    sequence = items(iterable)
+    lists = [(x, x.rows, x.rows.length) for x in sequence.lists] if sequence is not None else []
+    ended = _for(sequence, iterable, body, orelse, names, temporary, live)
+    if any(x.rows is not rows or rows.length is not length for x, rows, length in lists):
         raise TraceError("a loop over a list on traced values changes the length of the list; go over a copy")
     return ended
 
@@ -263,7 +271,8 @@ class _Rolled:
             except Grows as grows:
                 growth = grows.needed - grows.before
                 if type(growth) is not int or (self.test is not None and growth > 0):
-                    self.provide_counted(grows, truth, ended)
+                    again = lambda: _Rolled(*self.arguments).roll(truth, ended)  # noqa: E731
+                    self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
                 else:
                     grows.target.provide(grows, self.count)
                 del statements[count:]
@@ -278,49 +287,6 @@ class _Rolled:
         if self.extent is None:
             self.extent = capacity_of(self.items.count - self.first, 1, 0)
         return self.extent
-
-    def provide_counted(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
-        """Stack the elements of lists, of which a loop of its own counts the elements, since no trip count bounds these."""
-        grows.target.refuse_other_frame(grows)
-        counted = {id(grows.target): (grows.target, [*grows.samples])}
-        for _ in range(MOST_ATTEMPTS):
-            try:
-                lengths = self.counted(list(counted.values()), truth, ended)
-            except Grows as other:
-                other.target.refuse_other_frame(other)
-                counted.setdefault(id(other.target), (other.target, []))[1].extend(other.samples)
-                continue
-            for (target, samples), length in zip(counted.values(), lengths, strict=True):
-                target.stack(samples, value_extent(length, least=0))
-                self.sized = {*self.sized, id(target)}
-            return
-        raise TraceError("the lists of a loop on traced values grow in each trace")
-
-    def counted(
-        self, lists: Sequence[tuple[GrowingList, list[Any]]], truth: Any, ended: Completion | None
-    ) -> list[TracedArray]:
-        """Return the numbers of elements that lists have after the loop."""
-        region = BlockRegion("a loop")
-        lengths: list[Any] = []
-
-        def block() -> None:
-            before = [(target, Container(target, ""), target.state()) for target, _ in lists]
-            items = [c.items for _, c, _ in before]
-            try:
-                for target, samples in lists:
-                    target.count_only(samples)
-                _Rolled(*self.arguments).roll(truth, ended)
-                lengths.extend(cast(as_traced(target.length()), np.int64) for target, _ in lists)
-            finally:
-                for (target, c, state), inside in zip(before, items, strict=True):
-                    target.set_state(state)
-                    c.restore(inside)
-
-        region.run(block, self.variables)
-        results = region.close(lengths).inline()
-        for x in results:
-            x.weak = "int"
-        return results
 
     def roll(self, truth: Any, ended: Completion | None) -> None:
         """Trace the body until its carry is known, and emit the loop. Raises Grows."""
@@ -361,7 +327,8 @@ class _Rolled:
             self.carry, self.size = Carry("a loop", tuple(state), "the state"), len(state)
         block = _LoopRegion()
         index = block.parameter(scalar(I64))
-        inside = list(map(dereferenced, self.carry.enter(block)))  # type: ignore[arg-type]
+        with block.inner.active():
+            inside = list(map(dereferenced, self.carry.enter(block)))  # type: ignore[arg-type]
         entry, parameters = self.arrays(state), self.arrays(inside)
         self.aliases.enter(entry, parameters)
         for position, tag in zip(self.exchanged or (), inside[len(self.carried) + len(self.targets) :], strict=False):

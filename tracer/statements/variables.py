@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
@@ -63,7 +63,7 @@ def cells_of(block: Any, seen: set[int] | None = None) -> dict[str, CellType]:
     seen = {id(block)} if seen is None else seen
     for name in [*cells]:
         inner = content_of(cells[name])
-        if name.startswith("pullback:") and inner is not UNBOUND and id(inner) not in seen:
+        if name.startswith("pullback:") and isinstance(inner, FunctionType) and id(inner) not in seen:
             seen.add(id(inner))
             cells = {**cells_of(inner, seen), **cells}
     return cells

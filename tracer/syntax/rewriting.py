@@ -45,6 +45,10 @@ ITEM = PREFIX + "item"
 MOST_FORKS = 3
 """The number of branches after a branch, each with sides that may leave or not, from which on what follows is traced once: traced
 in both sides of each, it would be traced ``2**k`` times."""
+_OUT = PREFIX + "out"
+"""The list that a comprehension fills."""
+_LISTS = ("list", "deque")
+_CONSUMERS = ("sum", "min", "max", "list")
 _SEQUENCES = ("range", "enumerate", "zip", "reversed")
 _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
@@ -113,6 +117,8 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 has_flow = True
             case ast.UnaryOp(op=ast.Not()) | ast.List(ctx=ast.Load()) | ast.ListComp():
                 has_flow = True
+            case ast.Call() if _called_name(inner) in _LISTS or _is_consumed(inner):
+                has_flow = True
             case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
                 has_flow = True
         has_flow = has_flow or isinstance(inner, LOWERED)
@@ -163,11 +169,16 @@ class _Expression(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         source = ast.Constant(ast.unparse(node)) if makes_text(node) else None
         arguments = node.args if isinstance(node.func, ast.Attribute) else []
-        displays = [a for a in arguments if isinstance(a, ast.List | ast.ListComp)]
+        displays = [a for a in arguments if isinstance(a, ast.List)]
+        makes_list = _called_name(node) in _LISTS
         self.generic_visit(node)
+        if _is_consumed(node):
+            node.args[0] = call("comprehension", node.args[0], _deferred(node.args[0]), _filling(cast(Any, node.args[0])))
         if displays:
             node.args = [a.args[0] if isinstance(a, ast.Call) and a.args and a.args[0] in displays else a for a in node.args]
         if source is None:
+            if makes_list and len(node.args) < 2 and not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args):
+                return call("new list", node, node.func, *node.args)
             return node
         result = call("texted", node, source, *texts.text_function(node), *node.args)
         result.keywords = node.keywords
@@ -187,15 +198,18 @@ class _Expression(ast.NodeTransformer):
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
         self.generic_visit(node)
-        return call("list", node, node)
+        if _binds(node) or any(g.is_async for g in node.generators):
+            return call("list", node, node)
+        return call("comprehension", node, _deferred(node), _filling(node))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        is_item = isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Name | ast.BinOp | ast.Subscript | ast.Call)
         node.value = self.visit(node.value)
         if isinstance(node.slice, ast.Tuple):
             node.slice.elts = [self.index(x) for x in node.slice.elts]
         else:
             node.slice = self.index(node.slice)
-        return node
+        return call("element", node, node.value, node.slice) if is_item else node
 
     def index(self, node: ast.expr) -> ast.expr:
         """Return a rewritten index, of which a list stays one of Python's."""
@@ -245,6 +259,42 @@ def tested(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.BoolOp):
         node.values = [v if isinstance(v, ast.BoolOp | ast.Compare) else call("truth", v, v) for v in map(tested, node.values)]
     return node
+
+
+def _called_name(node: ast.Call) -> str:
+    """Return the last name of what a call calls."""
+    return node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+
+
+def _is_consumed(node: ast.Call) -> bool:
+    """Return whether a call consumes the items of a generator expression, all of them, as those of a list."""
+    if not isinstance(node.func, ast.Name) or node.func.id not in _CONSUMERS or not node.args:
+        return False
+    items = node.args[0]
+    return isinstance(items, ast.GeneratorExp) and not _binds(items) and not any(g.is_async for g in items.generators)
+
+
+def _filling(node: ast.ListComp) -> ast.Lambda:
+    """Return a function that appends what a comprehension makes to its argument, by loops that are calls of an operator.
+
+        [f(v) for v in x if v > 0]    ->    lambda out: each(x, lambda item: [if_(v > 0, lambda: append(out, f(v)), None, ())
+                                                                              for v in (item,)])
+    """
+    at = node.elt
+    inner: ast.expr = call("append", at, ast.Name(_OUT, ast.Load()), at)
+    for g in node.generators[::-1]:
+        for test in g.ifs[::-1]:
+            inner = call("if", test, tested(test), _deferred(inner), ast.Constant(None), ast.Tuple([], ast.Load()))
+        items = ast.Tuple([ast.Name(ITEM, ast.Load())], ast.Load())
+        bound = ast.ListComp(inner, [ast.comprehension(g.target, items, [], 0)])
+        body = ast.copy_location(ast.Lambda(_parameter(ITEM), ast.copy_location(bound, g.target)), g.target)
+        inner = call("each", g.iter, _sequence(g.iter), body)
+    return ast.copy_location(ast.Lambda(_parameter(_OUT), inner), node)
+
+
+def _parameter(name: str) -> ast.arguments:
+    """Return the parameters of a function of one."""
+    return ast.arguments(posonlyargs=[], args=[ast.arg(name)], kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
 def _sequence(node: ast.expr) -> ast.expr:

@@ -12,9 +12,11 @@ import numpy as np
 from pullback.ir.shapes.by_value import extents_differ, is_value_size
 from pullback.tracer.arrays.arguments import axis_of, existing, reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast, conform, emit, expand, extent_of, number_of_extent, promote
+from pullback.tracer.arrays.replacements import SEQUENCES, twin
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.value_extents import is_computed
+from pullback.tracer.arrays.value_extents import check_some, is_computed
+from pullback.tracer.user_code.errors import TraceError
 
 
 def arrays_of(values: Any) -> list[TracedArray]:
@@ -189,3 +191,68 @@ def unstack(x: Any, /, *, axis: Any = 0) -> tuple[TracedArray, ...]:
         raise ValueError("Input array must be at least 1-d.")
     at = axis_of(axis, a.ndim)
     return tuple(a[(slice(None),) * at + (k,)] for k in range(a.shape[at]))
+
+
+# of lists whose elements are rows of an array
+
+
+def stacked_rows(array: Any, axis: int = 0) -> Any:
+    """Return ``np.stack`` of the rows of an array."""
+    check_some(array.shape[0], "need at least one array to stack")
+    return np.moveaxis(array, 0, axis)
+
+
+def concatenated_rows(array: Any, axis: int | None = 0) -> Any:
+    """Return ``np.concatenate`` of the rows of an array."""
+    check_some(array.shape[0], "need at least one array to concatenate")
+    if axis is None:
+        return array.reshape(-1)
+    if array.ndim == 1:
+        raise ValueError("zero-dimensional arrays cannot be concatenated")
+    axis = axis_of(axis, array.ndim - 1)
+    moved = np.moveaxis(array, 0, axis)
+    return moved.reshape(*moved.shape[:axis], -1, *moved.shape[axis + 2 :])
+
+
+def vertical_rows(array: Any) -> Any:
+    """Return ``np.vstack`` of the rows of an array."""
+    check_some(array.shape[0], "need at least one array to concatenate")
+    if array.ndim > 2:
+        return concatenated_rows(array)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def horizontal_rows(array: Any) -> Any:
+    """Return ``np.hstack`` of the rows of an array."""
+    return concatenated_rows(array[:, None] if array.ndim == 1 else array, 0 if array.ndim < 3 else 1)
+
+
+def columns_of_rows(array: Any) -> Any:
+    """Return ``np.column_stack`` of the rows of an array."""
+    if array.ndim > 2:
+        return concatenated_rows(array, 1)
+    check_some(array.shape[0], "need at least one array to concatenate")
+    return array[None, :] if array.ndim == 1 else array.T
+
+
+def unsupported_rows(array: Any, *args: Any, **kwargs: Any) -> Any:
+    """Raise TraceError."""
+    raise TraceError("this function of a list of a number of arrays that values decide is not supported; use np.concatenate")
+
+
+SEQUENCES.update({np.stack: stacked_rows, np.concatenate: concatenated_rows, np.vstack: vertical_rows})
+SEQUENCES.update({np.hstack: horizontal_rows, np.column_stack: columns_of_rows})
+SEQUENCES.update(dict.fromkeys((np.dstack, np.block), unsupported_rows))
+
+
+def _as_it_is(function: Any) -> Any:
+    """Return a function that calls another one."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+for _function in SEQUENCES:
+    twin(_function)(_as_it_is(_function))

@@ -40,7 +40,9 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
         if len(args) == 1 and has_rows(args[0]) and key is None and not options:
             elements = args[0].array()
             check_some(elements.shape[0], f"{name}() arg is an empty sequence")
-            return _extreme_of(elements, name)
+            if elements.ndim != 1:
+                raise TraceError(f"{name} of a list of arrays or sequences, whose length values decide; compare numbers")
+            return args[0].row(_index_of_extreme(elements, name))
         items = list(args[0]) if len(args) == 1 else list(args)
         keys = items if key is None else [key(item) for item in items]
         if not holds_traced(keys) or not items:
@@ -96,11 +98,16 @@ def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
 
 def _extreme_of(x: TracedArray, name: str) -> Any:
     """Return the first element of a vector that no other beats; a NaN loses unless it is the first element."""
+    return x[_index_of_extreme(x, name)]
+
+
+def _index_of_extreme(x: TracedArray, name: str) -> Any:
+    """Return the index of what ``_extreme_of`` returns."""
     if x.dtype.kind != "f":
-        return x[xp.argmax(x) if name == "max" else xp.argmin(x)]
+        return xp.argmax(x) if name == "max" else xp.argmin(x)
     without_nans = xp.where(xp.isnan(x), -math.inf if name == "max" else math.inf, x)
     index = xp.argmax(without_nans) if name == "max" else xp.argmin(without_nans)
-    return x[xp.where(xp.isnan(x[0]) | xp.isnan(x[index]), 0, index)]
+    return xp.where(xp.isnan(x[0]) | xp.isnan(x[index]), 0, index)
 
 
 twin(builtins.max)(_extreme("max", builtins.max, np.greater))
@@ -111,8 +118,7 @@ twin(builtins.min)(_extreme("min", builtins.min, np.less))
 def sum_(iterable: Any, /, start: Any = 0) -> Any:
     """Sum a traced array along its first axis, as NumPy does, and any other iterable item by item."""
     if has_rows(iterable):
-        elements = iterable.array()
-        return start + xp.sum(elements, axis=0, dtype=np.int64 if elements.dtype.kind == "b" else elements.dtype)
+        return iterable.total(start)
     if not isinstance(iterable, TracedArray) or not iterable.ndim or not len(iterable):
         return builtins.sum(iterable, start)
     dtype = np.dtype(np.int64) if iterable.dtype.kind == "b" else iterable.dtype
