@@ -24,14 +24,30 @@ def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             outside += [] if defaults is None else [d for d in (*defaults.defaults, *defaults.kw_defaults) if d is not None]
             stack += outside[::-1]
         else:
-            stack += [*ast.iter_child_nodes(node)][::-1]
+            stack += _children(node)[::-1]
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes directly below a node, which names and constants do not have."""
+    children: list[ast.AST] = []
+    if isinstance(node, ast.Name | ast.Constant):
+        return children
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            if not isinstance(value, ast.expr_context | ast.operator):
+                children.append(value)
+        elif isinstance(value, list):
+            children += [x for x in value if isinstance(x, ast.AST)]
+    return children
 
 
 def bound_names(nodes: Sequence[ast.AST]) -> list[str]:
     """Return the names that statements bind in their scope, in order of appearance."""
     names: dict[str, None] = {}
-    inside = {id(n) for node in own_nodes(nodes) if isinstance(node, COMPREHENSIONS) for n in ast.walk(node)}
-    for node in own_nodes(nodes):
+    listed = list(own_nodes(nodes))
+    inside = {id(n) for node in listed if isinstance(node, COMPREHENSIONS) for n in ast.walk(node)}
+    for node in listed:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if id(node) not in inside:
                 names[name] = None
