@@ -17,7 +17,7 @@ from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType, Extent, StackType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Iota
-from pullback.ir.ops.array.index import Place
+from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import concat, pad, reshape, roll, slice_
 from pullback.ir.ops.control.loops import Loop, Scan, Switch
@@ -45,7 +45,7 @@ Axis = tuple[Value, int]
 class _Uses:
     """The uses of connected axes: positions ``read`` and ``written`` with the extent they are of, the number of parts taken
     out (``takes``) and put in (``puts``), elementwise operations, and uses of complete arrays by other ops (``complete``), or
-    as results (``returned``)."""
+    as results (``returned``). An access at computed indices moves all parts into memory, and an update moves them back too."""
 
     positions: set[tuple[tuple[int, ...], int]] = field(default_factory=set)
     takes: int = 0
@@ -184,6 +184,9 @@ class _Connections:
             elif isinstance(i.op, Reduce):
                 for a in i.params["axes"]:
                     self.note((i.operands[0], a), "work")
+        elif isinstance(i.op, Gather | Scatter):
+            self.complete(i.operands[:1], "indexed" if isinstance(i.op, Gather) else "updated")
+            self.complete(i.operands[1:])
         elif not isinstance(i.op, Iota):
             self.complete(i.operands)
             for region in i.regions:
@@ -318,6 +321,10 @@ class _Choice:
                 uses.work += extent
             case "complete":
                 uses.complete += 1
+            case "indexed":
+                uses.complete += extent
+            case "updated":
+                uses.complete += 2 * extent
             case "stack":
                 uses.is_stack = True
             case "returned" | "sequence":
