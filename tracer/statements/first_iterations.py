@@ -51,6 +51,11 @@ class FirstIteration:
         return self.frame.builder.instructions[self.start :]
 
     @property
+    def size(self) -> int:
+        """The number of instructions since the iteration started, without those of regions."""
+        return len(self.frame.builder.instructions) - self.start
+
+    @property
     def can_be_undone(self) -> bool:
         """Whether nothing but variables, arrays and instructions changed, and all variables have the types that they had."""
         if self.variables is None or not self.saved.has_same_keys():

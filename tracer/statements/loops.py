@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
@@ -47,6 +48,8 @@ from pullback.tracer.user_code.errors import TraceError
 MOST_UNROLLED, MOST_SCALAR = 2000, 200
 """Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
 The second is of loops over numbers and elements, whose iterations gain nothing by being in one kernel."""
+MOST_EMPTY = 4
+"""Largest number of iterations at the start of a loop that are skipped to find one that computes something."""
 Held = dict[Position, list[TracedArray]]
 
 
@@ -55,8 +58,11 @@ def while_(
     test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
     live: Sequence[str] = (),
 ) -> Completion | None:
-    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide. ``names``: the variables
-    that it binds, of which the ``temporary`` ones are not carried; ``live``: those that may be unbound, and are read later."""
+    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide, or if it is long.
+    ``names``: the variables that it binds, of which the ``temporary`` ones are not carried; ``live``: those that may be unbound,
+    and are read later."""
+    start: FirstIteration | None = None
+    limits = [MOST_UNROLLED, MOST_SCALAR] if frame_of().root.rolls else []
     while True:
         holds = truth_of(test())
         if is_undecided(holds):
@@ -64,6 +70,15 @@ def while_(
         if not holds:
             note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
             return None if orelse is None else orelse()
+        if start is None and limits:
+            start = FirstIteration(body, names, temporary, test)
+        if start is not None and limits and start.size > limits[-1]:
+            is_long = limits.pop() == MOST_UNROLLED or _is_scalar(walk_all(start.instructions))
+            if is_long and start.can_be_undone:
+                start.undo()
+                with attempt():
+                    return _Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
+                start.repeat()
         ended = body()
         if ended is not None and not ended.is_decided:
             return _Rolled(body, orelse, names, temporary, live, test=test).run(None, ended)
@@ -117,17 +132,18 @@ def _for(
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
         return _Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
-    k = 0
+    k, is_empty = 0, True
     while k < sequence.count:
-        first = FirstIteration(body, names, temporary, sequence.at) if k == 0 and sequence.count > 1 else None
+        first = FirstIteration(body, names, temporary, sequence.at) if is_empty and k < sequence.count - 1 else None
         ended = body(sequence.at(k))
         k += 1
         is_decided = ended is None or ended.is_decided
-        if first is not None and (not is_decided or (is_code(ended, NEXT, CONTINUE) and _is_long(first, sequence.count))):
+        is_empty = first is not None and not first.size and k < MOST_EMPTY
+        if first is not None and (not is_decided or (is_code(ended, NEXT, CONTINUE) and _is_long(first, sequence.count - k + 1))):
             if first.can_be_undone:
                 first.undo()
                 with attempt():
-                    return _Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
+                    return _Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
                 first.repeat()
             with attempt(is_decided):
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
@@ -161,9 +177,13 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
 def _is_long(first: FirstIteration, count: int) -> bool:
     """Return whether a loop of ``count`` iterations like the first one is too long to be unrolled."""
     instructions = walk_all(first.instructions)
+    return (count - 1) * len(instructions) > (MOST_SCALAR if _is_scalar(instructions) else MOST_UNROLLED)
+
+
+def _is_scalar(instructions: Sequence[Instruction]) -> bool:
+    """Return whether instructions compute numbers and elements alone."""
     computing = [i for i in instructions if not i.regions and not isinstance(i.op, Reindex | Gather | Scatter | Place)]
-    is_scalar = all(n == 1 for i in computing for v in i.results for n in v.type.shape)
-    return (count - 1) * len(instructions) > (MOST_SCALAR if is_scalar else MOST_UNROLLED)
+    return all(n == 1 for i in computing for v in i.results for n in v.type.shape)
 
 
 def _rest(

@@ -29,7 +29,7 @@ from pullback.codegen.cpu.llvm.program_control_flow import (
 )
 from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
-from pullback.codegen.cpu.llvm.text import BRANCHY, NESTED, NO_MEMORY
+from pullback.codegen.cpu.llvm.text import BRANCHY, NESTED, NO_MEMORY, RARELY
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
@@ -385,7 +385,8 @@ class ProgramWriter(DriverText):
     def leave_if_failed(self, status: str, base: int) -> None:
         """Branch to the exit if a status is not 0; the driver's status is then ``status`` plus ``base``."""
         failed, on = self.labels("failed", "on")
-        self.line(f"br i1 {self.let(f'icmp ne i64 {status}, 0')}, label %{failed}, label %{on}")
+        self.line(f"br i1 {self.let(f'icmp ne i64 {status}, 0')}, label %{failed}, label %{on}, !prof !9000")
+        self.declared[RARELY] = None
         code = self.fresh()
         self.cold += [
             f"{failed}:",

@@ -14,7 +14,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.ir.ops.kernel.kernel import Load, Store
+from pullback.ir.ops.kernel.kernel import Extent, Fail, Load, Store
 from pullback.ir.ops.program import Branch, Copy, Launch
 
 FIRST_PERIOD = 8
@@ -125,7 +125,7 @@ def first_period(regions: Sequence[Block], kernels: Mapping[str, Function]) -> i
         for i in stack.pop().instructions:
             if isinstance(i.op, Launch):
                 body = kernels[i.params["kernel"]].instructions
-                if not all(isinstance(k.op, Elementwise | Constant | Load | Store) for k in body):
+                if not all(isinstance(k.op, Elementwise | Constant | Extent | Fail | Load | Store) for k in body):
                     return FIRST_PERIOD
                 operations += sum(COSTLY if isinstance(k.op, Elementwise) and not k.op.cheap else 1 for k in body)
             elif isinstance(i.op, Branch):

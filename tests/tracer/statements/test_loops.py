@@ -341,3 +341,45 @@ def test_nested_loops_that_exchange_floats_compile() -> None:
     compiled = pb.jit(escapes, loops="roll")
     for n in (0, 1, 30):
         assert compiled(-1.0, np.int64(n)) == escapes(-1.0, n)
+
+
+def counted_sum(x: Any) -> Any:
+    s, i = 0.0, 0
+    while i < len(x):
+        s += x[i] * x[i]
+        i += 1
+    return s
+
+
+def counted_down(x: Any) -> Any:
+    y = x.copy()
+    k = len(x) - 1
+    while k > 0:
+        y[k - 1] = y[k] * 0.5 + y[k - 1]
+        k -= 2 if k % 3 == 0 and k > 1 else 1
+    return (y * y).sum()
+
+
+def skips_itself(x: Any) -> Any:
+    s = 0.0
+    for i in range(len(x)):
+        for j in range(len(x)):
+            if i != j and j > 1:
+                d = x[i] - x[j]
+                s += d * d
+    return s
+
+
+@pytest.mark.parametrize("function", [counted_sum, counted_down, skips_itself])
+def test_long_loops_with_decided_ends_are_rolled(function: Callable[..., Any]) -> None:
+    """A ``while`` loop with a counter, and a loop whose first iterations compute nothing."""
+    x = np.random.default_rng(0).normal(size=60)
+    compiled = pb.jit(function, guards=False)
+    names = [i.op.name for i in walk(trace(pb.jit(function), (x,)).function.body)]
+    assert len(names) < 150, len(names)
+    np.testing.assert_allclose(compiled(x), function(x), rtol=1e-12)
+    gradient = pb.grad(compiled)(x)
+    slopes = [(function(x + d) - function(x - d)) / 2e-6 for d in 1e-6 * np.eye(60)]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-7)
+    for n in (0, 1, 2, 3, 5):
+        np.testing.assert_allclose(pb.jit(function)(x[:n]), function(x[:n]), rtol=1e-12)
