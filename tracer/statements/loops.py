@@ -583,14 +583,14 @@ class _Rolled:
             with condition.inner.active():
                 test = cast(as_traced(state[self.rest_start]), bool)
             regions = [(condition, [test]), (block, arrays)]
-            results = emit_regions("while", {"carried": size}, block.operands, regions)[:size]
+            results = _emitted_regions("while", {"carried": size}, block.operands, regions)[:size]
         else:
             assert self.items is not None
             count = self.items.count - self.first
             static = isinstance(count, int)
             params = {"carried": size, "sliced": 0, "length": (count,) if static else (), "reverse": False}
             operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
-            results = emit_regions("scan", params, operands, [(block, arrays)])
+            results = _emitted_regions("scan", params, operands, [(block, arrays)])
         values = list(map(dereferenced, self.carry.rebuilt(results)))
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
@@ -629,6 +629,14 @@ class _Rolled:
                 x.tag = chosen(tag, outer)
             x.chosen = tuple((y, as_traced(tag == k), True, y.version, x.version) for k, y in enumerate(before))
         return before
+
+
+def _emitted_regions(*arguments: Any) -> list[TracedArray]:
+    """Emit a loop and return its results. Raises TraceError for a carry whose shapes are not those of an iteration."""
+    try:
+        return emit_regions(*arguments)
+    except TypeError as error:
+        raise TraceError("the variables of a loop on traced values change their shapes; start from their shapes") from error
 
 
 class _LoopRegion(BlockRegion):
