@@ -392,16 +392,6 @@ def _any(results: Iterable[Any]) -> Any:
     return total
 
 
-@operator_("sequence")
-def is_sequence(value: Any, count: int) -> Any:
-    """Return whether a value is a sequence of ``count`` items, as a pattern of ``match`` takes it."""
-    value = narrowed(value)
-    if isinstance(value, Choice):
-        return by_cases(value, lambda case: is_sequence(case, count))
-    is_text = isinstance(value, str | bytes | bytearray)
-    return not isinstance(value, TracedArray) and isinstance(value, Sequence) and not is_text and len(value) == count
-
-
 @operator_("read")
 def read(value: Any, name: str) -> Any:
     """Return the value of a variable, after a check that it is bound."""

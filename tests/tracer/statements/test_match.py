@@ -106,3 +106,111 @@ def test_a_text_is_no_sequence_and_an_array_is_none() -> None:
         return total
 
     assert kinds(1.0, 1.0) == 4.0
+
+
+class Point:
+    __match_args__ = ("u", "v")
+
+    def __init__(self, u: Any, v: Any) -> None:
+        self.u, self.v = u, v
+
+
+def of_classes(x: Any, k: Any) -> Any:
+    match Point(x, k):
+        case Point(u=0.5):
+            return 5 * x
+        case Point(u, v) if v > 2 * u:
+            return u * v
+        case Point(v=3):
+            return x * x
+        case Point(w=_):
+            return x
+        case Point(a, _) as p:
+            return a + p.v
+
+
+def of_types(x: Any, k: Any) -> Any:
+    match x:
+        case int() | str():
+            return 1.0
+        case float(y) if y > 1:
+            return y * k
+        case np.floating() | float():
+            return 3 * x
+    return x
+
+
+def of_mappings(x: Any, k: Any) -> Any:
+    match {"a": x, "b": {"c": k, "d": 2.0}}:
+        case {"z": _}:
+            return x
+        case {"a": 0.5, **rest}:
+            return rest["b"]["c"] * x
+        case {"b": {"c": 3, **inner}, "a": a}:
+            return a * inner["d"]
+        case {"a": a}:
+            return a + len({"a": a})
+
+
+def of_stars(x: Any, k: Any) -> Any:
+    match (x, k, 2.0, x * x):
+        case [_, _]:
+            return x
+        case (first, *middle, last) if last > 4:
+            return first * len(middle) + middle[0]
+        case [0.5, *_]:
+            return 7 * x
+        case [*rest, _, last]:
+            return sum(rest) + last
+
+
+def of_guards(x: Any, k: Any) -> Any:
+    name = -1.0
+    match k:
+        case name if x > 2:
+            return x * name
+        case 1 | 2:
+            y = x
+        case other if other > x:
+            y = x * other
+        case _:
+            y = x * x
+    return y + name
+
+
+def in_loop(x: Any, k: Any) -> Any:
+    state = Point(x, 0.0)
+    while k > 0:
+        match state:
+            case Point(u, v) if u > 2:
+                state.u, state.v = u * 0.5, v + 1
+            case Point(u=u):
+                state.u = u * 1.75
+        k = k - 1
+    return state.u + state.v
+
+
+@pytest.mark.parametrize("function", [of_classes, of_types, of_mappings, of_stars, of_guards, in_loop])
+def test_patterns_of_classes_mappings_and_stars(function: Callable[..., Any]) -> None:
+    compiled = pb.jit(function, guards=False)
+    for x in (0.5, 1.5, 2.5, np.float64(0.5), np.float64(2.5)):
+        for k in (0.0, 1.0, 2.0, 3.0, 4.0):
+            np.testing.assert_allclose(compiled(x, k), function(x, k), rtol=1e-15)
+    for x in (0.75, 2.5):
+        ahead, behind = function(x + 1e-6, 3.0), function(x - 1e-6, 3.0)
+        np.testing.assert_allclose(pb.grad(compiled)(x, 3.0), (ahead - behind) / 2e-6, rtol=1e-6)
+    xs = np.array([0.5, 1.5, 2.5])
+    np.testing.assert_allclose(pb.vmap(lambda x: function(x, 3.0))(xs), [function(x, 3.0) for x in xs], rtol=1e-15)
+
+
+def test_too_many_positional_patterns() -> None:
+    def many(x: Any) -> Any:
+        match Point(x, x):
+            case Point(_, _, _):
+                return x
+        return -x
+
+    with pytest.raises(TypeError, match="accepts 2 positional sub-patterns"):
+        many(1.0)
+    with pytest.raises(TypeError, match="accepts 2 positional sub-patterns"):
+        pb.jit(many)(1.0)
