@@ -107,6 +107,11 @@ def _follow(choice: TracedArray, source: TracedArray) -> bool:
     return False
 
 
+def is_chosen(x: TracedArray) -> bool:
+    """Return whether an array is a view of one that a branch chose, with contents of its own where it was not chosen."""
+    return x.base is not None and any(x is source for source, *_ in x.base.chosen)
+
+
 def settle_choices(frame: Frame) -> None:
     """Give the arrays of outer frames that are views of arrays that a branch in a frame chose contents of their own."""
     for x in written_in(frame):
@@ -116,7 +121,7 @@ def settle_choices(frame: Frame) -> None:
 
 def settle_choice(x: TracedArray) -> None:
     """Give an array that is a view of one that a branch chose contents of its own, before another branch chooses it."""
-    if x.base is not None and any(x is source for source, *_ in x.base.chosen) and x.frame in list(frame_of().outward):
+    if is_chosen(x) and x.frame in list(frame_of().outward):
         _note_write(x)
         _detach(x)
 
@@ -237,7 +242,12 @@ def overlay(target: TracedArray, new: TracedArray) -> None:
 
 
 def outer_contents(frame: Frame) -> list[tuple[TracedArray, TracedArray]]:
-    """Return the arrays of outer frames, views excepted, that were written in a frame, each with its contents there."""
+    """Return the arrays of outer frames, views excepted, that were written in a frame, each with its contents there.
+
+    Raises TraceError for a view of an array that a branch chose, which has contents of its own too.
+    """
+    if any(map(is_chosen, written_in(frame))):
+        raise TraceError(CONFLICT)
     targets = [x for x in written_in(frame) if x.base is None and x._value is not UNKNOWN]
     return [(x, TracedArray(x.type, x.frame, x._value, weak=x.weak, literal=x.literal, loc=x.loc)) for x in targets]
 

@@ -382,7 +382,10 @@ class _Rolled:
         arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
         if arrays is not None:
             bounds = self.bounds(ran)
-            self.ended = self.emitted(block, arrays, ran, (entry, parameters))
+            try:
+                self.ended = self.emitted(block, arrays, ran, (entry, parameters))
+            except TypeError as error:
+                raise TraceError("the arrays that a loop exchanges have other names in each trace; write into copies") from error
             for target, least, most, length in bounds:
                 target.bound(least, most, length)
         return arrays is not None
@@ -393,7 +396,7 @@ class _Rolled:
         if self.exchanged is None:
             self.exchanged = group
         elif self.exchanged and (group != self.exchanged or not are_exchanged(after, group)):
-            self.exchanged = []
+            self.exchanged, group = [], self.exchanged
         else:
             return False
         self.size = -1

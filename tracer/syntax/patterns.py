@@ -99,9 +99,10 @@ def _translated(pattern: ast.pattern, subject: ast.expr) -> tuple[list[ast.expr]
             tests: list[ast.expr] = [test]
             bound: list[tuple[str, ast.expr]] = []
             for inner, part in parts:
-                more, names = [], [(inner, part)] if isinstance(inner, str) else ()
-                if isinstance(inner, ast.pattern):
-                    more, names = _translated(inner, part)
+                if isinstance(inner, str):
+                    bound.append((inner, part))
+                    continue
+                more, names = _translated(inner, part)
                 tests += more
                 bound += names
             return [ast.copy_location(t, pattern) for t in tests], bound

@@ -22,7 +22,7 @@ from pullback.tracer.arrays.make import as_traced, with_named_extents, wrap
 from pullback.tracer.arrays.masked import gathered
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
-from pullback.tracer.arrays.views import root_of, write_back, written_in
+from pullback.tracer.arrays.views import CONFLICT, is_chosen, root_of, write_back, written_in
 from pullback.tracer.names.resolver import Names
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -195,6 +195,8 @@ class Region:
                 raise TraceError(
                     f"an array that is differentiated ({x!r}) is written under one name and used under another; pass a copy"
                 )
+        if any(map(is_chosen, outside)):
+            raise TraceError(CONFLICT)
         for view in (x for x in outside if x.base is not None):
             view.seen = -1
         return entered + [(x, x) for x in outside if x.base is None]
