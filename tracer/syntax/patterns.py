@@ -95,10 +95,10 @@ def _translated(pattern: ast.pattern, subject: ast.expr) -> tuple[list[ast.expr]
             whole = [p[0] if len(p) == 1 else ast.BoolOp(ast.And(), p) for p in parts]
             return [ast.copy_location(ast.BoolOp(ast.Or(), whole), pattern)], ()
         case ast.MatchSequence() | ast.MatchMapping() | ast.MatchClass():
-            test, parts = _parts(pattern, subject)
+            test, inside = _parts(pattern, subject)
             tests: list[ast.expr] = [test]
             bound: list[tuple[str, ast.expr]] = []
-            for inner, part in parts:
+            for inner, part in inside:
                 if isinstance(inner, str):
                     bound.append((inner, part))
                     continue
