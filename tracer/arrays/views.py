@@ -103,6 +103,7 @@ def _follow(choice: TracedArray, source: TracedArray) -> bool:
                 return False
             _note_write(x)
             x.base, x.recipe, x.seen = choice, _part_of_choice(x, condition, is_true), choice.version
+            frame_of().root.followed.append(x)
             return True
     return False
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import UNKNOWN, TracedArray
-from pullback.tracer.arrays.views import forgotten_in, outer_contents, overlay, root_of, settle_choices, undo_writes
+from pullback.tracer.arrays.views import (
+    forgotten_in,
+    outer_contents,
+    overlay,
+    root_of,
+    settle_choice,
+    settle_choices,
+    undo_writes,
+)
 from pullback.tracer.statements.catching import raised_by_statement
 from pullback.tracer.statements.growing import GrowingList
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
@@ -64,6 +72,8 @@ class BlockRegion(Region):
     """The region of a block; ``what`` describes it for errors."""
 
     def __init__(self, what: str) -> None:
+        for x in frame_of().root.followed:
+            settle_choice(x)  # type: ignore[arg-type]
         super().__init__()
         self.inner.order = self.outer.order
         self.inner.sealed = f"{what}; write it as plain NumPy code"

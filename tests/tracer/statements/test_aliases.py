@@ -250,10 +250,10 @@ def smallest_costs(x: Any, y: Any, n: Any) -> Any:
 
 
 RIGHT = [
-    loop_branch, write_source, while_swap, while_swap3, nested_arg, list_swap, tuple_swap, attr_swap, descent,
+    loop_branch, write_source, while_swap, while_swap3, nested_arg, list_swap, tuple_swap, attr_swap, descent, halves,
     through_a_helper, smallest_costs,
 ]  # fmt: skip
-REFUSED = [halves, write_in_branch, loop_branch_arg, elif_branch, while_prev, while_same, best_while, first_alias, reversed_view]
+REFUSED = [write_in_branch, loop_branch_arg, elif_branch, while_prev, while_same, best_while, first_alias, reversed_view]
 X, Y = np.array([1.0, 2.0, -0.5, 3.0, 0.25]), np.array([0.5, 1.0, 4.0, 2.0, 0.75])
 
 
