@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dis
-import functools
-import sys
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -18,7 +14,6 @@ from pullback.tracer.arrays.make import as_traced, cast, convert, emit, fresh, l
 from pullback.tracer.arrays.tables import hook, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.errors import TraceError
-from pullback.tracer.user_code.ownership import user_frame
 
 DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -93,9 +88,6 @@ def tolist(a: TracedArray) -> Any:
     """Return the elements as Python numbers, in nested lists."""
     if any(map(is_value_size, a.shape)):
         raise TraceError("a list of the elements of an array whose length depends on values; loop over the array")
-    frame = user_frame(sys._getframe(1))
-    if frame is not None and _has_clauses(frame.f_code):
-        raise TraceError("a list of traced numbers in a function with an except clause, which would not see their errors")
     if a.size > MOST_LISTED:
         raise TraceError(f"a list of more than {MOST_LISTED} elements of a traced array; index the array, or loop over it")
     return _listed(a)
@@ -103,9 +95,3 @@ def tolist(a: TracedArray) -> Any:
 
 def _listed(a: TracedArray) -> Any:
     return [_listed(a[k]) for k in range(a.shape[0])] if a.ndim else item(a)
-
-
-@functools.lru_cache(maxsize=4096)
-def _has_clauses(code: CodeType) -> bool:
-    """Return whether a function has an ``except`` clause."""
-    return any(i.opname == "CHECK_EXC_MATCH" for i in dis.get_instructions(code))

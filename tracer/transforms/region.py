@@ -242,7 +242,10 @@ def emit_regions(
     values = [*(frame.lift(x, loc) for x in operands), *captured]
     op = OPS[name]
     named = with_named_extents(frame, op, params)
-    return [wrap(v) for v in frame.builder.at(loc).emit(op, values, named, closed)]
+    try:
+        return [wrap(v) for v in frame.builder.at(loc).emit(op, values, named, closed)]
+    except TypeError as error:
+        raise TraceError(f"values that a branch or loop changes have other types on another path ({error})") from None
 
 
 def restore(written: Sequence[tuple[TracedArray, TracedArray]], results: Sequence[TracedArray]) -> dict[int, TracedArray]:

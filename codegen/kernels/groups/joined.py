@@ -100,10 +100,12 @@ class JoinedKernel(GroupKernel):
                 bounds = self.b.extent_of(start), self.b.extent_of(length)
                 results = self.over_part(prefix, inside, run.first, bounds, block, results)
                 continue
+            before = dict(self.memo)
             position = self.b.open("p")
             bounds = self.select_part(run, position)
             inner = self.over_part(prefix, inside, run.first, bounds, block, None)
             self.entries.clear()
+            self.memo = before  # what was computed of one part is not another's
             results = self.closed(position, self.b.const(run.count, I64), inner, results)
         assert results is not None
         return results

@@ -95,3 +95,14 @@ func f({", ".join(f"{name}: f64[5]" for name in names)}) -> (f64[60]) {{
     (kernel,) = compiled(parse_function(text)).lowered.functions[1:]
     assert sum(isinstance(i.op, For) for i in walk(kernel.body)) == 3
     assert not any(i.op.name == "select" for i in walk(kernel.body))
+
+
+@pytest.mark.parametrize("count", [5, 20, 40])
+def test_a_part_after_a_run_of_equal_numbers(count: int) -> None:
+    """The number that a run reads from its table is not that of a later part."""
+
+    def f(p: float, q: float) -> Any:
+        return np.array([p] * count + [q] * count + [p * 2 + q, q - p])
+
+    np.testing.assert_array_equal(pb.jit(f)(1.5, -3.0), f(1.5, -3.0))
+    np.testing.assert_array_equal(pb.grad(lambda p: np.sum(f(p, 2.0)))(1.5), count + 1.0)
