@@ -183,10 +183,10 @@ def test_conversions() -> None:
 
     refused(to_index, X, np.array(3), transform=unrolled, words="range|static_argnames")
 
-    def to_list(x: Array) -> Array:
-        return sorted(x.tolist())  # here
+    def to_text(x: Array) -> Any:
+        return len(f"{x.sum():.3f}")  # here
 
-    refused(to_list, X, words="tolist")
+    refused(to_text, X, words="a format of a traced value")
 
     def to_format(x: Array) -> Array:
         print(f"{x.sum():.3f}")  # here

@@ -20,6 +20,7 @@ from types import CodeType
 from pullback.tracer.syntax.rewriting import Rewriter, Truths
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import FUNCTIONS, METHODS
+from pullback.tracer.user_code.syntax_trees import undisturbed
 
 
 def rewritten(code: CodeType, rewriter: Callable[[], ast.NodeTransformer] = Rewriter) -> CodeType | None:
@@ -83,8 +84,8 @@ def _compiled(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plain = compile(text, file, "exec", flags, dont_inherit=True)
-            tree = rewriter().visit(ast.parse(text, file))
-            changed = compile(tree, file, "exec", flags, dont_inherit=True)
+            tree = rewriter().visit(undisturbed(lambda: ast.parse(text, file)))
+            changed = undisturbed(lambda: compile(tree, file, "exec", flags, dont_inherit=True))
     except (SyntaxError, ValueError, RecursionError):
         return None
     before, after = [(_key(c), c) for c in _nested(plain)], [(_key(c), c) for c in _nested(_titled(changed))]

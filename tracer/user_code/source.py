@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pullback.ir.core.notebook_cells import cell_name
+from pullback.tracer.user_code.syntax_trees import undisturbed
 
 MAX_ORIGINS = 3
 """Largest number of values that an error describes."""
@@ -151,7 +152,7 @@ def _parsed(text: str) -> ast.AST:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return undisturbed(lambda: ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
         return ast.Module(body=[], type_ignores=[])
 

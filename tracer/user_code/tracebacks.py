@@ -17,6 +17,7 @@ from pullback.ir.core.environment import TRACEBACK
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_hidden_file, is_users
 from pullback.tracer.user_code.source import function_at, line_text
+from pullback.tracer.user_code.syntax_trees import undisturbed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,12 +67,12 @@ def with_users_frames(function: Callable[P, R]) -> Callable[P, R]:
 def traceback_at(file: str, line: int) -> TracebackType | None:
     """Return a traceback that ends at a line of the user's source, for failures in compiled code."""
     text = line_text(file, line)
-    module = ast.parse("raise KeyError")
+    module = undisturbed(lambda: ast.parse("raise KeyError"))
     for node in ast.walk(module):
         if isinstance(node, ast.stmt | ast.expr):
             node.lineno = node.end_lineno = line
             node.col_offset, node.end_col_offset = 0, len(text)
-    code = compile(module, file, "exec").replace(co_name=function_at(file, line))
+    code = undisturbed(lambda: compile(module, file, "exec")).replace(co_name=function_at(file, line))
     try:
         exec(code, {})
     except KeyError as error:
