@@ -44,7 +44,7 @@ def test_other_errors_are_those_of_the_conversion() -> None:
 
 
 def test_functions_roll_while_other_threads_parse(tmp_path: Any) -> None:
-    """First calls in two threads, each of functions of files that are not parsed yet, beside a thread that parses."""
+    """First calls in two threads, each of functions of files that are not parsed yet, while another one parses."""
     body = "    for v in x:\n        if v > 0.5:\n            total += v\n"
     text = f"def f(x):\n    total = 0.0\n{body * 20}    return total\n"
     is_done = threading.Event()
