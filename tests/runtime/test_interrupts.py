@@ -133,7 +133,10 @@ class Late(BaseException):
     pass
 
 def ring(number, frame):
-    raise Late
+    if "importlib" in frame.f_code.co_filename:  # CPython ignores what the weak references of its import locks raise
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+    else:
+        raise Late
 
 def long(x):
     for k in range(120):
