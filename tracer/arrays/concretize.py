@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -65,11 +66,12 @@ def static(x: Concrete, convert: Callable[[Any], Any], what: Text, instead: Text
             return outcomes.settle(x, frame_of(x), convert)
         except NotKnown as reason:
             return refuse(x, partial(_message, what, f", {reason}", "; "), partial(_message, instead, "", GUARDS))
-    return refuse(x, what, instead, is_choice)
+    return refuse(x, what, instead, is_choice, convert is operator.index)
 
 
-def refuse(x: Concrete, what: Text, instead: Text, is_choice: bool = False) -> NoReturn:
-    """Raise TraceError for a use of ``x`` that needs its value. ``is_choice``: it needs a truth or a whole number."""
+def refuse(x: Concrete, what: Text, instead: Text, is_choice: bool = False, is_index: bool = False) -> NoReturn:
+    """Raise TraceError for a use of ``x`` that needs its value. ``is_choice``: it needs a truth or a whole number;
+    ``is_index``: it may be an index of a list, or a number of its elements, which a list of rows of arrays takes."""
     library = library_call()
     if library is not None:
         error = TraceError(promotion.not_supported(promotion.public_name(*library)))
@@ -79,6 +81,8 @@ def refuse(x: Concrete, what: Text, instead: Text, is_choice: bool = False) -> N
         error = refusal(what, instead)
     error.origins = error.origins or (x.described("it", (error.file, error.line)),)
     error.wants_traced, error.wants_guards = True, is_choice
+    root = frame_of(x).root
+    error.wants_lists = is_index and root.has_lists and root.grows is None
     raise error
 
 

@@ -446,7 +446,36 @@ def lists_of_lists(x: Any) -> Any:
     return (np.array(out), out[3][1])
 
 
+def lattice(x: Any) -> Any:
+    values = [max(x[0] + 0.25 * j, 0.0) for j in range(41)]
+    for i in range(39, -1, -1):
+        for j in range(i + 1):
+            values[j] = 0.5 * values[j] + 0.25 * values[j + 1] + x[1]
+    return values[0]
+
+
+def lattice_with_exercise(x: Any) -> Any:
+    values = [0.0] * 41
+    for j in range(41):
+        values[j] = x[0] * j - x[2]
+    for i in range(39, -1, -1):
+        for j in range(i + 1):
+            now, later = x[0] * j - x[2] * i, 0.5 * (values[j] + values[j + 1])
+            values[j] = now if now > later else later
+    return values[:2]
+
+
+def counts_of_a_list(x: Any) -> Any:
+    counts = [0] * 5
+    for k in range(300):
+        counts[int(abs(x[k % 4]) * 64 + k) % 5] += 1
+    return counts
+
+
 PROGRAMS = [
+    lattice,
+    lattice_with_exercise,
+    counts_of_a_list,
     returned,
     returned_indices,
     returned_pairs,
@@ -525,6 +554,12 @@ def same(expected: Any, result: Any) -> None:
         np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("function", [lattice, lattice_with_exercise, counts_of_a_list])
+def test_nests_of_loops_over_a_list_roll(function: Callable[..., Any]) -> None:
+    explanation = pb.jit(function).explain(INPUTS[0])
+    assert [s.how for s in explanation.statements if s.kind == "loop" and not s.how.startswith("rolled")] == []
+
+
 @pytest.mark.parametrize("function", PROGRAMS)
 def test_values(function: Callable[..., Any]) -> None:
     compiled = pb.jit(function, guards=False)
@@ -544,7 +579,8 @@ def loss(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 SMOOTH = [
-    returned, summed_arrays, largest_and_least, sorted_by_insertion, inserted_at_both_ends, queue_of_a_list,
+    lattice, lattice_with_exercise, returned,
+    summed_arrays, largest_and_least, sorted_by_insertion, inserted_at_both_ends, queue_of_a_list,
     popped_in_the_middle, appended_by_a_function, unbounded_in_unbounded, until_large, tuple_at_an_index, double_ended,
     pairs_of_a_comprehension, arrays_at_an_index, pairs_at_an_index, independent_copies, popped_until_empty, of_both_sides,
 ]  # fmt: skip
