@@ -1,4 +1,5 @@
-"""The environment of every test: a kernel cache of its own, the verifier after every pass, `--bless` and `--schedules`."""
+"""The environment of every test: a kernel cache of its own, the verifier after every pass, errors of the tracer raised,
+`--bless` and `--schedules`."""
 
 import functools
 import gc
@@ -27,6 +28,7 @@ CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirec
 if CACHE is not None:
     os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
 os.environ["PULLBACK_VERIFY"] = "1"
+os.environ["PULLBACK_STRICT"] = "1"
 
 DEMANDS = ("", "host", "gpu", "any")
 """The values of PULLBACK_CUDA: no demand, the tests over the stand-in for a GPU, the tests on a GPU, one of both."""

@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -47,6 +47,7 @@ from pullback.tracer.arrays.tree import (
     static_key,
     unflatten,
 )
+from pullback.tracer.attempts import FOLLOWED, ROLLED, Failures, next_attempt
 from pullback.tracer.branch_guards import Branch, Outcomes
 from pullback.tracer.failures import ErrorTemplate, exception_of
 from pullback.tracer.names.guard_code import Watch, native
@@ -56,14 +57,10 @@ from pullback.tracer.names.resolver import Names, is_filled
 from pullback.tracer.names.side_effects import line_by_line
 from pullback.tracer.names.user_classes import of_real_class
 from pullback.tracer.user_code.control_flow import Statement, in_source_order
+from pullback.tracer.user_code.defects import raise_defect
 from pullback.tracer.user_code.errors import Restart, TraceError, error_loc, foreign_error, user_loc
 from pullback.tracer.user_code.ownership import adopt
-from pullback.tracer.user_code.source import shown
 from pullback.tracer.user_code.unroll_warning import warn_unrolled
-
-RAISED = (ValueError, TypeError, IndexError, ArithmeticError, AssertionError, np.linalg.LinAlgError)
-"""Exceptions that a function raises in plain Python too if they end a trace with branches and loops as instructions, outside any
-of these. Another one, such as a NameError for a variable that another path binds, may be the trace's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +247,7 @@ def trace(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     static_argnames: str | Iterable[str] = (), name: str | None = None, parameters: Parameters | None = None,
     call: Signature | None = None, captured: frozenset[str] = frozenset(), symbolic: bool = False, rolls: bool = True,
-    follows_choices: bool = False, as_written: bool = False, leaves_handlers: bool = False,
+    follows_choices: bool = False, as_written: bool = False,
 ) -> Trace:  # fmt: skip
     """Trace a call. ``parameters`` and ``call`` (its signature) are computed if absent.
 
@@ -259,8 +256,7 @@ def trace(
     (``ir.shapes.symbolic``). ``rolls``: branches and loops that values decide, and long loops, become instructions; a function
     for which this fails is traced as without it. ``follows_choices``: where that fails too since a truth or a whole number is
     needed, the function is traced once more, for the choices of this call, which become guards. ``as_written``: it is traced so
-    in any case, line by line as Python runs it. ``leaves_handlers``: errors of operations leave ``try`` statements that handle
-    them; a function is traced so if no guard can decide whether such an error is raised.
+    in any case, line by line as Python runs it. The attempts are those of ``tracer/attempts.py``.
 
     Raises TraceError for what cannot be traced, and what the function itself raises.
     """
@@ -268,133 +264,41 @@ def trace(
     declared = parameters or parameters_of(function, static_argnames)
     call = call or signature(declared, args, kwargs or {})
     title = name or getattr(function, "__name__", None) or type(function).__name__
-    run = functools.partial(_trace, function, call, declared, title, captured, symbolic, leaves_handlers)
-    if as_written:
-        return run(_root(follows_syntax=False, follows_choices=True))
-    root = functools.partial(_root, follows_syntax=False if rolls else None)
-    result, failed = None, None
+    failures = Failures(rolls=rolls, follows_choices=follows_choices and not symbolic)
+    refused: Exception | None = None
     try:
-        if rolls:
-            result, failed = _rolled(run)
-        return result or run(root(), not_rolled=_reason(failed))
-    except TraceError as error:
-        again = functools.partial(
-            trace, function, args, kwargs, name=name, parameters=declared, call=call, captured=captured, symbolic=symbolic,
-            follows_choices=follows_choices,
-        )  # fmt: skip
-        if error.wants_rolled and not rolls:
-            return again(rolls=True, leaves_handlers=leaves_handlers)
-        if follows_choices and error.wants_guards and not symbolic:
-            result = _followed(run, root)
-            if result is not None:
-                reason = _reason(failed if isinstance(failed, TraceError) else error)
-                return replace(result, followed=reason, not_rolled=_reason(failed))
-        if not leaves_handlers and (error.wants_checks or getattr(failed, "wants_checks", False)):
-            return again(rolls=rolls, leaves_handlers=True)
-        if isinstance(failed, TraceError) and not _is_same(failed, error):
-            error.origins = (*error.origins, f"not rolled: {_reason(failed)}")
-        elif isinstance(failed, RAISED):
-            raise failed from None
-        if error.wants_traced or error.wants_counts:
-            # Retrace, with traced arrays in place of static ones, so that it may write into them, or with guarded counts.
-            with suppress(TraceError):
-                return run(root(traces_made=error.wants_traced, counts_chosen=error.wants_counts))
-        if not error.is_effect:
-            raise
-    finally:
-        failed = None  # its traceback refers to this frame, in a cycle that would keep the call's arrays
-    # Retrace, to locate the line. This succeeds if the change was made by another thread.
-    return run(root(), by_line=True)
-
-
-def _reason(error: Exception | None) -> str:
-    """Return what a trace was refused for, and where; the exception's own text if it is another one."""
-    if not isinstance(error, TraceError):
-        return f"{type(error).__name__}: {error}" if error is not None else ""
-    return f"{error.message.partition('; ')[0]}, at {shown(error.file)}:{error.line}"
-
-
-def _is_same(failed: TraceError, error: TraceError) -> bool:
-    """Return whether two traces of a call were refused for the same reason. The source of a branch on a value is known in one."""
-    if (failed.file, failed.line) != (error.file, error.line):
-        return False
-    return failed.message == error.message or (failed.wants_guards and error.wants_guards)
-
-
-def _rolled(run: Callable[[Frame], Trace]) -> tuple[Trace | None, Exception | None]:
-    """Trace a call with the syntax of its functions rewritten. Returns None and the exception if this fails, and the function is
-    to be traced as it is. Raises what a function raises in which nothing was rewritten.
-
-    A function that makes lists is traced anew if it is refused, with lists that may be rows of arrays. If this fails too, and
-    the first trace ended at a list that grows in a block, it is traced with plain lists, whose loops may unroll.
-    """
-    first: Exception | None = None
-    failed: Exception | None = None
-    grows: bool | None = None
-    traces_made = False
-    try:
-        while True:
-            frame = _root(follows_syntax=True, traces_made=traces_made)
-            frame.grows = grows
+        while (attempt := next_attempt(failures, as_written)) is not None:
+            frame = attempt.frame(failures)
+            reason = "" if attempt.name in ROLLED else failures.reason
             try:
-                return run(frame), None
+                result = _trace(function, call, declared, title, captured, symbolic, frame, attempt.by_line, reason)
+                if attempt.is_kept:
+                    raise_defect([*failures.defects, *frame.defects])
+                    followed = failures.reason_to_follow if attempt.name in FOLLOWED else ""
+                    return replace(result, followed=followed) if followed else result
+                failures.discard(attempt)
             except Restart as restart:
-                failed = TraceError(f"a list that grows is changed where no statement provides for it ({restart})")
+                message = f"a list that grows is changed where no statement provides for it ({restart})"
+                failures.add(attempt, frame, TraceError(message))
             except Exception as error:
-                if not frame.is_rewritten or frame.outcomes.failed is not None:
+                failures.add(attempt, frame, error)
+                if attempt.is_of_call(error, failures):
+                    raise_defect(failures.defects, error)
                     raise
-                failed = error
-            if not isinstance(failed, TraceError):
-                return None, failed
-            if failed.wants_traced and not traces_made and not (failed.wants_lists and grows is None):
-                traces_made = True
-            elif grows is None and frame.has_lists:
-                first, grows, traces_made = failed, True, False
-            elif grows and isinstance(first, TraceError) and first.wants_lists:
-                first, grows, traces_made = failed, False, False
-            else:
-                return None, first or failed
+        refused = failures.final()
+        raise_defect(failures.defects, refused)
+        raise refused
     finally:
-        first = failed = None
-
-
-def _followed(run: Callable[[Frame], Trace], root: Callable[..., Frame]) -> Trace | None:
-    """Trace a call with its choices as guards. Returns None if this fails. Raises what the function raises on the path that the
-    call takes, with its numbers in the text."""
-    for traces_made in (False, True):
-        try:
-            return run(root(traces_made=traces_made, follows_choices=True))
-        except TraceError as error:
-            if not error.wants_traced:
-                break
-        except Exception:
-            break
-    frame = root(traces_made=True, follows_choices=True)
-    frame.follows_values = True
-    with suppress(TraceError):
-        run(frame)
-    return None
-
-
-def _root(
-    *, traces_made: bool = False, counts_chosen: bool = False, follows_syntax: bool | None = None,
-    follows_choices: bool = False,
-) -> Frame:  # fmt: skip
-    """Return the frame of a trace."""
-    frame = Frame()
-    frame.follows_choices = follows_choices
-    frame.traces_made, frame.counts_chosen, frame.follows_syntax = traces_made, counts_chosen, follows_syntax
-    frame.rolls = bool(follows_syntax)
-    return frame
+        refused = None
+        failures.clear()  # the tracebacks refer to this frame, in cycles that would keep the call's arrays
 
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    leaves_handlers: bool, frame: Frame, by_line: bool = False, not_rolled: str = "",
+    frame: Frame, by_line: bool = False, not_rolled: str = "",
 ) -> Trace:  # fmt: skip
     """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end.
     ``not_rolled``: why a trace with rewritten syntax failed before."""
-    frame.leaves_handlers = leaves_handlers
     loc = user_loc()
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)

@@ -81,8 +81,9 @@ CHOICES = Setting(
 TRACEBACK = one_of("PULLBACK_TRACEBACK", "users", "full")
 DISABLE_JIT = one_of("PULLBACK_DISABLE_JIT", "0", "1")
 VERIFY = one_of("PULLBACK_VERIFY", "0", "1")
+STRICT = one_of("PULLBACK_STRICT", "0", "1")
 
-SETTINGS = (CACHE_DIR, NUM_THREADS, POOL_BYTES, CALL_PATH, CPU, CHOICES, DISABLE_JIT, TRACEBACK, VERIFY)
+SETTINGS = (CACHE_DIR, NUM_THREADS, POOL_BYTES, CALL_PATH, CPU, CHOICES, DISABLE_JIT, TRACEBACK, VERIFY, STRICT)
 
 
 def check() -> None:
@@ -99,3 +100,8 @@ def is_jit_disabled() -> bool:
 def is_verified() -> bool:
     """Return whether the IR is verified after each pass."""
     return VERIFY.read() == "1"
+
+
+def is_strict() -> bool:
+    """Return whether errors of this package in a trace are raised where the function could be traced in another way."""
+    return STRICT.read() == "1"

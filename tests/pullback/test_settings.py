@@ -41,6 +41,7 @@ BAD = [
     ("PULLBACK_DISABLE_JIT", "true", "0 or 1"),
     ("PULLBACK_TRACEBACK", "ful", "users or full"),
     ("PULLBACK_VERIFY", "yes", "0 or 1"),
+    ("PULLBACK_STRICT", "yes", "0 or 1"),
 ]
 GOOD = [
     ("PULLBACK_CACHE_DIR", "off"), ("PULLBACK_CACHE_DIR", f"off{os.pathsep}/a/folder"), ("PULLBACK_CACHE_DIR", "~/c"),
@@ -86,6 +87,7 @@ def test_who_reads_one_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
         "PULLBACK_CACHE_DIR": cache.default_folders, "PULLBACK_NUM_THREADS": threads._from_environment,
         "PULLBACK_POOL_BYTES": result_arrays._limit, "PULLBACK_CALL_PATH": abi.wanted, "PULLBACK_CPU": machine.find_host,
         "PULLBACK_CHOICES": lambda: choices.pinned(SUBJECT), "PULLBACK_VERIFY": settings.is_verified,
+        "PULLBACK_STRICT": settings.is_strict,
     }  # fmt: skip
     for name, text, _ in BAD:
         if name in readers:

@@ -160,11 +160,12 @@ class Frame:
     root's arguments, ``pinned_strides`` those on which the trace depends, and ``short`` the indices of arguments that are ints
     of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
     ``outcomes`` are a root's interpreted values. ``traces_made``: in a root, arrays that functions create from static values
-    are traced too; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops (False: where that
-    failed; None: it is not demanded), ``is_rewritten``: there was such a function, ``rolls``: those that run now are to be
-    compiled so, and ``follows_choices``: choices that values decide are followed by guards, and, with ``follows_values``, all
-    uses of values; ``counts_chosen``: elements selected by a mask are an array of as many elements as in this call. ``sizes``:
-    the symbolic sizes of a root, or None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this
+    are traced too, and ``has_static_arrays``: there were such arrays, and they are not; ``follows_syntax``: functions are
+    rewritten, so that values may decide branches and loops (False: where that failed; None: it is not demanded),
+    ``is_rewritten``: there was such a function, ``rolls``: those that run now are to be compiled so, and ``follows_choices``:
+    choices that values decide are followed by guards, and, with ``follows_values``, all uses of values; ``counts_chosen``:
+    elements selected by a mask are an array of as many elements as in this call. ``sizes``: the symbolic sizes of a root, or
+    None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this
     frame defines, by their numbers; ``slices``: the slices with computed bounds, by these; ``selected``: the positions at which
     masks hold, by these masks. ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error
     message. ``takes_writes``: they can be nevertheless,
@@ -178,7 +179,8 @@ class Frame:
     tests of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``raised``: in a root, the
     exceptions of the user's that checks raise with values, and ``raised_again``: those of bare ``raise`` statements
     (``tracer/statements/raising.py``). ``grows``: in a root, lists may be rows of arrays (see ``tracer/statements/growing.py``;
-    None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists.
+    None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists. ``defects``: in a root,
+    errors of this package itself that were turned into refusals.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -196,7 +198,7 @@ class Frame:
         self.overwritten: dict[int, tuple[Any, ...]] = {}
         self.writes: list[tuple[Any, tuple[Any, ...]]] = []
         self.takes_writes = False
-        self.traces_made = False
+        self.traces_made = self.has_static_arrays = False
         self.follows_syntax: bool | None = None
         self.is_rewritten = self.rolls = self.follows_choices = self.follows_values = False
         self.thread = threading.get_ident()
@@ -219,6 +221,7 @@ class Frame:
         self.raised_again: list[BaseException] = []
         self.grows: bool | None = None
         self.has_lists = False
+        self.defects: list[Exception] = []
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
         self.arrays_read: set[int] = set()

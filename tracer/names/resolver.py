@@ -235,6 +235,7 @@ class Names:
     @property
     def _array_class(self) -> type:
         """The replacement of np.ndarray."""
+        self.root.has_static_arrays |= not self.root.traces_made
         array_class: type = CLASSES[np.ndarray] if self.root.traces_made else np.ndarray
         return array_class
 

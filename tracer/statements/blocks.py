@@ -24,6 +24,7 @@ from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
 from pullback.tracer.user_code.control_flow import dropped_if_refused
+from pullback.tracer.user_code.defects import note_defect
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_NESTED = 30
@@ -134,4 +135,5 @@ def _raised(error: Exception) -> Exception:
     """Return the exception of a ``raise`` statement of the user's. Raises TraceError for another one."""
     if raised_by_statement(error) or any(error is x for x in frame_of().root.raised_again):
         return error
+    note_defect(frame_of().root.defects, error)
     raise TraceError(f"a block under a traced value fails: {type(error).__name__}: {error}") from error

@@ -163,7 +163,9 @@ def assert_(test: Any, message: Block | None = None) -> None:
         check(test, error, region, np.logical_not(test))
         assume(frame_of(), test, True)
     elif not test:
-        raise AssertionError(*([] if message is None else [message()]))
+        failed: Any = AssertionError(*([] if message is None else [message()]))
+        failed.is_by_statement = True  # a branch on traced values around it makes a check of it
+        raise failed
 
 
 def branch(

@@ -17,8 +17,8 @@ def refuse_caught() -> None:
 
 
 def raised_by_statement(error: Exception) -> bool:
-    """Return whether a ``raise`` statement of the user's raised an exception, or an operation of a list of the trace."""
-    if getattr(error, "is_of_list", False):
+    """Return whether a ``raise`` or ``assert`` statement of the user's raised an exception, or an operation of a list."""
+    if getattr(error, "is_by_statement", False):
         return True
     last = error.__traceback__
     while last is not None and last.tb_next is not None:

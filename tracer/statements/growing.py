@@ -639,7 +639,7 @@ def largest(a: Any, b: Any) -> Any:
 def list_error(message: str) -> IndexError:
     """Return an error of an operation of a list, which compiled code raises in a block as one of a ``raise`` statement."""
     error: Any = IndexError(message)
-    error.is_of_list = True
+    error.is_by_statement = True
     result: IndexError = error
     return result
 

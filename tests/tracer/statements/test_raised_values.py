@@ -278,3 +278,39 @@ def test_an_error_behind_a_try_statement_is_raised() -> None:
 
     assert outcome(pb.jit(behind, guards=False), (2.0,)) == outcome(behind, (2.0,))
     assert pb.jit(behind, guards=False)(0.5) == 1.5
+
+
+FALSE_ASSERTIONS = """
+def under_a_branch(x, n=3):
+    if x[0] > 1:
+        assert n == 2, f"n is {n} at {x[0]}"
+        x = x * 2
+    return x + 1
+
+def in_a_loop(x):
+    total = 0.0
+    for value in x:
+        if value > 1:
+            assert len(x) == 2
+        total += value
+    return total
+
+def always(x):
+    for value in x:
+        if value > 1:
+            assert False, "never"
+    return x
+"""
+
+
+@pytest.mark.parametrize("name", ["under_a_branch", "in_a_loop", "always"])
+def test_an_assertion_that_is_false_on_one_path_is_a_check(name: str) -> None:
+    function = from_text(FALSE_ASSERTIONS, name)
+    compiled = pb.jit(function, guards=False)
+    x = np.array([0.5, 0.25, -1.0])
+    assert np.array_equal(compiled(x), function(x))
+    with pytest.raises(AssertionError) as expected:
+        function(4 * x)
+    with pytest.raises(AssertionError) as raised:
+        compiled(4 * x)
+    assert str(raised.value) == str(expected.value)

@@ -207,7 +207,11 @@ for _original, _twin in (
 def writable(array: Any) -> Any:
     """Wrap an array of static values in a traced array if this trace writes traced values into such arrays; else return it
     unchanged."""
-    if not frame_of().root.traces_made or not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+    root = frame_of().root
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        return array
+    if not root.traces_made:
+        root.has_static_arrays = True
         return array
     traced = created(as_traced(array))
     traced.known = (array, frozenset())
