@@ -18,7 +18,7 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType, RefType
 from pullback.ir.core.value import Value
-from pullback.ir.ops.program import Alloc, branch, loop, loop_while
+from pullback.ir.ops.program import Alloc, BindExtent, branch, loop, loop_while
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +198,11 @@ class _Body:
                 return position
         return None
 
+    def holds_extent(self, buffer: Value) -> bool:
+        """Return whether the extents of a buffer are defined by value in the body, so not known outside."""
+        inside = {i.params["extent"][0] for i in self.inner.b.instructions if isinstance(i.op, BindExtent)}
+        return any(e in inside for e in buffer.type.shape)  # type: ignore[union-attr]
+
     def rows(self, values: Sequence[Value], places: Sequence[tuple[str, tuple[Value, ...]]]) -> None:
         """Store values in memory that an op returns: a row of a sequence, a new entry of a stack, a buffer outside the region."""
         for value, (name, operands) in zip(values, places, strict=True):
@@ -233,7 +238,7 @@ class _Body:
             if taken.get(ref) is self.whole(source):
                 references.yields.append(source)
                 continue
-            at = self.claim(source)
+            at = None if self.holds_extent(self.whole(source)) else self.claim(source)
             if at is None:
                 spare = Value(RefType(value.type.dtype, value.type.shape), "spare")
                 self.end.copy(source, spare)

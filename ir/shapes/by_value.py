@@ -30,7 +30,7 @@ LARGEST_EXTENT = 2**40
 
 class ValueSizes(Sizes):
     """The extents by value of one trace. ``numbers``: the tracer's number of each atom; ``by_name``: the sizes by
-    their provisional names.
+    their provisional names; ``capacities``: the atoms that are extents of buffers which may be longer than needed.
 
     Two of them, or one and an int, are equal if they are known to be: the user's code, which may branch on a comparison, gets
     numbers in their place. ``compute(function, args)`` applies a function to numbers where arithmetic on polynomials does not
@@ -51,17 +51,20 @@ class ValueSizes(Sizes):
         self.by_name: dict[str, Size] = {}
         self._names: dict[Polynomial, str] = {}
         self._most: dict[int, Polynomial] = {}
+        self.capacities: set[int] = set()
         self._compute, self._decide, self._need = compute, decide, need
 
-    def define(self, count: Any, least: int = 0, most: Any = None) -> Size:
+    def define(self, count: Any, least: int = 0, most: Any = None, is_capacity: bool = False) -> Size:
         """Return the size whose number is ``count``; it is at least ``least`` and, if that is known, at most ``most``, an int or
-        a size."""
+        a size. ``is_capacity``: it is that of a buffer which may be longer than needed."""
         atom = Atom(index=len(self.atoms), name=f"{BY_VALUE}{len(self.atoms)}", value=FIRST + len(self.atoms))
         self.atoms.append(atom)
         self.numbers.append(count)
         self._low[atom.index] = least
         if most is not None:
             self._most[atom.index] = terms_of(most)
+        if is_capacity:
+            self.capacities.add(atom.index)
         size = Size(self, (((atom.index,), 1),), atom.value)
         self.name(size)
         return size
@@ -210,4 +213,5 @@ class _Naming:
             term = term if factor == 1 else b.mul(term, b.const(factor, I64))
             total = term if total is None else b.add(total, term)
         assert total is not None
-        b.emit(define_extent, (total,), {"extent": (name,)})
+        is_capacity = self.sizes.atoms_of(name) <= self.sizes.capacities
+        b.emit(define_extent, (total,), {"extent": (name,), **({"capacity": True} if is_capacity else {})})

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.by_value import ValueSizes, is_value_size, same_extent
+from pullback.ir.shapes.by_value import LARGEST_EXTENT, ValueSizes, is_value_size, same_extent
 from pullback.ir.shapes.polynomials import added
 from pullback.ir.shapes.symbolic import Size, terms_of
 from pullback.tracer.arrays.concretize import known_value
@@ -30,23 +30,29 @@ NEGATIVE = "negative dimensions are not allowed"
 
 
 @hook("value_extent")
-def value_extent(count: Any, least: int | None = None, message: str = NEGATIVE, most: Any = None) -> Any:
+def value_extent(
+    count: Any, least: int | None = None, message: str = NEGATIVE, most: Any = None, is_capacity: bool = False
+) -> Any:  # fmt: skip
     """Return a traced int as an extent. The program raises ValueError with ``message`` if it is negative, unless ``least``, a
-    lower bound of at least 0, is passed. ``most``: an upper bound, if one is known."""
+    lower bound of at least 0, is passed. ``most``: an upper bound, if one is known. ``is_capacity``: results do not depend on the
+    extent, so the rows of a batch may share one."""
     if is_value_size(count):
         return count
     frame = frame_of(count)
     if _follows(frame):
         return operator.index(count)
     count = weak(cast(count, np.int64), "int")
+    if is_capacity:
+        count.bounds = (least or 0, LARGEST_EXTENT)
     value = frame.lift(count)
     known = _known(frame, value)
     if known is not None:
         return known
     if least is None:
         emit("check", emit("ge", count, literal(0, np.int64)), error="ValueError", message=message)
-    size = sizes_of(frame).define(count, least or 0, most if type(most) is int or is_value_size(most) else None)
-    emit("define_extent", cast(count, np.int64), extent=(size,))
+    bound = most if type(most) is int or is_value_size(most) else None
+    size = sizes_of(frame).define(count, least or 0, bound, is_capacity)
+    emit("define_extent", cast(count, np.int64), extent=(size,), **({"capacity": True} if is_capacity else {}))
     frame.value_extents[value] = size
     return size
 

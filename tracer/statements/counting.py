@@ -1,24 +1,42 @@
-"""Numbers of elements of lists that no trip count bounds: the statement runs once before, and counts what it appends."""
+"""Numbers of elements of lists that no trip count bounds: the statement runs before, to find them.
+
+If it does not read the lists, it counts what it appends. Else it runs with arrays for some iterations, and ends before they would
+be too short; it runs anew with arrays for four times as many until it ends by itself:
+
+    r = 64                                              the lists get room for what r iterations append
+    while not fits:                                     the loop ends before an iteration for which there may be no room
+        fits = loop with room for r iterations
+        r = r if fits else 4 * r
+    loop with room for r iterations
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.types import I64, scalar
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.make import as_traced, cast
+from pullback.tracer.arrays.make import as_traced, cast, number_of_extent
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.statements.blocks import BlockRegion
 from pullback.tracer.statements.containers import Container
-from pullback.tracer.statements.growing import GrowingList, Grows
+from pullback.tracer.statements.first_iterations import walk_all
+from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.variables import Variables
+from pullback.tracer.transforms.region import emit_regions
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_ATTEMPTS = 12
 """Largest number of traces of a block until its carry is known: variables join the carry, types widen, and lists grow."""
+FIRST_ITERATIONS = 64
+"""The number of iterations for which there is room at first: a few KiB for lists of numbers."""
 
 
 def provide_counted(grows: Grows, variables: Variables, run: Callable[[], Any]) -> set[int]:
@@ -38,7 +56,7 @@ def provide_counted(grows: Grows, variables: Variables, run: Callable[[], Any]) 
         finally:
             del statements[count:]
         for (target, samples), length in zip(counted.values(), lengths, strict=True):
-            target.stack(samples, value_extent(length, least=0))
+            target.stack(samples, value_extent(length, least=0, is_capacity=True))
         return {*counted}
     raise TraceError("the lists of a block on traced values grow in each trace")
 
@@ -51,20 +69,127 @@ def _lengths(
     lengths: list[Any] = []
 
     def block() -> None:
-        before = [(target, Container(target, ""), target.state()) for target, _ in lists]
-        items = [c.items for _, c, _ in before]
-        try:
+        with _unchanged([target for target, _ in lists]):
             for target, samples in lists:
                 target.count_only(samples)
             run()
             lengths.extend(cast(as_traced(target.length()), np.int64) for target, _ in lists)
-        finally:
-            for (target, c, state), inside in zip(before, items, strict=True):
-                target.set_state(state)
-                c.restore(inside)
 
     region.run(block, variables)
+    refuse_effects(region)
     results = region.close(lengths).inline()
     for x in results:
         x.weak = "int"
     return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """The room of a list in a loop: an iteration makes it longer by at most ``growth``. ``samples``: elements that it appends."""
+
+    target: GrowingList
+    samples: list[Any]
+    growth: int
+
+    def stack(self, iterations: Any) -> None:
+        """Give the list arrays that suffice for a number of iterations, an extent."""
+        self.target.stack(self.samples, capacity_of(iterations, self.growth, self.target.most))
+
+    def is_left(self) -> Any:
+        """Return whether the arrays suffice for another iteration, a traced bool."""
+        rows = self.target.rows
+        assert rows is not None
+        return as_traced(self.target.length() + self.growth <= number_of_extent(rows.capacity))
+
+
+Rooms = dict[int, Room]
+"""The rooms of lists, by the ids of these."""
+
+
+def provide_rooms(grows: Grows, variables: Variables, run: Callable[[Rooms], Any]) -> Rooms:
+    """Stack the elements of the lists that a loop without a bound makes longer, with room for all iterations, and return their
+    rooms. ``run`` traces the loop, which ends before an iteration for which there is no room."""
+    statements = frame_of().root.statements
+    count = len(statements)
+    rooms: Rooms = {}
+    for _ in range(MOST_ATTEMPTS):
+        _add(rooms, grows)
+        try:
+            iterations = _iterations(rooms, variables, run)
+        except Grows as other:
+            grows = other
+            continue
+        finally:
+            del statements[count:]
+        extent = value_extent(iterations, least=1, is_capacity=True)
+        for room in rooms.values():
+            room.stack(extent)
+        return rooms
+    raise TraceError("the lists of a loop on traced values grow in each trace")
+
+
+def _add(rooms: Rooms, grows: Grows) -> None:
+    """Add a list, or its greater growth, to the rooms of lists."""
+    grows.target.refuse_other_frame(grows)
+    growth = grows.needed - grows.before
+    if type(growth) is not int:
+        raise TraceError("a loop without a bound inside another one reads a list that both make longer; write into an array")
+    before = rooms.get(id(grows.target), Room(target=grows.target, samples=[], growth=1))
+    samples = [*before.samples, *grows.samples]
+    rooms[id(grows.target)] = Room(target=grows.target, samples=samples, growth=max(growth, before.growth))
+
+
+def _iterations(rooms: Rooms, variables: Variables, run: Callable[[Rooms], Any]) -> TracedArray:
+    """Return a number of iterations for which there is room enough: emit the loop that finds it."""
+    start = [as_traced(np.int64(FIRST_ITERATIONS)), as_traced(np.bool_(False))]
+    condition, body = BlockRegion("a loop"), BlockRegion("a loop")
+    for region in (condition, body):
+        region.parameter(scalar(I64))
+    _, fits = map(condition.enter, start)
+    with condition.inner.active():
+        test = as_traced(np.logical_not(fits))
+    iterations, _ = map(body.enter, start)
+    with body.inner.active():
+        extent = value_extent(iterations, least=1, is_capacity=True)
+        fits = _fits(rooms, extent, variables, run)
+        more = as_traced(np.where(fits, iterations, 4 * iterations))
+    result: TracedArray = emit_regions("while", {"carried": 2}, start, [(condition, [test]), (body, [more, fits])])[0]
+    result.weak = "int"
+    return result
+
+
+def _fits(rooms: Rooms, extent: Any, variables: Variables, run: Callable[[Rooms], Any]) -> TracedArray:
+    """Return whether there is room enough for a number of iterations, an extent."""
+    region = BlockRegion("a block")
+    results: list[TracedArray] = []
+
+    def block() -> None:
+        with _unchanged([room.target for room in rooms.values()]):
+            for room in rooms.values():
+                room.stack(extent)
+            run(rooms)
+            left = [room.is_left() for room in rooms.values()]
+            results.append(as_traced(functools.reduce(np.logical_and, left)))
+
+    region.run(block, variables)
+    refuse_effects(region)
+    return region.close(results).inline()[0]
+
+
+@contextmanager
+def _unchanged(lists: Sequence[GrowingList]) -> Iterator[None]:
+    """A context after which lists are what they were before it."""
+    before = [(target, Container(target, ""), target.state()) for target in lists]
+    items = [c.items for _, c, _ in before]
+    try:
+        yield
+    finally:
+        for (target, c, state), inside in zip(before, items, strict=True):
+            target.set_state(state)
+            c.restore(inside)
+
+
+def refuse_effects(region: BlockRegion) -> None:
+    """Raise TraceError if a block that runs before the statement does would print or call the host."""
+    if any(i.op.effect == "effect" for i in walk_all(region.inner.builder.instructions)):
+        raise TraceError("a loop without a bound that makes a list longer prints, or calls the host; bound the loop")

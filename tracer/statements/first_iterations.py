@@ -56,6 +56,11 @@ class FirstIteration:
         return len(self.frame.builder.instructions) - self.start
 
     @property
+    def grows(self) -> bool:
+        """Whether a list became longer or shorter."""
+        return self.variables is not None and bool(self.saved.grown())
+
+    @property
     def can_be_undone(self) -> bool:
         """Whether nothing but variables, arrays and instructions changed, and all variables have the types that they had."""
         if self.variables is None or not self.saved.has_same_keys():

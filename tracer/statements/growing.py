@@ -15,6 +15,7 @@ from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 
+from pullback.ir.core.types import I64
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
@@ -324,11 +325,8 @@ class GrowingList(Listed):
         for buffer in rows.buffers if not rows.counts else ():
             if type(buffer.shape[0]) is int and buffer.shape[0] < 2:
                 continue
-            parts = [buffer[:1], buffer[:-1]] if by > 0 else [buffer[1:], buffer[-1:]]
-            rows_count: Any = number_of_extent(buffer.shape[0]) if is_value_size(buffer.shape[0]) else buffer.shape[0]
-            index = np.arange(rows_count)
-            is_moved = (index >= position).reshape(-1, *[1] * (buffer.ndim - 1))
-            buffer[...] = np.where(is_moved, np.concatenate(parts), buffer)
+            index = emit("iota", shape=buffer.shape, axis=0, dtype=I64)
+            buffer[...] = np.where(index >= position, emit("shift", buffer, axis=0, offset=by), buffer)
 
     # the methods of a list
 
@@ -544,18 +542,22 @@ for _name in ("remove", "reverse", "sort", "index", "count", "__delitem__", "__i
 
 
 def _exceeds(length: Any, capacity: Any) -> bool:
-    if type(length) is int and type(capacity) is int:
-        return length > capacity
-    difference = length - capacity
-    return type(difference) is not int or difference > 0
+    """Return whether a length may be greater than a number of rows."""
+    if type(length) is float:
+        return True
+    room = capacity - length
+    return not room.sizes.is_positive(room + 1) if is_value_size(room) else type(room) is not int or room < 0
 
 
 def _additional(capacity: Any, count: Any) -> Any:
     """Return the number of rows that are missing to ``capacity``, not less than 0."""
     if type(capacity) is int and type(count) is int:
         return max(capacity - count, 0)
+    more = capacity - count
+    if is_value_size(more) and more.sizes.is_positive(more + 1):
+        return more
     more = as_traced(np.maximum(number_of_extent(capacity) - number_of_extent(count), 0))
-    return value_extent(more, least=0)
+    return value_extent(more, least=0, is_capacity=True)
 
 
 def is_undecided_index(k: Any) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from pullback.tracer.statements.containers import (
     refuse_changed,
     shares_containers,
 )
-from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
+from pullback.tracer.statements.counting import MOST_ATTEMPTS, Room, Rooms, provide_counted, provide_rooms
 from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of, list_of
 from pullback.tracer.statements.items import Items, items
@@ -66,6 +67,11 @@ def while_(
     while True:
         holds = truth_of(test())
         if is_undecided(holds):
+            if start is not None and start.grows and start.can_be_undone:
+                start.undo()
+                with attempt():
+                    return _Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
+                start.repeat()
             return _Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
         if not holds:
             note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
@@ -255,6 +261,8 @@ class _Rolled:
 
     extent: Any = None
     sized: frozenset[int] | set[int] = frozenset()
+    growths: Mapping[int, int] = {}
+    rooms: Sequence[Room] = ()
 
     def __init__(
         self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
@@ -291,13 +299,28 @@ class _Rolled:
             except Grows as grows:
                 growth = grows.needed - grows.before
                 if type(growth) is not int or (self.test is not None and growth > 0):
-                    again = lambda: _Rolled(*self.arguments).roll(truth, ended)  # noqa: E731
-                    self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
+                    self.provide(grows, truth, ended)
                 else:
                     grows.target.provide(grows, self.count)
                 del statements[count:]
                 self.__init__(*self.arguments)  # type: ignore[misc]
         return _finished(self.ended, self.orelse, self.names)
+
+    def provide(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
+        """Find how long lists become of which no trip count bounds the length, and stack their elements."""
+        again = lambda: _Rolled(*self.arguments).roll(truth, ended)  # noqa: E731
+        with attempt(self.test is not None):
+            self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
+            return
+        rooms = provide_rooms(grows, self.variables, lambda rooms: self.limited(rooms).roll(truth, ended))
+        self.sized, self.growths = {*self.sized, *rooms}, {**self.growths, **{k: r.growth for k, r in rooms.items()}}
+
+    def limited(self, rooms: Rooms) -> _Rolled:
+        """Return the loop as one that ends before an iteration for which lists may have no room."""
+        result = _Rolled(*self.arguments)
+        result.sized, result.growths = {*rooms}, {k: room.growth for k, room in rooms.items()}
+        result.rooms = list(rooms.values())
+        return result
 
     @property
     def count(self) -> Any:
@@ -424,6 +447,8 @@ class _Rolled:
             if rows.counts:
                 continue
             if id(target) in self.sized and rows.frame is frame_of():
+                if id(target) in self.growths and not _is_within(most - rows.most, self.growths[id(target)]):
+                    raise Grows(target, [], rows.most, most)
                 result.append((target, -math.inf, rows.capacity, None))
                 continue
             growth, loss = most - rows.most, least - rows.least
@@ -500,8 +525,8 @@ class _Rolled:
         """Return whether there is a first iteration, before the loop."""
         if self.test is not None:
             if ended is None:
-                return as_traced(truth != 0)
-            return _truth(_while_not_ended(ended, self.test, self.names))
+                return self.within_room(as_traced(truth != 0))
+            return self.within_room(_truth(_while_not_ended(ended, self.test, self.names)))
         assert self.items is not None
         more = self.items.count > self.first
         return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
@@ -559,11 +584,15 @@ class _Rolled:
         arrays = [rows[self.carried[k]][j : j + 1] for k, j in self.exchanged or ()]
         return [np.int64(0) if not x or x[0].tag is None else x[0].tag for x in arrays]
 
+    def within_room(self, goes_on: TracedArray) -> TracedArray:
+        """Return whether the loop goes on and its lists have room for another iteration."""
+        return as_traced(functools.reduce(np.logical_and, [room.is_left() for room in self.rooms], goes_on))
+
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
         following = rest[1] + 1
         if self.test is not None:
-            goes_on = _truth(_while_not_ended(ended, self.test, self.names))
+            goes_on = self.within_room(_truth(_while_not_ended(ended, self.test, self.names)))
         else:
             assert self.items is not None
             goes_on = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.items.count))
@@ -653,6 +682,11 @@ class _LoopRegion(BlockRegion):
         result = self.enter(x, type, x.weak if type is None else "")
         result.readonly, result.layout_of, result.is_dense, result.origin = readonly, None, True, None
         return result
+
+
+def _is_within(growth: Any, bound: int) -> bool:
+    """Return whether the growth of a list in an iteration is known to be within a bound."""
+    return type(growth) is int and growth <= bound
 
 
 def _is_alike(a: Any, b: Any) -> bool:

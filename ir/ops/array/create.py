@@ -72,7 +72,8 @@ class DefineExtent(Op):
         %n: i64[] = define_extent %count {extent=[v0]}
         %p: i64[v0] = slice %positions {start=[0], step=[1], ...}
 
-    A block may use names that it, or a block around it, has defined before.
+    A block may use names that it, or a block around it, has defined before. ``capacity=true``: the extent is that of a buffer
+    which may be longer than needed, so the rows of a batch share the largest.
     """
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
@@ -88,6 +89,10 @@ class DefineExtent(Op):
     def batch(
         self, b: RuleBuilder, operands: Sequence[Value], batched: Sequence[bool], params: Mapping[str, Any], size: Extent
     ) -> tuple[Value, ...]:
+        if params.get("capacity"):
+            least = b.const(0, I64)
+            b.define_extent(b.maximum(b.max(operands[0], axes=(0,)), least), extent=params["extent"], capacity=True)
+            return (operands[0],)
         raise NoDerivative(
             "the number of elements depends on values of the mapped axis, so that it may differ from row to row; "
             "keep all elements, as by np.where(mask, x, 0) and where=mask in reductions"

@@ -156,3 +156,17 @@ def test_a_small_buffer_has_a_view_whose_length_is_by_value() -> None:
     direction = rng.normal(size=(6, 6))
     slope = (iterated(matrix + 1e-6 * direction, right) - iterated(matrix - 1e-6 * direction, right)) / 2e-6
     assert np.sum(pb.grad(iterated)(matrix, right) * direction) == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_carried_array_is_replaced_by_one_with_an_extent_of_the_body() -> None:
+    def turned(x: Any, n: Any) -> Any:
+        a, s, i = np.zeros(int(n)) + x[0], 0.0, 0
+        while s < 20.0:
+            m = int(np.minimum(i + 1, int(n)))
+            a = np.concatenate([a[m:] + 1, a[:m]]).reshape(a.shape)
+            s, i = s + a[0] + 1, i + 1
+        return np.sum(a), s
+
+    compiled, x = pb.jit(turned, guards=False), np.array([1.0])
+    for n in (4.0, 100_000.0, 2_000_000.0):
+        assert compiled(x, n) == turned(x, n)
