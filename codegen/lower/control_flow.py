@@ -201,7 +201,7 @@ class _Body:
     def holds_extent(self, buffer: Value) -> bool:
         """Return whether the extents of a buffer are defined by value in the body, so not known outside."""
         inside = {i.params["extent"][0] for i in self.inner.b.instructions if isinstance(i.op, BindExtent)}
-        return any(e in inside for e in buffer.type.shape)  # type: ignore[union-attr]
+        return any(e in inside for e in buffer.type.shape)
 
     def rows(self, values: Sequence[Value], places: Sequence[tuple[str, tuple[Value, ...]]]) -> None:
         """Store values in memory that an op returns: a row of a sequence, a new entry of a stack, a buffer outside the region."""

@@ -52,7 +52,8 @@ def value_extent(
         emit("check", emit("ge", count, literal(0, np.int64)), error="ValueError", message=message)
     bound = most if type(most) is int or is_value_size(most) else None
     size = sizes_of(frame).define(count, least or 0, bound, is_capacity)
-    emit("define_extent", cast(count, np.int64), extent=(size,), **({"capacity": True} if is_capacity else {}))
+    params: dict[str, Any] = {"capacity": True} if is_capacity else {}
+    emit("define_extent", cast(count, np.int64), extent=(size,), **params)
     frame.value_extents[value] = size
     return size
 

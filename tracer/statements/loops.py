@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -586,7 +585,9 @@ class _Rolled:
 
     def within_room(self, goes_on: TracedArray) -> TracedArray:
         """Return whether the loop goes on and its lists have room for another iteration."""
-        return as_traced(functools.reduce(np.logical_and, [room.is_left() for room in self.rooms], goes_on))
+        for room in self.rooms:
+            goes_on = as_traced(np.logical_and(goes_on, room.is_left()))
+        return goes_on
 
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
