@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir import Function, Loc, Value
+from pullback.ir import ArrayType, Function, Loc, Value
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import use_counts
 from pullback.ir.shapes.by_value import is_value_size, numbered
@@ -25,7 +25,7 @@ from pullback.ir.shapes.guards import Sizes
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.arrays.labelled import holds_labelled
-from pullback.tracer.arrays.literals import literal_type, refuse_dtype
+from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
 from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
 from pullback.tracer.arrays.python_ints import argument_bounds
 from pullback.tracer.arrays.replacements import takes_traced
@@ -97,15 +97,17 @@ def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[
 
 
 class Signature:
-    """A call's ``leaves``, and the hashable ``key`` of everything in the call on which a trace depends."""
+    """A call's ``leaves``, and the hashable ``key`` of everything in the call on which a trace depends. ``undecided``: the ints
+    and bools of Python among the leaves that decide no branches, bounds and exponents, like those of NumPy."""
 
-    __slots__ = ("_args", "_kwargs", "_parameters", "key", "leaves")
+    __slots__ = ("_args", "_kwargs", "_parameters", "key", "leaves", "undecided")
 
     def __init__(
         self, key: Any, leaves: list[Any], parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         self.key = key
         self.leaves = leaves
+        self.undecided: frozenset[int] = frozenset()
         self._parameters = parameters
         self._args = args
         self._kwargs = kwargs
@@ -211,6 +213,12 @@ class Trace:
         return TreeDef("tuple", tuple, children=[self.out_tree, *[LEAF] * self.writes_count])
 
     @property
+    def numbers(self) -> tuple[type | None, ...]:
+        """The type of each leaf of the result that is a Python number, None for the others."""
+        ranks = (value.type.rank if isinstance(value.type, ArrayType) else 1 for value in self.function.results)
+        return tuple(None if rank else PYTHON_NUMBERS.get(weak) for weak, rank in zip(self.weak, ranks, strict=False))
+
+    @property
     def writes_count(self) -> int:
         return len(self.writes) + len(self.outside_writes)
 
@@ -307,7 +315,7 @@ def _trace(
     with closing(names):
         with frame.active():
             labels = _labels(tree, parameters)
-            leaves = _arguments(frame, call.leaves, labels, loc, sizes)
+            leaves = _arguments(frame, call, labels, loc, sizes)
             positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
             for k, value in enumerate(positional):
                 names.effects.watch_argument(value, parameters.name(k))
@@ -401,10 +409,10 @@ def _captured_by(function: FunctionType) -> list[Any]:
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
-def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: Loc, sizes: Sizes | None) -> list[TracedArray]:
+def _arguments(frame: Frame, call: Signature, labels: Sequence[str], loc: Loc, sizes: Sizes | None) -> list[TracedArray]:
     taken: set[str] = set()
     arguments = []
-    for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
+    for index, (leaf, label) in enumerate(zip(call.leaves, labels, strict=True)):
         check_leaf(leaf, f"argument {label}")
         array_type, weak = literal_type(leaf)
         if sizes is not None:
@@ -424,7 +432,8 @@ def _arguments(frame: Frame, leaves: Sequence[Any], labels: Sequence[str], loc: 
             frame.strides[argument] = strides_in(leaf)
             traced.is_dense = leaf_key(leaf)[2] == "c"
         if isinstance(leaf, int | np.integer | np.bool_):
-            traced.known = frame.names.scalar(value, index, label, leaf)
+            is_undecided = isinstance(leaf, np.generic) or index in call.undecided
+            traced.known = frame.names.scalar(value, index, label, leaf, is_undecided)
             traced.bounds = argument_bounds(index, leaf)
         arguments.append(traced)
     return arguments

@@ -374,6 +374,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         """Return a new program for a call, stored for the following calls."""
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
+        call.undecided = self._entries.undecided(call)
         with Recorder(self._programs.counts) as recorder:
             instantiated = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
             if isinstance(instantiated, tuple):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from pullback.exporting.tree_data import append_leaves, builder
-from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.shapes.formulas import Formula, from_data
 from pullback.runtime.program.host_calls import take_exception
+from pullback.tracer.arrays.literals import PYTHON_NUMBERS, scalar_of
 from pullback.tracer.failures import located
 from pullback.tracer.user_code.tracebacks import keep_users_frames
 
@@ -45,6 +45,7 @@ class Loaded:
         self._passed = [int(k) for k in manifest["passed"]]
         self._build = builder(out)
         self._results = [(DTYPES[dtype].numpy, list(map(from_data, shape))) for _, dtype, shape in manifest["results"]]
+        self._kinds = [PYTHON_NUMBERS.get(name) for name in manifest.get("numbers", [""] * len(self._results))]
         self._failures = manifest["failures"]
 
     def __repr__(self) -> str:
@@ -67,7 +68,7 @@ class Loaded:
             if sizes[name] < low or (high is not None and sizes[name] > high):
                 served = f"from {low}" + (f" to {high}" if high is not None else " on")
                 raise ValueError(f"{self.__name__} was exported for {name} {served}, found {sizes[name]}")
-        return self._build(iter([r if r.ndim or isinstance(r, Remote) else r[()] for r in self._run(values, sizes)]))
+        return self._build(map(scalar_of, self._run(values, sizes), self._kinds))
 
     def _run(self, values: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Return the result arrays for arguments that have been checked."""

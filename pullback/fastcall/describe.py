@@ -205,6 +205,7 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         caller_arrays=built.caller_arrays,
         demands=required,
         puts=built.puts if rows else (),
+        numbers=built.numbers,
     )
     return described, flat
 

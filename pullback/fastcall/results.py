@@ -29,7 +29,7 @@ class Built:
     """The result of an entry's calls: ``rows`` build it; there are none if Python has to build it.
 
     ``caller_arrays`` are the caller's arrays in which results are computed, ``puts`` pairs of a register to write and its
-    source.
+    source, ``numbers`` the types of the program's results that are Python numbers.
     """
 
     def __init__(self, entry: Entry, flat: Flat, everything: Sequence[int], leaves: Sequence[Any]) -> None:
@@ -44,6 +44,8 @@ class Built:
         self.puts: list[tuple[int, int]] = []
         self.are_separate = True
         self.reads_registers = False
+        numbers = {o.index: o.number for o in entry.program.outcomes if o.source == "result"}
+        self.numbers = {k: number for k, number in numbers.items() if number is not None}
 
     def use(self, out: Out, registers: Sequence[int], are_separate: bool) -> None:
         """Write results into the arrays of ``out``, which are in these registers.
@@ -103,8 +105,10 @@ class Built:
             return Build.REGISTER, target, None
         outcome = self._entry.program.outcomes[position]
         match outcome.source:
-            case "leaf" if isinstance(self._leaves[outcome.index], np.ndarray | np.generic):
+            case "leaf":
                 return Build.REGISTER, self._everything[outcome.index], None
+            case "repeat" if outcome.number is not self.numbers.get(outcome.index):
+                return None
             case "result" | "repeat":
                 register = self._register_of(outcome)
                 if register is None:
@@ -114,7 +118,7 @@ class Built:
                 is_again = outcome.source == "repeat" or register - self._first_result in self.caller_arrays
                 return Build.AGAIN if is_again else Build.RESULT, register - self._first_result, None
             case "parameter":
-                return self._copy(outcome.index)
+                return self._copy(outcome.index, outcome.number)
         return None
 
     def _copied(self, outcome: Outcome) -> Row | None:
@@ -122,14 +126,18 @@ class Built:
         instance = self._entry.program.instance
         assert instance is not None
         source = instance.gives[outcome.index]
-        return self._copy(source.position) if source.from_arguments and source.is_whole else None
+        return self._copy(source.position, outcome.number) if source.from_arguments and source.is_whole else None
 
-    def _copy(self, position: int) -> Row | None:
-        """Return the row that copies an argument of the program; None if only Python can."""
+    def _copy(self, position: int, number: type | None) -> Row | None:
+        """Return the row that copies an argument of the program, for a result that is a Python number of this type if it is not
+        None; None if only Python can."""
         if position >= len(self._everything):
             return None
-        x = self._flat.values[self._everything[position]]
-        return (Build.COPY, self._everything[position], None) if type(x) is np.ndarray and x.ndim else None
+        register = self._everything[position]
+        x = self._flat.values[register]
+        if type(x) is number or (number is None and isinstance(x, np.generic)):
+            return Build.REGISTER, register, None
+        return (Build.COPY, register, None) if type(x) is np.ndarray and x.ndim else None
 
     def _source(self, position: int) -> int | None:
         """Return the register of the value that is written into a caller's array; None if it has none."""

@@ -20,6 +20,7 @@ from pullback.programs.out import Out, check_device, chosen_on_device, chosen_re
 from pullback.programs.pipeline import Program, split_outcomes
 from pullback.runtime.fastcall.abi import is_supported
 from pullback.tracer import Trace
+from pullback.tracer.arrays.literals import scalar_of
 from pullback.tracer.arrays.python_ints import is_short
 from pullback.tracer.arrays.tree import generate_unflatten
 from pullback.tracer.failures import raise_failure
@@ -64,6 +65,7 @@ class Entry:
         "_constants",
         "_fill",
         "_is_direct",
+        "_numbers",
         "_program",
         "_read",
         "_reused",
@@ -89,6 +91,7 @@ class Entry:
         self._fill = generate_unflatten(trace.result_tree)
         is_fresh = program.template is None or not program.template.passed_through
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
+        self._numbers = tuple(o.number for o in program.outcomes)
         self._reused = () if program.template is None else tuple(program.template.home.values())
 
     @property
@@ -171,7 +174,7 @@ class Entry:
         template, instance = self._program.template, self._program.instance
         if template is not None and instance is not None and not template.executable.plan.gives_all:
             results = [source.out_of(arguments + self._constants, results) for source in instance.gives]
-        return self._filled(results, leaves, arguments)
+        return self._filled(list(map(_array, results)), leaves, arguments)
 
     def fail(self, status: int, leaves: Sequence[Any], outside: Sequence[Any]) -> None:
         """Raise the error of a program that ran natively; return if the program does not serve its arguments."""
@@ -217,7 +220,7 @@ class Entry:
 
     def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:
-            return self._fill([r if isinstance(r, Remote) or r.ndim else r[()] for r in results])
+            return self._fill(list(map(scalar_of, results, self._numbers)))
         return self._fill(self._outcomes(results, leaves, arguments))
 
     def changed(self) -> list[str]:
@@ -242,19 +245,22 @@ class Entry:
                 case "repeat":
                     array = _copied(results[outcome.index], value)
                 case "leaf":
-                    leaf = leaves[outcome.index]
-                    is_array = isinstance(leaf, np.ndarray | np.generic | Remote)
-                    leaves_out.append(leaf if is_array else value.type.dtype.numpy.type(leaf))
+                    leaves_out.append(leaves[outcome.index])
                     continue
                 case _:
                     array = _copied(arguments[outcome.index], value)
-            leaves_out.append(array if array.ndim or isinstance(array, Remote) else array[()])
+            leaves_out.append(scalar_of(array, outcome.number))
         return leaves_out
 
 
 def _copied(array: Any, value: Value) -> Any:
     """Copy an array for a result; device arrays are immutable and need no copy."""
     return array if isinstance(array, Remote) else np.array(array, value.type.dtype.numpy, order="C")
+
+
+def _array(result: Any) -> Any:
+    """Return a result of a native run, which may be a Python number, as an array."""
+    return result if hasattr(result, "ndim") else np.asarray(result)
 
 
 def _expanded(function: Function) -> Function:

@@ -23,6 +23,9 @@ MOST_SIGNATURES = 4096
 """Largest number of signatures kept for one function."""
 MOST_VARIANTS = 8
 """Largest number of programs kept for one signature."""
+FEW_VALUES = 8
+"""Number of values of an int or bool that each have their own program if they decide branches, bounds and exponents; the next
+trace has instructions for these, if it can."""
 MANY_VALUES = 16
 """Number of values of an argument beyond which a warning is issued."""
 
@@ -77,6 +80,11 @@ class Entries:
         """Return the programs that may serve a call."""
         keys = [call.key, *(_pinned_key(call, indices) for indices in self.pins.get(call.key, ()))]
         return [entry for key in keys for entry in self.by_key.get(key, ())]
+
+    def undecided(self, call: Signature) -> frozenset[int]:
+        """Return the leaves of a call that were static in traces for many values."""
+        pins = self.pins.get(call.key)
+        return frozenset(k for indices, count in pins.items() if count >= FEW_VALUES for k in indices) if pins else frozenset()
 
     def store(self, call: Signature, entry: Entry, title: str) -> None:
         """Store the program of a call. Warns if it is one of many that differ only in the values of arguments."""

@@ -66,7 +66,7 @@ FUNCTIONS = (
     "PyObject_GetAttr", "PyObject_RichCompareBool", "PyObject_Vectorcall", "PyContextVar_Get", "PyContext_Enter",
     "PyContext_Exit", "PyEval_SaveThread", "PyEval_RestoreThread", "PyFunction_GetCode", "PyMem_RawMalloc", "PyMem_RawFree",
     "PyErr_NoMemory", "PyErr_ExceptionMatches", "_Py_Dealloc", "PyObject_GenericSetAttr",
-    "PyErr_SetNone", "PyType_GenericAlloc",
+    "PyErr_SetNone", "PyType_GenericAlloc", "PyBool_FromLong",
 )  # fmt: skip
 ARRAY_FUNCTIONS = {
     "PyArray_CopyInto": 50, "PyArray_Scalar": 60, "PyArray_CopyObject": 84, "PyArray_NewCopy": 85, "PyArray_NewFromDescr": 94,
@@ -264,8 +264,8 @@ def dicts_are_tagged() -> bool:
 
 
 def allocator(kind: type) -> int:
-    """Return the address of the function ``f(kind, 0)`` that creates a scalar of a class of 8 bytes; 0 if it is unknown."""
-    return _allocator(kind) if kind in (np.float64, np.int64) and not problem() else 0
+    """Return the address of the function ``f(kind, 0)`` that creates a number of a class; 0 if it is unknown."""
+    return _allocator(kind) if kind in (np.float64, np.int64, float, complex) and not problem() else 0
 
 
 @functools.cache
@@ -274,7 +274,8 @@ def _allocator(kind: Any) -> int:
     if not address:
         return 0
     created, three = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(address)(kind, 0), kind(3)
-    ctypes.c_int64.from_address(id(created) + VALUE).value = word_at(id(three) + VALUE)
+    for k in range(2 if kind is complex else 1):
+        ctypes.c_int64.from_address(id(created) + VALUE + 8 * k).value = word_at(id(three) + VALUE + 8 * k)
     return address if type(created) is kind and created == 3 else 0
 
 

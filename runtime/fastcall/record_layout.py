@@ -132,6 +132,16 @@ class Result(IntEnum):
     """``allocate``: the function that creates an object of the type ``shape`` for 8 bytes, or 0"""
     GIVEN = 4
     """an array of the caller's, in register ``offset``"""
+    INT = 5
+    """a Python int"""
+    BOOL = 6
+    """a Python bool"""
+    COMPLEX = 7
+    """a Python complex, created by ``allocate``"""
+
+
+NUMBERS = (Result.NUMBER, Result.INT, Result.BOOL, Result.COMPLEX)
+"""The kinds of results that are not arrays."""
 
 
 class Build(IntEnum):

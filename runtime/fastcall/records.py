@@ -77,7 +77,7 @@ class Description:
     """The contents of a record. ``guards``: (how, owner, name, expected, whether by value). ``build``: (kind, a, keys or
     None). ``leaves``: the registers of the call's leaves. ``caller_arrays``: the results that are arrays of the caller,
     with their registers. ``demands``: (kind, register, operand). ``puts``: pairs of registers, the results' after all
-    others."""
+    others. ``numbers``: the types of the results that are Python numbers."""
 
     positional: int
     keywords: tuple[str, ...]
@@ -95,6 +95,7 @@ class Description:
     caller_arrays: Mapping[int, int] = field(default_factory=dict)
     demands: Sequence[tuple[Demand, int, Any]] = ()
     puts: Sequence[tuple[int, int]] = ()
+    numbers: Mapping[int, type] = field(default_factory=dict)
 
 
 class Record:
@@ -244,9 +245,12 @@ class Record:
             if k in description.caller_arrays:
                 rows.append([Result.GIVEN, 0, 0, 0, description.caller_arrays[k], 0])
                 continue
-            kind = Result.LARGE if is_large else Result.SMALL if shape else Result.NUMBER
-            allocate = 0 if shape else abi.allocator(dtype.type)
-            operand = self._table([shape]) if shape else self._id(dtype.type)
+            number = dtype.type if shape else description.numbers.get(k, dtype.type)
+            kind = Result.LARGE if is_large else Result.SMALL if shape else _OF_PYTHON.get(number, Result.NUMBER)
+            allocate = 0 if shape else abi.allocator(number)
+            if (number in (float, complex) and not allocate) or (number is not dtype.type and np.dtype(number) != dtype):
+                raise NotNative(f"a result is a Python {number.__name__}, computed as {dtype}")
+            operand = self._table([shape]) if shape else self._id(number)
             rows.append([kind, self._id(dtype), len(shape), operand, offset, allocate])
         self.words |= {"results": self._named("results", rows), "result_count": len(rows)}
         if any(layout.large):
@@ -283,6 +287,10 @@ class Record:
                     rows.append([kind, register, a or 0, 0])
         self.words |= {"demands": self._table(rows), "demand_count": len(rows)}
         self.words |= {"puts": self._table(description.puts), "put_count": len(description.puts)}
+
+
+_OF_PYTHON = {int: Result.INT, bool: Result.BOOL, complex: Result.COMPLEX}
+"""The kinds of results that are Python numbers; a float is created like NumPy's."""
 
 
 class _FrameLayout:

@@ -261,6 +261,21 @@ def _callback_result(f: Entrance, function: Word, first: Word, record: Word, reg
     return result.get()
 
 
+def _python_number(f: Entrance, kind: Word, spec: Word, address: Word) -> Word:
+    """Return a Python int, bool or complex with the value at an address, or null with an error set."""
+    created = f.variable(NULL)
+    with f.case(kind, Result.INT):
+        created.set(f.python("ptr", "PyLong_FromLongLong", f.load(address)))
+    with f.case(kind, Result.BOOL):
+        created.set(f.python("ptr", "PyBool_FromLong", f.let(f"zext {f.load(address, 0, 'i8')} to i64", "i64")))
+    with f.case(kind, Result.COMPLEX):
+        created.set(f.call("ptr", f.pointer("result", spec, "allocate"), f.pointer("result", spec, "shape"), 0))
+        with f.unless(f.is_null(created.get())):
+            f.store(f.load(address), created.get(), abi.VALUE)
+            f.store(f.load(address, 8), created.get(), abi.VALUE + 8)
+    return created.get()
+
+
 @part("ptr", "ptr", "ptr", "ptr", "i64", is_inline=True)
 def outcome(f: Entrance, record: Word, registers: Word, frame: Word, status: Word) -> None:
     """(record, registers, frame, status) -> the result of the call, null with an error set, or ``missed``."""
@@ -275,8 +290,13 @@ def outcome(f: Entrance, record: Word, registers: Word, frame: Word, status: Wor
         f.ret(result)
     for k in f.each(count):
         spec = f.row("result", specs, k)
-        with f.case(f.field("result", spec, "kind"), Result.NUMBER):
-            address = f.at(frame, f.field("result", spec, "offset"))
+        kind, address = f.field("result", spec, "kind"), f.at(frame, f.field("result", spec, "offset"))
+        with f.case(kind, Result.INT, Result.BOOL, Result.COMPLEX):
+            x = _python_number(f, kind, spec, address)
+            with f.when(f.is_null(x)):
+                f.ret(NULL)
+            f.put(x, own, k)
+        with f.case(kind, Result.NUMBER):
             scalar, allocate = f.variable(NULL), f.pointer("result", spec, "allocate")
             with f.when(f.is_null(allocate)):
                 scalar.set(f.python("ptr", "PyArray_Scalar", address, f.field("result", spec, "dtype"), NULL))

@@ -19,7 +19,7 @@ from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.common import Entrance, Part
 from pullback.runtime.fastcall.llvm_builder import Known, Operand, Parted, Word, constant_of, function_at
-from pullback.runtime.fastcall.record_layout import RECORD, TABLES, Build, Node, Result, size
+from pullback.runtime.fastcall.record_layout import NUMBERS, RECORD, TABLES, Build, Node, Result, size
 from pullback.runtime.fastcall.records import Record
 from pullback.runtime.fastcall.run import attempt
 from pullback.runtime.process import counters
@@ -48,7 +48,7 @@ _NODES = frozenset((
     Node.ARRAY, Node.EXACT, Node.SAME, Node.EQUAL, Node.WEAK, Node.SEQUENCE, Node.LIST, Node.DICT, Node.NUMBER,
     Node.ANY, Node.RANGE,
 ))  # fmt: skip
-_RESULTS = frozenset((Result.SMALL, Result.LARGE, Result.NUMBER))
+_RESULTS = frozenset((Result.SMALL, Result.LARGE, *NUMBERS))
 _BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT))
 """The kinds that such an entry supports; records with other kinds keep the generic one."""
 _OWN_THREADS = f"""
@@ -143,7 +143,7 @@ def _rows(record: Record, name: str) -> Mapping[int, Any]:
             contents[at["c"]] = dict(_words(record.description.nodes[k].shape))
         elif name == "nodes" and values["kind"] == Node.NUMBER:
             contents[at["a"]] = int(values["a"])
-        elif name == "results" and values["kind"] != Result.NUMBER and record.instance is not None:
+        elif name == "results" and values["kind"] not in NUMBERS and record.instance is not None:
             contents[at["shape"]] = dict(_words(record.instance.results[k][0]))
         elif name == "build" and values["kind"] != Build.OBJECT:
             contents[at["a"]] = int(values["a"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import ArrayType, dtype_of
 from pullback.ir.shapes.symbolic import conversion, is_size, lifted
 from pullback.tracer.arrays import promotion
@@ -19,6 +20,8 @@ WEAK: dict[type, tuple[str, ArrayType]] = {
     complex: ("complex", ArrayType(dtype_of("c128"))),
 }
 
+PYTHON_NUMBERS: dict[str, type] = {weak: kind for kind, (weak, _) in WEAK.items()}
+"""The types of Python numbers by the names of the weak kinds."""
 
 WEAK_KIND: dict[str, Kind] = {"int": int, "float": float, "complex": complex}
 
@@ -40,6 +43,14 @@ def as_python(value: Any, dtype: Any = None) -> Any:
     """Return a scalar, converted by NumPy to ``dtype``, as the Python number of a literal."""
     scalar = np.asarray(value, dtype)
     return float(scalar) if scalar.dtype.kind not in "biuc" else scalar.item()
+
+
+def scalar_of(array: Any, number: type | None) -> Any:
+    """Return an array of rank 0 as a Python number of type ``number``, or as NumPy's scalar if that is None. An array of another
+    rank, or on a device, is returned itself."""
+    if isinstance(array, Remote) or array.ndim:
+        return array
+    return array[()] if number is None else number(array)
 
 
 def sized(value: Any, source: Any, target: np.dtype[Any]) -> Any:

@@ -113,6 +113,7 @@ class Names:
         self._captured: dict[Value, tuple[Read, Any, str]] = {}
         self._arrays: list[tuple[Captured, TracedArray, Value]] = []
         self._scalars: dict[Value, tuple[int, str, Any]] = {}
+        self._undecided: set[Value] = set()
         self.pinned: dict[int, Pinned] = {}
         self.effects = Effects()
         self._stand_ins: dict[type, type[OutsideObject]] = {}
@@ -308,10 +309,19 @@ class Names:
             return value
         return self.resolve(value, lambda: value, type(value).__name__, guard=False)
 
-    def scalar(self, parameter: Value, index: int, describe: str, value: Any) -> Known:
-        """Return the known value of an int or bool that is leaf ``index`` of the call."""
+    def scalar(self, parameter: Value, index: int, describe: str, value: Any, is_undecided: bool) -> Known:
+        """Return the known value of an int or bool that is leaf ``index`` of the call. ``is_undecided``: it decides no branches,
+        bounds and exponents, unless it is static anyway."""
         self._scalars[parameter] = (index, describe, value)
+        if is_undecided:
+            self._undecided.add(parameter)
         return value, frozenset({parameter})
+
+    def decides(self, known: Known | None) -> bool:
+        """Return whether a value, if it is known, decides branches, bounds and exponents."""
+        if known is None:
+            return False
+        return not any(s in self._undecided and self._scalars[s][0] not in self.pinned for s in known[1])
 
     def pin(self, source: Value) -> None:
         """Make an int or bool that was used as a static value static: an argument, or a captured scalar or mask, which is

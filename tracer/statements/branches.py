@@ -43,9 +43,11 @@ cycles."""
 
 def is_undecided(value: Any) -> bool:
     """Return whether the truth of a value is known at run time alone."""
-    if not isinstance(value, TracedArray) or current() is None or known_value(value) is not None:
+    if not isinstance(value, TracedArray) or current() is None:
         return False
     root = frame_of().root
+    if root.names.decides(known_value(value)):
+        return False
     return not value.shape and value.dtype.kind in "biufc" and root.rolls and not root.outcomes.follows
 
 

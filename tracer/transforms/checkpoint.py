@@ -26,7 +26,7 @@ from pullback.tracer.arrays.make import as_traced, wrap
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import flatten, unflatten
 from pullback.tracer.trace import parameters_of
-from pullback.tracer.transforms.region import Closed, Region, follow, restore
+from pullback.tracer.transforms.region import Closed, Region, as_weak, follow, restore
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import user_frame
 
@@ -55,13 +55,7 @@ def checkpoint_call(
     closed = region.close([*kept, *(new for _, new in written)])
     results = _emit_checkpoint(closed, policy, budget)
     by_identity = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
-    return unflatten(tree, [_like(by_identity.get(id(x), x), x) for x in leaves])
-
-
-def _like(x: Any, leaf: Any) -> Any:
-    if isinstance(leaf, TracedArray) and x is not leaf:
-        x.weak = leaf.weak
-    return x
+    return unflatten(tree, [as_weak(by_identity.get(id(x), x), x) for x in leaves])
 
 
 class CheckpointWarning(UserWarning):

@@ -14,7 +14,7 @@ from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, flatten, is_leaf, unflatten
 from pullback.tracer.trace import Parameters, parameters_of
-from pullback.tracer.transforms.region import Region, enter_differentiated, restore, split_aux
+from pullback.tracer.transforms.region import Region, as_weak, enter_differentiated, restore, split_aux
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object
 
@@ -100,14 +100,14 @@ def gradient_call(
     count = 1 + len(kept)
     results = closed.emit("gradient", {"wrt": tuple(range(len(region.operands)))})
     outside = restore(written, results[count : count + len(written)])
-    outside |= {id(x): new for x, new in zip(kept, results[1:])}
+    outside |= {id(x): as_weak(new, x) for x, new in zip(kept, results[1:])}
     new_aux = unflatten(aux_tree, [outside.get(id(x), x) for x in aux_leaves])
     remaining = results[count + len(written) :]
     gradients = []
     for tree in trees:
         gradients.append(unflatten(tree, remaining[: tree.count]))
         remaining = remaining[tree.count :]
-    return results[0], new_aux, gradients[0] if single else tuple(gradients)
+    return as_weak(results[0], value), new_aux, gradients[0] if single else tuple(gradients)
 
 
 def _scalar(value: Any) -> TracedArray:

@@ -18,6 +18,7 @@ from pullback.tracer.trace import parameters_of
 from pullback.tracer.transforms.region import (
     Closed,
     Region,
+    as_weak,
     enter_differentiated,
     is_differentiable,
     matching_leaves,
@@ -69,9 +70,9 @@ class Linear:
         outside = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
         positions = {id(x): k for k, x in enumerate((*kept, *(new for _, new in written)))}
         self._outputs = [positions.get(id(x)) if region.holds(x) and is_differentiable(x) else None for x in leaves]
-        self._leaves = [_as_weak(outside.get(id(x), x), x) for x in leaves]
+        self._leaves = [as_weak(outside.get(id(x), x), x) for x in leaves]
         self.value = unflatten(self._tree, self._leaves)
-        self.aux = unflatten(aux_tree, [_as_weak(outside.get(id(x), x), x) for x in aux_leaves])
+        self.aux = unflatten(aux_tree, [as_weak(outside.get(id(x), x), x) for x in aux_leaves])
 
     def push(self, tangents: Sequence[Any]) -> Any:
         """Return the tangents of the value along one tangent for each primal, with None for leaves that are not of floats.
@@ -135,12 +136,6 @@ def _emit(
     first = len(copy.operands)
     params = {"wrt": tuple(wrt), what: tuple(range(first, first + len(seeds))), "results": tuple(of)}
     return copy.emit(name, params, seeds)[len(copy.block.results) :]
-
-
-def _as_weak(x: Any, like: Any) -> Any:
-    if isinstance(like, TracedArray) and x is not like:
-        x.weak = like.weak
-    return x
 
 
 def _fitting(x: Any, like: TracedArray, what: str, of: str) -> TracedArray:

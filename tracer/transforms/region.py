@@ -255,6 +255,13 @@ def restore(written: Sequence[tuple[TracedArray, TracedArray]], results: Sequenc
     return {id(new): target for target, new in written}
 
 
+def as_weak(x: Any, like: Any) -> Any:
+    """Return a result outside a region as a Python number if ``like``, the same result inside, is one."""
+    if isinstance(like, TracedArray) and x is not like:
+        x.weak = like.weak
+    return x
+
+
 def differentiable(leaf: Any, label: str) -> TracedArray:
     """Return a leaf of a differentiated argument as an array. Raises TraceError unless it is of floats."""
     if not isinstance(leaf, TracedArray):

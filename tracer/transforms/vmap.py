@@ -11,7 +11,7 @@ from pullback.tracer.arrays.make import as_traced, broadcast_to, emit, expand
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import LEAF, TreeDef, bare, flatten, paths, unflatten
 from pullback.tracer.trace import parameters_of
-from pullback.tracer.transforms.region import Region, restore
+from pullback.tracer.transforms.region import Region, as_weak, restore
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -132,15 +132,15 @@ class _RowRegion:
         out = []
         for x, axis, path in zip(leaves, axes, paths(tree, "the result"), strict=True):
             result, row = results_of.get(id(x), (x, False))
-            out.append(self.with_axis(result, row, axis, path))
+            out.append(self.with_axis(result, row, axis, path, x))
         return unflatten(tree, out)
 
-    def with_axis(self, x: Any, is_row: bool, axis: int | None, path: str) -> Any:
-        """Move the row axis of a result to its position in ``out_axes``."""
+    def with_axis(self, x: Any, is_row: bool, axis: int | None, path: str, like: Any) -> Any:
+        """Move the row axis of a result, which is ``like`` in each row, to its position in ``out_axes``."""
         if axis is None:
             if is_row:
                 raise TraceError(f"out_axes is None for {path}, which differs from row to row; give an axis")
-            return x
+            return as_weak(x, like)
         array = as_traced(x)
         if not is_row:
             array = broadcast_to(expand(array, (0,)), (self.size, *array.shape))
