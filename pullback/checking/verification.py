@@ -38,6 +38,8 @@ __all__ = ["MISS", "VerificationError", "compare"]
 Run = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 Array = np.ndarray[Any, Any]
 
+PYTHON = (bool, int, float, complex)
+"""The types of Python numbers."""
 ULPS = 4
 """Tolerance of every element in units in the last place: compiled formulas are not always NumPy's own."""
 
@@ -251,6 +253,8 @@ class _Check:
         if tree != other:
             return _Wrong(label="the structure of the result", actual=str(tree), expected=str(other))
         for k, (at, a, b) in enumerate(zip(leaf_paths(tree, name), leaves, expected_leaves, strict=True)):
+            if type(a) in PYTHON and type(a) is not type(b):
+                return _Wrong(label=at, actual=f"a Python {type(a).__name__}", expected=_typed(np.asarray(b)))
             wrong = self.leaf_difference(at, a, b, first_index + k)
             if wrong is not None:
                 return wrong

@@ -44,8 +44,8 @@ class Built:
         self.puts: list[tuple[int, int]] = []
         self.are_separate = True
         self.reads_registers = False
-        numbers = {o.index: o.number for o in entry.program.outcomes if o.source == "result"}
-        self.numbers = {k: number for k, number in numbers.items() if number is not None}
+        kinds = {o.index: o.kind for o in entry.program.outcomes if o.source == "result"}
+        self.numbers = {k: kind for k, kind in kinds.items() if kind is not None}
 
     def use(self, out: Out, registers: Sequence[int], are_separate: bool) -> None:
         """Write results into the arrays of ``out``, which are in these registers.
@@ -107,7 +107,7 @@ class Built:
         match outcome.source:
             case "leaf":
                 return Build.REGISTER, self._everything[outcome.index], None
-            case "repeat" if outcome.number is not self.numbers.get(outcome.index):
+            case "repeat" if outcome.kind is not self.numbers.get(outcome.index):
                 return None
             case "result" | "repeat":
                 register = self._register_of(outcome)
@@ -118,7 +118,7 @@ class Built:
                 is_again = outcome.source == "repeat" or register - self._first_result in self.caller_arrays
                 return Build.AGAIN if is_again else Build.RESULT, register - self._first_result, None
             case "parameter":
-                return self._copy(outcome.index, outcome.number)
+                return self._copy(outcome.index, outcome.kind)
         return None
 
     def _copied(self, outcome: Outcome) -> Row | None:
@@ -126,16 +126,16 @@ class Built:
         instance = self._entry.program.instance
         assert instance is not None
         source = instance.gives[outcome.index]
-        return self._copy(source.position, outcome.number) if source.from_arguments and source.is_whole else None
+        return self._copy(source.position, outcome.kind) if source.from_arguments and source.is_whole else None
 
-    def _copy(self, position: int, number: type | None) -> Row | None:
+    def _copy(self, position: int, kind: type | None) -> Row | None:
         """Return the row that copies an argument of the program, for a result that is a Python number of this type if it is not
         None; None if only Python can."""
         if position >= len(self._everything):
             return None
         register = self._everything[position]
         x = self._flat.values[register]
-        if type(x) is number or (number is None and isinstance(x, np.generic)):
+        if type(x) is kind or (kind is None and isinstance(x, np.generic)):
             return Build.REGISTER, register, None
         return (Build.COPY, register, None) if type(x) is np.ndarray and x.ndim else None
 

@@ -65,7 +65,7 @@ class Entry:
         "_constants",
         "_fill",
         "_is_direct",
-        "_numbers",
+        "_kinds",
         "_program",
         "_read",
         "_reused",
@@ -91,7 +91,7 @@ class Entry:
         self._fill = generate_unflatten(trace.result_tree)
         is_fresh = program.template is None or not program.template.passed_through
         self._is_direct = is_fresh and all(o.source == "result" for o in program.outcomes)
-        self._numbers = tuple(o.number for o in program.outcomes)
+        self._kinds = tuple(o.kind for o in program.outcomes)
         self._reused = () if program.template is None else tuple(program.template.home.values())
 
     @property
@@ -172,9 +172,10 @@ class Entry:
         """Return the result of a call whose program has run natively with these results."""
         arguments = [*map(native, leaves), *outside]
         template, instance = self._program.template, self._program.instance
+        results = list(map(_array, results))
         if template is not None and instance is not None and not template.executable.plan.gives_all:
             results = [source.out_of(arguments + self._constants, results) for source in instance.gives]
-        return self._filled(list(map(_array, results)), leaves, arguments)
+        return self._filled(results, leaves, arguments)
 
     def fail(self, status: int, leaves: Sequence[Any], outside: Sequence[Any]) -> None:
         """Raise the error of a program that ran natively; return if the program does not serve its arguments."""
@@ -220,7 +221,7 @@ class Entry:
 
     def _filled(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         if self._is_direct:
-            return self._fill(list(map(scalar_of, results, self._numbers)))
+            return self._fill(list(map(scalar_of, results, self._kinds)))
         return self._fill(self._outcomes(results, leaves, arguments))
 
     def changed(self) -> list[str]:
@@ -249,7 +250,7 @@ class Entry:
                     continue
                 case _:
                     array = _copied(arguments[outcome.index], value)
-            leaves_out.append(scalar_of(array, outcome.number))
+            leaves_out.append(scalar_of(array, outcome.kind))
         return leaves_out
 
 

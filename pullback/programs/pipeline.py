@@ -139,12 +139,12 @@ class TemplateCounts:
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """The source of a result of a trace: "result" (of the program, by ``index``), "repeat" (a copy of such a result),
-    "parameter" (a copy of that argument of the program) or "leaf" (that leaf of the call itself). ``number``: the type of a
+    "parameter" (a copy of that argument of the program) or "leaf" (that leaf of the call itself). ``kind``: the type of a
     Python number; None for an array or a scalar of NumPy."""
 
     source: str
     index: int
-    number: type | None = None
+    kind: type | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -269,14 +269,14 @@ def split_outcomes(trace: Trace) -> tuple[Function, tuple[Outcome, ...]]:
     outcomes = []
     positions = {v: k for k, v in enumerate(function.parameters)}
     written = [None] * trace.writes_count
-    for value, leaf, number in zip(function.results, (*trace.returned, *written), (*trace.numbers, *written), strict=True):
+    for value, leaf, kind in zip(function.results, (*trace.returned, *written), (*trace.numbers, *written), strict=True):
         if leaf is not None:
-            outcomes.append(Outcome(source="leaf", index=leaf, number=number))
+            outcomes.append(Outcome(source="leaf", index=leaf, kind=kind))
         elif value in positions:
-            outcomes.append(Outcome(source="parameter", index=positions[value], number=number))
+            outcomes.append(Outcome(source="parameter", index=positions[value], kind=kind))
         else:
             source = "repeat" if value in kept else "result"
-            outcomes.append(Outcome(source=source, index=kept.setdefault(value, len(kept)), number=number))
+            outcomes.append(Outcome(source=source, index=kept.setdefault(value, len(kept)), kind=kind))
     body = replace(function.body, results=tuple(kept))
     return replace(function, body=body), tuple(outcomes)
 

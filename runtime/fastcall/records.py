@@ -245,12 +245,13 @@ class Record:
             if k in description.caller_arrays:
                 rows.append([Result.GIVEN, 0, 0, 0, description.caller_arrays[k], 0])
                 continue
-            number = dtype.type if shape else description.numbers.get(k, dtype.type)
-            kind = Result.LARGE if is_large else Result.SMALL if shape else _OF_PYTHON.get(number, Result.NUMBER)
-            allocate = 0 if shape else abi.allocator(number)
-            if (number in (float, complex) and not allocate) or (number is not dtype.type and np.dtype(number) != dtype):
-                raise NotNative(f"a result is a Python {number.__name__}, computed as {dtype}")
-            operand = self._table([shape]) if shape else self._id(number)
+            result_type = dtype.type if shape else description.numbers.get(k, dtype.type)
+            kind = Result.LARGE if is_large else Result.SMALL if shape else _OF_PYTHON.get(result_type, Result.NUMBER)
+            allocate = 0 if shape else abi.allocator(result_type)
+            is_python = result_type is not dtype.type
+            if is_python and (np.dtype(result_type) != dtype or (result_type in (float, complex) and not allocate)):
+                raise NotNative(f"a result is a Python {result_type.__name__}, computed as {dtype}")
+            operand = self._table([shape]) if shape else self._id(result_type)
             rows.append([kind, self._id(dtype), len(shape), operand, offset, allocate])
         self.words |= {"results": self._named("results", rows), "result_count": len(rows)}
         if any(layout.large):

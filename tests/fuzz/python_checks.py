@@ -15,6 +15,7 @@ import numpy as np
 
 import pullback as pb
 from pullback.ir.interpret import CheckFailed, interpret
+from pullback.tracer.arrays.literals import scalar_of
 from pullback.tracer.arrays.tree import unflatten
 from pullback.tracer.trace import Trace, trace
 from tests.fuzz.python_control import arguments_of, function_of, is_equal
@@ -50,7 +51,8 @@ class Interpreted:
         except CheckFailed as error:
             raise getattr(builtins, error.error)(str(error)) from None
         count = len(traced.returned)
-        leaves = [arguments[k] if k is not None else x for x, k in zip(results[:count], traced.returned, strict=True)]
+        own = map(scalar_of, map(np.asarray, results[:count]), traced.numbers)
+        leaves = [arguments[k] if k is not None else x for x, k in zip(own, traced.returned, strict=True)]
         for k, new in zip(traced.writes, results[count:], strict=False):
             arguments[k][...] = new
         return unflatten(traced.out_tree, leaves)

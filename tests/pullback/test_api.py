@@ -68,7 +68,7 @@ def test_decorators_with_and_without_arguments() -> None:
     same(power(X, 3), X**3)
     same(slope(2.0), np.float64(12.0))
     value, gradient = both(2.0, 3.0)
-    same(value, np.float64(18.0))
+    same(value, 18.0)
     same(gradient, np.float64(12.0))
 
 
@@ -229,7 +229,7 @@ def test_containers_as_arguments_results_and_gradients() -> None:
     same(got["sum"], wanted["sum"])
     assert got["model"].bias is None and got["model"].name == "model"
     same(got["model"].weights, X * 2)
-    same(got["list"][1][0], np.float64(2.0))
+    same(got["list"][1][0], 2.0)
 
     def g(model: Model, scales: dict[str, Any]) -> Any:
         return np.sum(model.weights * scales["a"]) + model.bias * scales["b"]
@@ -328,9 +328,10 @@ def test_dtypes_are_numpys(dtype: Any) -> None:
 
 
 def test_scalars_come_back_as_numpy_scalars() -> None:
-    for argument in (2.0, np.float64(2.0), np.array(2.0)):
+    for argument in (np.float64(2.0), np.array(2.0)):
         got = pb.jit(lambda x: x * 2)(argument)
         assert type(got) is np.float64 and got == 4.0
+    assert type(pb.jit(lambda x: np.sin(x))(2.0)) is type(pb.grad(lambda x: x * x)(3.0)) is np.float64
     assert type(pb.grad(lambda x: x * x)(np.float32(3.0))) is np.float32
 
 
@@ -374,7 +375,7 @@ def test_nothing_to_compute() -> None:
     assert pb.jit(lambda x: None)(X) is None
     assert pb.jit(lambda x: 3)(X) == 3
     assert pb.jit(lambda x: x)(X) is X
-    assert type(pb.jit(lambda x: x)(2)) is np.int64
+    assert type(pb.jit(lambda x: x)(2)) is int
     same(pb.jit(lambda x: OFFSET)(X), OFFSET)
 
 

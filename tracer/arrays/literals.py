@@ -45,12 +45,12 @@ def as_python(value: Any, dtype: Any = None) -> Any:
     return float(scalar) if scalar.dtype.kind not in "biuc" else scalar.item()
 
 
-def scalar_of(array: Any, number: type | None) -> Any:
-    """Return an array of rank 0 as a Python number of type ``number``, or as NumPy's scalar if that is None. An array of another
+def scalar_of(array: Any, kind: type | None) -> Any:
+    """Return an array of rank 0 as a Python number of type ``kind``, or as NumPy's scalar if that is None. An array of another
     rank, or on a device, is returned itself."""
     if isinstance(array, Remote) or array.ndim:
         return array
-    return array[()] if number is None else number(array)
+    return array[()] if kind is None else kind(array)
 
 
 def sized(value: Any, source: Any, target: np.dtype[Any]) -> Any:

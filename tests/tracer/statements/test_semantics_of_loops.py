@@ -1,0 +1,202 @@
+"""What rolled loops and compiled branches have in common with plain Python: types of results, ints, errors, indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+X = np.array([1.5, -2.0, 0.25, 3.0])
+
+
+def total(x: Any, n: Any) -> Any:
+    s = x[0]
+    for i in range(n):
+        s = s + x[i % len(x)] * i
+    return s
+
+
+def halvings(x: Any) -> Any:
+    count = 0
+    while x > 1:
+        x = x / 2
+        count += 1
+    return count, x, x > 0.75
+
+
+def sign(x: Any) -> Any:
+    if x > 0:
+        return 1
+    return -1
+
+
+def sum_of_squares(x: Any) -> Any:
+    s = 0.0
+    for i in range(3000):
+        s += (x + i) ** 2
+    return s, i
+
+
+def last_element(x: Any) -> Any:
+    y = x[0].item()
+    for i in range(3000):
+        y = x[i % 4].item() + 0.5 * y
+    return y, x[1], float(x[2]), int(x[3]), len(x), x.shape, x[0] > x[1], x[0].item() > 1.0
+
+
+TYPES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (lambda x: x * 2, (1.5,)),
+    (lambda x: x * 2, (3,)),
+    (lambda x: x * 2, (True,)),
+    (lambda x: x * 2, (1j,)),
+    (lambda x: x * 2, (np.float64(1.5),)),
+    (lambda x: x * 2, (np.float32(1.5),)),
+    (lambda x: x, (2,)),
+    (lambda x: (x, +x, float(x), x + 0), (2.5,)),
+    (lambda x: (x * 2, np.float64(x * 2), x * 2), (2.5,)),
+    (lambda x: (not x, x and 1.5, x or 2), (0,)),
+    (lambda x, y: (x > y, x == y, max(x, y), divmod(x, y), abs(x), round(x), x // y, x**2), (1.5, -2.0)),
+    (lambda x, y: (x > y, x == y, max(x, y), abs(x), x // y), (np.float64(1.5), -2.0)),
+    (lambda x: (np.sin(x), math.sin(x), np.add(x, 1), x + np.float64(1)), (1.5,)),
+    (lambda x: {"a": [x * 2, (x > 1, x * 1j)], "b": None}, (1.5,)),
+    (lambda x: (x.sum(), x.sum().item(), x.max() > 1, bool(x.max() > 1), x[0], x.tolist()), (X,)),
+    (halvings, (10.0,)),
+    (halvings, (np.float64(10.0),)),
+    (sign, (2.0,)),
+    (sign, (np.float64(-2.0),)),
+    (sum_of_squares, (0.5,)),
+    (sum_of_squares, (np.float64(0.5),)),
+    (last_element, (X,)),
+]
+
+
+def typed(value: Any) -> Any:
+    """Return a value with the types of everything in it, and the values of arrays as lists."""
+    if isinstance(value, list | tuple):
+        return type(value), [typed(x) for x in value]
+    if isinstance(value, dict):
+        return [(k, typed(x)) for k, x in value.items()]
+    return type(value), value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("at", range(len(TYPES)))
+def test_results_have_the_types_of_plain_python(at: int) -> None:
+    function, arguments = TYPES[at]
+    compiled = pb.jit(function)
+    for _ in range(5):  # in Python and natively
+        assert typed(compiled(*arguments)) == typed(function(*arguments))
+    assert typed(pb.jit(function, verify=2)(*arguments)) == typed(function(*arguments))
+
+
+def test_values_beside_derivatives_have_the_types_of_plain_python() -> None:
+    def f(x: float) -> float:
+        return x * x
+
+    assert typed(pb.value_and_grad(f)(1.5)) == typed((2.25, np.float64(3.0)))
+    assert typed(pb.jvp(f, (1.5,), (1.0,))) == typed((2.25, np.float64(3.0)))
+    assert typed(pb.vjp(f, 1.5)[0]) == typed(2.25)
+    assert typed(pb.value_and_grad(lambda x: (f(x), x > 1), has_aux=True)(1.5)) == typed(((2.25, True), np.float64(3.0)))
+    assert typed(pb.jit(pb.checkpoint(f))(1.5)) == typed(2.25)
+    with pytest.raises(ZeroDivisionError):
+        pb.jit(lambda x: 1 / pb.value_and_grad(f)(x)[0])(0.0)
+
+
+def test_a_variable_that_is_numpys_on_one_path_is_numpys() -> None:
+    def f(x: float) -> Any:
+        return np.sin(x) if x > 0 else x
+
+    assert typed(pb.jit(f)(-1.5)) == typed(np.float64(-1.5))
+
+
+def test_a_loaded_function_returns_python_numbers(tmp_path: Any) -> None:
+    def f(x: float, y: Any) -> Any:
+        return x * 2, x > 1, y[0]
+
+    built = pb.export(f, 1.0, X, path=tmp_path / "f")
+    assert typed(pb.load(built.library, trust=True)(1.5, X)) == typed(f(1.5, X))
+
+
+# ints as bounds
+
+
+def programs(compiled: Any) -> int:
+    """Return the number of programs of a function."""
+    return sum(map(len, compiled._entries.by_key.values()))
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (total, [(X, np.int64(n)) for n in (3, 1000, 0, 17, -2)]),
+        (lambda x, n: sum_to(int(n), x), [(X, np.float64(n)) for n in (3, 1000, 0)]),
+        (lambda x, n: sum_to(int(n[0]), x), [(X, np.array([n, 1])) for n in (3, 1000, 0)]),
+        (lambda x, n: sum_to(n.item(), x), [(X, np.int64(n)) for n in (3, 1000, 0)]),
+        (lambda x, b: x * 2 if b else x + 1, [(X, np.bool_(b)) for b in (True, False)]),
+        (lambda x, n: x * 2 if n > 3 else x + 1, [(X, np.int64(n)) for n in (1, 5)]),
+        (lambda x, n: x**n, [(X, np.int64(n)) for n in (1, 2, 5)]),
+    ],
+)
+def test_ints_of_numpy_decide_nothing_in_the_trace(function: Any, calls: Sequence[Any]) -> None:
+    compiled = pb.jit(function, guards=False)
+    for arguments in calls:
+        np.testing.assert_allclose(compiled(*arguments), function(*arguments), rtol=1e-14)
+    assert programs(compiled) == 1
+
+
+def sum_to(n: int, x: Any) -> Any:
+    s = x[0]
+    for i in range(n):
+        s = s + x[i % 4] * i
+    return s
+
+
+def test_lengths_are_bounds_under_symbolic_sizes() -> None:
+    def f(x: Any) -> Any:
+        s = x[0]
+        for i in range(1, len(x)):
+            s = s * 0.5 + x[i] / (x.shape[0] - i)
+        return s
+
+    compiled = pb.jit(f, dynamic=True, guards=False)
+    for n in (3, 400, 50, 1):
+        x = np.linspace(0.5, 1.0, n)
+        assert compiled(x) == f(x)
+
+
+def test_an_int_of_numpy_is_static_where_a_shape_needs_it() -> None:
+    def f(n: Any) -> Any:
+        x = np.zeros(n)
+        for i in range(n):
+            x[i] = i
+        return x
+
+    compiled = pb.jit(f)
+    for n in (3, 5):
+        np.testing.assert_array_equal(compiled(np.int64(n)), f(n))
+
+
+def test_a_python_int_is_no_longer_static_after_many_values() -> None:
+    def f(x: Any, n: int) -> Any:
+        return sum_to(n, x) * 0.5**n if n % 3 else x[1]
+
+    compiled = pb.jit(f)
+    for n in range(30):
+        np.testing.assert_allclose(compiled(X, n), f(X, n), rtol=1e-14)
+    assert programs(compiled) == 9
+
+
+def test_a_counter_that_is_returned_and_passed_again_compiles_few_programs() -> None:
+    @pb.jit
+    def step(x: float, t: int) -> Any:
+        t = t + 1
+        return x - 0.1 * x / (1 - 0.9**t), t
+
+    x, t = 1.0, 0
+    for _ in range(30):
+        x, t = step(x, t)
+    assert t == 30 and type(t) is int and programs(step) == 9
