@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pullback.tracer.arrays.frame import Frame
+from pullback.tracer.syntax.bytecode import LoopKey
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.source import shown
 
 RAISED = (ValueError, TypeError, IndexError, ArithmeticError, AssertionError, np.linalg.LinAlgError)
 """Exceptions that a function raises in plain Python too if they end a trace with branches and loops as instructions, outside any
 of these. Another one, such as a NameError for a variable that another path binds, may be the trace's own."""
+MOST_PLAIN = 8
+"""Largest number of loops of functions without source that turn out, one after another, to have no common body."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,8 @@ class Failures:
 
     ``rolls`` and ``follows_choices`` are options of the function. ``leaves_handlers``: errors of operations leave ``try``
     statements that handle them, which is tried if no guard can decide whether one is raised; all attempts may be made anew then.
-    ``defects`` are errors that may be this package's own.
+    ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as
+    one body failed, which unroll in the attempts after it.
     """
 
     rolls: bool
@@ -57,6 +61,7 @@ class Failures:
     leaves_handlers: bool = False
     by_name: dict[str, Failure] = field(default_factory=dict)
     defects: list[Exception] = field(default_factory=list)
+    plain_loops: frozenset[LoopKey] = frozenset()
 
     def wants(self, name: str, *wishes: str) -> bool:
         """Return whether an attempt failed with a TraceError that has one of some attributes set."""
@@ -117,6 +122,13 @@ class Failures:
         )
         self.defects += [*frame.defects, error]
 
+    def unroll(self, frame: Frame) -> bool:
+        """Return whether an attempt that failed is to be repeated with one more loop of a function without source unrolled."""
+        if not frame.failed_loops or len(self.plain_loops) == MOST_PLAIN:
+            return False
+        self.plain_loops |= {frame.failed_loops[0]}
+        return True
+
     def discard(self, attempt: Attempt) -> None:
         """Note that an attempt that is not kept did not fail."""
         self.by_name[attempt.name] = Failure(error=None, is_final=False)
@@ -169,7 +181,7 @@ class Attempt:
         """Return the frame of the trace."""
         frame = Frame()
         frame.follows_syntax = False if failures.rolls else None
-        frame.leaves_handlers = failures.leaves_handlers
+        frame.leaves_handlers, frame.plain_loops = failures.leaves_handlers, failures.plain_loops
         for name, value in self.settings(failures).items():
             setattr(frame, name, value)
         frame.rolls = bool(frame.follows_syntax)

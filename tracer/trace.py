@@ -289,6 +289,8 @@ def trace(
                 message = f"a list that grows is changed where no statement provides for it ({restart})"
                 failures.add(attempt, frame, TraceError(message))
             except Exception as error:
+                if failures.unroll(frame):
+                    continue
                 failures.add(attempt, frame, error)
                 if attempt.is_of_call(error, failures):
                     raise_defect(failures.defects, error)

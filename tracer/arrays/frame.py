@@ -180,7 +180,8 @@ class Frame:
     exceptions of the user's that checks raise with values, and ``raised_again``: those of bare ``raise`` statements
     (``tracer/statements/raising.py``). ``grows``: in a root, lists may be rows of arrays (see ``tracer/statements/growing.py``;
     None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists. ``defects``: in a root,
-    errors of this package itself that were turned into refusals.
+    errors of this package itself that were turned into refusals. ``plain_loops``: in a root, the loops of functions without
+    source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -222,6 +223,8 @@ class Frame:
         self.grows: bool | None = None
         self.has_lists = False
         self.defects: list[Exception] = []
+        self.plain_loops: frozenset[Any] = frozenset()
+        self.failed_loops: list[Any] = []
         self.outcomes: Any = None
         self.sizes: Sizes | None = None
         self.arrays_read: set[int] = set()

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-NAMES = frozenset(("float", "int", "bool", "complex"))
+NAMES = frozenset(("float", "int", "bool", "complex", "range", "enumerate", "zip", "reversed"))
+"""The builtin types that have replacements in calls."""
 MARK = "()"
 
 _SCALARS = frozenset(name for name, kind in vars(np).items() if isinstance(kind, type) and issubclass(kind, np.generic))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import UNKNOWN, TracedArray
@@ -29,6 +29,34 @@ from pullback.tracer.user_code.errors import TraceError
 
 MOST_NESTED = 30
 """Greatest depth of branches in branches: a recursion that values end has no end in a trace."""
+
+T = TypeVar("T")
+Steps = Generator[tuple[Any, ...], Any, T]
+"""A trace that stops wherever the body of a loop is to run: it yields the arguments of the body, and is sent what the body
+returns."""
+
+
+def driven(steps: Steps[T], body: Callable[..., Any] | None = None) -> T:
+    """Return the result of a trace whose bodies of loops are calls of ``body``."""
+    try:
+        arguments = next(steps)
+        while True:
+            assert body is not None
+            try:
+                ended = body(*arguments)
+            except BaseException as error:
+                arguments = steps.throw(error)
+            else:
+                arguments = steps.send(ended)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _at_once(block: Callable[[], T]) -> Steps[T]:
+    """Run a block that has no steps."""
+    return block()
+    yield ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +119,13 @@ class BlockRegion(Region):
     ) -> Ran:  # fmt: skip
         """Trace a block, and undo its changes of the variables and of outer arrays. ``overlaid``: outer arrays, each with the
         parameter of the region that holds its contents; ``extra``: what the block adds to its results."""
+        return driven(self.steps(lambda: _at_once(block), variables, overlaid, extra))
+
+    def steps(
+        self, block: Callable[[], Steps[Any]], variables: Variables, overlaid: Sequence[tuple[TracedArray, TracedArray]] = (),
+        extra: list[Any] | None = None,
+    ) -> Steps[Ran]:  # fmt: skip
+        """Trace a block as ``run`` does, where the block's own steps are."""
         before = variables.read()
         more = [] if extra is None else extra
         saved = variables.state.saved()
@@ -100,7 +135,7 @@ class BlockRegion(Region):
                 for target, new in overlaid:
                     overlay(target, new)
                 try:
-                    completion = block()
+                    completion = yield from block()
                 except TraceError:
                     raise
                 except Exception as error:

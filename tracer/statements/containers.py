@@ -262,12 +262,13 @@ def _bound_by(functions: Iterable[FunctionType]) -> dict[int, tuple[str, CellTyp
 
 
 class State:
-    """The containers that functions reach, with their items as ``slots``, and the items' ``names``. ``bound``: the variables that
-    functions among them bind as nonlocal ones, each a name and a cell."""
+    """The containers that functions, and the ``values`` of variables, reach, with their items as ``slots``, and the items'
+    ``names``. ``bound``: the variables that functions among them bind as nonlocal ones, each a name and a cell."""
 
-    def __init__(self, functions: Sequence[Any]) -> None:
+    def __init__(self, functions: Sequence[Any], values: Sequence[tuple[str, Any]] = ()) -> None:
         callables: list[FunctionType] = []
-        self.containers = containers_in(((getattr(f, "__name__", "a function"), f) for f in functions), callables)
+        named = ((getattr(f, "__name__", "a function"), f) for f in functions)
+        self.containers = containers_in((*named, *values), callables)
         self.bound = list(_bound_by(callables).values())
         self.ids = {id(c.value): c for c in self.containers if c.kind != "array"}
         self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set", "array") for key in c.keys]

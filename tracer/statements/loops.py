@@ -20,7 +20,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import write_back
 from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
-from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, attempt
+from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, Steps, attempt, driven
 from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, is_undecided, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code, possible_codes
@@ -69,9 +69,9 @@ def while_(
             if start is not None and start.grows and start.can_be_undone:
                 start.undo()
                 with attempt():
-                    return _Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
+                    return Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
                 start.repeat()
-            return _Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
+            return Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
         if not holds:
             note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
             return None if orelse is None else orelse()
@@ -82,11 +82,11 @@ def while_(
             if is_long and start.can_be_undone:
                 start.undo()
                 with attempt():
-                    return _Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
+                    return Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
                 start.repeat()
         ended = body()
         if ended is not None and not ended.is_decided:
-            return _Rolled(body, orelse, names, temporary, live, test=test).run(None, ended)
+            return Rolled(body, orelse, names, temporary, live, test=test).run(None, ended)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -136,7 +136,7 @@ def _for(
     if sequence is None or not frame_of().root.rolls:
         return _python_loop(iterable, body, orelse, names)
     if not sequence.is_counted:
-        return _Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
+        return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
     k, is_empty = 0, True
     while k < sequence.count:
         first = FirstIteration(body, names, temporary, sequence.at) if is_empty and k < sequence.count - 1 else None
@@ -144,11 +144,12 @@ def _for(
         k += 1
         is_decided = ended is None or ended.is_decided
         is_empty = first is not None and not first.size and k < MOST_EMPTY
-        if first is not None and (not is_decided or (is_code(ended, NEXT, CONTINUE) and _is_long(first, sequence.count - k + 1))):
+        goes_on = is_decided and is_code(ended, NEXT, CONTINUE)
+        if first is not None and (not is_decided or (goes_on and is_long(first.instructions, sequence.count - k + 1))):
             if first.can_be_undone:
                 first.undo()
                 with attempt():
-                    return _Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
+                    return Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
                 first.repeat()
             with attempt(is_decided):
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
@@ -179,9 +180,9 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
     return None if orelse is None else orelse()
 
 
-def _is_long(first: FirstIteration, count: int) -> bool:
-    """Return whether a loop of ``count`` iterations like the first one is too long to be unrolled."""
-    instructions = walk_all(first.instructions)
+def is_long(iteration: Sequence[Instruction], count: int) -> bool:
+    """Return whether a loop of ``count`` iterations like one is too long to be unrolled."""
+    instructions = walk_all(iteration)
     return (count - 1) * len(instructions) > (MOST_SCALAR if _is_scalar(instructions) else MOST_UNROLLED)
 
 
@@ -200,9 +201,9 @@ def _rest(
     names, temporary, live = bound
     if ended is not None and sequence.count - k <= MOST_NESTED:
         with attempt():
-            return _Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
+            return Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
         return _finished(_nested([sequence.at(j) for j in range(k, sequence.count)], body, names, ended), orelse, names)
-    return _Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
+    return Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
 
 
 def _nested(
@@ -246,7 +247,7 @@ def _finished(ended: Completion | None, orelse: Block | None, names: Sequence[st
     return if_(is_code(ended, NEXT, CONTINUE), orelse, None, names)
 
 
-class _Rolled:
+class Rolled:
     """A loop of which the body is traced once.
 
     ``test``: the condition of a ``while`` loop; ``items``: what a ``for`` loop goes over, from item ``first`` on. ``carried``:
@@ -255,7 +256,8 @@ class _Rolled:
     and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
     ``aliases``: what the carried arrays may be, and ``exchanged`` the positions of those that iterations exchange, whose tags are
     carried; None if this is not known yet. ``choices``: values from before the loop that are one of
-    several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended.
+    several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended. ``variables`` returns the
+    variables, by default those of the blocks.
     """
 
     extent: Any = None
@@ -266,11 +268,13 @@ class _Rolled:
     def __init__(
         self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
         live: Sequence[str], test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
+        variables: Callable[[], Variables] | None = None,
     ) -> None:  # fmt: skip
-        self.arguments = body, orelse, names, temporary, live, test, items, first
+        self.arguments = body, orelse, names, temporary, live, test, items, first, variables
         self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
         sequence = None if items is None else items.at
-        self.variables = Variables(names, [b for b in (body, orelse, test) if b is not None], (body, test, sequence))
+        blocks = [b for b in (body, orelse, test) if b is not None]
+        self.variables = Variables(names, blocks, (body, test, sequence)) if variables is None else variables()
         self.plain: set[int] = set()
         contents = zip(self.variables.names, self.variables.read(), strict=True)
         self.entry = [UNBOUND if name in temporary else value for name, value in contents]
@@ -289,11 +293,15 @@ class _Rolled:
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
         """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
         end of the iteration before it, decides."""
+        return driven(self.steps(truth, ended), self.body)
+
+    def steps(self, truth: Any, ended: Completion | None) -> Steps[Completion | None]:
+        """Emit the loop, where the body runs between the steps."""
         statements = frame_of().root.statements
         count = len(statements)
         for _ in range(MOST_ATTEMPTS):
             try:
-                self.roll(truth, ended)
+                yield from self.roll(truth, ended)
                 break
             except Grows as grows:
                 growth = grows.needed - grows.before
@@ -307,16 +315,16 @@ class _Rolled:
 
     def provide(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
         """Find how long lists become of which no trip count bounds the length, and stack their elements."""
-        again = lambda: _Rolled(*self.arguments).roll(truth, ended)  # noqa: E731
+        again = lambda: driven(Rolled(*self.arguments).roll(truth, ended), self.body)  # noqa: E731
         with attempt(self.test is not None):
             self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
             return
-        rooms = provide_rooms(grows, self.variables, lambda rooms: self.limited(rooms).roll(truth, ended))
+        rooms = provide_rooms(grows, self.variables, lambda rooms: driven(self.limited(rooms).roll(truth, ended), self.body))
         self.sized, self.growths = {*self.sized, *rooms}, {**self.growths, **{k: r.growth for k, r in rooms.items()}}
 
-    def limited(self, rooms: Rooms) -> _Rolled:
+    def limited(self, rooms: Rooms) -> Rolled:
         """Return the loop as one that ends before an iteration for which lists may have no room."""
-        result = _Rolled(*self.arguments)
+        result = Rolled(*self.arguments)
         result.sized, result.growths = {*rooms}, {k: room.growth for k, room in rooms.items()}
         result.rooms = list(rooms.values())
         return result
@@ -330,7 +338,7 @@ class _Rolled:
             self.extent = capacity_of(self.items.count - self.first, 1, 0)
         return self.extent
 
-    def roll(self, truth: Any, ended: Completion | None) -> None:
+    def roll(self, truth: Any, ended: Completion | None) -> Steps[None]:
         """Trace the body until its carry is known, and emit the loop. Raises Grows."""
         self.possible = possible_codes(ended)
         if ended is not None:
@@ -339,7 +347,7 @@ class _Rolled:
         count = len(statements)
         for _ in range(MOST_ATTEMPTS):
             del statements[count:]
-            if self.attempt(truth, ended):
+            if (yield from self.attempt(truth, ended)):
                 note_statement(statements, "loop", self.how)
                 return
         raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
@@ -353,7 +361,7 @@ class _Rolled:
         count = str(self.items.count - self.first) if self.items.is_counted else "as many as values decide"
         return f"{start}: {count} iterations{', unless values end it before' if self.may_leave else ''}"
 
-    def attempt(self, truth: Any, ended: Completion | None) -> bool:
+    def attempt(self, truth: Any, ended: Completion | None) -> Steps[bool]:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
         state: list[Any] = [self.tree(k, self.entry[k]) for k in self.carried]
         state += self.targets
@@ -375,7 +383,7 @@ class _Rolled:
         self.aliases.enter(entry, parameters)
         for position, tag in zip(self.exchanged or (), inside[len(self.carried) + len(self.targets) :], strict=False):
             parameters[position][0].tag = tag
-        ran, results, new_carried, new_targets, returned = self.iteration(block, index, inside)
+        ran, results, new_carried, new_targets, returned = yield from self.iteration(block, index, inside)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
             self.targets = [] if new_carried else [*self.targets, *new_targets]
@@ -532,7 +540,7 @@ class _Rolled:
 
     def iteration(
         self, block: _LoopRegion, index: TracedArray, inside: list[Any]
-    ) -> tuple[Ran, list[Any], list[int], list[TracedArray], Any]:
+    ) -> Steps[tuple[Ran, list[Any], list[int], list[TracedArray], Any]]:
         """Trace an iteration. Return what it did, the carry after it, and what is to be carried besides."""
         count = len(self.carried)
         values, arrays = inside[:count], inside[count : count + len(self.targets)]
@@ -543,14 +551,14 @@ class _Rolled:
         self.variables.write(entry)
         extra: list[Any] = []
 
-        def run() -> Any:
+        def run() -> Steps[Any]:
             if self.items is None:
-                ended = self.body()
+                ended = yield ()
             else:
                 position = as_traced(rest[1] if self.may_leave else index if not self.first else index + self.first)
                 at = TracedArray(position.type, block.inner, position.value, weak="int", loc=position.loc)
                 at.bounds = (self.first, self.items.count - 1) if self.items.is_counted else (0, 2**48)
-                ended = self.body(self.items.at(at))
+                ended = yield (self.items.at(at),)
             if self.may_leave:
                 extra.extend(self.state_after(ended, rest))
             return ended
@@ -558,7 +566,7 @@ class _Rolled:
         try:
             own = self.variables.state.ids
             fresh = Saved([(c, c.items) for c in containers_in(("", v) for v in values) if id(c.value) not in own])
-            ran = block.run(run, self.variables, list(zip(self.targets, arrays, strict=True)), extra)
+            ran = yield from block.steps(run, self.variables, list(zip(self.targets, arrays, strict=True)), extra)
             fresh.refuse_changes()
         finally:
             self.variables.write(self.entry)
