@@ -199,7 +199,7 @@ def computes_itself(kind: type) -> bool:
 
 
 def _is_numpys(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "numpy"
+    return str(kind.__module__).partition(".")[0] == "numpy"
 
 
 _MEANINGS = frozenset(vars(np.ndarray)) - {

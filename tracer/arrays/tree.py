@@ -228,7 +228,7 @@ def _is_array_like(kind: Any) -> bool:
         return False
     if hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack_device__"):
         return True
-    return kind.__module__.partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
+    return str(kind.__module__).partition(".")[0] not in ("builtins", "numpy", "pullback", "scipy") and not is_users_class(kind)
 
 
 _CONVERSIONS = ("__array__", "__array_interface__", "__dlpack__", "__cuda_array_interface__")

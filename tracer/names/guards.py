@@ -146,7 +146,7 @@ _PLAIN = _COMPARED | {float, complex}
 
 def state_key(value: Any) -> dict[str, Any]:
     """Return the attributes of a library's object, small arrays and containers by their contents."""
-    is_ours = type(value).__module__.partition(".")[0] == "pullback"
+    is_ours = str(type(value).__module__).partition(".")[0] == "pullback"
     return {k: _inside(v) for k, v in vars(value).items() if not (is_ours and k.startswith("_"))}
 
 

@@ -414,7 +414,7 @@ class Names:
             rewritten = matching.rewritten(code)
             if rewritten is None:
                 start = Loc(code.co_filename, code.co_firstlineno)
-                how = "its branches and loops run in Python, since its source is not at hand"
+                how = "its source is not at hand: its branches run in Python, and its loops roll where they are one body"
                 note_statement(self.root.statements, "function", how, start)
             code = rewritten or code
             self.root.is_rewritten |= code is not function.__code__

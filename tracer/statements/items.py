@@ -40,8 +40,11 @@ class Items:
 
 
 @table.operator("items")
-def items_of(function: Any, *arguments: Any) -> Any:
+def items_of(function: Any, *arguments: Any, **keywords: Any) -> Any:
     """Return what ``range``, ``enumerate``, ``zip`` or ``reversed`` returns: ``Items`` if arguments are traced or are such."""
+    if keywords:
+        positional = _without_keywords(function, arguments, keywords)
+        return function(*arguments, **keywords) if positional is None else items_of(function, *positional)
     if function is range and any(map(is_undecided, arguments)):
         for x in arguments:
             operator.index(any_value(x) if isinstance(x, TracedArray) else x)  # raises TypeError for a float
@@ -61,6 +64,18 @@ def items_of(function: Any, *arguments: Any) -> Any:
         inner = parts[0]
         return Items(inner.count, lambda k: inner.at(inner.count - 1 - k), inner.lists)
     return function(*arguments)
+
+
+def _without_keywords(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Sequence[Any] | None:
+    """Return the arguments of an equal call by position: ``enumerate(x, start=k)`` is ``enumerate(x, k)``, and ``zip`` of equal
+    lengths needs no ``strict``. None if there is none."""
+    if function is enumerate and keywords.keys() == {"start"} and len(arguments) == 1:
+        return (*arguments, keywords["start"])
+    if function is zip and keywords.keys() == {"strict"}:
+        counts = [None if x is None else x.count for x in map(items, arguments)]
+        is_equal = all(isinstance(n, int) and n == counts[0] for n in counts)
+        return arguments if is_equal or not keywords["strict"] else None
+    return None
 
 
 def _least(a: Any, b: Any) -> Any:

@@ -158,17 +158,19 @@ class Pairs(Items):
 
 
 @operator("iterator")
-def iterator(function: Any, arguments: Sequence[Any], caller: FrameType, key: LoopKey | None) -> Any:
+def iterator(
+    function: Any, arguments: Sequence[Any], keywords: dict[str, Any], caller: FrameType, key: LoopKey | None
+) -> Any:
     """Return what ``range``, ``enumerate``, ``zip`` or ``reversed`` returns to a function without source: the iterator of the
     ``for`` statement ``key`` that goes over it, if there is one and its length is known."""
     if function is range and key is None and any(map(is_undecided, arguments)):
         return range(*arguments)
-    result = items_of(function, *arguments)
+    result = items_of(function, *arguments, **keywords)
     if not isinstance(result, Items | range):
         return result
     loop = rows(result, caller, key)
     if loop is None and isinstance(result, Items):
-        return Pairs(result) if result.is_counted else function(*arguments)
+        return Pairs(result) if result.is_counted else function(*arguments, **keywords)
     return loop or result
 
 

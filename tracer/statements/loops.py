@@ -358,8 +358,9 @@ class Rolled:
         if self.items is None:
             return "rolled: values decide when it ends"
         start = f"rolled from iteration {self.first + 1} on" if self.first else "rolled"
-        count = str(self.items.count - self.first) if self.items.is_counted else "as many as values decide"
-        return f"{start}: {count} iterations{', unless values end it before' if self.may_leave else ''}"
+        counted = self.items.is_counted
+        count = f"{self.items.count - self.first} iterations" if counted else "as many iterations as values decide"
+        return f"{start}: {count}{', unless values end it before' if self.may_leave else ''}"
 
     def attempt(self, truth: Any, ended: Completion | None) -> Steps[bool]:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""

@@ -302,9 +302,9 @@ def _sequence(node: ast.expr) -> ast.expr:
     which are passed these functions, since the names may mean others."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _SEQUENCES:
         return node
-    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
-        return node
-    return call("items", node, node.func, *map(_sequence, node.args))
+    items = call("items", node, node.func, *map(_sequence, node.args))
+    items.keywords = node.keywords
+    return items
 
 
 def _deferred(node: ast.expr) -> ast.Lambda:

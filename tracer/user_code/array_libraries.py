@@ -166,7 +166,7 @@ _OF_BOOLS = (
 def _pandas_deferring(x: Any) -> Any:
     """Return the object, sharing its memory, with a class whose products defer to traced arrays."""
     kind: Any = type(x)
-    if kind.__module__.partition(".")[0] != "pandas":
+    if str(kind.__module__).partition(".")[0] != "pandas":
         return x
     copy = x.copy(deep=False)
     copy.__class__ = _deferring_class(kind)

@@ -109,7 +109,7 @@ def is_foreign(value: Any) -> bool:
 
 def is_users_class(kind: type) -> bool:
     """Return whether the user wrote a class."""
-    module = kind.__module__
+    module = str(kind.__module__)  # None if the namespace of its code has no name
     if module != "__main__" and (module in sys.stdlib_module_names or module.partition(".")[0] in _OURS):
         return False
     return not is_library_file(getattr(sys.modules.get(module), "__file__", None))

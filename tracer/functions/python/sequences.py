@@ -22,12 +22,12 @@ def _returns_items(function: Any) -> Callable[..., Any]:
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
-        if kwargs or not _is_followed(caller):
+        if not _is_followed(caller):
             return function(*args, **kwargs)
         key = _loop_of(caller)
         if key is None and not any(isinstance(x, TracedArray) for x in args):
-            return function(*args)
-        return operator_called(PREFIX + "iterator")(function, args, caller, key)
+            return function(*args, **kwargs)
+        return operator_called(PREFIX + "iterator")(function, args, kwargs, caller, key)
 
     return call
 

@@ -1,0 +1,281 @@
+"""Loops of functions whose source is not at hand, against plain Python: values, gradients, and what is unrolled."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+TEXT = """
+def recurrence(x, y):
+    s = 0.0
+    for k in range(200):
+        s = s * y[0] / 4 + np.sin(x[k])
+    return s
+
+def rows_of_a_matrix(x, y):
+    out = np.zeros(100)
+    for i, row in enumerate(x.reshape(100, 2)):
+        out[i] = np.sin(row) @ np.cos(y[:2]) + np.exp(-row[1] ** 2) * i
+        out[i] += np.tanh(row[0] * row[1]) * np.sqrt(1 + row[0] ** 2)
+        y = y + 0.01 * row[0]
+    return out, y
+
+def written_elements(x, y):
+    n = 30
+    D = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            D[i, j] = (x[i] - y[j]) ** 2 * (i + 2 * j)
+    return D
+
+def last_values(x, y):
+    for i in range(3, 300, 2):
+        d = x[5] * i
+        e = d + 1
+    return i, d, e
+
+def pairs(x, y):
+    s = 0.0
+    for a, b in zip(x, y):
+        s = s * 0.5 + a * b
+    for i, (a, b) in enumerate(zip(x, y), start=2):
+        s += i * a * b
+    for v in reversed(x):
+        s = s * 0.9 + v
+    for i in reversed(range(150)):
+        s = s * 0.9 + x[i] * i
+    return s
+
+def first_iteration_of_another_type(x, y):
+    best, n = None, 0
+    for v in x:
+        best = v if best is None else np.maximum(best, v)
+        n += 1
+    return best, n
+
+def triangle(x, y):
+    A = np.outer(y, y)[:12, :12] + 9 * np.eye(12)
+    for k in range(12):
+        for i in range(k + 1, 12):
+            f = A[i, k] / A[k, k]
+            for j in range(k, 12):
+                A[i, j] = A[i, j] - f * A[k, j]
+    return A
+
+def nested_function(x, y):
+    def settle(a):
+        t = a
+        for _ in range(150):
+            t = t * 0.99 + 0.01 * np.cos(t)
+        return t
+    return settle(y[0]) + settle(y[1])
+
+def object_state(x, y):
+    class State:
+        pass
+    s = State()
+    s.total, s.count = 0.0, 0
+    for i in range(180):
+        s.total += x[i] * 0.5
+        s.count += 1
+    return s.total, s.count
+
+def list_items(x, y):
+    s = [y[0], 0.0]
+    for i in range(190):
+        s[1] += s[0] * x[i]
+        s[0] = s[0] * 0.99
+    return s
+
+def nonlocal_variable(x, y):
+    total = 0.0
+    def add(v):
+        nonlocal total
+        total = total + v * v
+    for i in range(150):
+        add(x[i])
+    return total
+
+def exchanged(x, y):
+    a, b = y.copy(), y * 2
+    for i in range(400):
+        a, b = b, a * 0.5 + np.cos(b) * 0.1 * x[3]
+        a = a + np.sin(b) * 0.01
+        b = b - 0.01 * a * i / 400
+    return a, b
+
+def caught_outside(x, y):
+    s = 1.0
+    with np.errstate(all="ignore"):
+        for i in range(180):
+            s = s * 0.9 + x[i]
+    return s
+
+def argument_written(x, y):
+    for i in range(150):
+        x[i] = x[i] * 0.5 + x[i - 1]
+    return x[149]
+
+ROLLED = [f for f in list(globals().values()) if callable(f) and f.__name__ != "<lambda>"]
+
+def left_by_break(x, y):
+    s = 0.0
+    for i in range(190):
+        s += x[i]
+        if i == 150:
+            break
+    return s, i
+
+def left_by_return(x, y):
+    s = 0.0
+    for i in range(190):
+        s += x[i]
+        if i == 150:
+            return s
+    return -1.0
+
+def comprehension(x, y):
+    return np.array([v * 2 for v in x]), [i * x[i] for i in range(150)], sum(v * v for v in x)
+
+def appended(x, y):
+    out = []
+    for i in range(150):
+        out.append(x[i] * 2)
+    return np.array(out)
+
+def index_of_a_list(x, y):
+    w, s = [1.0, 2.0, 3.0], 0.0
+    for i in range(160):
+        s += w[i % 3] * x[i]
+    return s
+
+def branch_on_the_index(x, y):
+    s = 0.0
+    for i in range(150):
+        if i % 2 == 0:
+            s += x[i]
+    return s
+
+def dictionary(x, y):
+    d = {}
+    for i in range(150):
+        d[i] = x[i]
+    return d[140]
+
+def error_that_is_handled(x, y):
+    s = 0.0
+    try:
+        for i in range(180):
+            s += x[i]
+            if i == 120:
+                raise ValueError("stop")
+    except ValueError:
+        s = s + 1000
+    return s
+
+def error_that_is_handled_inside(x, y):
+    s = 0.0
+    for i in range(180):
+        try:
+            s += [x[0]][0] * x[i]
+            if i == 120:
+                raise ValueError("stop")
+        except ValueError:
+            break
+    return s
+
+def generator(x, y):
+    def squares():
+        for v in x:
+            yield v * v
+    return sum(squares())
+
+def names_of_variables(x, y):
+    for i in range(150):
+        s = x[i] + len(locals())
+    return s
+
+def consumed_elsewhere(x, y):
+    r = range(150)
+    it = iter(range(5))
+    next(it)
+    s = 0.0
+    for i in it:
+        s += x[i]
+    return s + len(r) + r[3] + sum(r) + x[list(range(3))][0], isinstance(r, range), dict(zip("ab", y))["a"]
+"""
+SPACE: dict[str, Any] = {"np": np, "math": math}
+exec(compile(TEXT, "<a prompt>", "exec"), SPACE)
+ROLLED: list[Callable[..., Any]] = [f for f in SPACE["ROLLED"] if f.__code__.co_filename == "<a prompt>"]
+OTHERS = [f for f in SPACE.values() if getattr(f, "__code__", None) and f.__code__.co_filename == "<a prompt>" and f not in ROLLED]
+NAMES = [f.__name__ for f in ROLLED + OTHERS]
+
+
+def arguments(seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=200), rng.normal(size=200) + 2
+
+
+def same(expected: Any, result: Any) -> None:
+    """Assert that two results are equal: containers and types, and numbers to rounding."""
+    if isinstance(expected, tuple | list):
+        assert type(result) is type(expected)
+        for e, r in zip(expected, result, strict=True):
+            same(e, r)
+    else:
+        np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("function", ROLLED + OTHERS, ids=NAMES)
+def test_values(function: Callable[..., Any]) -> None:
+    compiled = pb.jit(function)
+    for seed in range(2):
+        x, y = arguments(seed)
+        x_plain, y_plain = x.copy(), y.copy()
+        same(function(x_plain, y_plain), compiled(x, y))
+        np.testing.assert_array_equal(x, x_plain)
+
+
+@pytest.mark.parametrize("function", ROLLED, ids=NAMES[: len(ROLLED)])
+def test_loops_are_one_of_the_program(function: Callable[..., Any]) -> None:
+    explanation = pb.jit(function).explain(*arguments(0))
+    assert any(s.how.startswith("rolled") for s in explanation.statements if s.kind == "loop")
+
+
+@pytest.mark.parametrize("function", ROLLED + OTHERS, ids=NAMES)
+def test_gradients(function: Callable[..., Any]) -> None:
+    def total(x: Any, y: Any) -> Any:
+        result = function(x.copy(), y)
+        parts = result if isinstance(result, tuple | list) else (result,)
+        return sum(np.sum(np.array(p) * 1.0) * (k + 0.5) for k, p in enumerate(parts))
+
+    x, y = arguments(3)
+    step = 1e-6 * np.random.default_rng(1).normal(size=(2, 200))
+    difference = (total(x + step[0], y + step[1]) - total(x - step[0], y - step[1])) / 2
+    slopes = pb.grad(total, argnums=(0, 1))(x, y)
+    np.testing.assert_allclose(np.sum(slopes[0] * step[0]) + np.sum(slopes[1] * step[1]), difference, rtol=2e-5, atol=1e-11)
+
+
+def test_errors_are_pythons() -> None:
+    space: dict[str, Any] = {}
+    exec("def f(x, n):\n    for i in range(n):\n        d = x[i]\n    return d", space)
+    compiled = pb.jit(space["f"])
+    x = np.arange(300.0)
+    assert compiled(x, 300) == 299.0
+    with pytest.raises(IndexError, match="index 300 is out of bounds for axis 0 with size 300"):
+        compiled(x, 301)
+    with pytest.raises(UnboundLocalError):
+        compiled(x, 0)
+
+
+def test_lengths_of_arrays_are_those_of_the_call() -> None:
+    space: dict[str, Any] = {}
+    exec("def f(x):\n    s = 0.0\n    for v in x:\n        s = s * 0.5 + v\n    return s", space)
+    compiled = pb.jit(space["f"])
+    for n in (0, 1, 2, 50, 600):
+        x = np.linspace(0.0, 1.0, n)
+        same(space["f"](x), compiled(x))
