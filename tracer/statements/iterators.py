@@ -79,7 +79,8 @@ class Locals(Variables):
         self.state = State((), [*values.items()])
         bound = self.state.bound
         self.names = (*own, *(name for name, _ in bound), *self.state.names)
-        self.cells = [*(Local(frame, name) for name in own), *(cell for _, cell in bound), *self.state.slots]
+        cells: list[Any] = [*(Local(frame, name) for name in own), *(cell for _, cell in bound), *self.state.slots]
+        self.cells = cells
 
 
 class Loop(Iterator[Any]):

@@ -18,7 +18,7 @@ def numbered_from_one(x: Any) -> Any:
 
 def strict_pairs(x: Any) -> Any:
     s = 0.0
-    for u, v in zip(x[:-1], x[1:], strict=True):
+    for u, v in zip(x[:-1], 2 * x[1:], strict=True):
         s = s * 0.5 + u * v
     return s
 
@@ -32,7 +32,7 @@ def pairs_of_any_lengths(x: Any) -> Any:
 
 def unpacked_arguments(x: Any) -> Any:
     s = 0.0
-    for u, v in zip(*[x, x * 2]):  # noqa: B905
+    for u, v in zip(*[x, x * 2]):
         s = s * 0.5 + u * v
     for i in range(*(1, 290)):
         s = s * 0.5 + x[i]
@@ -67,7 +67,7 @@ def test_loops_over_calls_roll(function: Callable[..., Any]) -> None:
 def test_pairs_of_other_lengths_are_an_error_if_they_are_strict() -> None:
     def pairs(x: Any) -> Any:
         s = 0.0
-        for u, v in zip(x, x[1:], strict=True):
+        for u, v in zip(x, 2 * x[1:], strict=True):
             s = s + u * v
         return s
 

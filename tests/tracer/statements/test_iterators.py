@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def argument_written(x, y):
         x[i] = x[i] * 0.5 + x[i - 1]
     return x[149]
 
-ROLLED = [f for f in list(globals().values()) if callable(f) and f.__name__ != "<lambda>"]
+ROLLED = [f for f in globals().values() if callable(f)]
 
 def left_by_break(x, y):
     s = 0.0
@@ -210,8 +211,9 @@ def consumed_elsewhere(x, y):
 """
 SPACE: dict[str, Any] = {"np": np, "math": math}
 exec(compile(TEXT, "<a prompt>", "exec"), SPACE)
-ROLLED: list[Callable[..., Any]] = [f for f in SPACE["ROLLED"] if f.__code__.co_filename == "<a prompt>"]
-OTHERS = [f for f in SPACE.values() if getattr(f, "__code__", None) and f.__code__.co_filename == "<a prompt>" and f not in ROLLED]
+FUNCTIONS: list[Callable[..., Any]] = [f for f in SPACE.values() if type(f) is FunctionType]
+ROLLED = [f for f in FUNCTIONS if f in SPACE["ROLLED"]]
+OTHERS = [f for f in FUNCTIONS if f not in SPACE["ROLLED"]]
 NAMES = [f.__name__ for f in ROLLED + OTHERS]
 
 
