@@ -23,6 +23,7 @@ from pullback.ir.core.structure import use_counts
 from pullback.ir.shapes.by_value import is_value_size, numbered
 from pullback.ir.shapes.guards import Sizes
 from pullback.ir.shapes.symbolic import is_size
+from pullback.tracer.arrays.descriptions import REFUSED, shows_traced
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
 from pullback.tracer.arrays.labelled import holds_labelled
 from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
@@ -366,6 +367,8 @@ def _trace(
 def returned_static(value: Any, names: Names) -> Any:
     """Return a static result as the caller sees it. Raises TraceError for one that would hold traced values."""
     kind = type(value)
+    if isinstance(value, str) and shows_traced(value):
+        raise TraceError(REFUSED)
     if is_size(value) and not is_value_size(value):
         return value
     if isinstance(value, Iterator | AsyncIterator):
@@ -481,6 +484,8 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         if not frame.refusals and _NOT_AN_ARRAY in str(error):
             what = "an object of a class with __array__, which gives a traced array, is passed to a function of NumPy"
             raise TraceError(f"{what}; pass np.asarray of the object", error_loc(error)) from error
+        if not frame.refusals and isinstance(error, ValueError) and _NO_NUMBER.match(str(error)) and shows_traced(str(error)):
+            raise TraceError(REFUSED, error_loc(error)) from error
         if not frame.refusals and TracedArray.__name__ in str(error):
             error.add_note(_STANDS_FOR)
         if isinstance(error, RecursionError):
@@ -512,6 +517,7 @@ def _holds_traced(value: Any) -> bool:
     return takes_traced((value,), {}) or holds_labelled(value)
 
 
+_NO_NUMBER = re.compile(r"could not convert string to float|invalid literal for int|complex\(\) arg")
 _NOT_AN_ARRAY = "object __array__ method not producing an array"
 _STANDS_FOR = f"  ({TracedArray.__name__} stands for an array while a function is traced; only NumPy and SciPy know it)"
 

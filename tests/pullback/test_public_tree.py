@@ -299,10 +299,11 @@ def test_what_a_traced_array_answers_to(capsys: Any) -> None:
         a, b, *c = theta
         assert X.ndim == 2 and isinstance(X, np.ndarray) and isinstance(theta, np.ndarray)
         print(X, a)
+        print(f"{X} {a!r} {3.0}")
         rows = [row.sum() for row in X]
-        return a * rows[0] + b * sum(rows) + sum(c), f"{X} {a!r} {3.0}", X.shape, len(X), len(c)
+        return a * rows[0] + b * sum(rows) + sum(c), X.shape, len(X), len(c)
 
     theta, X = np.arange(4.0), np.arange(6.0).reshape(2, 3)
     for _ in range(2):
-        assert f(theta, X) == (0 * 3 + 1 * 15 + 5, "traced f64[2,3] X traced f64[] 3.0", (2, 3), 2, 2)
-    assert capsys.readouterr().out == "traced f64[2,3] X traced f64[]\n"
+        assert f(theta, X) == (0 * 3 + 1 * 15 + 5, (2, 3), 2, 2)
+    assert capsys.readouterr().out == "traced f64[2,3] X traced f64[]\ntraced f64[2,3] X traced f64[] 3.0\n"

@@ -21,6 +21,7 @@ from pullback.ir.core.types import ArrayType
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, any_value, known_value, pinned, refuse, refused, static
+from pullback.tracer.arrays.descriptions import Description
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.strides import Strides
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS
@@ -34,7 +35,7 @@ from pullback.tracer.user_code.advice import (
     instead_of_number,
 )
 from pullback.tracer.user_code.errors import TraceError, foreign_call
-from pullback.tracer.user_code.ownership import is_own_file, is_users_class
+from pullback.tracer.user_code.ownership import is_own_file, is_users, is_users_class
 from pullback.tracer.user_code.source import Described, line_text, shown
 
 READONLY = "assignment destination is read-only"
@@ -355,7 +356,8 @@ class TracedArray(Described):
         if self.literal is not None:
             return f"{self._kind} {self.literal}"
         name = "" if self._value is None else self._value.name
-        return f"traced {self._kind} {name}" if name else f"traced {self._kind}"
+        text = f"traced {self._kind} {name}" if name else f"traced {self._kind}"
+        return Description(text) if is_users(sys._getframe(1).f_code) else text
 
     @property
     def _kind(self) -> str:
@@ -368,11 +370,13 @@ class TracedArray(Described):
             return str(static(self, str, "a text of a traced value", "leave the value out of the text"))
         if known is None and frame is not None and frame.is_conditional:
             refuse(self, "a text of a traced value in a branch or loop on values", "leave the value out of the text")
-        return repr(self) if known is None else str(pinned(self, known))
+        if known is not None:
+            return str(pinned(self, known))
+        return Description(repr(self)) if is_users(sys._getframe(1).f_code) else repr(self)
 
     def __format__(self, spec: str) -> str:
         if not spec:
-            return str(self)
+            return Description(self) if is_users(sys._getframe(1).f_code) else str(self)
         convert: Callable[[Any], str] = lambda value: format(value, spec)  # noqa: E731
         return str(static(self, convert, "a format of a traced value", "return the value and format it after the call"))
 

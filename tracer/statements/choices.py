@@ -269,11 +269,24 @@ def is_(a: Any, b: Any) -> Any:
     kinds = [x.weak if isinstance(x, TracedArray) else type(x).__name__ for x in (a, b)]
     if kinds == ["bool", "bool"]:
         return a == b
+    if _is_numpys_bool(a) and _is_numpys_bool(b):
+        result = as_traced(a == b)
+        result.weak = "bool"
+        return result
+    if not frame_of().root.rolls:
+        return False
     if isinstance(a, TracedArray) and isinstance(b, TracedArray) and bool(kinds[0]) == bool(kinds[1]):
         raise TraceError("a test whether two arrays are one object, which values may decide; compare them by ==")
     if kinds[0] == kinds[1]:
         raise TraceError(f"a test whether two Python {kinds[0]}s are one object, which no program decides; compare them by ==")
     return False
+
+
+def _is_numpys_bool(x: Any) -> bool:
+    """Return whether a value is a bool of NumPy, of which there are two objects."""
+    if isinstance(x, TracedArray):
+        return x.dtype.kind == "b" and not (x.ndim or x.is_cell or x.weak)
+    return type(x) is np.bool_
 
 
 @operator_("truth")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.descriptions import REFUSED
 from pullback.tracer.arrays.frame import current
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, flatten, register
@@ -93,6 +94,10 @@ class Text:
         args, kwargs = self.traced
         return self.recipe.apply((list(map(_plain, args)), kwargs))
 
+    def characters(self) -> str:
+        """Return the text for a use of its characters. Raises TraceError, since the values that it shows are unknown."""
+        raise TraceError(REFUSED)
+
     def __repr__(self) -> str:
         return repr(str(self))
 
@@ -100,22 +105,31 @@ class Text:
         return format(str(self), spec)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self.characters())
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == (str(other) if type(other) is Text else other)
+        return isinstance(other, str | Text) and self.characters() == other
 
     def __bool__(self) -> bool:
-        return bool(str(self))
+        return bool(self.characters())
 
     def __len__(self) -> int:
-        return len(str(self))
+        return len(self.characters())
+
+    def __iter__(self) -> Any:
+        return iter(self.characters())
 
     def __contains__(self, item: Any) -> bool:
-        return item in str(self)
+        return item in self.characters()
 
     def __getitem__(self, index: Any) -> str:
-        return str(self)[index]
+        return self.characters()[index]
+
+    def __float__(self) -> float:
+        return float(self.characters())
+
+    def __int__(self) -> int:
+        return int(self.characters())
 
     def __add__(self, other: Any) -> Any:
         return _of(operator.add, self.recipe.source + source_of(other), (self, other))
@@ -133,7 +147,7 @@ class Text:
         if name.startswith("__") or not hasattr(str, name):
             raise AttributeError(name)
         if name not in _METHODS:
-            return getattr(str(self), name)
+            return getattr(self.characters(), name)
         return lambda *args, **kwargs: _of(_Method(name), self.recipe.source, (self, *args), kwargs)
 
 

@@ -25,7 +25,7 @@ from pullback.tracer.user_code.syntax_trees import undisturbed
 
 def rewritten(code: CodeType, rewriter: Callable[[], ast.NodeTransformer] = Rewriter) -> CodeType | None:
     """Return the code of a function with its control flow rewritten, the code itself if it has none; None if its source is not
-    at hand. With the rewriter ``Truths``: with its tests whether a value is True or False rewritten."""
+    at hand. With the rewriter ``Truths``: with its tests of identity and of classes rewritten."""
     if not (has_flow if rewriter is Rewriter else tests_truths)(code):
         return code
     file = code.co_filename
@@ -99,7 +99,7 @@ _originals: weakref.WeakKeyDictionary[CodeType, CodeType] = weakref.WeakKeyDicti
 
 
 def with_truths(code: CodeType) -> CodeType:
-    """Return code whose tests whether values are True or False are calls of an operator, if its source is at hand."""
+    """Return code whose tests of identity and of classes are calls of operators, if its source is at hand."""
     return rewritten(code, Truths) or code
 
 
@@ -116,10 +116,13 @@ def tests_identity(code: CodeType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def tests_truths(code: CodeType) -> bool:
-    """Return whether code, or a function in it, tests whether a value is the object True or False."""
-    instructions = list(dis.get_instructions(code))
-    pairs = itertools.pairwise(instructions)
-    return any(i.opname == "IS_OP" and type(c.argval) is bool for c, i in pairs) or any(map(tests_truths, _nested(code)))
+    """Return whether code, or a function in it, tests whether a value is the object True, False or that of a variable, or is of a
+    class by a pattern."""
+    for before, i in itertools.pairwise(dis.get_instructions(code)):
+        is_constant = before.opname == "LOAD_CONST" and type(before.argval) is not bool
+        if i.opname == "MATCH_CLASS" or (i.opname == "IS_OP" and not is_constant):
+            return True
+    return any(map(tests_truths, _nested(code)))
 
 
 _TESTS = frozenset(dis.opname[k] for k in range(256) if dis.opname[k].startswith(("IS_OP", "CONTAINS_OP", "MATCH_")))

@@ -82,11 +82,12 @@ class Rewriter(ast.NodeTransformer):
 
 
 class Truths(ast.NodeTransformer):
-    """Rewrites tests whether a value is the object True or False, in functions whose control flow stays as it is."""
+    """Rewrites tests whether a value is the object True, False or that of a variable, and patterns of these objects and of
+    classes, in functions whose control flow stays as it is."""
 
     def visit_Match(self, node: ast.Match) -> Any:
         patterns = (p for case in node.cases for p in ast.walk(case.pattern))
-        if not any(isinstance(p, ast.MatchSingleton) and p.value is not None for p in patterns):
+        if not any(isinstance(p, ast.MatchClass) or type(getattr(p, "value", None)) is bool for p in patterns):
             return self.generic_visit(node)
         branches = [self.visit(s) for s in _listed(Patterns().visit(node)) if s is not node]
         return branches or self.generic_visit(node)
@@ -94,10 +95,15 @@ class Truths(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         match node:
-            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=bool()) as truth]):
+            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[other]) if not _is_object(other):
                 names = name_texts([type(op).__name__])
-                return ast.fix_missing_locations(call("compare", node, node.left, names, _deferred(truth)))
+                return ast.fix_missing_locations(call("compare", node, node.left, names, _deferred(other)))
         return node
+
+
+def _is_object(node: ast.expr) -> bool:
+    """Return whether an expression is a constant other than True and False, such as None."""
+    return isinstance(node, ast.Constant) and not isinstance(node.value, bool)
 
 
 def _listed(nodes: Any) -> list[ast.stmt]:

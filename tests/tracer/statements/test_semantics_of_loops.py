@@ -200,3 +200,94 @@ def test_a_counter_that_is_returned_and_passed_again_compiles_few_programs() -> 
     for _ in range(30):
         x, t = step(x, t)
     assert t == 30 and type(t) is int and programs(step) == 9
+
+
+# objects, classes and texts
+
+
+def kind_of(x: Any) -> Any:
+    match x:
+        case bool():
+            return "bool", x
+        case int(y):
+            return "int", y
+        case float():
+            return "float", x
+        case _:
+            return "other", x
+
+
+def same_sign(x: Any, y: Any) -> Any:
+    return (x > 0) is (y > 0), (x > 0) is not (y > 0), (x > 0) is True, 1.0 if (x > 0) is (y > 0) else 2.0
+
+
+WAYS: list[dict[str, Any]] = [{}, {"guards": True}, {"loops": "unroll", "guards": True}]
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_tests_of_identity_and_class_are_plain_pythons(options: dict[str, Any]) -> None:
+    for x in (1.5, 2, True, np.float64(1.5), np.float32(1.5), np.int64(2), 1j, X):
+        expected = typed(kind_of(x))
+        assert typed(pb.jit(kind_of, **options)(x)) == expected
+        assert typed(pb.jit(lambda x: kind_of(x), **options)(x)) == expected
+    for kind in (float, np.float64):
+        for x in (1.0, -1.0):
+            for y in (2.0, -2.0):
+                assert typed(pb.jit(same_sign, **options)(kind(x), kind(y))) == typed(same_sign(kind(x), kind(y)))
+
+
+def no_source(text: str) -> Any:
+    """Return the function ``f`` of a text that is no file's."""
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return names["f"]
+
+
+SHOWN = {
+    "f-string": "f'{x}', x",
+    "joined": "f'x = {x} of {x}', x",
+    "str": "str(x)",
+    "in a list": "[x, repr(x)]",
+    "in a dict": "{'k': f'{x}'}",
+    "%": "'x = %s' % (x,)",
+    "format": "'{}'.format(x)",
+    "+": "'x = ' + str(x)",
+    "length": "len(str(x))",
+    "equal": "str(x) == '1.5'",
+    "in": "'5' in str(x)",
+    "number": "float(f'{x}')",
+    "key": "{str(x): 1}",
+    "branch": "1 if str(x) == '1.5' else 2",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("x", [1.5, X], ids=["number", "array"])
+def test_texts_of_traced_values_are_right_or_refused(name: str, x: Any) -> None:
+    """A text that stands for a traced value reaches no result."""
+    function = no_source(f"def f(x): return {SHOWN[name]}")
+    if not (name == "number" and x is X):
+        with pytest.raises(pb.TraceError):
+            pb.jit(function)(x)
+    with pytest.raises(pb.TraceError):
+        pb.jit(pb.vmap(function))(np.stack([np.asarray(x)] * 2))
+
+
+def test_texts_with_source() -> None:
+    def shown(x: Any) -> Any:
+        return f"{x}", str(x), [repr(x)]
+
+    for x in (1.5, X):
+        assert pb.jit(shown)(x) == shown(x)
+        with pytest.raises(pb.TraceError, match="a text of a traced value"):
+            pb.jit(shown, loops="unroll")(x)
+    for function in (lambda x: float(f"{x}"), lambda x: len(str(x)), lambda x: str(x) == "1.5"):
+        for options in ({}, {"loops": "unroll"}):
+            with pytest.raises(pb.TraceError, match="a text of a traced value"):
+                pb.jit(function, **options)(1.5)
+
+
+def test_texts_are_shown_while_a_function_is_traced(capsys: Any) -> None:
+    pb.jit(no_source("def f(x):\n    print(x, f'{x} {x!r}', 'x = ' + str(x))\n    return x"))(1.5)
+    text = "traced Python float x"
+    assert capsys.readouterr().out == f"{text} {text} {text} x = {text}\n"
