@@ -23,7 +23,7 @@ class Description(str):
     def _refuse(self, *_: Any) -> NoReturn:
         raise TraceError(REFUSED)
 
-    __len__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __contains__ = __getitem__ = __iter__ = _refuse  # type: ignore[assignment]
+    __len__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __contains__ = __getitem__ = __iter__ = _refuse
 
 
 def shows_traced(text: str) -> bool:
