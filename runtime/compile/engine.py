@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, is_branchy, is_brief, is_nested, is_tiered, quick_form
+from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, has_hot_loops, is_branchy, is_brief, is_tiered, quick_form
 from pullback.ir.core import environment as settings
 from pullback.runtime.cache.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache.cache import key as cache_key
@@ -473,7 +473,7 @@ class Engine:
             context = stack.enter_context(llvm_binding().create_context())
             module = self._parsed(text, context, stack)
             with counters.timed("optimise"):
-                self._run_passes(module, _passes_for(text, passes), machine, is_branchy(text))
+                self._run_passes(module, _passes_for(text, passes), machine, is_branchy(text), has_hot_loops(text))
             yield module
 
     def _parsed(self, text: str, context: Any, stack: ExitStack) -> Any:
@@ -489,12 +489,12 @@ class Engine:
         module.data_layout = self._layout
         return module
 
-    def _run_passes(self, module: Any, passes: Passes, machine: Any, is_branchy: bool = False) -> None:
+    def _run_passes(self, module: Any, passes: Passes, machine: Any, is_branchy: bool = False, is_hot: bool = False) -> None:
         if passes == "none":
             return
         llvm = llvm_binding()
         options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = False
+        options.loop_vectorization = is_branchy or is_hot
         options.slp_vectorization = False
         options.loop_unrolling = False
         options.loop_interleaving = False
@@ -515,12 +515,12 @@ class Engine:
 
 
 def _passes_for(text: str, passes: Passes) -> Passes:
-    """Return the passes for a module: none for a brief one, and LLVM's usual ones for a driver with loops in loops, whose inner
-    loops run most of the time, unless it is long and has many of them."""
+    """Return the passes for a module: none for a brief one, and LLVM's usual ones for a driver with loops in loops or over
+    scalars, which run most of the time, unless it is long and has many of them."""
     if is_brief(text) or passes == "none":
         return "none"
     is_short = is_branchy(text) and len(text) <= MOST_OPTIMISED
-    return "full" if is_nested(text) or is_short else passes
+    return "full" if has_hot_loops(text) or is_short else passes
 
 
 _default_lock = threading.Lock()

@@ -20,6 +20,7 @@ from pullback.codegen.cpu.llvm.lanes import stored
 from pullback.codegen.cpu.llvm.program_control_flow import (
     branch,
     heap_buffer,
+    is_over_scalars,
     push,
     release,
     release_heap,
@@ -29,7 +30,7 @@ from pullback.codegen.cpu.llvm.program_control_flow import (
 )
 from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
-from pullback.codegen.cpu.llvm.text import BRANCHY, NESTED, NO_MEMORY, RARELY
+from pullback.codegen.cpu.llvm.text import BRANCHY, HOT_LOOPS, NO_MEMORY, RARELY
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
@@ -63,10 +64,13 @@ MOST_INLINED_TOTAL = 3000
 """Largest number of lines of all inlined kernels of a driver."""
 
 
-def _has_nested_loops(block: Block) -> bool:
-    """Return whether a block has a loop in a loop."""
+def _has_hot_loops(block: Block, kernels: Mapping[str, Function]) -> bool:
+    """Return whether a block has a loop in a loop, or a loop that computes with scalars alone."""
     loops = [i for i in walk(block) if isinstance(i.op, Repeat | RepeatWhile)]
-    return any(isinstance(j.op, Repeat | RepeatWhile) for i in loops for region in i.regions for j in walk(region))
+    return any(
+        is_over_scalars(i.regions, kernels) or any(isinstance(j.op, Repeat | RepeatWhile) for r in i.regions for j in walk(r))
+        for i in loops
+    )
 
 
 def emit_program(
@@ -133,10 +137,11 @@ class ProgramWriter(DriverText):
         if self.ticks or self.hosts:
             self.functions.append(ASKED)
         text = "\n".join([*self.declared, "", *self.functions, *body, ""])
+        is_hot = _has_hot_loops(self.program.body, self.kernels)
         control = sum(isinstance(i.op, Repeat | RepeatWhile | Branch) for i in walk(self.program.body))
         return Driver(
             name=self.name,
-            text=BRANCHY + text if control > MOST_CONTROL else NESTED + text if _has_nested_loops(self.program.body) else text,
+            text=BRANCHY + text if control > MOST_CONTROL else HOT_LOOPS + text if is_hot else text,
             slots=tuple(self.slots),
             buffers=tuple(self.buffers),
             sizes=tuple(self.sizes),

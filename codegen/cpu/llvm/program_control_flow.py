@@ -4,18 +4,19 @@ extents the program computes, which are blocks of heap memory."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cpu.llvm.program_interface import on_stack
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText, HeapSlots, StackSlots
 from pullback.codegen.cpu.llvm.text import RARELY
-from pullback.ir.core.structure import Block, Function, Instruction
+from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.ops.kernel.kernel import Extent, Fail, Load, Store
-from pullback.ir.ops.program import Branch, Copy, Launch
+from pullback.ir.ops.program import Branch, Copy, Launch, Repeat, RepeatWhile
 
 FIRST_PERIOD = 8
 """Iterations of a loop before its first poll if one may take long; ``tick`` then adapts the number to the clock."""
@@ -36,10 +37,13 @@ def repeat(e: DriverText, i: Instruction) -> None:
     position = e.slot("i64")
     e.line(f"store i64 0, ptr {position}")
     head, body, end = e.labels("head", "body", "end")
+    is_innermost = not any(isinstance(j.op, Repeat | RepeatWhile) for j in walk(region))
+    strip = _begin_strip(e, position, count, end, first_period(i.regions, e.kernels)) if is_innermost else None
     e.line(f"br label %{head}")
     e.label(head)
     k = e.let(f"load i64, ptr {position}")
-    e.line(f"br i1 {e.let(f'icmp slt i64 {k}, {count}')}, label %{body}, label %{end}")
+    is_inside = e.let(f"icmp slt i64 {k}, {strip.limit if strip else count}")
+    e.line(f"br i1 {is_inside}, label %{body}, label %{strip.end if strip else end}")
     e.label(body)
     iteration = e.let(f"sub i64 {e.let(f'sub i64 {count}, 1')}, {k}") if i.params["reverse"] else k
     e.line(f"store i64 {iteration}, ptr {e.locations[index].pointer}")
@@ -47,10 +51,48 @@ def repeat(e: DriverText, i: Instruction) -> None:
     e.block(region)
     _store_carried(e, region.results, slots)
     e.line(f"store i64 {e.let(f'add i64 {k}, 1')}, ptr {position}")
-    _tick(e, first_period(i.regions, e.kernels))
+    if strip is None:
+        _tick(e, first_period(i.regions, e.kernels))
     e.line(f"br label %{head}")
+    if strip is not None:
+        _end_strip(e, strip, end)
     e.label(end)
     _load_carried(e, i.results, slots)
+
+
+@dataclass(frozen=True, eq=False)
+class _Strip:
+    """The strips of an innermost loop, between which the program polls. ``head``, ``end``: labels; ``limit``: the iteration
+    before which a strip ends; ``size``: its iterations; ``polls``: the countdown to the next poll."""
+
+    head: str
+    end: str
+    limit: str
+    size: str
+    polls: _Countdown
+
+
+def _begin_strip(e: DriverText, position: str, count: str, end: str, period: int) -> _Strip:
+    """Emit the head of the loop over strips: a strip ends with the loop or at the next poll."""
+    polls = _countdown(e, period)
+    head, strip, after = e.labels("strips", "strip", "strip_end")
+    e.line(f"br label %{head}")
+    e.label(head)
+    first = e.let(f"load i64, ptr {position}")
+    rest = e.let(f"sub i64 {count}, {first}")
+    e.line(f"br i1 {e.let(f'icmp sgt i64 {rest}, 0')}, label %{strip}, label %{end}")
+    e.label(strip)
+    left = e.let(f"load i64, ptr {polls.left}")
+    size = e.intrinsic("i64", "llvm.smin.i64", [("i64", rest), ("i64", left)])
+    return _Strip(head, after, e.let(f"add i64 {first}, {size}"), size, polls)
+
+
+def _end_strip(e: DriverText, strip: _Strip, end: str) -> None:
+    """Emit the end of a strip: it was the last one, or a poll is due."""
+    e.label(strip.end)
+    left = e.let(f"sub i64 {e.let(f'load i64, ptr {strip.polls.left}')}, {strip.size}")
+    e.line(f"store i64 {left}, ptr {strip.polls.left}")
+    _poll_if_due(e, strip.polls, left, strip.head, end)
 
 
 def repeat_while(e: DriverText, i: Instruction) -> None:
@@ -117,50 +159,83 @@ def _store_carried(e: DriverText, values: Sequence[Value], slots: Sequence[str])
         e.line(f"store ptr {e.locations[value].pointer}, ptr {slot}")
 
 
+def is_over_scalars(regions: Sequence[Block], kernels: Mapping[str, Function]) -> bool:
+    """Return whether a loop computes with scalars alone."""
+    return _scalar_operations(regions, kernels) is not None
+
+
 def first_period(regions: Sequence[Block], kernels: Mapping[str, Function]) -> int:
     """Return the number of iterations of a loop before its first poll: ``FIRST_OPERATIONS`` if the loop computes with scalars
     alone, ``FIRST_PERIOD`` if it computes with arrays. Loops inside poll by themselves."""
+    operations = _scalar_operations(regions, kernels)
+    return FIRST_PERIOD if operations is None else max(FIRST_OPERATIONS // operations, FIRST_PERIOD)
+
+
+def _scalar_operations(regions: Sequence[Block], kernels: Mapping[str, Function]) -> int | None:
+    """Return the number of operations of an iteration, without the loops in it; None if it computes with arrays."""
     operations, stack = 1, list(regions)
     while stack:
         for i in stack.pop().instructions:
             if isinstance(i.op, Launch):
                 body = kernels[i.params["kernel"]].instructions
                 if not all(isinstance(k.op, Elementwise | Constant | Extent | Fail | Load | Store) for k in body):
-                    return FIRST_PERIOD
+                    return None
                 operations += sum(COSTLY if isinstance(k.op, Elementwise) and not k.op.cheap else 1 for k in body)
             elif isinstance(i.op, Branch):
                 stack += i.regions
             elif isinstance(i.op, Host) or (isinstance(i.op, Copy) and not on_stack(i.operands[0].type)):
-                return FIRST_PERIOD
-    return max(FIRST_OPERATIONS // operations, FIRST_PERIOD)
+                return None
+    return operations
+
+
+@dataclass(frozen=True, eq=False)
+class _Countdown:
+    """The stack slots of a countdown to the next poll: the iterations left, and the state of ``tick``."""
+
+    left: str
+    state: str
+
+
+def _countdown(e: DriverText, period: int) -> _Countdown:
+    """Emit, at the entry of the driver, the countdown of a loop. ``period``: the number of iterations before the first poll."""
+    e.ticks = True
+    countdown = _Countdown(e.slot("i64"), e.slot("[2 x i64]"))
+    period_slot = e.at_entry(f"getelementptr i64, ptr {countdown.state}, i64 1")
+    e.entry += [
+        f"  store i64 {period}, ptr {countdown.left}",
+        f"  store i64 0, ptr {countdown.state}",
+        f"  store i64 {period}, ptr {period_slot}",
+    ]
+    return countdown
 
 
 def _tick(e: DriverText, period: int) -> None:
     """Emit, at the end of an iteration, the countdown to the next poll, which may end the program. ``period``: the number of
     iterations before the first."""
-    e.ticks = True
-    left, state = e.slot("i64"), e.slot("[2 x i64]")
-    period_slot = e.at_entry(f"getelementptr i64, ptr {state}, i64 1")
-    e.entry += [
-        f"  store i64 {period}, ptr {left}",
-        f"  store i64 0, ptr {state}",
-        f"  store i64 {period}, ptr {period_slot}",
-    ]
-    poll, on = e.labels("look", "on")
-    now = e.let(f"sub i64 {e.let(f'load i64, ptr {left}')}, 1")
-    e.line(f"store i64 {now}, ptr {left}")
-    e.line(f"br i1 {e.let(f'icmp eq i64 {now}, 0')}, label %{poll}, label %{on}, !prof !9000")
+    countdown = _countdown(e, period)
+    left = e.let(f"sub i64 {e.let(f'load i64, ptr {countdown.left}')}, 1")
+    e.line(f"store i64 {left}, ptr {countdown.left}")
+    (on,) = e.labels("on")
+    _poll_if_due(e, countdown, left, on, on)
+    e.label(on)
+
+
+def _poll_if_due(e: DriverText, countdown: _Countdown, left: str, polled: str, otherwise: str) -> None:
+    """Emit a poll if no iterations are left, after which the program goes on at ``polled`` or ends; else a jump to
+    ``otherwise``."""
+    (poll,) = e.labels("look")
+    e.line(f"br i1 {e.let(f'icmp eq i64 {left}, 0')}, label %{poll}, label %{otherwise}, !prof !9000")
     e.declared[RARELY] = None
     table, period_left, stops = e.native("poll"), e.fresh(), e.fresh()
     out = e.exit_label(None)
     e.cold += [
         f"{poll}:",
-        f"  {period_left} = call i64 @tick(ptr {state}, i64 {table}) memory(argmem: readwrite, inaccessiblemem: readwrite)",
-        f"  store i64 {period_left}, ptr {left}",
+        f"  {period_left} = call i64 @tick(ptr {countdown.state}, i64 {table}) "
+        "memory(argmem: readwrite, inaccessiblemem: readwrite)",
+        f"  store i64 {period_left}, ptr {countdown.left}",
         f"  {stops} = icmp eq i64 {period_left}, 0",
-        f"  br i1 {stops}, label %{out}, label %{on}",
+        f"  br i1 {stops}, label %{out}, label %{polled}",
     ]
-    e.label(on)
 
 
 LEAST_BLOCK = 1024

@@ -21,8 +21,9 @@ RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
 BRANCHY = "; many loops and branches\n"
 """First line of a driver with many loops and branches, which LLVM compiles without its pass NewGVN: an assertion of that pass,
 which ends the process, limits the number of times that it visits a value, and nested loops that exchange values exceed it."""
-NESTED = "; nested loops\n"
-"""First line of a driver with loops in loops and few branches. NewGVN may fail for it too, so LLVM runs its usual passes."""
+HOT_LOOPS = "; hot loops\n"
+"""First line of a driver with few branches that has loops in loops, or a loop over scalars: LLVM runs its usual passes, which
+keep elements of arrays in registers from one iteration to the next and vectorise. NewGVN may fail for loops in loops too."""
 BRIEF = "; brief\n"
 """The first line of a module that mostly calls others; optimising it would take longer than it ever runs."""
 TIERED = "; tiered\n"
@@ -100,9 +101,9 @@ def is_brief(text: str) -> bool:
     return text.startswith(BRIEF)
 
 
-def is_nested(text: str) -> bool:
-    """Return whether a text is of a driver with loops in loops."""
-    return text.startswith(NESTED)
+def has_hot_loops(text: str) -> bool:
+    """Return whether a module is marked as one with loops in loops, or a loop over scalars."""
+    return text.startswith(HOT_LOOPS)
 
 
 def is_branchy(text: str) -> bool:
