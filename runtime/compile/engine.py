@@ -494,9 +494,8 @@ class Engine:
             return
         llvm = llvm_binding()
         options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = is_branchy or is_hot
+        options.loop_vectorization = options.loop_unrolling = is_branchy or is_hot
         options.slp_vectorization = False
-        options.loop_unrolling = False
         options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
         if passes == "full":

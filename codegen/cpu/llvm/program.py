@@ -10,6 +10,7 @@ The status is 0, or the position, counted from 1, of the failure in ``Driver.fai
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -58,6 +59,10 @@ KERNEL_OUT_OF_MEMORY = ("MemoryError", "there is no memory for what a step compu
 MOST_INLINED = 1500
 """Largest number of lines of a kernel, times its launches in loops, that is inlined. A call of a kernel of 12 equations passes
 its 24 scalars through memory, in a fifth of the time that it computes for."""
+LABEL = re.compile(r"label %([\w.]+)")
+FIRST_LOOP = 10_000
+"""The number of the metadata of loops that are not unrolled; those of the loops follow."""
+NOT_UNROLLED = f'!{FIRST_LOOP} = !{{!"llvm.loop.unroll.disable"}}'
 MOST_CONTROL = 4
 """Largest number of loops and branches of a driver for which LLVM numbers values globally; see ``text.BRANCHY``."""
 MOST_INLINED_TOTAL = 3000
@@ -111,7 +116,7 @@ class ProgramWriter(DriverText):
         self.limited: dict[Extent, None] = {}
         self.created: list[Value] = []
         self.inner_launches = Counter(i.params["kernel"] for i in _inner_launches(program.body))
-        self.inlined = 0
+        self.inlined = self.loops = 0
 
     def run(self) -> Driver:
         """Emit the driver."""
@@ -357,9 +362,23 @@ class ProgramWriter(DriverText):
                 emitter = Emitter(self.kernels[name], symbol, self.target, direct="noinline")
                 emitted = emitter.run()
             self.declared.update(emitter.declared)
-            self.functions.append(emitted.text)
+            self.functions.append(self.without_unrolling(emitted.text))
             self.called[name] = emitted.name, emitted.slots, is_inlined
         return self.called[name]
+
+    def without_unrolling(self, text: str) -> str:
+        """Mark the loops of a kernel, which is unrolled already, so that LLVM unrolls the loops of the driver alone."""
+        labels, lines = set[str](), []
+        for line in text.split("\n"):
+            if line.endswith(":"):
+                labels.add(line[:-1])
+            elif line.startswith("  br ") and "!" not in line and any(label in labels for label in LABEL.findall(line)):
+                self.loops += 1
+                loop = FIRST_LOOP + self.loops
+                self.declared[NOT_UNROLLED] = self.declared[f"!{loop} = distinct !{{!{loop}, !{FIRST_LOOP}}}"] = None
+                line += f", !llvm.loop !{loop}"
+            lines.append(line)
+        return "\n".join(lines)
 
     def host(self, i: Instruction) -> None:
         """Emit the call of a step in Python.
