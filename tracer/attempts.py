@@ -53,7 +53,7 @@ class Failures:
     ``rolls`` and ``follows_choices`` are options of the function. ``leaves_handlers``: errors of operations leave ``try``
     statements that handle them, which is tried if no guard can decide whether one is raised; all attempts may be made anew then.
     ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as
-    one body failed, which unroll in the attempts after it.
+    one body failed, which unroll in the attempts after it. ``settles_truths``: see ``Frame``.
     """
 
     rolls: bool
@@ -62,6 +62,7 @@ class Failures:
     by_name: dict[str, Failure] = field(default_factory=dict)
     defects: list[Exception] = field(default_factory=list)
     plain_loops: frozenset[LoopKey] = frozenset()
+    settles_truths: bool = False
 
     def wants(self, name: str, *wishes: str) -> bool:
         """Return whether an attempt failed with a TraceError that has one of some attributes set."""
@@ -122,8 +123,12 @@ class Failures:
         )
         self.defects += [*frame.defects, error]
 
-    def unroll(self, frame: Frame) -> bool:
-        """Return whether an attempt that failed is to be repeated with one more loop of a function without source unrolled."""
+    def adapts(self, frame: Frame) -> bool:
+        """Return whether an attempt that failed is to be repeated, for functions without source: with Python bools that are True
+        or False, or with one more loop unrolled."""
+        if frame.needs_truths and not self.settles_truths:
+            self.settles_truths = True
+            return True
         if not frame.failed_loops or len(self.plain_loops) == MOST_PLAIN:
             return False
         self.plain_loops |= {frame.failed_loops[0]}
@@ -182,6 +187,7 @@ class Attempt:
         frame = Frame()
         frame.follows_syntax = False if failures.rolls else None
         frame.leaves_handlers, frame.plain_loops = failures.leaves_handlers, failures.plain_loops
+        frame.settles_truths = failures.settles_truths
         for name, value in self.settings(failures).items():
             setattr(frame, name, value)
         frame.rolls = bool(frame.follows_syntax)

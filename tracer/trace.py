@@ -29,6 +29,7 @@ from pullback.tracer.arrays.labelled import holds_labelled
 from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
 from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
 from pullback.tracer.arrays.python_ints import argument_bounds
+from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.replacements import takes_traced
 from pullback.tracer.arrays.strides import Strides, strides_in
 from pullback.tracer.arrays.traced import READONLY, Origin, TracedArray, has_rows
@@ -290,7 +291,7 @@ def trace(
                 message = f"a list that grows is changed where no statement provides for it ({restart})"
                 failures.add(attempt, frame, TraceError(message))
             except Exception as error:
-                if failures.unroll(frame):
+                if failures.adapts(frame):
                     continue
                 failures.add(attempt, frame, error)
                 if attempt.is_of_call(error, failures):
@@ -319,7 +320,8 @@ def _trace(
         with frame.active():
             labels = _labels(tree, parameters)
             leaves = _arguments(frame, call, labels, loc, sizes)
-            positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), leaves)
+            passed = [settled_truth(x) for x in leaves]
+            positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), passed)
             for k, value in enumerate(positional):
                 names.effects.watch_argument(value, parameters.name(k))
             for label, value in keywords.items():

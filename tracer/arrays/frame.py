@@ -182,6 +182,8 @@ class Frame:
     None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists. ``defects``: in a root,
     errors of this package itself that were turned into refusals. ``plain_loops``: in a root, the loops of functions without
     source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
+    ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
+    two a value is (``needs_truths``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -223,6 +225,7 @@ class Frame:
         self.grows: bool | None = None
         self.has_lists = False
         self.defects: list[Exception] = []
+        self.settles_truths = self.needs_truths = False
         self.plain_loops: frozenset[Any] = frozenset()
         self.failed_loops: list[Any] = []
         self.outcomes: Any = None

@@ -10,6 +10,7 @@ import numpy as np
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.arguments import reshaped
 from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, convert, emit, fresh, literal
 from pullback.tracer.arrays.tables import hook, register_method
 from pullback.tracer.arrays.traced import TracedArray
@@ -39,7 +40,12 @@ def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedA
             result.known = PYTHON[kind](known_pair[0]), known_pair[1]
         except (ValueError, OverflowError):
             result.known = None
-    return result
+    return settled_truth(result)
+
+
+def settled_truth(x: TracedArray) -> Any:
+    """Return a Python bool as it is; a guarded True or False if functions may test which of the two objects it is."""
+    return bool(x) if x.weak == "bool" and frame_of(x).root.settles_truths else x
 
 
 @hook("as_int")

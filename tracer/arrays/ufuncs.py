@@ -38,6 +38,7 @@ from pullback.tracer.arrays.masked import Selection
 from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.arrays.python_floats import bound_float, check_float_operands, check_power, is_users_operation
 from pullback.tracer.arrays.python_ints import check_divisor, keep_exact
+from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.views import update  # fmt: skip
@@ -472,7 +473,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
             return _PYTHON[ufunc](*(static_scalar(x).literal for x in xs))
     if result.weak == "int":
         keep_exact(ufunc, xs, result, result.known is not None)
-    return result
+    return settled_truth(result)
 
 
 @hook("check_divmod")

@@ -424,6 +424,9 @@ class Names:
                 self.root.unwritten = function.__name__
         elif tests_truths(code):
             code = matching.with_truths(code)
+        if code is function.__code__ and not self.root.settles_truths and tests_truths(code):
+            self.root.needs_truths = True
+            raise TraceError(f"{function.__name__}, whose source is not at hand, tests whether a value is True or False")
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)

@@ -281,3 +281,43 @@ def test_lengths_of_arrays_are_those_of_the_call() -> None:
     for n in (0, 1, 2, 50, 600):
         x = np.linspace(0.0, 1.0, n)
         same(space["f"](x), compiled(x))
+
+
+TRUTHS = """
+def flag_of_an_argument(p, q, flag):
+    return p * 2 if flag is True else q
+
+def patterns(p, q, flag):
+    match (p > q, 1):
+        case (True, 1):
+            return p
+        case (False, _):
+            return q
+    return p + q
+
+def comparison(p, q, flag):
+    c = p > q
+    return p if c is False else q
+
+def conversion(p, q, flag):
+    x = np.array([p, q])
+    if (p > 0) is True and bool(x[1]) is True and any([p > q, flag]) is not False:
+        return x.sum()
+    return x.min()
+"""
+exec(compile(TRUTHS, "<another prompt>", "exec"), SPACE)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize("name", ["flag_of_an_argument", "patterns", "comparison", "conversion"])
+def test_truths_are_the_objects_true_and_false(name: str) -> None:
+    compiled = pb.jit(SPACE[name])
+    for p, q, flag in ((1.0, 2.0, True), (2.0, 1.0, False), (-1.0, 0.0, True), (2.0, 1.0, True)):
+        assert compiled(p, q, flag) == SPACE[name](p, q, flag)
+
+
+def test_a_truth_that_no_guard_decides_is_refused() -> None:
+    with pytest.raises(pb.TraceError):
+        pb.jit(SPACE["comparison"], guards=False)(1.0, 2.0, True)
+    with pytest.raises(pb.TraceError):
+        pb.vmap(lambda p: SPACE["comparison"](float(p), 1.0, True))(np.arange(3.0))
