@@ -28,7 +28,7 @@ from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.growing import Grows, largest
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.raising import check
-from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, is_alias, is_same
+from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, bound_by, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
@@ -66,12 +66,15 @@ def _nothing() -> None:
 
 
 @operator("choose")
-def choose(test: Any, then: Block, orelse: Block) -> Any:
-    """Return the value of ``then() if test else orelse()``."""
+def choose(test: Any, then: Block, orelse: Block, blocks: Sequence[Block] = ()) -> Any:
+    """Return the value of ``then() if test else orelse()``. ``blocks``: the blocks of the expression that these call, if they are
+    no blocks themselves; what they bind by ``:=`` may be unbound afterwards."""
     test = truth_of(test)
     if not is_undecided(test):
         return then() if test else orelse()
-    ended = branch(test, _returning(then), _returning(orelse), ())
+    blocks = blocks or (then, orelse)
+    names = bound_by(blocks)
+    ended = branch(test, _returning(then), _returning(orelse), names, blocks if names else (), names)
     assert ended is not None
     share(ended.aliases, ended.value)
     return ended.value
@@ -91,7 +94,7 @@ def and_(value: Any, *others: Block) -> Any:
     """Return the value of ``value and others[0]() and ...``."""
     if not others:
         return value
-    return _joined_tests(value, others, True)
+    return _joined_tests(value, others, True, others)
 
 
 @operator("or")
@@ -99,17 +102,18 @@ def or_(value: Any, *others: Block) -> Any:
     """Return the value of ``value or others[0]() or ...``."""
     if not others:
         return value
-    return _joined_tests(value, others, False)
+    return _joined_tests(value, others, False, others)
 
 
-def _joined_tests(value: Any, others: Sequence[Block], is_and: bool) -> Any:
-    """Return the value of ``value and others[0]() and ...``, or of one with ``or``, and note what it proves about choices."""
+def _joined_tests(value: Any, others: Sequence[Block], is_and: bool, blocks: Sequence[Block]) -> Any:
+    """Return the value of ``value and others[0]() and ...``, or of one with ``or``, and note what it proves about choices.
+    ``blocks``: the blocks of the expression that ``others`` call."""
     other, *rest = others
     test = truth_of(value)
 
     def following() -> Any:
         second = other()
-        return _joined_tests(second, rest, is_and) if rest else second
+        return _joined_tests(second, rest, is_and, blocks) if rest else second
 
     if not is_undecided(test):
         return following() if bool(test) is is_and else value
@@ -120,7 +124,7 @@ def _joined_tests(value: Any, others: Sequence[Block], is_and: bool) -> Any:
         second = following()
         return second
 
-    result = choose(test, run, lambda: value) if is_and else choose(test, lambda: value, run)
+    result = choose(test, run, lambda: value, blocks) if is_and else choose(test, lambda: value, run, blocks)
     both = all_of(proves(test, is_and), proves(second, is_and))
     note(result, both if is_and else {}, {} if is_and else both)
     return result
@@ -150,7 +154,9 @@ def compare(left: Any, ops: Sequence[str], *others: Block) -> Any:
     """Return the value of a chained comparison."""
     right = others[0]()
     result = _COMPARISONS[ops[0]](left, right)
-    return result if len(ops) == 1 else and_(result, lambda: compare(right, ops[1:], *others[1:]))
+    if len(ops) == 1:
+        return result
+    return _joined_tests(result, [lambda: compare(right, ops[1:], *others[1:])], True, others[1:])
 
 
 @operator("assert")

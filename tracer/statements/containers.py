@@ -242,9 +242,9 @@ def _is_plain(x: Any) -> bool:
 
 
 @cache
-def _bound_outside(code: CodeType) -> frozenset[str]:
+def bound_outside(code: CodeType) -> frozenset[str]:
     """Return the variables of outer functions that code, or a function inside it, binds or unbinds."""
-    inside = [_bound_outside(c) for c in code.co_consts if isinstance(c, CodeType)]
+    inside = [bound_outside(c) for c in code.co_consts if isinstance(c, CodeType)]
     own = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
     return frozenset(own).union(*inside).intersection(code.co_freevars)
 
@@ -255,7 +255,7 @@ def _bound_by(functions: Iterable[FunctionType]) -> dict[int, tuple[str, CellTyp
     for function in functions:
         code = function.__code__
         if code.co_freevars and not code.co_name.startswith(PREFIX) and is_users(code):
-            bound = _bound_outside(code)
+            bound = bound_outside(code)
             pairs = zip(code.co_freevars, function.__closure__ or (), strict=True)
             cells.update((id(cell), (name, cell)) for name, cell in pairs if name in bound)
     return cells

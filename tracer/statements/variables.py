@@ -9,7 +9,7 @@ from typing import Any
 from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
-from pullback.tracer.statements.containers import Slot, State
+from pullback.tracer.statements.containers import Slot, State, bound_outside
 
 
 class Unbound:
@@ -67,6 +67,21 @@ def cells_of(block: Any, seen: set[int] | None = None) -> dict[str, CellType]:
             seen.add(id(inner))
             cells = {**cells_of(inner, seen), **cells}
     return cells
+
+
+def bound_by(blocks: Sequence[Any]) -> list[str]:
+    """Return the variables of the function around blocks that these, or the blocks that they call, bind."""
+    names: dict[str, None] = {}
+    work, seen = list(blocks), set[int]()
+    while work:
+        block = work.pop()
+        if not isinstance(block, FunctionType) or id(block) in seen:
+            continue
+        seen.add(id(block))
+        names.update(dict.fromkeys(sorted(bound_outside(block.__code__))))
+        inner = zip(block.__code__.co_freevars, block.__closure__ or (), strict=True)
+        work += [content_of(cell) for name, cell in inner if name.startswith("pullback:")]
+    return list(names)
 
 
 def content_of(cell: CellType | Slot) -> Any:

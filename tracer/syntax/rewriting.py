@@ -21,13 +21,14 @@ Positions are kept, so that errors, warnings and profiles show the user's lines.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import Any, cast
 
 from pullback.tracer.syntax import texts
 from pullback.tracer.syntax.liveness import Liveness, maybe_unbound
 from pullback.tracer.syntax.patterns import Patterns
 from pullback.tracer.syntax.scopes import (
+    COMPREHENSIONS,
     SCOPES,
     bound_names,
     declared,
@@ -138,10 +139,19 @@ def _is_operator(node: ast.Compare) -> bool:
 
 class _Expression(ast.NodeTransformer):
     """Rewrites the expressions that choose what they evaluate, and the reads of the variables in ``maybe``, which may be unbound.
-    The bodies of functions are rewritten by themselves."""
+    The bodies of functions are rewritten by themselves. ``block`` returns the name of a function that evaluates an expression and
+    binds variables of the function around it; None where no such function can be defined."""
 
-    def __init__(self, maybe: Collection[str] = ()) -> None:
-        self.maybe = maybe
+    def __init__(self, maybe: Collection[str] = (), block: Callable[[ast.expr], ast.Name] | None = None) -> None:
+        self.maybe, self.block = maybe, block
+
+    def deferred(self, node: ast.expr) -> ast.expr:
+        """Return a function without parameters that evaluates an expression."""
+        return self.block(node) if self.block is not None and _binds(node) else _deferred(node)
+
+    def is_fixed(self, *nodes: ast.expr) -> bool:
+        """Return whether expressions bind names, which no function evaluates."""
+        return _binds(*nodes) and (self.block is None or any(map(_binds_inside, nodes)))
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in self.maybe or not isinstance(node.ctx, ast.Load):
@@ -225,16 +235,16 @@ class _Expression(ast.NodeTransformer):
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         node.test = tested(node.test)
         self.generic_visit(node)
-        if _binds(node.body, node.orelse):
+        if self.is_fixed(node.body, node.orelse):
             return node
-        return call("choose", node, node.test, _deferred(node.body), _deferred(node.orelse))
+        return call("choose", node, node.test, self.deferred(node.body), self.deferred(node.orelse))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
-        if _binds(*node.values[1:]):
+        if self.is_fixed(*node.values[1:]):
             return node
         name = "and" if isinstance(node.op, ast.And) else "or"
-        return call(name, node, node.values[0], *map(_deferred, node.values[1:]))
+        return call(name, node, node.values[0], *map(self.deferred, node.values[1:]))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         if isinstance(node.op, ast.Not):
@@ -244,10 +254,10 @@ class _Expression(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        if not _is_operator(node) or _binds(*node.comparators):
+        if not _is_operator(node) or self.is_fixed(*node.comparators):
             return node
         names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
-        return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(_deferred, node.comparators))
+        return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(self.deferred, node.comparators))
 
 
 def _forks(s: ast.stmt) -> bool:
@@ -258,6 +268,11 @@ def _forks(s: ast.stmt) -> bool:
 def _binds(*nodes: ast.expr) -> bool:
     """Return whether expressions bind names of their function by ``:=``, which a function of their own would not."""
     return any(isinstance(n, ast.NamedExpr) for node in nodes for n in own_nodes([node]))
+
+
+def _binds_inside(node: ast.expr) -> bool:
+    """Return whether a comprehension inside an expression binds names of its function by ``:=``."""
+    return any(isinstance(n, COMPREHENSIONS) and _binds(n) for n in own_nodes([node]))
 
 
 def tested(node: ast.expr) -> ast.expr:
@@ -344,6 +359,7 @@ class _Body:
         self.temporary = {id(loop): self.liveness.temporaries(loop) - self.outer for loop in loops}
         self.maybe = (maybe_unbound(function, self.liveness) & self.shared) - self.outer
         self.count = 0
+        self.hoisted: list[ast.stmt] = []
 
     def run(self) -> list[ast.stmt]:
         """Return the rewritten body."""
@@ -366,7 +382,9 @@ class _Body:
         out: list[ast.stmt] = []
         for k, s in enumerate(statements):
             if not isinstance(s, ast.If | ast.While | ast.For):
-                out.append(self.simple(s, is_block))
+                rewritten = self.simple(s, is_block)
+                out += self.flushed()
+                out.append(rewritten)
             elif not leaves([s]):
                 operand = self.operation(s, (), out)
                 out.append(ast.copy_location(ast.Expr(operand), s))
@@ -383,20 +401,44 @@ class _Body:
                 break
         return out
 
+    def expression(self, node: Any) -> Any:
+        """Return a rewritten expression, or a statement of which the expressions are rewritten. The functions that it calls are
+        ``flushed`` before its statement."""
+        return _Expression(self.maybe, self.hoist).visit(node)
+
+    def hoist(self, node: ast.expr) -> ast.Name:
+        """Return the name of a function that evaluates an expression, whose ``:=`` bind variables of this function."""
+        self.count += 1
+        title = f"{PREFIX}expression{self.count}"
+        stored = self.stored([node])
+        declarations: list[ast.stmt] = [ast.Nonlocal(stored)] if stored else []
+        arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        returned = ast.copy_location(ast.Return(node), node)
+        function = ast.FunctionDef(title, arguments, [*declarations, returned], [], None, None)
+        if "type_params" in ast.FunctionDef._fields:
+            function.type_params = []  # type: ignore[attr-defined]
+        self.hoisted.append(ast.copy_location(function, node))
+        return ast.copy_location(ast.Name(title, ast.Load()), node)
+
+    def flushed(self) -> list[ast.stmt]:
+        """Return the functions that the next statement calls."""
+        result, self.hoisted = self.hoisted, []
+        return result
+
     def simple(self, s: ast.stmt, is_block: bool) -> ast.stmt:
         """Return a rewritten statement that is no branch and no loop."""
         match s:
             case _Finished(value=value):
                 return ast.copy_location(ast.Return(value), s)
             case ast.Return(value=value) if is_block:
-                operand = ast.Constant(None) if value is None else _Expression(self.maybe).visit(value)
+                operand = ast.Constant(None) if value is None else self.expression(value)
                 return ast.copy_location(ast.Return(call("return", s, operand)), s)
             case ast.Break() | ast.Continue() if is_block:
                 name = "break" if isinstance(s, ast.Break) else "continue"
                 return ast.copy_location(ast.Return(call(name, s)), s)
             case ast.Assert(test=test, msg=msg):
-                message = [] if msg is None else [_deferred(_Expression(self.maybe).visit(msg))]
-                return ast.copy_location(ast.Expr(call("assert", s, _Expression(self.maybe).visit(tested(test)), *message)), s)
+                message = [] if msg is None else [_deferred(self.expression(msg))]
+                return ast.copy_location(ast.Expr(call("assert", s, self.expression(tested(test)), *message)), s)
             case ast.Global() | ast.Nonlocal():
                 return ast.copy_location(ast.Pass(), s)
             case ast.Raise(exc=None):
@@ -405,28 +447,30 @@ class _Body:
             case ast.AnnAssign(target=ast.Name() as target, value=value):
                 if value is None:
                     return ast.copy_location(ast.Pass(), s)
-                return ast.copy_location(ast.Assign([target], _Expression(self.maybe).visit(value)), s)
+                return ast.copy_location(ast.Assign([target], self.expression(value)), s)
             case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value) if name in self.maybe:
-                read = _Expression(self.maybe).visit(ast.copy_location(ast.Name(name, ast.Load()), target))
-                operands = [ast.Constant(type(op).__name__), read, _Expression(self.maybe).visit(value)]
+                read = self.expression(ast.copy_location(ast.Name(name, ast.Load()), target))
+                operands = [ast.Constant(type(op).__name__), read, self.expression(value)]
                 return ast.copy_location(ast.Assign([target], call("augmented", s, *operands)), s)
             case ast.With() | ast.Try() | ast.TryStar() | ast.Match():
                 return self.enclosing(s, is_block)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return s
-        rewritten: ast.stmt = _Expression(self.maybe).visit(s)
+        rewritten: ast.stmt = self.expression(s)
         return rewritten
 
     def enclosing(self, s: Any, is_block: bool) -> ast.stmt:
         """Rewrite the statements inside a ``with``, ``try`` or ``match`` statement, and return it."""
         for item in getattr(s, "items", ()):
-            item.context_expr = _Expression(self.maybe).visit(item.context_expr)
+            item.context_expr = self.expression(item.context_expr)
         if isinstance(s, ast.Match):
-            s.subject = _Expression(self.maybe).visit(s.subject)
+            s.subject = self.expression(s.subject)
+        before = self.flushed()
         for inner in (s, *getattr(s, "handlers", ()), *getattr(s, "cases", ())):
             for part in ("body", "orelse", "finalbody"):
                 if getattr(inner, part, None):
                     setattr(inner, part, self.statements(getattr(inner, part), is_block, is_guarded=True))
+        self.hoisted = before
         statement: ast.stmt = s
         return statement
 
@@ -447,17 +491,22 @@ class _Body:
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
             live = self.listed(self.live(s, rest))
-            return call("if", s.test, _Expression(self.maybe).visit(tested(s.test)), then, orelse, names, *live)
+            test = self.expression(tested(s.test))
+            out += self.flushed()
+            return call("if", s.test, test, then, orelse, names, *live)
         temporary = name_texts(sorted(self.temporary[id(s)] & self.shared))
         live = self.listed((self.liveness.heads[id(s)] | self.liveness.after[id(s)]) & self.maybe)
         after_loop = self.block("orelse", s.orelse, s, out) if s.orelse else none
         if isinstance(s, ast.While):
-            tested_once = _Finished(_Expression(self.maybe).visit(tested(s.test)))
+            tested_once = _Finished(self.expression(tested(s.test)))
+            out += self.flushed()
             test = self.block("test", [ast.copy_location(tested_once, s.test)], s, out)
             return call("while", s.test, test, self.block("body", s.body, s, out), after_loop, names, temporary, *live)
         item = ast.copy_location(ast.Assign([s.target], ast.copy_location(ast.Name(ITEM, ast.Load()), s.target)), s.target)
         body = self.block("body", s.body, s, out, first=item)
-        return call("for", s.iter, _sequence(_Expression(self.maybe).visit(s.iter)), body, after_loop, names, temporary, *live)
+        sequence = _sequence(self.expression(s.iter))
+        out += self.flushed()
+        return call("for", s.iter, sequence, body, after_loop, names, temporary, *live)
 
     def listed(self, live: Set[str]) -> list[ast.expr]:
         """Return the last argument of an operator: the names that are read later and may be unbound, if there are any."""
