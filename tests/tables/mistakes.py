@@ -147,12 +147,12 @@ def f(x):
 
 f(np.arange(3.0))
 
-=== sorted with a key
-@pb.jit
-def nearest(x):
-    return sorted(x, key=lambda v: abs(v - 1))[0]
+=== sorted elements of several structures
+@pb.jit(guards=False)
+def f(x):
+    return sorted([x[0], (x[1], x[2])], key=np.sum)[0]
 
-nearest(np.arange(3.0))
+f(np.arange(3.0))
 
 === a branch in a helper
 def clip(v, top):
@@ -468,11 +468,11 @@ def f(x):
 
 f(np.arange(3000.0))
 
-=== sorting a list
+=== deleting an element of a list at a traced index
 @pb.jit(guards=False)
 def f(x):
     rows = [x[0], x[1]]
-    rows.sort()
+    del rows[int(x[0])]
     return rows
 
 f(np.arange(3.0))
@@ -822,7 +822,7 @@ f(np.arange(3.0))
 @pb.jit
 def f(x):
     try:
-        first = sorted(x, key=abs)[0]
+        first = list(set(x))[0]
     except Exception:
         first = None
     return first * x

@@ -22,7 +22,7 @@ import numpy as np
 
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.make import as_traced, emit
-from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.variables import UNBOUND
@@ -377,19 +377,44 @@ def contains(container: Any, item: Any) -> Any:
         return by_cases(item, lambda case: contains(container, case))
     if type(container) in (set, frozenset, dict) and isinstance(item, TracedArray) and not item.shape:
         container = list(container)
+    if has_rows(container):
+        return container.contains(item)
+    if isinstance(container, Listed):
+        container = container.contents()
     if type(container) not in (tuple, list) or not _is_compared(container, item):
         return item in container
     elements = list(map(narrowed, container))
-    return _any(_equality(e, item) if isinstance(e, Choice) else e is item or item == e for e in elements)
+    return _any(_equality(e, item) if isinstance(e, Choice) else e is item or _is_equal(item, e) for e in elements)
+
+
+def _is_equal(item: Any, element: Any) -> Any:
+    """Return whether two scalars, or tuples of scalars, are equal."""
+    if type(item) is not tuple or type(element) is not tuple:
+        return False if type(item) is tuple or type(element) is tuple else item == element
+    if len(item) != len(element):
+        return False
+    result: Any = True
+    for a, b in zip(item, element, strict=True):
+        equal = _is_equal(a, b)
+        result = np.logical_and(result, equal) if isinstance(equal, TracedArray) else result if equal else False
+        if result is False:
+            return False
+    return result
 
 
 def _is_compared(container: Sequence[Any], item: Any) -> bool:
-    """Return whether the truth of ``item in container`` is known at run time alone, and its comparisons are of scalars."""
-    values = [*container, item]
+    """Return whether the truth of ``item in container`` is known at run time alone, and its comparisons are of scalars, or of
+    tuples of scalars."""
+    values = [y for x in (*container, item) for y in (_scalars(x) if type(x) is tuple else [x])]
     scalars = all(not x.shape for x in values if isinstance(x, TracedArray))
     return scalars and any(isinstance(x, TracedArray | Choice) for x in values) and not any(
         isinstance(x, np.ndarray | list | tuple | dict) for x in values
     )  # fmt: skip
+
+
+def _scalars(value: Any) -> list[Any]:
+    """Return the items of a tuple, and of the tuples in it."""
+    return [y for x in value for y in (_scalars(x) if type(x) is tuple else [x])]
 
 
 def _any(results: Iterable[Any]) -> Any:

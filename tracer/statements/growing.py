@@ -20,6 +20,7 @@ from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
+from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
 from pullback.tracer.arrays.traced import Listed, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
@@ -501,6 +502,86 @@ class GrowingList(Listed):
     def __contains__(self, value: Any) -> bool:
         return value in self.entries()
 
+    def equals(self, value: Any) -> TracedArray:
+        """Return for each row of the buffers whether it is an element that is equal to a value."""
+        rows = self.stored()
+        leaves, tree = flatten(value)
+        index = emit("iota", shape=rows.buffers[0].shape[:1], axis=0, dtype=I64)
+        if bare(tree) != rows.tree or any(as_traced(x).shape for x in leaves) or any(b.ndim > 1 for b in rows.buffers):
+            raise TraceError("a list of a number of elements that values decide is searched for a value of another structure")
+        result = index < self.length()
+        for buffer, leaf in zip(rows.buffers, leaves, strict=True):
+            result = np.logical_and(result, buffer == leaf)
+        return as_traced(result)
+
+    def contains(self, value: Any) -> Any:
+        """Return whether an element is equal to a value, a bool or a traced one."""
+        result = as_traced(np.any(self.equals(value)))
+        result.weak = "bool"
+        return result
+
+    def position(self, value: Any, message: str) -> Any:
+        """Return the index of the first element that is equal to a value. Raises ValueError, at run time, if there is none."""
+        is_equal = self.equals(value)
+        emit("check", as_traced(np.any(is_equal)), error="ValueError", message=message)
+        assert self.rows is not None
+        return _bounded(np.argmax(is_equal), self.rows.capacity)
+
+    def index(self, value: Any, /, *bounds: Any) -> Any:
+        if self.rows is None and not self.is_searched(value):
+            return list.index(self, value, *bounds)
+        if bounds:
+            self.refused("index with bounds")
+        searched = self if self.rows is not None else self.copied()
+        return searched.position(value, "the value is not in list")
+
+    def count(self, value: Any, /) -> Any:
+        if self.rows is None and not self.is_searched(value):
+            return list.count(self, value)
+        searched = self if self.rows is not None else self.copied()
+        result = as_traced(np.sum(searched.equals(value)))
+        result.weak = "int"
+        return result
+
+    def remove(self, value: Any, /) -> None:
+        if self.rows is None and not self.is_searched(value):
+            list.remove(self, value)
+            return
+        if self.rows is None:
+            self.stack([], list.__len__(self))
+        self.shift(self.position(value, "list.remove(x): x not in list"), -1)
+        assert self.rows is not None
+        self.rows.length = self.length() - 1
+        self.rows.least -= 1
+
+    def is_searched(self, value: Any) -> bool:
+        """Return whether values decide which elements are equal to a value."""
+        return is_undecided_order([value, *list.__iter__(self)])
+
+    def sort(self, *, key: Any = None, reverse: Any = False) -> None:
+        if self.rows is None:
+            elements = list(list.__iter__(self))
+            keys = elements if key is None else [key(x) for x in elements]
+            if is_undecided_order(keys):
+                elements = sorted_items(elements, keys, reverse)
+            else:
+                elements.sort(key=key, reverse=reverse)
+            list.__setitem__(self, slice(None), elements)
+            return
+        keyed = self if key is None else self.mapped(key)
+        if keyed.stored().tree.kind not in ("leaf", "tuple") or any(b.ndim > 1 for b in keyed.stored().buffers):
+            raise TraceError("a list is sorted by arrays or lists, as values decide; sort by numbers or tuples of them")
+        order = order_of([keyed.column(k) for k in range(len(keyed.stored().buffers))], reverse)
+        for k, buffer in enumerate(self.stored().buffers):
+            start, step = (0,) * buffer.ndim, (1,) * buffer.ndim
+            buffer[...] = emit("slice_set", buffer, fresh(self.column(k)[order]), start=start, step=step)
+
+    def mapped(self, function: Callable[[Any], Any]) -> GrowingList:
+        """Return the list of what a function returns of the elements."""
+        out = GrowingList()
+        OPERATORS[PREFIX + "for"](self, lambda element: out.append(function(element)), None, (), ())
+        return out
+
     def refused(self, what: str) -> NoReturn:
         """Raise TraceError for a change that is not supported."""
         raise TraceError(f"{what} of a list of a number of elements that values decide is not supported; append, pop, or set")
@@ -537,7 +618,7 @@ def _unsupported(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in ("remove", "reverse", "sort", "index", "count", "__delitem__", "__imul__", "__lt__", "__le__", "__gt__", "__ge__"):
+for _name in ("reverse", "__delitem__", "__imul__", "__lt__", "__le__", "__gt__", "__ge__"):
     setattr(GrowingList, _name, _unsupported(_name))
 
 

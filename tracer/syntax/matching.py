@@ -55,7 +55,7 @@ def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.
 def has_flow(code: CodeType) -> bool:
     """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``,
     ``raise``, f-strings."""
-    if not _FLOW.isdisjoint(code.co_code[::2]) or not _TEXTS.isdisjoint(code.co_names):
+    if not _FLOW.isdisjoint(code.co_code[::2]) or not _NAMES.isdisjoint(code.co_names):
         return True
     return any(map(has_flow, _nested(code)))
 
@@ -66,7 +66,8 @@ _FLOW |= {dis.opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_
 """The opcodes of control flow, of ``not``, of tests that may be of values of several cases, of errors, and of f-strings."""
 
 
-_TEXTS = frozenset((*FUNCTIONS, *METHODS))
+_NAMES = frozenset((*FUNCTIONS, *METHODS, "sort", "remove"))
+"""The functions and methods that make texts, and the methods of lists that compare elements."""
 
 Key = tuple[str, int, int]
 

@@ -20,6 +20,7 @@ from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
+from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
 from pullback.tracer.arrays.traced import TracedArray, has_rows
@@ -149,13 +150,14 @@ twin(builtins.all)(_truth("all", builtins.all))
 
 @twin(builtins.sorted)
 def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
+    if has_rows(iterable):
+        result = iterable.copy()
+        result.sort(key=key, reverse=reverse)
+        return result
     items = list(iterable)
     keys = items if key is None else [key(i) for i in items]
-    if builtins.any(isinstance(k, TracedArray) and known_value(k) is None for k in keys):
-        if key is not None or builtins.any(as_traced(k).ndim for k in keys):
-            raise TraceError("sorted of traced values with key=, or of arrays; use np.argsort of an array of keys")
-        ordered = xp.sort(as_traced(items))
-        return list(ordered[::-1] if reverse else ordered)
+    if is_undecided_order(keys):
+        return sorted_items(items, keys, reverse)
     return builtins.sorted(items, key=key, reverse=reverse)
 
 

@@ -1,0 +1,80 @@
+"""The order of traced numbers, by which lists are sorted: Python's stable order, of tuples by their first difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.arguments import xp
+from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.make import as_traced, fresh, number_of_extent
+from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import bare, flatten, unflatten
+from pullback.tracer.arrays.views import root_of
+from pullback.tracer.user_code.errors import TraceError
+
+ALIAS = "it is an element of a list that is sorted; write into a copy"
+_KINDS = "a list is sorted by keys of several structures, or by arrays, as values decide; make the keys alike"
+
+
+def order_of(columns: Sequence[TracedArray], reverse: Any) -> TracedArray:
+    """Return the indices that sort rows of keys, of which ``columns`` are vectors of one length each. ``reverse``: from the
+    greatest key on; equal ones stay in their order."""
+    if not columns:
+        raise TraceError(_KINDS)
+    if reverse:
+        columns = [c[::-1] for c in columns]
+    order = xp.argsort(columns[0], kind="stable") if len(columns) == 1 else xp.lexsort(tuple(columns[::-1]))
+    return as_traced(number_of_extent(columns[0].shape[0]) - 1 - order[::-1]) if reverse else as_traced(order)
+
+
+def is_undecided_order(keys: Sequence[Any]) -> bool:
+    """Return whether values decide the order of keys."""
+    leaves = flatten(list(keys))[0]
+    return any(isinstance(x, TracedArray) and known_value(x) is None for x in leaves)
+
+
+def sorted_items(items: Sequence[Any], keys: Sequence[Any], reverse: Any) -> list[Any]:
+    """Return items in the order of their keys. Raises TraceError unless the items have one structure and one type, and the keys
+    too."""
+    order = order_of([column for column, _ in _columns(keys, _KINDS, is_key=True)], reverse)
+    what = "a list of elements of several structures or types is sorted as values decide; make them alike"
+    columns = _columns(items, what)
+    tree = bare(flatten(items[0])[1])
+    freeze(items)
+    rows: list[list[TracedArray]] = [[] for _ in items]
+    for column, weak in columns:
+        ordered = column[order]
+        for k, row in enumerate(rows):
+            row.append(fresh(ordered[k]))
+            row[-1].weak = weak
+    result = [unflatten(tree, row) for row in rows]
+    freeze(result)
+    return result
+
+
+def freeze(items: Sequence[Any]) -> None:
+    """Refuse later writes into arrays in items, which may be others of them."""
+    for x in flatten(list(items))[0]:
+        if isinstance(x, TracedArray) and (x.shape or x.is_cell):
+            for array in (x, root_of(x)):
+                array.readonly = array.readonly or ALIAS
+
+
+def _columns(items: Sequence[Any], what: str, is_key: bool = False) -> list[tuple[TracedArray, str]]:
+    """Return an array for each leaf of items, with the name of its Python type."""
+    flat = [flatten(item) for item in items]
+    if any(bare(tree) != bare(flat[0][1]) for _, tree in flat):
+        raise TraceError(what)
+    columns = []
+    for column in zip(*(leaves for leaves, _ in flat), strict=True):
+        arrays = [as_traced(x) for x in column]
+        kinds = {(x.weak, x.dtype, x.shape) for x in arrays}
+        if is_key and all(not x.shape for x in arrays):
+            kinds = {("", np.dtype(float), ())}
+        if len(kinds) > 1 or (is_key and arrays[0].shape):
+            raise TraceError(what)
+        columns.append((as_traced(xp.stack(arrays)), arrays[0].weak))
+    return columns
