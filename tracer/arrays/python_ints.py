@@ -83,6 +83,47 @@ def index_bounds(x: TracedArray) -> Bounds | None:
     return bounds_of(x)
 
 
+def may_be_python(x: TracedArray) -> bool:
+    """Return whether an int64 scalar of NumPy may be a Python int on another path, so that it does not wrap around: its bounds
+    are those of int64, where another scalar has none."""
+    return not (x.weak or x.shape) and x.bounds == (LEAST, GREATEST)
+
+
+def joins_python(x: TracedArray) -> bool:
+    """Return whether a path gives a scalar the value of a Python int, other than a short constant, or one that may be such."""
+    if x.literal is not None:
+        return x.weak == "int" and not is_size(x.literal) and not is_short(x.literal)
+    return x.weak == "int" or may_be_python(x)
+
+
+def can_be_marked(x: TracedArray) -> bool:
+    """Return whether a value is an int64 scalar of NumPy that is not known to be a Python int on another path."""
+    return not (x.weak or x.shape or x.is_cell or may_be_python(x)) and x.dtype == np.int64
+
+
+def mark_python(x: TracedArray) -> TracedArray:
+    """Return an int64 scalar of NumPy as one that may be a Python int on another path; other values unchanged."""
+    if not can_be_marked(x):
+        return x
+    frame = frame_of(x)
+    marked = TracedArray(x.type, frame, frame.lift(x), loc=x.loc)
+    marked.bounds = (LEAST, GREATEST)
+    return marked
+
+
+def check_mixed(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any) -> Any:
+    """Return the result of an operation on scalars of which one may be a Python int: it raises OverflowError where it would wrap
+    around."""
+    is_mixed = any(map(may_be_python, xs)) and all(not x.shape and x.dtype == np.int64 for x in (*xs, result))
+    if not is_mixed or ufunc not in _BOUNDS:
+        return result
+    low, high = _BOUNDS[ufunc](*map(bounds_of, xs))
+    if low < LEAST or high > GREATEST:
+        emit("check", _is_exact(ufunc, xs, result), error="OverflowError", message=MESSAGE)
+    result.bounds = (LEAST, GREATEST)
+    return result
+
+
 def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:
     def bounds(a: Bounds, b: Bounds) -> Bounds:
         values = [function(x, y) for x in a for y in b]

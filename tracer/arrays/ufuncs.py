@@ -37,7 +37,7 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.masked import Selection
 from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.arrays.python_floats import bound_float, check_float_operands, check_power, is_users_operation
-from pullback.tracer.arrays.python_ints import check_divisor, keep_exact
+from pullback.tracer.arrays.python_ints import check_divisor, check_mixed, keep_exact
 from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.arrays.traced import Tagged, TracedArray
@@ -437,10 +437,11 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         xs[1].weak = "float"
     if not all(x.weak for x in xs):
         try:
-            return call_ufunc(ufunc, *xs)
+            result = call_ufunc(ufunc, *xs)
         except TypeError:
             _refuse_scalars(ufunc, xs)
             raise
+        return check_mixed(ufunc, xs, result) if any(x.bounds is not None for x in xs) else result
     if ufunc in _ORDER and any(x.weak == "complex" for x in xs):
         _ORDER[ufunc](*(0j if x.weak == "complex" else 0 for x in xs))  # raises Python's TypeError
     if ufunc is np.power and xs[0].weak not in ("float", "complex"):

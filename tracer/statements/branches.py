@@ -15,6 +15,7 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
+from pullback.tracer.arrays.python_ints import joins_python, mark_python
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
@@ -426,7 +427,8 @@ class _Join:
             cells = [side.is_cell for side in column.arrays]
             x.weak, x.created = column.kind[1], any(cells)
             x.readonly = ALIAS if any(cells) != all(cells) else ""
-        return emitted
+        pairs = zip(emitted, columns, strict=True)
+        return [mark_python(x) if any(map(joins_python, column.arrays)) else x for x, column in pairs]
 
 
 def _returned(ran: Ran) -> list[TracedArray]:

@@ -291,3 +291,61 @@ def test_texts_are_shown_while_a_function_is_traced(capsys: Any) -> None:
     pb.jit(no_source("def f(x):\n    print(x, f'{x} {x!r}', 'x = ' + str(x))\n    return x"))(1.5)
     text = "traced Python float x"
     assert capsys.readouterr().out == f"{text} {text} {text} x = {text}\n"
+
+
+# ints of Python and of NumPy in one variable
+
+
+def branch_of_both(x: float, a: Any) -> Any:
+    return (2**62 if x > 0 else a[1]) * 4
+
+
+def loop_of_both(x: float, a: Any) -> Any:
+    k = 3
+    while x > 1:
+        k = k * 3
+        x = x / 2
+        if x < 0:
+            k = a[1]
+    return k
+
+
+def carry_of_both(a: Any, n: Any) -> Any:
+    h = a[0]
+    for i in range(n):
+        h = h * 3
+        if h % 5 == 1:
+            h = i
+    return h
+
+
+def hash_of_numpy(a: Any, n: Any) -> Any:
+    h = 0
+    i = 0
+    while i < n:
+        h = h * 31 + a[i % 3]
+        i += 1
+    return h
+
+
+INTS = np.array([3, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "few", "many"),
+    [
+        (branch_of_both, (-1.0, INTS), (1.0, INTS)),
+        (loop_of_both, (2.0**20, INTS), (2.0**50, INTS)),
+        (carry_of_both, (INTS, np.int64(10)), (INTS, np.int64(50))),
+    ],
+)
+def test_an_int_that_is_pythons_on_one_path_does_not_wrap(function: Any, few: Any, many: Any) -> None:
+    compiled = pb.jit(function, guards=False)
+    assert compiled(*few) == function(*few)
+    with pytest.raises(OverflowError):
+        compiled(*many)
+
+
+def test_ints_of_numpy_wrap() -> None:
+    with np.errstate(all="ignore"):
+        assert typed(pb.jit(hash_of_numpy, guards=False)(INTS, np.int64(40))) == typed(hash_of_numpy(INTS, 40))
