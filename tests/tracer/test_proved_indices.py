@@ -287,3 +287,48 @@ def test_slices_with_equal_bounds_have_one_extent(function: Callable[..., Any]) 
     if function is not windows:
         assert " check " not in text
         assert text.count("define_extent") == (1 if function is solves else 2)
+
+
+def slices_of_two_lengths(x: Any) -> Any:
+    a, b = x[x > 0], x[x > 0.5]
+    return a[1:], b[1:], a[::2], b[::2], a[:-1], b[:-1], a[::-1], b[::-1], a[2:][::-1], b[2:][::-1], a[-3:], b[-3:]
+
+
+def slices_of_lengths_by_formulas(x: Any) -> Any:
+    a = x[x > 0]
+    b = np.concatenate([a, a, x])
+    return a[::3], b[::3], b[1 : a.size], a[1 : a.size], b[-a.size :], np.diff(a), np.diff(b), np.histogram(a, a.size + 1)[0]
+
+
+@pytest.mark.parametrize("function", [slices_of_two_lengths, slices_of_lengths_by_formulas])
+def test_equal_slices_of_arrays_with_different_lengths_by_value_have_different_extents(function: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    compiled = pb.jit(function, guards=False)
+    for n in (1, 2, 30):
+        x = rng.normal(size=n)
+        x[0] = 1.0
+        results, expected = compiled(x), function(x)
+        for result, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, wanted)
+    gradient = pb.grad(lambda x: sum((k + 1) * np.sum(np.sin(y)) for k, y in enumerate(slices_of_two_lengths(x))))(x)
+    expected = np.zeros(n)
+    a, b = np.flatnonzero(x > 0), np.flatnonzero(x > 0.5)
+    for k, taken in enumerate(slices_of_two_lengths_at(a, b)):
+        np.add.at(expected, taken, (k + 1) * np.cos(x[taken]))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12)
+
+
+def slices_of_two_lengths_at(a: Any, b: Any) -> Any:
+    return a[1:], b[1:], a[::2], b[::2], a[:-1], b[:-1], a[::-1], b[::-1], a[2:][::-1], b[2:][::-1], a[-3:], b[-3:]
+
+
+def halves(x: Any) -> Any:
+    n = len(x)
+    return np.sum(x[: n // 2]) * np.sum(x[: np.argmax(x)]) + np.sum(np.append(x, x)[: np.argmax(x)])
+
+
+def test_slices_of_symbolic_extents_serve_other_sizes() -> None:
+    compiled = pb.jit(halves, dynamic=True)
+    for n in (4, 7, 12, 30):
+        x = np.random.default_rng(n).normal(size=n)
+        np.testing.assert_allclose(compiled(x), halves(x), rtol=1e-12)

@@ -365,16 +365,18 @@ def _computed_slice(item: slice, n: int) -> _Axis:
     """Return a slice whose bounds, or whose axis, are known only when the program runs. Equal slices have one extent."""
     frame = frame_of(*(end for end in (item.start, item.stop) if isinstance(end, TracedArray)))
     recent = {v: i for i in frame.builder.instructions[-RECENT:] for v in i.results}
-    key = (_formula(item.start, frame, recent), _formula(item.stop, frame, recent), repr(item.step), repr(n))
+    key = tuple(_formula(number, frame, recent) for number in (item.start, item.stop, item.step, n))
     axis: _Axis = frame.slices.get(key) or _new_slice(item, n)
     frame.slices[key] = axis
     return axis
 
 
-def _formula(end: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> Any:
-    """Return a key of a bound of a slice: bounds that are computed in the same way have the same key."""
-    if not isinstance(end, TracedArray) or end.literal is not None:
-        return repr(end if not isinstance(end, TracedArray) else end.literal)
+def _formula(number: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> Any:
+    """Return a key of a number of a slice: numbers that are computed in the same way have the same key."""
+    if is_size(number):
+        return number.sizes.is_by_value, number.key
+    if not isinstance(number, TracedArray) or number.literal is not None:
+        return repr(number if not isinstance(number, TracedArray) else number.literal)
 
     def expanded(value: Value, depth: int) -> Any:
         i = recent.get(value)
@@ -382,7 +384,7 @@ def _formula(end: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> Any
             return value
         return (i.op.name, repr(i.params), *(expanded(v, depth - 1) for v in i.operands))
 
-    return expanded(frame.lift(end), 3)
+    return expanded(frame.lift(number), 3)
 
 
 def _new_slice(item: slice, n: int) -> _Axis:

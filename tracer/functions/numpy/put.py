@@ -265,8 +265,7 @@ def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, operands: Sequence[Any], d
         part = x[key if any(k is Ellipsis for k in _tuple(key)) else (*_tuple(key), ...)]
         ufunc(part, *operands, out=part, casting="unsafe")
         return
-    casts = np.can_cast(kind_of(operands[0]), x.dtype, "same_kind") and not (x.dtype.kind in "iu" and dtype.kind not in "iu")
-    if ufunc in (np.add, np.subtract) and x.dtype.kind != "b" and casts:
+    if ufunc in (np.add, np.subtract) and _is_scatter(x, operands[0], dtype):
         amount = cast(operands[0], x.dtype)
         update(x, scattered("scatter_add", x, plan, xp.negative(amount) if ufunc is np.subtract else amount))
         return
@@ -282,6 +281,13 @@ def _at(ufunc: np.ufunc, x: Any, key: Any, plan: Any, operands: Sequence[Any], d
     new = reshaped(_applied(ufunc, rows_of_base, positions_, rows, static), [base.shape[k] for k in order])
     new = permute(new, np.argsort(order).tolist())
     update(x, with_part(x, plan, new))
+
+
+def _is_scatter(x: TracedArray, amount: TracedArray, dtype: np.dtype[Any]) -> bool:
+    """Return whether sums that NumPy computes in a dtype are those of the amounts in the dtype of ``x``."""
+    if x.dtype.kind == "b" or (x.dtype.kind in "iu" and dtype.kind not in "iu"):
+        return False
+    return np.can_cast(kind_of(amount), x.dtype, "same_kind")
 
 
 def _tuple(key: Any) -> tuple[Any, ...]:
