@@ -18,9 +18,9 @@ from pullback.ir.core.types import BY_VALUE, I64, is_by_value
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import DefineExtent, count, define_extent
 from pullback.ir.shapes.extents import extents_of, rename
-from pullback.ir.shapes.guards import RELATIONS, Sizes
+from pullback.ir.shapes.guards import RELATIONS, Sizes, compared_across
 from pullback.ir.shapes.polynomials import Polynomial, added, substituted
-from pullback.ir.shapes.symbolic import Atom, Size, terms_of
+from pullback.ir.shapes.symbolic import Atom, Size, is_of_one_trace, terms_of
 
 FIRST = 1009
 """The number that stands for the first extent by value in arithmetic; no result depends on it."""
@@ -103,6 +103,8 @@ class ValueSizes(Sizes):
         return self._compute(function, args)
 
     def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
+        if not is_of_one_trace(a, b):
+            return compared_across(relation, a, b)
         difference = added(terms_of(a), terms_of(b), -1)
         if not difference:
             return bool(RELATIONS[relation](0, 0))
@@ -143,7 +145,7 @@ def known_less(extent: Any, bound: int) -> bool:
 def same_extent(a: Any, b: Any) -> bool:
     """Return whether two extents are known to be equal; of extents by value, only those with equal polynomials are."""
     if is_value_size(a) or is_value_size(b):
-        return type(a) is type(b) and a.terms == b.terms
+        return type(a) is type(b) and a.sizes is b.sizes and a.terms == b.terms
     return bool(a == b)
 
 

@@ -21,7 +21,9 @@ from pullback.ir.shapes.symbolic import (
     Size,
     frozen,
     is_integer,
+    is_of_one_trace,
     key_of,
+    of_one_trace,
     plain,
     terms_of,
 )
@@ -118,6 +120,8 @@ class Sizes:
 
     def compare(self, relation: str, a: Size | int, b: Size | int) -> bool:
         """Return whether a relation of two integers holds. Records a guard, unless the relation is decided for all sizes."""
+        if not is_of_one_trace(a, b):
+            return compared_across(relation, a, b)
         holds = bool(RELATIONS[relation](plain(a), plain(b)))
         if not self.is_open:
             return holds
@@ -213,6 +217,14 @@ class Sizes:
         bound = {">=": at, ">": at + 1}.get(relation, at + 1 if relation == "!=" and low == at else None)
         if bound is not None and (low is None or bound > low):
             self._low[atom] = bound
+
+
+def compared_across(relation: str, a: Size, b: Size) -> bool:
+    """Return whether a relation of two sizes of different recorders is known to hold. Beside an extent by value, an extent of an
+    argument is fixed by a guard if the order of the two is needed."""
+    if relation in ("==", "!=") and (a.sizes.is_by_value or b.sizes.is_by_value):
+        return relation == "!="
+    return bool(RELATIONS[relation](*of_one_trace(a, b)))
 
 
 class Predicate:

@@ -237,6 +237,8 @@ class Size(Number):
     def __add__(self, other: Any) -> Any:
         if type(other) is not Size and type(other) is not int:
             return super().__add__(other)
+        if not is_of_one_trace(self, other):
+            return operator.add(*of_one_trace(self, other))
         return self._create(added(self.terms, terms_of(other)), self.value + plain(other))
 
     __radd__ = __add__
@@ -244,6 +246,8 @@ class Size(Number):
     def __sub__(self, other: Any) -> Any:
         if type(other) is not Size and type(other) is not int:
             return super().__sub__(other)
+        if not is_of_one_trace(self, other):
+            return operator.sub(*of_one_trace(self, other))
         return self._create(added(self.terms, terms_of(other), -1), self.value - plain(other))
 
     def __rsub__(self, other: Any) -> Any:
@@ -252,6 +256,8 @@ class Size(Number):
     def __mul__(self, other: Any) -> Any:
         if type(other) is not Size and type(other) is not int:
             return super().__mul__(other)
+        if not is_of_one_trace(self, other):
+            return operator.mul(*of_one_trace(self, other))
         return self._create(multiplied(self.terms, terms_of(other)), self.value * plain(other))
 
     __rmul__ = __mul__
@@ -274,10 +280,14 @@ class Size(Number):
         return math.prod([self] * other) if type(other) is int and 0 < other <= 4 else super().__pow__(other)
 
     def __floordiv__(self, other: Any) -> Any:
+        if not is_of_one_trace(self, other):
+            return operator.floordiv(*of_one_trace(self, other))
         quotient = _quotient(self, other)
         return super().__floordiv__(other) if quotient is None else quotient
 
     def __mod__(self, other: Any) -> Any:
+        if not is_of_one_trace(self, other):
+            return operator.mod(*of_one_trace(self, other))
         quotient = _quotient(self, other, exact=True)
         return super().__mod__(other) if quotient is None else 0
 
@@ -301,6 +311,19 @@ class Size(Number):
 
     def __hash__(self) -> int:
         return hash(self.pinned())
+
+
+def is_of_one_trace(a: Any, b: Any) -> bool:
+    """Return whether two integers are no sizes of different recorders, such as an extent of an argument and one by value."""
+    return type(a) is not Size or type(b) is not Size or a.sizes is b.sizes
+
+
+def of_one_trace(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two integers, and, of sizes of different recorders, the one that is no extent by value as the int that a guard
+    fixes."""
+    if is_of_one_trace(a, b):
+        return a, b
+    return (a, b.pinned()) if a.sizes.is_by_value else (a.pinned(), b)
 
 
 def conversion(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -320,15 +320,3 @@ def test_equal_slices_of_arrays_with_different_lengths_by_value_have_different_e
 
 def slices_of_two_lengths_at(a: Any, b: Any) -> Any:
     return a[1:], b[1:], a[::2], b[::2], a[:-1], b[:-1], a[::-1], b[::-1], a[2:][::-1], b[2:][::-1], a[-3:], b[-3:]
-
-
-def halves(x: Any) -> Any:
-    n = len(x)
-    return np.sum(x[: n // 2]) * np.sum(x[: np.argmax(x)]) + np.sum(np.append(x, x)[: np.argmax(x)])
-
-
-def test_slices_of_symbolic_extents_serve_other_sizes() -> None:
-    compiled = pb.jit(halves, dynamic=True)
-    for n in (4, 7, 12, 30):
-        x = np.random.default_rng(n).normal(size=n)
-        np.testing.assert_allclose(compiled(x), halves(x), rtol=1e-12)

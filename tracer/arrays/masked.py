@@ -569,6 +569,8 @@ class Selection(Gathers):
         return flat.values[xp.argmax(flat.mask & (xp.cumsum(flat.mask) == ordinal))]
 
     def _slice(self, part: slice) -> Any:
+        if any(map(HOOKS["is_computed"], (part.start, part.stop))):
+            self.unmask()
         start, stop, step = part.start or 0, part.stop, part.step or 1
         if step != 1 or start < 0 or self.ndim > 1:
             self.unmask()

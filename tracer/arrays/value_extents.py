@@ -15,7 +15,7 @@ import numpy as np
 
 from pullback.ir.shapes.by_value import LARGEST_EXTENT, ValueSizes, is_value_size, same_extent
 from pullback.ir.shapes.polynomials import added
-from pullback.ir.shapes.symbolic import Size, terms_of
+from pullback.ir.shapes.symbolic import Size, of_one_trace, terms_of
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, literal
@@ -190,6 +190,7 @@ def most_growth(before: Any, after: Any) -> int | None:
     """Return an upper bound of the difference of two extents, at least 0; None if no fixed one is known."""
     if not is_value_size(before) and not is_value_size(after):
         return max(after - before, 0)
+    after, before = of_one_trace(after, before)
     sizes = (after if is_value_size(after) else before).sizes
     growth = sizes.bound(added(terms_of(after), terms_of(before), -1), before)
     if any(atoms for atoms, _ in growth):
