@@ -1,4 +1,4 @@
-"""Extents by value beside the symbolic extents of `pb.jit(dynamic=True)`: what is computed of both is NumPy's, for all sizes."""
+"""Extents by value next to the symbolic extents of `pb.jit(dynamic=True)`: what is computed of both is NumPy's, for all sizes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -365,18 +365,20 @@ def _computed_slice(item: slice, n: int) -> _Axis:
     """Return a slice whose bounds, or whose axis, are known only when the program runs. Equal slices have one extent."""
     frame = frame_of(*(end for end in (item.start, item.stop) if isinstance(end, TracedArray)))
     recent = {v: i for i in frame.builder.instructions[-RECENT:] for v in i.results}
-    key = tuple(_formula(number, frame, recent) for number in (item.start, item.stop, item.step, n))
+    key = tuple(_formula(size, frame, recent) for size in (item.start, item.stop, item.step, n))
     axis: _Axis = frame.slices.get(key) or _new_slice(item, n)
     frame.slices[key] = axis
     return axis
 
 
-def _formula(number: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> Any:
-    """Return a key of a number of a slice: numbers that are computed in the same way have the same key."""
-    if is_size(number):
-        return number.sizes.is_by_value, number.key
-    if not isinstance(number, TracedArray) or number.literal is not None:
-        return repr(number if not isinstance(number, TracedArray) else number.literal)
+def _formula(size: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> Any:
+    """Return a key of a bound, step or axis of a slice: sizes that are computed in the same way have the same key."""
+    if isinstance(size, TracedArray) and size.literal is not None:
+        size = size.literal
+    if is_size(size):
+        return size.sizes.is_by_value, size.key
+    if not isinstance(size, TracedArray):
+        return repr(size)
 
     def expanded(value: Value, depth: int) -> Any:
         i = recent.get(value)
@@ -384,7 +386,7 @@ def _formula(number: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> 
             return value
         return (i.op.name, repr(i.params), *(expanded(v, depth - 1) for v in i.operands))
 
-    return expanded(frame.lift(number), 3)
+    return expanded(frame.lift(size), 3)
 
 
 def _new_slice(item: slice, n: int) -> _Axis:
