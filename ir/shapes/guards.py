@@ -219,7 +219,7 @@ class Sizes:
             self._low[atom] = bound
 
 
-def compared_across(relation: str, a: Size, b: Size) -> bool:
+def compared_across(relation: str, a: Any, b: Any) -> bool:
     """Return whether a relation of two sizes of different recorders is known to hold. Beside an extent by value, an extent of an
     argument is fixed by a guard if the order of the two is needed."""
     if relation in ("==", "!=") and (a.sizes.is_by_value or b.sizes.is_by_value):
