@@ -60,7 +60,7 @@ def to_a_tolerance(x):
 CASES = [
     (counted, (0.5, STEPS), {"loops": "unroll"}, counted, 1, "pb.fori_loop(0, n, body, state)"),
     (elements, (0.5, np.ones(STEPS)), {"loops": "unroll"}, elements, 1, "pb.scan(body, state, xs)"),
-    (until, (0.5,), {}, until, 2, "pb.while_loop(condition, body, state)"),
+    (until, (0.5,), {"loops": "unroll"}, until, 2, "pb.while_loop(condition, body, state)"),
     (through_a_helper, (0.5,), {"loops": "unroll"}, step, 2, "pb.fori_loop(0, n, body, state) or pb.scan(body, state, xs)"),
     (within_a_gradient, (0.5,), {"loops": "unroll"}, counted, 1, "pb.fori_loop(0, n, body, state)"),
     (fewer_within_a_gradient, (0.5,), {"loops": "unroll"}, counted, 1, "pb.fori_loop(0, n, body, state)"),
@@ -87,5 +87,5 @@ def test_what_does_not_loop_is_not_named():
     exec(f"def straight(x):\n{lines}\n    return x", space)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for function, *args in [(space["straight"], 1.0), (counted, 0.5, STEPS // 2)]:
+        for function, *args in [(space["straight"], 1.0), (counted, 0.5, STEPS // 2), (until, 0.5)]:
             assert pb.jit(function).examine(args, {}).trace.function.instructions

@@ -70,7 +70,7 @@ def _map_type(types: Sequence[Type], params: Mapping[str, Any], same: Same) -> t
 
 
 def _compose_map(b: Any, a: Value, vectors: Value, w: Value, g: Value, slope: Value) -> tuple[Value, ...]:
-    return (x_yh(b, b.mul(vectors, columns_of(b, g, vectors.type)), vectors),)
+    return (hermitian(b, x_yh(b, b.mul(vectors, columns_of(b, g, vectors.type)), vectors)),)
 
 
 def _map_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
@@ -86,8 +86,13 @@ def _map_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, 
     return [hermitian(b, x_yh(b, matmul(b, vectors, b.mul(differences, inner)), vectors)), *[ZERO] * 4]
 
 
+def _map(a: Any, v: Any, w: Any, g: Any, slope: Any) -> Any:
+    result = (v * g[..., None, :]) @ np.swapaxes(v, -1, -2).conj()
+    return 0.5 * (result + np.swapaxes(result, -1, -2).conj())
+
+
 spectral_map = Composed(
-    name="spectral_map", reference=lambda a, v, w, g, slope: (v * g[..., None, :]) @ np.swapaxes(v, -1, -2).conj(),
+    name="spectral_map", reference=_map,
     pullback=conjugating(_map_rule), typed_as=_map_type, compose=_compose_map,
 )  # fmt: skip
-"""V g(w) V^H; operands a, its eigenvectors V, its eigenvalues w, g(w) and g'(w)."""
+"""V g(w) V^H, Hermitian to the last bit; operands a, its eigenvectors V, its eigenvalues w, g(w) and g'(w)."""

@@ -167,10 +167,26 @@ def scattered_in_a_loop(x: Any) -> Any:
 
 @pytest.mark.parametrize("call", [written_in_a_loop, updated_in_a_loop, scattered_in_a_loop])
 def test_writes_and_their_gradients_copy_nothing(call: Call) -> None:
-    """Four times the elements move about four times the bytes, not sixteen times."""
+    """Four times the elements move about four times the bytes, not sixteen times. Fewer elements than these are split into
+    components, which are in no memory."""
     for function in (call, pb.grad(call)):
-        few, many = (pb.jit(function).cost(np.ones(n)).total.bytes for n in (20, 80))
+        few, many = (pb.jit(function).cost(np.ones(n)).total.bytes for n in (80, 320))
         assert many < 6 * few
+
+
+def test_functions_of_one_argument_are_applied_at_indices() -> None:
+    x, i = np.sin(np.arange(6.0)) + 2, np.array([3, 1, 1, 5, 0, 1])
+    for function in (np.negative, np.square, np.sqrt, np.logical_not):
+        for array in (x, x.astype(np.float32), x + 1j) if function is not np.logical_not else (x > 2, np.arange(6)):
+            for index in (i, [0, 2, 2], slice(1, 3)):
+
+                def call(x: Any, j: Any, function: Any = function, index: Any = index) -> None:
+                    function.at(x, j if index is i else index)
+
+                actual, expected = array.copy(), array.copy()
+                pb.jit(call)(actual, i)
+                call(expected, i)
+                np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def frozen(x: Any) -> Any:

@@ -582,6 +582,21 @@ def test_a_matrix_of_which_one_triangle_is_read_has_a_symmetric_gradient(call: C
     np.testing.assert_allclose(gradient, through, rtol=1e-12)
 
 
+def test_gradients_of_functions_of_eigenvalues_are_symmetric_to_the_last_bit() -> None:
+    loss = pb.grad(lambda a: np.sum(np.sin(np.linalg.eigvalsh(a))))
+    for n in (1, 2, 3, 4, 7, 20):
+        for dtype in (np.float32, np.float64, np.complex128):
+            a = np.random.default_rng(n).normal(size=(n, n)) + 1j * np.random.default_rng(n + 1).normal(size=(n, n))
+            a = (a + a.conj().T).astype(dtype) if dtype is np.complex128 else (a + a.conj().T).real.astype(dtype)
+            gradient = loss(a)
+            np.testing.assert_array_equal(gradient, gradient.conj().T)
+            w, v = np.linalg.eigh(a)
+            expected = v * np.cos(w) @ v.conj().T
+            expected = expected.conj() if dtype is np.complex128 else expected
+            tolerance = 1e-4 if dtype is np.float32 else 1e-10
+            np.testing.assert_allclose(gradient, expected, rtol=tolerance, atol=tolerance)
+
+
 def strided(a: Any) -> Any:
     wide = np.zeros([2 * n for n in a.shape])
     wide[tuple(slice(None, None, 2) for _ in a.shape)] = a
