@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.shapes.by_value import is_value_size
-from pullback.tracer.arrays.concretize import any_value, known_value
+from pullback.tracer.arrays.concretize import any_value
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
+from pullback.tracer.arrays.replacements import library_twin
 from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.value_extents import number_of
+from pullback.tracer.functions.numpy.put import Flat
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.syntax import table
 from pullback.tracer.user_code.errors import TraceError
@@ -39,31 +44,118 @@ class Items:
         return isinstance(self.count, int)
 
 
+Sequences = Callable[..., "Items | None"]
+_SEQUENCES: dict[Any, Sequences] = {}
+"""By functions that return what a loop may go over: functions that return its ``Items``; None for arguments of which only Python
+knows the items."""
+
+
+def sequence(*functions: Any) -> Callable[[Sequences], Sequences]:
+    """Decorate the function that returns the items of calls of ``functions``."""
+
+    def register(make: Sequences) -> Sequences:
+        _SEQUENCES.update(dict.fromkeys(functions, make))
+        return make
+
+    return register
+
+
 @table.operator("items")
 def items_of(function: Any, *arguments: Any, **keywords: Any) -> Any:
-    """Return what ``range``, ``enumerate``, ``zip`` or ``reversed`` returns: ``Items`` if arguments are traced or are such."""
-    if keywords:
+    """Return what a function returns that a loop goes over: ``Items`` if it is one of ``_SEQUENCES``, and its arguments are
+    traced, or items themselves."""
+    make = _SEQUENCES.get(function) if isinstance(function, type | FunctionType) else None
+    if make is not None and keywords:
         positional = _without_keywords(function, arguments, keywords)
         return function(*arguments, **keywords) if positional is None else items_of(function, *positional)
-    if function is range and any(map(is_undecided, arguments)):
-        for x in arguments:
-            operator.index(any_value(x) if isinstance(x, TracedArray) else x)  # raises TypeError for a float
-        start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
-        if isinstance(step, TracedArray) and known_value(step) is not None:
-            return items_of(range, start, stop, operator.index(step))
-        return _range(start, stop, step)
-    parts = [items(a) for a in arguments]
-    if function is enumerate and parts and parts[0] is not None and len(arguments) < 3:
-        inner, first = parts[0], arguments[1] if len(arguments) == 2 else 0
-        return Items(inner.count, lambda k: (k + first, inner.at(k)), inner.lists)
-    if function is zip and parts and all(p is not None for p in parts):
-        count = functools.reduce(_least, [p.count for p in parts if p is not None])
-        lists = [x for p in parts if p is not None for x in p.lists]
-        return Items(count, lambda k: tuple(p.at(k) for p in parts if p is not None), lists)
-    if function is reversed and len(parts) == 1 and parts[0] is not None:
-        inner = parts[0]
-        return Items(inner.count, lambda k: inner.at(inner.count - 1 - k), inner.lists)
-    return function(*arguments)
+    result = None if make is None else make(*arguments)
+    return function(*arguments, **keywords) if result is None else result
+
+
+@sequence(range)
+def _range_of(*arguments: Any) -> Items | None:
+    if not any(map(is_undecided, arguments)):
+        return None
+    for x in arguments:
+        operator.index(any_value(x) if isinstance(x, TracedArray) else x)  # raises TypeError for a float
+    start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
+    return _range(start, stop, step)
+
+
+@sequence(enumerate)
+def _enumerated(*arguments: Any) -> Items | None:
+    inner = items(arguments[0]) if len(arguments) in (1, 2) else None
+    if inner is None:
+        return None
+    first = arguments[1] if len(arguments) == 2 else 0
+    return Items(inner.count, lambda k: (k + first, inner.at(k)), inner.lists)
+
+
+@sequence(zip)
+def _zipped(*arguments: Any) -> Items | None:
+    parts = _parts(arguments)
+    if not parts:
+        return None
+    count = functools.reduce(_least, [p.count for p in parts])
+    return Items(count, lambda k: tuple(p.at(k) for p in parts), [x for p in parts for x in p.lists])
+
+
+@sequence(reversed)
+def _reversed(*arguments: Any) -> Items | None:
+    inner = items(arguments[0]) if len(arguments) == 1 else None
+    return None if inner is None else Items(inner.count, lambda k: inner.at(inner.count - 1 - k), inner.lists)
+
+
+@sequence(itertools.pairwise)
+def _pairwise(*arguments: Any) -> Items | None:
+    inner = items(arguments[0]) if len(arguments) == 1 else None
+    if inner is None or not inner.is_counted:
+        return None
+    return Items(max(inner.count - 1, 0), lambda k: (inner.at(k), inner.at(k + 1)), inner.lists)
+
+
+@sequence(itertools.product)
+def _product(*arguments: Any) -> Items | None:
+    parts = _parts(arguments)
+    if parts is None or not all(p.is_counted for p in parts):
+        return None
+    counts = [p.count for p in parts]
+    at = lambda k: tuple(p.at(i) for p, i in zip(parts, _indices(k, counts), strict=True))  # noqa: E731
+    return Items(math.prod(counts), at, [x for p in parts for x in p.lists])
+
+
+@sequence(np.ndindex)
+def _indices_of(*arguments: Any) -> Items | None:
+    shape = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], tuple) else arguments
+    if not all(isinstance(n, int) and n >= 0 for n in shape):
+        return None
+    return Items(math.prod(shape), lambda k: _indices(k, shape))
+
+
+@sequence(np.ndenumerate, library_twin(np.ndenumerate))
+def _enumerated_elements(*arguments: Any) -> Items | None:
+    x = arguments[0] if len(arguments) == 1 else None
+    inner = _indices_of(x.shape) if isinstance(x, TracedArray) else None
+    return None if inner is None or not isinstance(x, TracedArray) else Items(inner.count, lambda k: (i := inner.at(k), x[i]))
+
+
+def _parts(arguments: Sequence[Any]) -> list[Items] | None:
+    """Return each argument as items; None if only Python knows those of one."""
+    parts = list(map(items, arguments))
+    return None if any(p is None for p in parts) else [p for p in parts if p is not None]
+
+
+def _indices(k: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+    """Return the indices of element ``k`` of an array, in row-major order."""
+    result = []
+    stride = math.prod(shape)
+    for n in shape:
+        stride //= max(n, 1)
+        index = k // max(stride, 1) % max(n, 1)
+        if isinstance(index, TracedArray):
+            index.weak, index.bounds = "int", (0, n - 1)
+        result.append(index)
+    return tuple(result)
 
 
 def _without_keywords(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Sequence[Any] | None:
@@ -93,6 +185,10 @@ def items(value: Any) -> Items | None:
         return _range(value.start, value.stop, value.step)
     if isinstance(value, Gathers):
         value = value.elements()
+    if isinstance(value, Flat):
+        return Items(len(value), lambda k: value[k])
+    if type(value) is np.ndarray and value.ndim == 1 and value.dtype.kind in "biufc":
+        return Items(len(value), lambda k: value[k] if isinstance(k, int) else _element(value, k))
     if isinstance(value, TracedArray) and value.shape and is_value_size(value.shape[0]):
         return Items(number_of(value.shape[0]), lambda k: value[k])
     if isinstance(value, TracedArray) and value.shape and isinstance(value.shape[0], int):
@@ -132,6 +228,14 @@ def _item_bounds(start: Any, stop: Any, step: int) -> tuple[int, int] | None:
     if max(abs(least - high), abs(greatest - low)) + abs(step) < 2**63:
         bounds = (low, min(bounds[1], greatest - 1)) if step > 0 else (max(bounds[0], least + 1), high)
     return bounds if abs(bounds[0]) < 2**63 and abs(bounds[1]) < 2**63 else None
+
+
+def _element(values: np.ndarray[Any, Any], k: TracedArray) -> TracedArray:
+    """Return the element of an array of known values at a traced index, with their bounds."""
+    element = as_traced(values)[k]
+    if values.dtype.kind in "iu" and values.max() < 2**63:
+        element.bounds = (int(values.min()), int(values.max()))
+    return element
 
 
 def _bounded(item: Any, values: range) -> Any:

@@ -50,7 +50,8 @@ _OUT = PREFIX + "out"
 """The list that a comprehension fills."""
 _LISTS = ("list", "deque")
 _CONSUMERS = ("sum", "min", "max", "list")
-_SEQUENCES = ("range", "enumerate", "zip", "reversed")
+_SEQUENCES = ("range", "enumerate", "zip", "reversed", "pairwise", "product", "ndindex", "ndenumerate")
+"""The names of functions that return what loops go over."""
 _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
 
@@ -319,9 +320,9 @@ def _parameter(name: str) -> ast.arguments:
 
 
 def _sequence(node: ast.expr) -> ast.expr:
-    """Return what a loop goes over with its calls of ``range``, ``enumerate``, ``zip`` and ``reversed`` as calls of an operator,
+    """Return what a loop goes over with its calls of ``range``, ``enumerate``, ``zip`` and the like as calls of an operator,
     which are passed these functions, since the names may mean others."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _SEQUENCES:
+    if not isinstance(node, ast.Call) or _called_name(node) not in _SEQUENCES:
         return node
     items = call("items", node, node.func, *map(_sequence, node.args))
     items.keywords = node.keywords

@@ -1,6 +1,8 @@
 """What ``for`` statements go over: every way to call ``range``, ``enumerate``, ``zip`` and ``reversed``, as one loop."""
 
+import itertools
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,16 +54,91 @@ def filtered_positions(x: Any) -> Any:
     return [i for i, v in enumerate(x[1:], start=1) if v > 1.5]
 
 
+def neighbours(x: Any) -> Any:
+    s = 0.0
+    for a, b in itertools.pairwise(x):
+        if (a - 1.3) * (b - 1.3) < 0:
+            s += a - b
+        s = s * 0.9 + a
+    return s
+
+
+def products(x: Any) -> Any:
+    A, B = x.reshape(20, 15), np.zeros((20, 15))
+    for i, j in product(range(20), range(1, 15)):
+        B[i, j] = A[i, j] * 2 if A[i, j] > 1.4 else B[i, j - 1] + i
+    for (i, v), w in itertools.product(enumerate(x[:6]), x[::7]):
+        B[i, 0] += v * w
+    return B
+
+
+def indices_of_a_shape(x: Any) -> Any:
+    A, B = x.reshape(20, 5, 3), np.zeros((20, 5))
+    for i, j in np.ndindex(20, 5):
+        B[i, j] = np.sin(A[i, j, 2]) * A[i, j, 0] + B[i - 1, j]
+    for i, j, k in np.ndindex(A.shape):
+        B[i, j] += A[i, j, k] * k
+    return B
+
+
+def elements_with_indices(x: Any) -> Any:
+    s = 0.0
+    for (i, j), v in np.ndenumerate(x.reshape(20, 15)):
+        s = s * 0.9 + v * i - j
+    for v in x.reshape(15, 20).flat:
+        s = s * 0.9 + max(v, 1.2)
+    return s
+
+
+def known_arrays(x: Any) -> Any:
+    s = 0.0
+    for i in np.arange(1, 290):
+        s = s * 0.5 + x[i] * i + x[-i]
+    for t in np.linspace(0, 1, 200):
+        s += np.sin(t * x[0])
+    for i, w in enumerate(np.full(150, 0.5, np.float32)):
+        s = s * w + x[i]
+    return s
+
+
 @pytest.mark.parametrize(
     "function",
-    [numbered_from_one, strict_pairs, pairs_of_any_lengths, unpacked_arguments, backwards, filtered_positions],
-)
+    [
+        numbered_from_one, strict_pairs, pairs_of_any_lengths, unpacked_arguments, backwards, filtered_positions, neighbours,
+        products, indices_of_a_shape, elements_with_indices, known_arrays,
+    ],
+)  # fmt: skip
 def test_loops_over_calls_roll(function: Callable[..., Any]) -> None:
     x = np.linspace(1, 2, 300)
     compiled = pb.jit(function, guards=False)
     np.testing.assert_allclose(compiled(x), function(x), rtol=1e-14)
     loops = [s.how for s in compiled.explain(x).statements if s.kind == "loop"]
     assert loops and all(how.startswith("rolled") for how in loops)
+
+
+def test_a_known_array_that_its_loop_changes_has_the_changes() -> None:
+    def changed(x: Any) -> Any:
+        weights, s = np.arange(200.0), 0.0
+        for i, w in enumerate(weights):
+            weights[(i + 1) % 200] += 0.5
+            s = s * 0.5 + w * x[i]
+        return s, weights
+
+    x = np.linspace(1, 2, 300)
+    s, weights = pb.jit(changed)(x)
+    np.testing.assert_allclose(s, changed(x)[0], rtol=1e-14)
+    np.testing.assert_array_equal(weights, changed(x)[1])
+
+
+def test_known_counts_are_static_in_short_loops() -> None:
+    def shapes(x: Any) -> Any:
+        s = 0.0
+        for n in np.array([1, 2, 3]):
+            s = s + x.reshape(n, -1)[0].sum()
+        return s
+
+    x = np.linspace(1, 2, 300)
+    np.testing.assert_allclose(pb.jit(shapes)(x), shapes(x), rtol=1e-14)
 
 
 def test_pairs_of_other_lengths_are_an_error_if_they_are_strict() -> None:
