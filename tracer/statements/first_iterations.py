@@ -44,6 +44,7 @@ class FirstIteration:
         self.start, self.first_write = len(self.frame.builder.instructions), len(self.frame.writes)
         self.statements = len(self.frame.root.statements)
         self.extents = len(self.frame.value_extents), len(self.frame.selected)
+        self.facts = self.frame.facts
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -87,6 +88,7 @@ class FirstIteration:
         self.writes = undo_writes_from(self.frame, self.first_write)
         self.removed = self.frame.builder.remove_from(self.start)
         self.noted = self.frame.root.statements[self.statements :]
+        self.facts, self.frame.facts = self.frame.facts, self.facts  # its checks are removed, and what they prove
         del self.frame.root.statements[self.statements :]
         self.saved.restore()
         self.variables.write(self.before)
@@ -97,6 +99,7 @@ class FirstIteration:
         for i in self.removed:
             self.frame.builder.append(i)
         self.frame.root.statements += self.noted
+        self.facts, self.frame.facts = self.frame.facts, self.facts
         repeat_writes(self.frame, self.writes)
         self.saved_after.restore()
         self.variables.write(self.after)

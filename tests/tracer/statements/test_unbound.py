@@ -55,7 +55,19 @@ def arrays(x: Any, n: Any) -> Any:
     return np.sum(y)
 
 
-@pytest.mark.parametrize("function", [branch, augmented, last, first, arrays])
+def read_in_each_iteration(x: Any, n: Any) -> Any:
+    r = x[1]
+    if x[0] > 0.5:
+        e = x[2] * n
+    for k in range(4, 0, -2):
+        r += e
+        if not (2.0 < x[3] <= r):
+            continue
+        r += k * x[4]
+    return r
+
+
+@pytest.mark.parametrize("function", [branch, augmented, last, first, arrays, read_in_each_iteration])
 def test_values_errors_and_gradients(function: Callable[..., Any]) -> None:
     compiled = pb.jit(function, loops="roll")
     slope = pb.grad(compiled)
