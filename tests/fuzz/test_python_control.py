@@ -12,9 +12,9 @@ DEFAULT, LONG, PARTS = 300, 20_000, 40
 """Numbers of programs in the default run and behind the long mark, and the parts of the latter."""
 CALLS = 3
 """Sets of arguments for one program."""
-COMPILED, FOLLOWED, DERIVED = 10, 30, 10
-"""One program in ``COMPILED`` is compiled, one in ``FOLLOWED`` with guards where values decide what has no common type, and one
-in ``DERIVED`` is differentiated; the others are interpreted."""
+COMPILED, FOLLOWED, VERIFIED, DERIVED = 10, 30, 30, 10
+"""One program in ``COMPILED`` is compiled, one in ``FOLLOWED`` with guards where values decide what has no common type, one in
+``VERIFIED`` with ``verify=``, and one in ``DERIVED`` is differentiated; the others are interpreted."""
 
 
 def check(seeds: range) -> None:
@@ -24,6 +24,7 @@ def check(seeds: range) -> None:
         function, _ = function_of(seed)
         ways = [pb.jit(function, guards=False) if seed % COMPILED == 0 else Interpreted(function)]
         ways += [pb.jit(function)] if seed % FOLLOWED == 5 else []
+        ways += [pb.jit(function, guards=False, verify=CALLS)] if seed % VERIFIED == 15 else []
         for compiled in ways:
             result = difference(seed, compiled, CALLS)
             refused += result == "refused"

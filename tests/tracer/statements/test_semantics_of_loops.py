@@ -349,3 +349,196 @@ def test_an_int_that_is_pythons_on_one_path_does_not_wrap(function: Any, few: An
 def test_ints_of_numpy_wrap() -> None:
     with np.errstate(all="ignore"):
         assert typed(pb.jit(hash_of_numpy, guards=False)(INTS, np.int64(40))) == typed(hash_of_numpy(INTS, 40))
+
+
+# ints of loops: no wrapping, and the index as an int
+
+
+def grown(step: Callable[[int], Any]) -> Callable[[float, int], Any]:
+    """Return a function that applies a step of ints as often as a float says."""
+
+    def f(x: float, k: int) -> Any:
+        while x > 0:
+            k = step(k)
+            x -= 1
+        return k
+
+    return f
+
+
+STEPS: dict[str, Callable[[int], Any]] = {
+    "<<": lambda k: k << 3,
+    "**": lambda k: k**2,
+    "*": lambda k: k * -7,
+    "abs": lambda k: abs(k) * -2,
+    "-": lambda k: -k - 2**61,
+    "~": lambda k: ~k * 3,
+    "+": lambda k: k + k,
+    "large +": lambda k: k + 2**61,
+    "//": lambda k: k * 7 // 2,
+    "max": lambda k: max(k * 5, 3),
+    "sum": lambda k: sum([k, k, 1]),
+    "% of a product": lambda k: k * k % 2**50,
+    "hash": lambda k: ((k ^ 5) * 1099511628211) % 2**40,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_ints_of_loops_are_exact_or_overflow(name: str) -> None:
+    function = grown(STEPS[name])
+    compiled = pb.jit(function, guards=False)
+    exact = 0
+    for trips in (0, 1, 2, 3, 5, 8, *((20, 70) if name != "**" else ())):
+        expected = function(float(trips), 3)
+        try:
+            result = compiled(float(trips), 3)
+        except OverflowError:
+            assert trips > 1
+        else:
+            assert typed(result) == typed(expected)
+            exact += 1
+    assert exact >= 2
+
+
+def fnv(n: int) -> int:
+    h = 14695981039346656037
+    for i in range(n):
+        h = ((h ^ i) * 1099511628211) % 2**64
+    return h
+
+
+def fibonacci(n: int) -> int:
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + b
+    return a
+
+
+def factorial(n: int) -> int:
+    r = 1
+    for i in range(1, n + 1):
+        r *= i
+    return r
+
+
+def powers_sum(n: int) -> int:
+    return sum(i**4 for i in range(n))
+
+
+@pytest.mark.parametrize("function", [fnv, fibonacci, factorial, powers_sum])
+def test_static_ints_that_overflow_are_computed_by_python(function: Any) -> None:
+    for n in (5, 20, 60, 1000):
+        assert typed(pb.jit(function)(n)) == typed(function(n))
+
+
+def index_powers(x: Any) -> Any:
+    s = 0.0
+    for i in range(3000):
+        s = s + x**i * 0.5**i
+    return s
+
+
+def index_int_powers(x: int) -> Any:
+    s = 0
+    for i in range(3000):
+        s += 0**i + 1**i + (-1) ** i + i**0 + i**2
+    return s, s + x
+
+
+def index_kinds(x: float) -> Any:
+    s = 0.0
+    for i in range(3000):
+        if isinstance(i, int) and type(i) is int:
+            s += x
+        if isinstance(i, bool | float | np.integer):
+            s -= 100
+    return s
+
+
+def index_promotion(x: Any) -> Any:
+    s = x[0] * 0
+    for i in range(3000):
+        s = s + x[i % 3] * i + i % 3
+    return s, s * 1
+
+
+def index_methods(x: int) -> Any:
+    s = 0
+    for i in range(3000):
+        s += i.bit_length() + i.real + i.imag + ((i & 5) | (i >> 2) ^ (i << 3)) - ~i
+        s += int(float(i)) + abs(-i) + round(i) + min(i, 5) + divmod(i, 7)[1]
+    return s + x
+
+
+def index_truth(x: float) -> Any:
+    s = 0.0
+    for i in range(3000):
+        s += (1 if i else x) + (i if i and i < 10 else 0.5) + (i == 17 or i in (3, 5)) + [1.0, 2.0, 4.0][i % 3]
+    return s, i, i / 2
+
+
+def index_of_numpy(x: float) -> Any:
+    s = 0.0
+    for i in range(3000):
+        s = s + np.float32(0.5) * i + np.sqrt(i) + np.int64(i)
+    return s * x
+
+
+def index_division(x: float) -> Any:
+    s = 0.0
+    for i in range(1, 3000):
+        s += 1 / i + i // 7 + i % 7 + i / 3
+    return s * x
+
+
+INDICES: list[tuple[Any, tuple[Any, ...]]] = [
+    *((index_powers, (x,)) for x in (0.9, 0.0, np.float64(-0.9), np.array([0.5, 0.25, 0.0]), np.float32(0.5))),
+    (index_int_powers, (1,)),
+    (index_kinds, (0.5,)),
+    *((index_promotion, (np.array([1, 0, 2]).astype(dtype),)) for dtype in ("f4", "f8", "i4", "i8")),
+    (index_methods, (1,)),
+    (index_truth, (0.25,)),
+    (index_of_numpy, (1.0,)),
+    (index_division, (1.0,)),
+]
+
+
+@pytest.mark.parametrize("at", range(len(INDICES)))
+def test_the_index_of_a_rolled_loop_is_an_int(at: int) -> None:
+    function, arguments = INDICES[at]
+    with np.errstate(all="ignore"):
+        expected = function(*arguments)
+        result = pb.jit(function, guards=False)(*arguments)
+    flat = [(a, b) for a, b in zip(pb.tree.leaves(result), pb.tree.leaves(expected), strict=True)]
+    for a, b in flat:
+        assert type(a) is type(b) and np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(a, b, rtol=1e-6 if np.asarray(b).dtype == np.float32 else 1e-13)
+
+
+def test_an_index_that_an_int8_does_not_hold_is_an_error() -> None:
+    x = np.array([1, 0, 2], np.int8)
+    for function in (index_promotion, pb.jit(index_promotion, guards=False)):
+        with pytest.raises(OverflowError, match="Python integer 128 out of bounds for int8"):
+            function(x)
+
+
+def test_errors_show_the_index_as_an_int() -> None:
+    def f(x: float) -> float:
+        for i in range(3000):
+            x = x + i
+            if x > 1000:
+                raise ValueError(f"at {i}: {i:03d} {i!r} {i + 1} {x}")
+        return x
+
+    with pytest.raises(ValueError, match=r"at 45: 045 45 46 1035\.5"):
+        pb.jit(f, guards=False)(0.5)
+
+
+@pytest.mark.parametrize("x", [0.0, 0.9, -0.5])
+def test_derivatives_of_powers_of_the_index(x: float) -> None:
+    step = 1e-4
+    first, second = pb.grad(index_powers), pb.grad(pb.grad(index_powers))
+    slope = (index_powers(x + step) - index_powers(x - step)) / (2 * step)
+    np.testing.assert_allclose(first(x), slope, rtol=1e-5)
+    curvature = (index_powers(x + step) - 2 * index_powers(x) + index_powers(x - step)) / step**2
+    np.testing.assert_allclose(second(x), curvature, rtol=1e-5)
