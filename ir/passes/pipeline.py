@@ -15,6 +15,7 @@ from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.hoist_guards import guards_first
 from pullback.ir.passes.inline_custom import uncustom
 from pullback.ir.passes.loops.hoist_contractions import beforehand
+from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.loops.loop_invariants import regions
 from pullback.ir.passes.loops.sink_contractions import fission
 from pullback.ir.passes.simplify.simplify import simplify
@@ -39,6 +40,7 @@ Observer = Callable[[str, Function], None]
 PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
+        index_ranges,
         rolls,
         cuts,
         write_through,

@@ -32,6 +32,7 @@ from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, concat, flip, pad, reshape, roll, slice_, squeeze
+from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
 from pullback.ir.passes.strip_values import strip_values
@@ -57,8 +58,10 @@ BORDERS = (slice_, broadcast, concat, squeeze, flip)
 
 def templated(function: Function, *, exactly: bool = False) -> Abstract:
     """Return ``abstract`` of a function, with the extents of size classes constant: the content of a template, and its key.
-    ``exactly``: without the rewrites ``rolls`` and ``cuts``, which depend on the extents."""
+    ``exactly``: without the rewrites ``rolls`` and ``cuts``, and the proofs of ``index_ranges``, which depend on the extents."""
     function = strip_values(function)
+    if not exactly:
+        function = index_ranges(function)
     named = abstract(roots(even_powers(write_through(function if exactly else cuts(rolls(function))))))
     body = named.function.body
     short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body) | _borders(body)

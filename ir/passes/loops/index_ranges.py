@@ -1,0 +1,394 @@
+"""Prove that computed indices of loops are in range, and that checks hold.
+
+Each scalar of type i64 or bool has an interval. A comparison limits its operands where it decides: in a region of a ``switch``,
+on a side of a ``select``, in the body of a ``while``. A carried integer that each iteration changes by constants alone is
+monotonic, if these have one sign: its first value is a bound. Another one is assumed to stay within the first values of all,
+which the end of the body must confirm.
+
+    %n: i64[] = const {value=50}                          %n: i64[] = const {value=50}
+    %ok: bool[] = lt %i, %n                               ...
+    check %ok {error=IndexError, ...}                ->
+    %e: f64[] = gather %x, %i {axes=[0]}                  %e: f64[] = gather %x, %i {axes=[0], in_range=[0]}
+
+(in the body of a ``while`` that goes on if i < 50 and starts with i = 0).
+
+A step of a carried integer is at most ``LONGEST_STEP``, so that it does not leave ``CARRIED`` in a run of days.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.types import BOOL as BOOL_TYPE
+from pullback.ir.core.types import I64, ArrayType
+from pullback.ir.core.value import Value
+from pullback.ir.ops.array.create import Constant
+from pullback.ir.ops.array.index import Gather, RollBy, Scatter
+from pullback.ir.ops.control.loops import Loop, Scan, Switch, While
+from pullback.ir.ops.control.regions import Check, Gradient, Vmap
+from pullback.ir.passes.loops.integer_intervals import (
+    ANY,
+    BOOL,
+    NEGATED,
+    SWAPPED,
+    Interval,
+    compared,
+    computed,
+    is_within,
+    join,
+    limited,
+    meet,
+)
+
+LONGEST_STEP = 2**16
+"""Largest change of a carried integer in an iteration for which it is taken to stay within ``CARRIED``: 2**46 iterations
+would be needed to leave it."""
+STEP: Interval = (-LONGEST_STEP, LONGEST_STEP)
+CARRIED: Interval = (-(2**62), 2**62)
+DEEPEST = 24
+"""Largest number of instructions from a condition, or from the next value of a carry, to a value that it is computed from."""
+Fact = tuple[str, Value, Value]
+"""A comparison of two i64 scalars that holds."""
+
+
+def index_ranges(function: Function) -> Function:
+    """Mark indices in range, and remove checks that hold.
+
+    Requires: a func whose extents are ints, or names, about which nothing is proved. Keeps: values bit by bit, and the checks
+    that can fail. Cost: two visits of a loop's body for each loop around it that carries integers of no constant steps.
+    """
+    instructions = list(walk(function.body))
+    if not any(isinstance(i.op, Loop) for i in instructions) or any(isinstance(i.op, Vmap) for i in instructions):
+        return function
+    return replace(function, body=_Ranges(instructions).block(function.body)[0])
+
+
+def _is_tracked(value: Value) -> bool:
+    """Return whether a value has an interval."""
+    t = value.type
+    return isinstance(t, ArrayType) and not t.shape and t.dtype in (I64, BOOL_TYPE)
+
+
+class _Ranges:
+    """The intervals of a function. ``sources``: the values that parameters of regions are in every iteration;
+    ``definitions``: the instructions of values; ``intervals``: of values that are no such parameters."""
+
+    def __init__(self, instructions: Iterable[Instruction]) -> None:
+        self.definitions: dict[Value, Instruction] = {}
+        self.sources: dict[Value, Value] = {}
+        self.intervals: dict[Value, Interval] = {}
+        for i in instructions:
+            self.definitions.update((v, i) for v in i.results)
+            if isinstance(i.op, Loop):
+                first = i.op.first(i.params)
+                held = i.params["carried"] + i.params.get("sliced", 0)
+                for region in i.regions:
+                    pairs = zip(region.parameters[1 + held :], i.operands[first + held :], strict=True)
+                    self.sources.update(pairs)
+            elif isinstance(i.op, Switch | Gradient):
+                for region in i.regions:
+                    self.sources.update(zip(region.parameters, i.operands[isinstance(i.op, Switch) :], strict=True))
+
+    def root(self, value: Value) -> Value:
+        """Return the value that a parameter of regions is."""
+        while value in self.sources:
+            value = self.sources[value]
+        return value
+
+    def of(self, value: Value) -> Interval:
+        """Return the interval of a value."""
+        value = self.root(value)
+        if value in self.intervals:
+            return self.intervals[value]
+        constant = self.constant(value)
+        return self.interval(constant) if constant else BOOL if value.type.dtype is BOOL_TYPE else ANY
+
+    # conditions
+
+    def condition(self, value: Value) -> Value:
+        """Return the bool that a number tested for 0 stands for."""
+        for _ in range(DEEPEST):
+            value = self.root(value)
+            i = self.definitions.get(value)
+            if i is None or not all(map(_is_tracked, i.operands)):
+                return value
+            if not (i.op.name == "cast" or (i.op.name == "ne" and self.is_constant(i.operands[1], 0))):
+                return value
+            value = i.operands[0]
+        return value
+
+    def constant(self, value: Value) -> Instruction | None:
+        """Return the instruction of a constant."""
+        i = self.definitions.get(self.root(value))
+        return i if i is not None and isinstance(i.op, Constant) else None
+
+    def key(self, value: Value) -> Value | Interval:
+        """Return the value, or, so that equal constants have equal keys, the interval of a constant."""
+        constant = self.constant(value)
+        return value if constant is None else self.interval(constant)
+
+    def is_constant(self, value: Value, content: int) -> bool:
+        """Return whether a value is a certain constant."""
+        i = self.constant(value)
+        return i is not None and i.params["value"] == content
+
+    def facts(self, value: Value, holds: bool, depth: int = 0) -> list[Fact]:
+        """Return comparisons that hold where a condition is true, or false."""
+        value = self.condition(value)
+        i = self.definitions.get(value)
+        if i is None or depth > DEEPEST:
+            return []
+        if i.op.name in NEGATED and all(_is_tracked(v) and v.type.dtype is I64 for v in i.operands):
+            return [(i.op.name if holds else NEGATED[i.op.name], self.root(i.operands[0]), self.root(i.operands[1]))]
+        if value.type.dtype is not BOOL_TYPE or value.type.shape:
+            return []
+        if i.op.name == ("bitand" if holds else "bitor"):
+            return [fact for v in i.operands for fact in self.facts(v, holds, depth + 1)]
+        if i.op.name == "bitnot":
+            return self.facts(i.operands[0], not holds, depth + 1)
+        if i.op.name == "select":
+            test, decided, second = i.operands[0], i.operands[2 if holds else 1], i.operands[1 if holds else 2]
+            if self.is_constant(decided, not holds) or self.condition(decided) is self.condition(test):
+                return self.facts(test, holds, depth + 1) + self.facts(second, holds, depth + 1)
+        if isinstance(i.op, Switch) and holds and len(i.regions) == 2:
+            return self.facts_of_switch(i, value, depth)
+        return []
+
+    def facts_of_switch(self, i: Instruction, value: Value, depth: int) -> list[Fact]:
+        """Return comparisons that hold where a result of a branch is true, which it is in one region only."""
+        test, position = self.condition(i.operands[0]), i.results.index(value)
+        if test.type.dtype is not BOOL_TYPE:
+            return []
+        for region, other, taken in ((i.regions[1], i.regions[0], True), (i.regions[0], i.regions[1], False)):
+            result = other.results[position]
+            if self.is_constant(result, False) or (taken and self.condition(result) is test):
+                return self.facts(test, taken, depth + 1) + self.facts(region.results[position], True, depth + 1)
+        return []
+
+    def limit(self, facts: Sequence[Fact]) -> dict[Value, Interval | None]:
+        """Limit intervals by comparisons that hold; return the intervals before."""
+        before: dict[Value, Interval | None] = {}
+        for name, a, b in (*facts, *facts):
+            for relation, x, y in ((name, a, b), (SWAPPED[name], b, a)):
+                before.setdefault(x, self.intervals.get(x))
+                self.intervals[x] = limited(relation, self.of(x), self.of(y))
+        return before
+
+    def restore(self, before: dict[Value, Interval | None]) -> None:
+        """Set intervals to what they were."""
+        for value, interval in before.items():
+            if interval is None:
+                self.intervals.pop(value, None)
+            else:
+                self.intervals[value] = interval
+
+    # instructions
+
+    def block(self, block: Block) -> tuple[Block, list[Interval]]:
+        """Return a block with its proofs, and the intervals of its results."""
+        instructions = [j for i in block.instructions for j in self.instruction(i)]
+        return replace(block, instructions=tuple(instructions)), [self.of(v) if _is_tracked(v) else ANY for v in block.results]
+
+    def instruction(self, i: Instruction) -> list[Instruction]:
+        """Return an instruction with its proofs; none for a check that holds."""
+        op = i.op
+        if isinstance(op, Check):
+            return [] if self.of(i.operands[0]) == (1, 1) else [i]
+        if isinstance(op, Switch):
+            return [self.switch(i)]
+        if isinstance(op, Scan | While):
+            return [self.loop(i)]
+        if isinstance(op, Gradient):
+            return [replace(i, regions=tuple(self.block(region)[0] for region in i.regions))]
+        if isinstance(op, Gather | Scatter) and not isinstance(op, RollBy):
+            return [self.proved(i)]
+        if len(i.results) == 1 and _is_tracked(i.result) and not i.regions:
+            self.intervals[i.result] = self.interval(i)
+        return [i]
+
+    def proved(self, i: Instruction) -> Instruction:
+        """Return a read or write with the axes whose indices are in range."""
+        axes, shape = i.params["axes"], i.operands[0].type.shape
+        indices = zip(axes, i.operands[1:], strict=False)
+        inside = {
+            a for a, v in indices if _is_tracked(v) and isinstance(shape[a], int) and is_within(self.of(v), (0, shape[a] - 1))
+        }
+        inside |= set(i.params.get("in_range", ()))
+        return replace(i, params={**i.params, "in_range": tuple(sorted(inside))}) if inside else i
+
+    def interval(self, i: Instruction) -> Interval:
+        """Return the interval of the result of an instruction."""
+        name, operands = i.op.name, i.operands
+        if isinstance(i.op, Constant):
+            value = i.params["value"]
+            return (int(value), int(value)) if isinstance(value, int | bool) else ANY
+        is_bool = i.result.type.dtype is BOOL_TYPE
+        unknown = BOOL if is_bool else ANY
+        if not operands or not all(map(_is_tracked, operands)):
+            return unknown
+        intervals = [self.of(v) for v in operands]
+        if name in NEGATED:
+            return compared(name, *intervals)
+        if name == "select":
+            return self.selected(*operands)
+        if name == "cast":
+            if is_bool and operands[0].type.dtype is I64:
+                return compared("ne", intervals[0], (0, 0))
+            return intervals[0]
+        if is_bool and name in ("bitand", "bitor"):
+            least = min if name == "bitand" else max
+            return least(intervals[0][0], intervals[1][0]), least(intervals[0][1], intervals[1][1])
+        if name == "bitnot":
+            return (1 - intervals[0][1], 1 - intervals[0][0]) if is_bool else (~intervals[0][1], ~intervals[0][0])
+        return unknown if is_bool else computed(name, intervals)
+
+    def selected(self, test: Value, *sides: Value) -> Interval:
+        """Return the interval of a select."""
+        intervals = []
+        decided = self.of(test)
+        for side, holds in zip(sides, (True, False), strict=True):
+            if int(holds) in decided or decided == BOOL:
+                before = self.limit(self.facts(test, holds))
+                intervals.append(self.of(side))
+                self.restore(before)
+        return join(intervals)
+
+    def switch(self, i: Instruction) -> Instruction:
+        """Return a branch with its proofs."""
+        test, regions, rows = self.condition(i.operands[0]), [], []
+        is_two_way = len(i.regions) == 2 and test.type.dtype is BOOL_TYPE
+        for k, region in enumerate(i.regions):
+            before = self.limit(self.facts(test, bool(k))) if is_two_way else {}
+            inside, intervals = self.block(region)
+            self.restore(before)
+            regions.append(inside)
+            rows.append(intervals)
+        for value, column in zip(i.results, zip(*rows, strict=True), strict=True):
+            if _is_tracked(value):
+                self.intervals[value] = join(column)
+        return replace(i, regions=tuple(regions))
+
+    # loops
+
+    def loop(self, i: Instruction) -> Instruction:
+        """Return a loop with its proofs."""
+        first, count, body = i.op.first(i.params), i.params["carried"], i.regions[-1]  # type: ignore[attr-defined]
+        parameters, following = body.parameters[1 : 1 + count], body.results[:count]
+        initial = [self.of(v) if _is_tracked(v) else ANY for v in i.operands[first : first + count]]
+        length = i.params.get("length", ())
+        last = length[0] - 1 if length and isinstance(length[0], int) else CARRIED[1]
+        for region in i.regions:
+            self.intervals[region.parameters[0]] = (0, max(last, 0))
+        carried = [k for k, p in enumerate(parameters) if _is_tracked(p) and p.type.dtype is I64]
+        assumed = {k: self.monotonic(parameters[k], following[k], initial[k]) for k in carried}
+        unknown = [k for k in carried if assumed[k] is None]
+        between = join([initial[k] for k in unknown]) if unknown else ANY
+        bounds = {k: between if assumed[k] is None else assumed[k] for k in carried}
+        while True:
+            regions, ends = self.body(i, parameters, bounds)
+            wrong = [k for k in unknown if not is_within(ends[k], bounds[k] or ANY)]
+            if not wrong:
+                break
+            bounds.update(dict.fromkeys(unknown, ANY))
+            unknown = []
+        for k in carried:
+            self.intervals[i.results[k]] = meet(join([initial[k], ends[k]]), bounds[k] or ANY)
+        return replace(i, regions=tuple(regions))
+
+    def body(
+        self, i: Instruction, parameters: Sequence[Value], bounds: dict[int, Interval | None]
+    ) -> tuple[list[Block], list[Interval]]:
+        """Return the regions of a loop with its proofs, and the intervals of the carry after an iteration. ``bounds``: the
+        intervals of the carried integers."""
+        for region in i.regions:
+            self.intervals.update((region.parameters[1 + k], bounds[k] or ANY) for k in bounds)
+        before = self.limit(self.facts_of_loop(i)) if isinstance(i.op, While) else {}
+        block, ends = self.block(i.regions[-1])
+        self.restore(before)
+        return [*(self.block(region)[0] for region in i.regions[:-1]), block], ends[: len(parameters)]
+
+    def facts_of_loop(self, i: Instruction) -> list[Fact]:
+        """Return comparisons of carried integers that hold at the start of each iteration of a ``while``: those of its
+        condition, and of a carried condition those that are proved before the loop and that each iteration computes."""
+        condition, body = i.regions
+        count = i.params["carried"]
+        positions = {p: k for k, p in enumerate(condition.parameters[1 : 1 + count])}
+        test = self.condition(condition.results[0])
+        if test not in positions:
+            names = {p: body.parameters[1 + k] for p, k in positions.items()}
+            facts = [(name, names.get(a, a), names.get(b, b)) for name, a, b in self.facts(test, True)]
+            return [f for f in facts if self.is_about(f, body.parameters[1 : 1 + count])]
+        k = positions[test]
+        ends = {self.root(v): j for j, v in enumerate(body.results[:count])}
+        entry = {(name, self.key(a), self.key(b)) for name, a, b in self.facts(i.operands[k], True)}
+        facts = []
+        for name, *sides in self.facts(body.results[k], True):
+            inside = [body.parameters[1 + ends[v]] if v in ends else v for v in sides]
+            start = [self.root(i.operands[ends[v]]) if v in ends else v for v in sides]
+            is_known = all(v in ends or self.constant(v) or self.is_outside(v, body) for v in sides)
+            holds = (name, *map(self.key, start)) in entry or compared(name, *map(self.of, start)) == (1, 1)
+            fact = (name, inside[0], inside[1])
+            if is_known and holds and self.is_about(fact, body.parameters[1 : 1 + count]):
+                facts.append(fact)
+        return facts
+
+    def is_outside(self, value: Value, body: Block) -> bool:
+        """Return whether a value is the same in all iterations: a capture of a loop's body."""
+        return any(self.root(p) is value for p in body.parameters if p in self.sources)
+
+    def is_about(self, fact: Fact, carried: Sequence[Value]) -> bool:
+        """Return whether a comparison is about a carried value. One about captures alone would prove that code is safe which
+        later passes hoist out of the loop."""
+        return fact[1] in carried or fact[2] in carried
+
+    def monotonic(self, parameter: Value, following: Value, initial: Interval) -> Interval | None:
+        """Return the interval of a carried integer that iterations change by constants; None for another one."""
+        steps = self.steps(following, parameter, {})
+        if steps is None or not is_within(initial, CARRIED):
+            return None
+        return initial[0] if steps[0] >= 0 else CARRIED[0], initial[1] if steps[1] <= 0 else CARRIED[1]
+
+    def steps(
+        self, value: Value, start: Value, memo: dict[Value, tuple[float, float] | None], depth: int = 0
+    ) -> tuple[float, float] | None:
+        """Return the least and the greatest difference of a value and ``start``, infinite for a change by any number of steps;
+        None if it is computed in another way. ``memo``: those of other values."""
+        value = self.root(value)
+        if value is start:
+            return 0, 0
+        if value not in memo:
+            memo[value] = None
+            if depth <= DEEPEST:
+                memo[value] = self.computed_steps(value, start, memo, depth + 1)
+        return memo[value]
+
+    def computed_steps(
+        self, value: Value, start: Value, memo: dict[Value, tuple[float, float] | None], depth: int
+    ) -> tuple[float, float] | None:
+        """See ``steps``."""
+        i = self.definitions.get(value)
+        if i is None:
+            return None
+        position = i.results.index(value)
+        if i.op.name in ("add", "sub"):
+            for a, b in ((0, 1), (1, 0))[: 1 if i.op.name == "sub" else 2]:
+                constant, before = self.constant(i.operands[b]), self.steps(i.operands[a], start, memo, depth)
+                if before is not None and constant is not None and is_within(self.interval(constant), STEP):
+                    step = int(constant.params["value"]) * (-1 if i.op.name == "sub" else 1)
+                    return before[0] + step, before[1] + step
+            return None
+        if i.op.name == "select" or isinstance(i.op, Switch):
+            results = i.operands[1:] if i.op.name == "select" else [r.results[position] for r in i.regions]
+            sides = [self.steps(v, start, memo, depth) for v in results]
+            known = [s for s in sides if s is not None]
+            return (min(s[0] for s in known), max(s[1] for s in known)) if len(known) == len(sides) else None
+        if isinstance(i.op, Loop) and position < i.params["carried"]:
+            before = self.steps(i.operands[i.op.first(i.params) + position], start, memo, depth)
+            inner = self.steps(i.regions[-1].results[position], i.regions[-1].parameters[1 + position], {}, depth)
+            if before is None or inner is None:
+                return None
+            return before[0] + (-math.inf if inner[0] < 0 else 0), before[1] + (math.inf if inner[1] > 0 else 0)
+        return None
