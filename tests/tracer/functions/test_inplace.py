@@ -1,6 +1,7 @@
 """Programs that write into arrays do what NumPy does: results, what the arguments hold afterwards, and gradients."""
 
 import copy
+import itertools
 import time
 import warnings
 from typing import Any
@@ -187,6 +188,31 @@ def test_functions_of_one_argument_are_applied_at_indices() -> None:
                 pb.jit(call)(actual, i)
                 call(expected, i)
                 np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+FLAT_VIEWS: list[Call] = [
+    lambda x: x[0], lambda x: x[::-1, 0], lambda x: x[::-1], lambda x: x[:, ::-1], lambda x: x.T, lambda x: x[1:, 1:],
+    lambda x: x.reshape(-1)[3:7], lambda x: x[None, 1:], lambda x: np.broadcast_to(x[:, 1:2], (3, 2)), lambda x: np.flip(x, 0),
+    lambda x: x, lambda x: x[:0], lambda x: np.swapaxes(x, 0, 1)[1:], lambda x: x[1:2, 1:2],
+]  # fmt: skip
+FLAT_KEYS: list[Any] = [None, slice(None), slice(None, None, -1), slice(1, None, 2), [0, 2, 1], [0, 0, 1, 0, 5, 1]]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_flat_elements_of_views_of_the_same_array_are_read_and_written_in_turns(order: Any) -> None:
+    for taken, target in itertools.product(FLAT_VIEWS, (lambda x: x, lambda x: x[:, 1:], lambda x: x.T)):
+
+        def call(*arrays: Any, taken: Call = taken, target: Call = target) -> None:
+            for k, key in enumerate(FLAT_KEYS):
+                if key is None:
+                    target(arrays[k]).flat = taken(arrays[k])
+                else:
+                    target(arrays[k]).flat[key] = taken(arrays[k])
+
+        results, expected = ([np.arange(12.0).reshape(3, 4).copy(order) for _ in FLAT_KEYS] for _ in range(2))
+        pb.jit(call)(*results)
+        call(*expected)
+        np.testing.assert_array_equal(results, expected)
 
 
 def frozen(x: Any) -> Any:

@@ -489,6 +489,21 @@ def part_of(x: TracedArray, plan: Plan) -> TracedArray:
     return remove_axes(x, plan.ints)
 
 
+def part_of_positions(positions: np.ndarray[Any, Any], plan: Plan) -> np.ndarray[Any, Any] | None:
+    """Return the part of a NumPy array that a plan without index arrays selects; None if it depends on values."""
+    if plan.arrays or any(is_value_size(n) for axis in plan.axes for n in (axis.start, axis.count)):
+        return None
+    key: list[Any] = []
+    for k in plan.order:
+        if k is None or k is Ellipsis:
+            key += [None] if k is None else []
+            continue
+        start, step, count = (int(n) for n in (plan.axes[k].start, plan.axes[k].step, plan.axes[k].count))
+        stop = start + count * step
+        key.append(start if plan.axes[k].is_int else slice(start, stop if stop >= 0 else None, step) if count else slice(0))
+    return positions[(*key, ...)]
+
+
 def _slices(shape: Sequence[int], plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return start, step and shape of the slice op, and the axes to flip after it."""
     first = [a.start if a.step > 0 else a.start + (a.count - 1) * a.step for a in plan.axes]

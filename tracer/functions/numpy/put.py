@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.by_value import is_value_size, same_extent
+from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_extent
 from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import as_bool, axis_of, choose_where, permute, positions, reshaped, xp
 from pullback.tracer.arrays.concretize import not_traced
@@ -23,18 +23,21 @@ from pullback.tracer.arrays.make import (
     expand,
     fresh,
     full,
+    holds_traced,
     kind_of,
     number_of_extent,
     static_array,
+    strides_of,
     wrapping,
 )
 from pullback.tracer.arrays.promotion import loop as loop_of
 from pullback.tracer.arrays.promotion import name_of
+from pullback.tracer.arrays.strides import is_column_major
 from pullback.tracer.arrays.tables import METHODS, hook, implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import root_of, update
 from pullback.tracer.functions.numpy.assignment import written
-from pullback.tracer.functions.numpy.indexing import gather_of, part_of, plan_of, scattered, with_part
+from pullback.tracer.functions.numpy.indexing import Plan, gather_of, part_of, part_of_positions, plan_of, scattered, with_part
 from pullback.tracer.functions.numpy.searchsorted import padded
 from pullback.tracer.functions.numpy.selection import in_range
 from pullback.tracer.user_code.errors import TraceError
@@ -194,8 +197,18 @@ class Flat:
         if not values.size:
             return
         if isinstance(key, TracedArray) and key.dtype.kind == "b" and isinstance(static_array(key), TracedArray):
+            if _shares_elements(x, value):
+                raise TraceError(IN_TURNS)
             _set_flat(x, choose_where(key, cast(_ranked(key, values), x.dtype), line))
             return
+        source = None
+        if _shares_elements(x, value):
+            if holds_traced(key):
+                raise TraceError(IN_TURNS)
+            positions_ = _positions_in_root(x)
+            source = _read_in_turns(x, value, None if positions_ is None else positions_.ravel()[key])
+        if source is not None:
+            values = xp.take(_flat(root_of(x)), source)
         _set_flat(x, written(line, key, _repeated(values, line[key].size)))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -217,14 +230,83 @@ hook("flat")(Flat)
 @hook("set_flat")
 def set_flat(x: TracedArray, value: Any) -> None:
     """Perform ``x.flat = value``."""
-    if isinstance(value, TracedArray) and value is not x and root_of(value) is root_of(x):
-        raise TraceError(
-            "a write into .flat of elements of the same array, which NumPy reads and writes in turns; write the "
-            "elements of a copy, x.flat = values.copy()"
-        )
     values = as_stored(value, x.dtype)
-    if values.size and x.size:
-        _set_flat(x, _repeated(values, x.size))
+    if not (values.size and x.size):
+        return
+    if value is not x and _shares_elements(x, value):
+        own, other = strides_of(x), strides_of(value)
+        is_copied = own is not None and other is not None and is_column_major(x.shape, own)
+        is_copied = is_copied and not is_column_major(value.shape, other)
+        source = None if is_copied else _read_in_turns(x, value, _positions_in_root(x))
+        if source is not None and (own is None or other is None):
+            raise TraceError(IN_TURNS)
+        values = values if source is None else xp.take(_flat(root_of(x)), source)
+    _set_flat(x, _repeated(values, x.size))
+
+
+IN_TURNS = (
+    "a write into .flat of elements of the same array, which NumPy reads and writes in turns; write the "
+    "elements of a copy, x.flat = values.copy()"
+)
+
+
+def _shares_elements(x: TracedArray, value: Any) -> bool:
+    return isinstance(value, TracedArray) and root_of(value) is root_of(x)
+
+
+def _read_in_turns(x: TracedArray, value: TracedArray, targets: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:
+    """Return the positions in the root of ``x`` and ``value`` of the elements that are written at the positions ``targets``,
+    where NumPy reads and writes in turns, and an element is read after its write; None if all are those before the writes.
+
+    Raises TraceError if that is not known.
+    """
+    read = _positions_in_root(value)
+    if targets is None or read is None:
+        raise TraceError(IN_TURNS)
+    read = np.resize(read.ravel(), targets.size)
+    source: np.ndarray[Any, Any] = read[_writing_turns(targets.ravel(), read, int(root_of(x).size))]
+    return None if (source == read).all() else source
+
+
+def _writing_turns(targets: np.ndarray[Any, Any], read: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """Return for each turn, which copies the element ``read`` to ``targets``, the first turn that read the same element: the
+    turn itself if none before it wrote what it reads. ``size``: the number of elements of the array."""
+    turns, last = np.arange(targets.size), np.full(size, targets.size)
+    if np.unique(targets).size < targets.size:
+        for k, (target, position) in enumerate(zip(targets.tolist(), read.tolist(), strict=True)):
+            turns[k] = turns[last[position]] if last[position] < k else k
+            last[target] = k
+        return turns
+    last[targets] = turns
+    first = np.where(last[read] < turns, last[read], turns)
+    while (first[first] != first).any():
+        first = first[first]
+    return first
+
+
+def _positions_in_root(x: TracedArray) -> np.ndarray[Any, Any] | None:
+    """Return the flat positions of the elements of a view in the array that is no view; None if they are not known."""
+    if holds_value_size(x.shape):
+        return None
+    if x.base is None:
+        return np.arange(math.prod(map(int, x.shape))).reshape(tuple(map(int, x.shape)))
+    base = _positions_in_root(x.base)
+    if base is None or x.recipe is None:
+        return None
+    match x.recipe.key:
+        case Plan() as plan:
+            return part_of_positions(base, plan)
+        case ("reshape", shape):
+            return base.reshape(tuple(map(int, shape)))
+        case ("broadcast", shape):
+            return np.broadcast_to(base, tuple(map(int, shape)))
+        case ("permute", permutation):
+            return base.transpose(permutation)
+        case ("flip", axes):
+            return np.flip(base, axes)
+        case "flat":
+            return base.ravel()
+    return None
 
 
 # ufunc.at
