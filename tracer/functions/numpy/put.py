@@ -235,11 +235,11 @@ def set_flat(x: TracedArray, value: Any) -> None:
         return
     if value is not x and _shares_elements(x, value):
         own, other = strides_of(x), strides_of(value)
-        is_copied = own is not None and other is not None and is_column_major(x.shape, own)
-        is_copied = is_copied and not is_column_major(value.shape, other)
-        source = None if is_copied else _read_in_turns(x, value, _positions_in_root(x))
+        source = _read_in_turns(x, value, _positions_in_root(x))
         if source is not None and (own is None or other is None):
             raise TraceError(IN_TURNS)
+        if own is not None and other is not None and is_column_major(x.shape, own) and not is_column_major(value.shape, other):
+            source = None  # NumPy copies the value first
         values = values if source is None else xp.take(_flat(root_of(x)), source)
     _set_flat(x, _repeated(values, x.size))
 
