@@ -119,6 +119,10 @@ class Tagged(ComesFirst):
     cases: tuple[Any, ...]
     tag: TracedArray
 
+    def item_in(self, mapping: dict[Any, Any]) -> Any:
+        """Return the value of a key of a dict."""
+        raise NotImplementedError
+
     def proved(self) -> Any:
         """Return the value, if it is known which one it is. Raises TraceError if not."""
         raise NotImplementedError

@@ -79,7 +79,42 @@ class Choice(Tagged):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        cases = [self.cases[k] for k in self.possible()]
+        if all(isinstance(c, enum.Enum) for c in cases):
+            return self.by_case([_of_case(getattr, c, name) for c in cases])
         return applied(lambda x: getattr(x, name), self)
+
+    def item_in(self, mapping: dict[Any, Any]) -> Any:
+        """Return the value of a key of a dict. Raises KeyError, at run time if values decide, for a key without value."""
+        for k in self.possible():
+            if not is_static(self.cases[k]) or self.cases[k] is UNBOUND:
+                self.refuse()
+            if self.cases[k] not in mapping and len(self.possible()) > 1:
+                check_case(self, k, KeyError(self.cases[k]))
+        return self.by_case([mapping[self.cases[k]] for k in self.possible()])
+
+    def by_case(self, results: Sequence[Any]) -> Any:
+        """Return the one of some texts, numbers or arrays that belongs to the case; they are in the order of the possible cases.
+        Raises TraceError if they have several types."""
+        cases = self.possible()
+        if all(r is results[0] for r in results):
+            return results[0]
+        if all(map(is_static, results)):
+            tag: Any = np.int64(len(cases) - 1)
+            for j in range(len(cases) - 2, -1, -1):
+                tag = np.where(self.tag == cases[j], np.int64(j), tag)
+            chosen = as_traced(tag)
+            chosen.weak = "int"
+            return Choice(chosen, results)
+        arrays = list(map(as_traced, results)) if all(isinstance(r, TracedArray | bool | int | float) for r in results) else []
+        if not arrays or any((x.type, x.weak) != (arrays[0].type, arrays[0].weak) for x in arrays):
+            return self.refuse()
+        value: Any = arrays[-1]
+        for j in range(len(cases) - 2, -1, -1):
+            value = np.where(self.tag == cases[j], arrays[j], value)
+        selected = as_traced(value)
+        selected.weak = arrays[0].weak
+        return selected
 
     def __bool__(self) -> bool:
         return bool(truth_of(self))
@@ -234,7 +269,8 @@ def _failure(choice: Choice, case: Any, attempt: Callable[[Any], Any]) -> Except
 def check_case(choice: Choice, k: int, error: Exception) -> None:
     """Emit a check that raises an error where a choice is case ``k``."""
     refuse_caught()
-    emit("check", as_traced(choice.tag != k), error=type(error).__name__, message=str(error))
+    message = error.args[0] if isinstance(error, KeyError) and isinstance(error.args[0], str) else str(error)
+    emit("check", as_traced(choice.tag != k), error=type(error).__name__, message=message)
     assume_cases(frame_of(), choice.tag, frozenset(range(len(choice.cases))) - {k})
 
 

@@ -21,7 +21,7 @@ from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
-from pullback.tracer.arrays.traced import Listed, TracedArray
+from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of
@@ -770,6 +770,8 @@ def new_list(kind: Any, *elements: Any) -> Any:
 def element_of(value: Any, k: Any) -> Any:
     """Return ``value[k]``, also of a list or tuple of equal elements at an index that values decide."""
     kind = type(value)
+    if kind is dict and isinstance(k, Tagged):
+        return k.item_in(value)
     if (kind is list or kind is tuple) and value and is_undecided_index(k):
         return GrowingList(value).copied().row_at(k, f"{kind.__name__} index out of range")
     return value[k]

@@ -52,6 +52,8 @@ _LISTS = ("list", "deque")
 _CONSUMERS = ("sum", "min", "max", "list")
 _SEQUENCES = ("range", "enumerate", "zip", "reversed", "pairwise", "product", "ndindex", "ndenumerate")
 """The names of functions that return what loops go over."""
+_COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)
+"""The expressions of indices and keys that values may decide."""
 _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
 
@@ -220,7 +222,7 @@ class _Expression(ast.NodeTransformer):
         return call("comprehension", node, _deferred(node), _filling(node))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        is_item = isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Name | ast.BinOp | ast.Subscript | ast.Call)
+        is_item = isinstance(node.ctx, ast.Load) and isinstance(node.slice, _COMPUTED)
         node.value = self.visit(node.value)
         if isinstance(node.slice, ast.Tuple):
             node.slice.elts = [self.index(x) for x in node.slice.elts]
