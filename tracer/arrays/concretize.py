@@ -135,3 +135,9 @@ def known_value(x: Concrete) -> Known | None:
     if x.literal is None:
         return x.known
     return x.literal if x.weak else lifted(x.dtype.type, x.literal), frozenset()
+
+
+def decides(x: Concrete) -> bool:
+    """Return whether the value of a scalar is available during tracing, and decides branches, bounds and indices of lists."""
+    known = known_value(x)
+    return known is not None and (not known[1] or frame_of(x).root.names.decides(known))

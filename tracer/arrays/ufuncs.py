@@ -12,7 +12,7 @@ from pullback.ir import Op
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays import promotion
-from pullback.tracer.arrays.concretize import Known, known_value, not_traced
+from pullback.tracer.arrays.concretize import Known, decides, known_value, not_traced
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.labelled import apply_ufunc, is_labelled, refusal_of
 from pullback.tracer.arrays.make import (
@@ -270,7 +270,7 @@ def _store_into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, cast
 def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None, casting: str = "same_kind") -> Any:
     """Promote and broadcast operands of a plain ufunc and emit it. ``casting`` is "unsafe" or was checked by the caller."""
     if ufunc is np.power and xs[1].weak and xs[0].dtype.kind in "fc":
-        xs = (xs[0], static_scalar(xs[1]) if frame_of().root.names.decides(known_value(xs[1])) else xs[1])
+        xs = (xs[0], static_scalar(xs[1]) if decides(xs[1]) else xs[1])
     is_unsafe = casting == "unsafe" and dtype is not None
     try:
         inner, outer = promotion.loop(ufunc, tuple(kind_of(x) for x in xs), dtype, casting if is_unsafe else None)

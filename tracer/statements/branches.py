@@ -12,7 +12,7 @@ import numpy as np
 from pullback.ir.core.types import I64
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.elementwise.elementwise import Elementwise
-from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.python_ints import joins_python, mark_python
@@ -47,7 +47,7 @@ def is_undecided(value: Any) -> bool:
     if not isinstance(value, TracedArray) or current() is None:
         return False
     root = frame_of().root
-    if root.names.decides(known_value(value)):
+    if decides(value):
         return False
     return not value.shape and value.dtype.kind in "biufc" and root.rolls and not root.outcomes.follows
 

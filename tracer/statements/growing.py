@@ -17,7 +17,7 @@ import numpy as np
 
 from pullback.ir.core.types import I64
 from pullback.ir.shapes.by_value import is_value_size
-from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
@@ -643,7 +643,7 @@ def _additional(capacity: Any, count: Any) -> Any:
 
 def is_undecided_index(k: Any) -> bool:
     """Return whether an index is an integer that values decide."""
-    return isinstance(k, TracedArray) and not k.shape and k.dtype.kind in "iu" and known_value(k) is None
+    return isinstance(k, TracedArray) and not k.shape and k.dtype.kind in "iu" and not decides(k)
 
 
 def _like(x: TracedArray) -> TracedArray:

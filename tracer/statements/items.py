@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.shapes.by_value import is_value_size
-from pullback.tracer.arrays.concretize import any_value
+from pullback.tracer.arrays.concretize import any_value, known_value
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
 from pullback.tracer.arrays.replacements import library_twin
@@ -79,6 +79,8 @@ def _range_of(*arguments: Any) -> Items | None:
     for x in arguments:
         operator.index(any_value(x) if isinstance(x, TracedArray) else x)  # raises TypeError for a float
     start, stop, step = (0, *arguments, 1) if len(arguments) == 1 else (*arguments, 1)[:3]
+    if isinstance(step, TracedArray) and known_value(step) is not None:
+        return items_of(range, start, stop, operator.index(step))
     return _range(start, stop, step)
 
 

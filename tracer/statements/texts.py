@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.descriptions import REFUSED
 from pullback.tracer.arrays.frame import current
 from pullback.tracer.arrays.traced import Tagged, TracedArray
@@ -215,7 +215,7 @@ def source_of(text: Any) -> str:
 def holds_unknown(value: Any) -> bool:
     """Return whether a value holds traced ones that are not known, or texts of such."""
     if isinstance(value, TracedArray):
-        return known_value(value) is None
+        return not decides(value)
     if type(value) is Text or isinstance(value, Tagged | Shown):
         return True
     if isinstance(value, tuple | list):
