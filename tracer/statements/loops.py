@@ -573,6 +573,9 @@ class Rolled:
             self.variables.write(self.entry)
         if ran.raised is not None:
             raise TraceError(f"each iteration of a loop on traced values raises {type(ran.raised).__name__}: {ran.raised}")
+        deleted = [n for n, a, b in zip(self.variables.names, entry, ran.variables, strict=True) if b is UNBOUND is not a]
+        if deleted:
+            raise TraceError(f"a loop on traced values deletes {deleted[0]}, which is bound before an iteration; assign None")
         pairs = enumerate(zip(entry, ran.variables, strict=True))
         changed = [k for k, (a, b) in pairs if a is not b and not is_same(self.tree(k, a), self.tree(k, b))]
         new_carried = [k for k in changed if k not in self.carried and (self.entry[k] is not UNBOUND or k in self.live)]

@@ -85,3 +85,36 @@ def test_values_errors_and_gradients(function: Callable[..., Any]) -> None:
             if np.any(x):
                 difference = (function(x + 1e-6 * direction, count) - function(x - 1e-6 * direction, count)) / 2e-6
                 np.testing.assert_allclose(np.sum(slope(x, count) * direction), difference, rtol=1e-6, atol=1e-8)
+
+
+def deleted(x: Any, n: Any) -> Any:
+    e, s = x[0], 0.0
+    for k in range(n):
+        s += x[k] * (k + 1)
+        if s > 1.0:
+            del e
+    return s
+
+
+def deleted_where_bound(x: Any, n: Any) -> Any:
+    s = 0.0
+    for k in range(n):
+        e = x[k] * 2
+        s += e * e
+        del e
+    return s
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize("function", [deleted, deleted_where_bound])
+def test_deleted_variables_are_unbound(function: Callable[..., Any]) -> None:
+    compiled = pb.jit(function)
+    for x in (X, -X, 3 * X):
+        for count in (np.int64(6), np.int64(2), np.int64(0)):
+            try:
+                want = function(x, count)
+            except UnboundLocalError as error:
+                with pytest.raises(UnboundLocalError, match=str(error)):
+                    compiled(x, count)
+                continue
+            np.testing.assert_allclose(compiled(x, count), want, rtol=1e-14)
