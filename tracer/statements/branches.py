@@ -16,7 +16,7 @@ from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.python_ints import joins_python, mark_python
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
 from pullback.tracer.statements.aliases import forget_all
@@ -29,6 +29,7 @@ from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.growing import Grows, largest
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.raising import check
+from pullback.tracer.statements.rebound import Packed, join_capacity, packed, share_lists, unpacked
 from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, bound_by, is_alias, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
@@ -241,6 +242,7 @@ class _Join:
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
         self.copied: list[Any] = []
+        self.returned_capacity: Any = None
 
     def emit(self) -> Completion | None:
         """Emit the branch, set the variables and arrays that it changes, and return how it ended."""
@@ -248,8 +250,11 @@ class _Join:
         columns = list(zip(*(ran.variables for ran in self.sides), strict=True))
         results: list[Any] = [UNBOUND] * len(names)
         joined: dict[int, Joined] = {}
+        capacities: dict[int, Any] = {}
         for k, (a, b) in enumerate(columns):
-            if a is b or is_same(*map(self.variables.state.referenced, (a, b))):
+            if a is not b and (has_rows(a) or has_rows(b)) and a is not UNBOUND and b is not UNBOUND:
+                joined[k], capacities[k] = self.joined_lists([a, b], names[k])
+            elif a is b or is_same(*map(self.variables.state.referenced, (a, b))):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
                 joined[k] = self.joined([a, b], names[k])
@@ -266,6 +271,10 @@ class _Join:
         tagged = {position: next(emitted) for position in tags}
         for k, part in joined.items():
             results[k] = dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns]))
+            if k in capacities:
+                results[k] = unpacked(results[k], capacities[k])
+                share_lists(columns[k], results[k])
+                continue
             share_made(columns[k], results[k])
         for target in targets:
             write_back(target, next(emitted))
@@ -279,6 +288,9 @@ class _Join:
             return None
         ended = next(emitted) if code else codes[0]
         returned = dereferenced(rebuild(value[0].tree, [next(emitted) for _ in value[0].columns])) if value else UNBOUND
+        if isinstance(returned, Packed):
+            returned = unpacked(returned, self.returned_capacity)
+            share_lists(self.returned(), returned)
         for j, result in enumerate(arrays_in([returned])):
             rows = [_returned(ran) for ran in self.sides]
             for x in itertools.chain(*rows):
@@ -286,7 +298,7 @@ class _Join:
             if all(len(row) > j and len(row) == len(rows[0]) for row in rows):
                 self.note_choice(result, [row[j : j + 1] for row in rows])
         self.keep_copies([*columns, self.returned()], [*results, returned])
-        if value:
+        if value and not has_rows(returned):
             share_made(self.returned(), returned)
         self.forget()
         possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
@@ -363,6 +375,9 @@ class _Join:
         values = self.returned()
         if values[0] is UNBOUND and values[1] is UNBOUND:
             return code, []
+        if any(map(has_rows, values)) and all(v is not UNBOUND for v in values) and values[0] is not values[1]:
+            joined, self.returned_capacity = self.joined_lists(values, "what is returned")
+            return code, [joined]
         for k in range(2):
             if values[k] is UNBOUND:
                 with self.frames[k].active():
@@ -399,6 +414,21 @@ class _Join:
             refuse_changed([value], ran.changed)
         self.copied.append(values)
         return Joined(values, self.paths, name)
+
+    def joined_lists(self, values: Sequence[Any], name: str) -> tuple[Joined, Any]:
+        """Return the join of two lists of lengths that values decide, and its number of rows."""
+        containers = self.variables.state.ids
+        changed = [containers[key].value for ran in self.sides for key in ran.changed if key in containers]
+        written = [*changed, *(t for ran in self.sides for t, _ in ran.written)]
+        capacity = join_capacity(values, written, self.frames)
+        samples = [x for v in values for x in v.samples()]
+        trees = []
+        for value, frame in zip(values, self.frames, strict=True):
+            with frame.active():
+                trees.append(packed(value, samples, capacity))
+        if trees[0].kind != trees[1].kind:
+            raise TraceError(f"{name} is a list of elements of other types on the paths of a branch on a traced value")
+        return Joined(trees, self.paths, name), capacity
 
     def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
         """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""

@@ -29,6 +29,7 @@ from pullback.tracer.statements.blocks import BlockRegion
 from pullback.tracer.statements.containers import Container
 from pullback.tracer.statements.first_iterations import walk_all
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
+from pullback.tracer.statements.rebound import Rebinds
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.transforms.region import emit_regions
 from pullback.tracer.user_code.errors import TraceError
@@ -106,25 +107,44 @@ Rooms = dict[int, Room]
 """The rooms of lists, by the ids of these."""
 
 
-def provide_rooms(grows: Grows, variables: Variables, run: Callable[[Rooms], Any]) -> Rooms:
-    """Stack the elements of the lists that a loop without a bound makes longer, with room for all iterations, and return their
-    rooms. ``run`` traces the loop, which ends before an iteration for which there is no room."""
+Rebound = dict[int, list[Any]]
+"""Elements of the types of the lists that iterations bind to variables, by the indices of these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a loop has room for: ``rooms`` of lists that it makes longer, and ``extent`` rows for what iterations bind to the
+    variables ``rebound``, more than these have before the loop."""
+
+    rooms: Rooms
+    rebound: Rebound
+    extent: Any
+
+
+def provide_rooms(signal: Grows | Rebinds, variables: Variables, run: Callable[[Limits], list[TracedArray]]) -> Limits:
+    """Stack the elements of the lists that a loop makes longer by numbers that values decide, with room for all iterations, and
+    return the limits. ``run`` traces the loop, which ends where there is no room for another iteration, and returns whether there
+    was room for what it did."""
     statements = frame_of().root.statements
     count = len(statements)
     rooms: Rooms = {}
+    rebound: Rebound = {}
     for _ in range(MOST_ATTEMPTS):
-        _add(rooms, grows)
+        if isinstance(signal, Rebinds):
+            rebound.setdefault(signal.key, []).extend(signal.samples)
+        else:
+            _add(rooms, signal)
         try:
-            iterations = _iterations(rooms, variables, run)
-        except Grows as other:
-            grows = other
+            iterations = _iterations(lambda extent: _fits(rooms, rebound, extent, variables, run))
+        except (Grows, Rebinds) as other:
+            signal = other
             continue
         finally:
             del statements[count:]
         extent = value_extent(iterations, least=1, is_capacity=True)
         for room in rooms.values():
             room.stack(extent)
-        return rooms
+        return Limits(rooms=rooms, rebound=rebound, extent=extent)
     raise TraceError("the lists of a loop on traced values grow in each trace")
 
 
@@ -139,8 +159,9 @@ def _add(rooms: Rooms, grows: Grows) -> None:
     rooms[id(grows.target)] = Room(target=grows.target, samples=samples, growth=max(growth, before.growth))
 
 
-def _iterations(rooms: Rooms, variables: Variables, run: Callable[[Rooms], Any]) -> TracedArray:
-    """Return a number of iterations for which there is room enough: emit the loop that finds it."""
+def _iterations(has_room: Callable[[Any], TracedArray]) -> TracedArray:
+    """Return a number of iterations for which there is room enough: emit the loop that finds it. ``has_room`` emits the test of
+    a number of iterations, an extent."""
     start = [as_traced(np.int64(FIRST_ITERATIONS)), as_traced(np.bool_(False))]
     condition, body = BlockRegion("a loop"), BlockRegion("a loop")
     for region in (condition, body):
@@ -151,14 +172,16 @@ def _iterations(rooms: Rooms, variables: Variables, run: Callable[[Rooms], Any])
     iterations, _ = map(body.enter, start)
     with body.inner.active():
         extent = value_extent(iterations, least=1, is_capacity=True)
-        fits = _fits(rooms, extent, variables, run)
+        fits = has_room(extent)
         more = as_traced(np.where(fits, iterations, 4 * iterations))
     result: TracedArray = emit_regions("while", {"carried": 2}, start, [(condition, [test]), (body, [more, fits])])[0]
     result.weak = "int"
     return result
 
 
-def _fits(rooms: Rooms, extent: Any, variables: Variables, run: Callable[[Rooms], Any]) -> TracedArray:
+def _fits(
+    rooms: Rooms, rebound: Rebound, extent: Any, variables: Variables, run: Callable[[Limits], list[TracedArray]]
+) -> TracedArray:  # fmt: skip
     """Return whether there is room enough for a number of iterations, an extent."""
     region = BlockRegion("a block")
     results: list[TracedArray] = []
@@ -167,8 +190,8 @@ def _fits(rooms: Rooms, extent: Any, variables: Variables, run: Callable[[Rooms]
         with _unchanged([room.target for room in rooms.values()]):
             for room in rooms.values():
                 room.stack(extent)
-            run(rooms)
-            left = [room.is_left() for room in rooms.values()]
+            left = run(Limits(rooms=rooms, rebound=rebound, extent=extent))
+            left += [room.is_left() for room in rooms.values()]
             results.append(as_traced(functools.reduce(np.logical_and, left)))
 
     region.run(block, variables)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.ir.core.structure import Instruction, walk
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
 from pullback.tracer.statements.containers import Slot
@@ -115,7 +115,7 @@ def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:
     Python float and on a float64 have the same results."""
     if is_same(before, after):
         return True
-    if before is UNBOUND or after is UNBOUND:
+    if before is UNBOUND or after is UNBOUND or has_rows(before) or has_rows(after):
         return False
     (xs, one), (ys, other) = flatten(before), flatten(after)
     return bare(one) == bare(other) and all(_is_alike_leaf(x, y, is_wide) for x, y in zip(xs, ys, strict=True))

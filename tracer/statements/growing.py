@@ -63,13 +63,13 @@ class Grows(Restart):
 class GrowingList(Listed):
     """A list of the traced function."""
 
-    __slots__ = ("home", "name", "peak", "rows")
+    __slots__ = ("fixed", "home", "name", "peak", "rows")
     stands_for: type = list
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         super().__init__(elements)
         self.rows: Rows | None = None
-        self.peak, self.name, self.home = list.__len__(self), "a list", current()
+        self.peak, self.name, self.home, self.fixed = list.__len__(self), "a list", current(), ""
 
     # the arrays
 
@@ -299,6 +299,7 @@ class GrowingList(Listed):
 
     def put(self, k: Any, element: Any) -> None:
         """Set the row ``k`` of the buffers. One that is not there is not set: the statement is traced again with more rows."""
+        self.refuse_fixed()
         rows = self.rows
         assert rows is not None
         leaves, tree = flatten(element)
@@ -321,6 +322,7 @@ class GrowingList(Listed):
 
     def shift(self, position: Any, by: int) -> None:
         """Move the rows from ``position`` on by one, to the back (1) or to the front (-1)."""
+        self.refuse_fixed()
         rows = self.rows
         assert rows is not None
         for buffer in rows.buffers if not rows.counts else ():
@@ -389,6 +391,7 @@ class GrowingList(Listed):
             with list_errors():
                 return list.pop(self, index)
         rows = self.stored()
+        self.refuse_fixed()
         if not (type(index) is int and index == -1):
             length = self.length()
             is_empty = type(length) is int and length == 0
@@ -408,6 +411,7 @@ class GrowingList(Listed):
         if self.rows is None:
             list.clear(self)
         else:
+            self.refuse_fixed()
             self.stored().length, self.rows.least = 0, -math.inf
 
     def copy(self) -> GrowingList:
@@ -568,6 +572,7 @@ class GrowingList(Listed):
                 elements.sort(key=key, reverse=reverse)
             list.__setitem__(self, slice(None), elements)
             return
+        self.refuse_fixed()
         keyed = self if key is None else self.mapped(key)
         if keyed.stored().tree.kind not in ("leaf", "tuple") or any(b.ndim > 1 for b in keyed.stored().buffers):
             raise TraceError("a list is sorted by arrays or lists, as values decide; sort by numbers or tuples of them")
@@ -581,6 +586,11 @@ class GrowingList(Listed):
         out = GrowingList()
         OPERATORS[PREFIX + "for"](self, lambda element: out.append(function(element)), None, (), ())
         return out
+
+    def refuse_fixed(self) -> None:
+        """Raise TraceError if the list may not be changed."""
+        if self.fixed:
+            raise TraceError(f"a list on traced values is changed: {self.fixed}")
 
     def refused(self, what: str) -> NoReturn:
         """Raise TraceError for a change that is not supported."""
@@ -708,7 +718,7 @@ def capacity_of(count: Any, growth: int, most: Any) -> Any:
         return most
     if isinstance(count, int):
         return most + growth * max(count, 0)
-    extent = count if is_value_size(count) else value_extent(as_traced(np.maximum(count, 0)), least=0)
+    extent = count if is_value_size(count) else value_extent(as_traced(np.maximum(count, 0)), least=0, is_capacity=True)
     return most + growth * extent
 
 

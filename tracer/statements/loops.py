@@ -32,11 +32,24 @@ from pullback.tracer.statements.containers import (
     refuse_changed,
     shares_containers,
 )
-from pullback.tracer.statements.counting import MOST_ATTEMPTS, Room, Rooms, provide_counted, provide_rooms
+from pullback.tracer.statements.counting import MOST_ATTEMPTS, Limits, Room, provide_counted, provide_rooms
 from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of, list_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
+from pullback.tracer.statements.rebound import (
+    OTHER_VALUE,
+    Packed,
+    Rebinds,
+    Watched,
+    base_capacity,
+    fits,
+    fix,
+    is_rebound,
+    packed,
+    refuse_other_names,
+    unpacked,
+)
 from pullback.tracer.statements.structures import merged, restructured
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same
 from pullback.tracer.syntax.table import operator
@@ -264,6 +277,9 @@ class Rolled:
     sized: frozenset[int] | set[int] = frozenset()
     growths: Mapping[int, int] = {}
     rooms: Sequence[Room] = ()
+    rebound: Mapping[int, list[Any]] = {}
+    rows_extent: Any = None
+    is_limited = False
 
     def __init__(
         self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
@@ -283,6 +299,7 @@ class Rolled:
         self.targets: list[TracedArray] = []
         self.returned: Any = UNBOUND
         self.may_leave = test is not None
+        self.left: list[TracedArray] = []
         self.ended: Completion | None = None
         self.possible: frozenset[int] = frozenset()
         self.carry, self.size = Carry("a loop", (), "the state"), 0
@@ -303,6 +320,10 @@ class Rolled:
             try:
                 yield from self.roll(truth, ended)
                 break
+            except Rebinds as signal:
+                self.provide_rooms(signal, truth, ended)
+                del statements[count:]
+                self.__init__(*self.arguments)  # type: ignore[misc]
             except Grows as grows:
                 growth = grows.needed - grows.before
                 if type(growth) is not int or (self.test is not None and growth > 0):
@@ -316,18 +337,40 @@ class Rolled:
     def provide(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
         """Find how long lists become of which no trip count bounds the length, and stack their elements."""
         again = lambda: driven(Rolled(*self.arguments).roll(truth, ended), self.body)  # noqa: E731
-        with attempt(self.test is not None):
-            self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
-            return
-        rooms = provide_rooms(grows, self.variables, lambda rooms: driven(self.limited(rooms).roll(truth, ended), self.body))
-        self.sized, self.growths = {*self.sized, *rooms}, {**self.growths, **{k: r.growth for k, r in rooms.items()}}
+        signal: Grows | Rebinds = grows
+        try:
+            with attempt(self.test is not None):
+                self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
+                return
+        except Rebinds as rebinds:
+            signal = rebinds
+        self.provide_rooms(signal, truth, ended)
 
-    def limited(self, rooms: Rooms) -> Rolled:
-        """Return the loop as one that ends before an iteration for which lists may have no room."""
-        result = Rolled(*self.arguments)
-        result.sized, result.growths = {*rooms}, {k: room.growth for k, room in rooms.items()}
-        result.rooms = list(rooms.values())
-        return result
+    def provide_rooms(self, signal: Grows | Rebinds, truth: Any, ended: Completion | None) -> None:
+        """Find how many rows suffice for the lists that iterations make longer or bind anew."""
+
+        def run(limits: Limits) -> list[TracedArray]:
+            limited = Rolled(*self.arguments)
+            limited.take(limits)
+            limited.rooms, limited.is_limited = list(limits.rooms.values()), True
+            driven(limited.roll(truth, ended), self.body)
+            return limited.left
+
+        self.take(provide_rooms(signal, self.variables, run))
+
+    def take(self, limits: Limits) -> None:
+        """Set what the loop has room for."""
+        self.sized = {*self.sized, *limits.rooms}
+        self.growths = {**self.growths, **{k: room.growth for k, room in limits.rooms.items()}}
+        if limits.rebound:
+            self.rebound, self.rows_extent = limits.rebound, limits.extent
+
+    def capacity(self, k: int) -> Any:
+        """Return the number of rows for the lists that iterations bind to a variable."""
+        entry = self.entry[k]
+        if type(entry) is not GrowingList:
+            raise TraceError(OTHER_VALUE)
+        return base_capacity(entry) + self.rows_extent
 
     @property
     def count(self) -> Any:
@@ -339,8 +382,10 @@ class Rolled:
         return self.extent
 
     def roll(self, truth: Any, ended: Completion | None) -> Steps[None]:
-        """Trace the body until its carry is known, and emit the loop. Raises Grows."""
+        """Trace the body until its carry is known, and emit the loop. Raises Grows and Rebinds."""
         self.possible = possible_codes(ended)
+        self.may_leave |= self.is_limited and bool(self.rebound)
+        self.carried += [k for k in self.rebound if k not in self.carried]
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
         statements = frame_of().root.statements
@@ -364,7 +409,7 @@ class Rolled:
 
     def attempt(self, truth: Any, ended: Completion | None) -> Steps[bool]:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
-        state: list[Any] = [self.tree(k, self.entry[k]) for k in self.carried]
+        state: list[Any] = [self.entered(k) for k in self.carried]
         state += self.targets
         state += [as_traced(np.int64(index)) for index in range(len(self.exchanged or ()))]
         if self.may_leave:
@@ -380,11 +425,12 @@ class Rolled:
         index = block.parameter(scalar(I64))
         with block.inner.active():
             inside = list(map(dereferenced, self.carry.enter(block)))  # type: ignore[arg-type]
+            lists = {k: unpacked(inside[j], self.capacity(k)) for j, k in enumerate(self.carried) if k in self.rebound}
         entry, parameters = self.arrays(state), self.arrays(inside)
         self.aliases.enter(entry, parameters)
         for position, tag in zip(self.exchanged or (), inside[len(self.carried) + len(self.targets) :], strict=False):
             parameters[position][0].tag = tag
-        ran, results, new_carried, new_targets, returned = yield from self.iteration(block, index, inside)
+        ran, results, new_carried, new_targets, returned = yield from self.iteration(block, index, inside, lists)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
             self.targets = [] if new_carried else [*self.targets, *new_targets]
@@ -443,7 +489,32 @@ class Rolled:
 
     def tree(self, k: int, value: Any) -> Any:
         """Return the contents of a variable, with containers of the state as references; as copies if it holds others too."""
+        if k in self.rebound and isinstance(value, Packed):
+            return value
         return value if k in self.plain else self.variables.state.referenced(value)
+
+    def entered(self, k: int) -> Any:
+        """Return the contents of a variable before the loop, as a part of the carry."""
+        if k not in self.rebound:
+            return self.tree(k, self.entry[k])
+        return packed(self.entry[k], self.rebound[k], self.capacity(k))
+
+    def rebind(self, block: _LoopRegion, ran: Ran, entry: list[Any], lists: Mapping[int, GrowingList]) -> None:
+        """Replace the lists that an iteration bound to variables by trees. Raises Rebinds for a list of which the carry does not
+        provide for."""
+        for k, (before, after) in enumerate(zip(entry, ran.variables, strict=True)):
+            is_carried = self.entry[k] is not UNBOUND or k in self.live
+            if is_carried and k not in self.rebound and before is not UNBOUND and is_rebound(before, after):
+                raise Rebinds(k, [*after.samples(), *before.samples()])
+        for k, before in lists.items():
+            after = ran.variables[k]
+            others = [v for j, v in enumerate(ran.variables) if j != k and (self.entry[j] is not UNBOUND or j in self.live)]
+            if after is not before:
+                if type(after) is not GrowingList:
+                    raise TraceError(OTHER_VALUE)
+                refuse_other_names(after, others, block.inner)
+            with block.inner.active():
+                ran.variables[k] = packed(after, self.rebound[k], self.capacity(k))
 
     def bounds(self, ran: Ran) -> list[tuple[GrowingList, Any, Any, int | None]]:
         """Return the lists with rows, with bounds of their lengths after the loop, and these if they are known. Raises Grows if
@@ -540,7 +611,7 @@ class Rolled:
         return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
 
     def iteration(
-        self, block: _LoopRegion, index: TracedArray, inside: list[Any]
+        self, block: _LoopRegion, index: TracedArray, inside: list[Any], lists: Mapping[int, GrowingList]
     ) -> Steps[tuple[Ran, list[Any], list[int], list[TracedArray], Any]]:
         """Trace an iteration. Return what it did, the carry after it, and what is to be carried besides."""
         count = len(self.carried)
@@ -548,8 +619,9 @@ class Rolled:
         rest = inside[self.rest_start :]
         entry = list(self.entry)
         for k, value in zip(self.carried, values, strict=True):
-            entry[k] = value
+            entry[k] = lists.get(k, value)
         self.variables.write(entry)
+        watched = [Watched(x) for x in lists.values()]
         extra: list[Any] = []
 
         def run() -> Steps[Any]:
@@ -560,6 +632,8 @@ class Rolled:
                 at = TracedArray(position.type, block.inner, position.value, weak="int", loc=position.loc)
                 at.bounds = (self.first, self.items.count - 1) if self.items.is_counted else (0, 2**48)
                 ended = yield (self.items.at(at),)
+            for each in watched:
+                each.refuse_changes()
             if self.may_leave:
                 extra.extend(self.state_after(ended, rest))
             return ended
@@ -576,8 +650,9 @@ class Rolled:
         deleted = [n for n, a, b in zip(self.variables.names, entry, ran.variables, strict=True) if b is UNBOUND is not a]
         if deleted:
             raise TraceError(f"a loop on traced values deletes {deleted[0]}, which is bound before an iteration; assign None")
+        self.rebind(block, ran, entry, lists)
         pairs = enumerate(zip(entry, ran.variables, strict=True))
-        changed = [k for k, (a, b) in pairs if a is not b and not is_same(self.tree(k, a), self.tree(k, b))]
+        changed = [k for k, (a, b) in pairs if a is not b and k not in lists and not is_same(self.tree(k, a), self.tree(k, b))]
         new_carried = [k for k in changed if k not in self.carried and (self.entry[k] is not UNBOUND or k in self.live)]
         new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
@@ -597,8 +672,12 @@ class Rolled:
 
     def within_room(self, goes_on: TracedArray) -> TracedArray:
         """Return whether the loop goes on and its lists have room for another iteration."""
-        for room in self.rooms:
-            goes_on = as_traced(np.logical_and(goes_on, room.is_left()))
+        tests = [room.is_left() for room in self.rooms]
+        if self.is_limited:
+            now = self.variables.read()
+            tests += [fits(now[k], self.capacity(k)) for k in self.rebound if type(now[k]) is GrowingList]
+        for test in tests:
+            goes_on = as_traced(np.logical_and(goes_on, test))
         return goes_on
 
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
@@ -608,7 +687,8 @@ class Rolled:
             goes_on = self.within_room(_truth(_while_not_ended(ended, self.test, self.names)))
         else:
             assert self.items is not None
-            goes_on = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.items.count))
+            more = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.items.count))
+            goes_on = self.within_room(more)
         code = np.int64(1) * code_of(ended)
         values: list[Any] = [goes_on, following, code]
         if len(rest) > 3:
@@ -639,6 +719,9 @@ class Rolled:
         values = list(map(dereferenced, self.carry.rebuilt(results)))
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
+            if k in self.rebound:
+                final[k] = self.leave_list(k, value)
+                continue
             final[k] = value
             share_made([*([] if self.runs else [self.entry[k]]), ran.variables[k]], value)
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
@@ -660,6 +743,14 @@ class Rolled:
         possible = self.possible | possible_codes(ran.completion)
         value = rest[3] if len(rest) > 3 else UNBOUND
         return Completion(code=rest[2], value=value, possible=possible, aliases=tuple(aliases))
+
+    def leave_list(self, k: int, value: Packed) -> GrowingList:
+        """Return the list after the loop of a variable that iterations bind anew."""
+        result = unpacked(value, self.capacity(k))
+        self.left.append(fits(result, self.capacity(k)))
+        if not self.runs:
+            fix(self.entry[k], result)
+        return result
 
     def restore_exchanged(self, entry: Held, bound: Held, tags: Sequence[TracedArray]) -> list[TracedArray]:
         """Give the arrays that iterations exchanged their contents under the names that they have now, and return them."""

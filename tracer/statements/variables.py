@@ -96,7 +96,7 @@ def is_same(a: Any, b: Any) -> bool:
     """Return whether two contents of a variable are the same object, or equal trees of the same arrays and equal numbers."""
     if a is b:
         return True
-    if a is UNBOUND or b is UNBOUND:
+    if a is UNBOUND or b is UNBOUND or has_rows(a) or has_rows(b):
         return False
     (xs, one), (ys, other) = flatten(a), flatten(b)
     return one == other and all(_is_same_leaf(x, y) for x, y in zip(xs, ys, strict=True))
