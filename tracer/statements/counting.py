@@ -12,7 +12,6 @@ be too short; it runs anew with arrays for four times as many until it ends by i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -192,7 +191,10 @@ def _fits(
                 room.stack(extent)
             left = run(Limits(rooms=rooms, rebound=rebound, extent=extent))
             left += [room.is_left() for room in rooms.values()]
-            results.append(as_traced(functools.reduce(np.logical_and, left)))
+            fits: Any = left[0]
+            for test in left[1:]:
+                fits = np.logical_and(fits, test)
+            results.append(as_traced(fits))
 
     region.run(block, variables)
     refuse_effects(region)

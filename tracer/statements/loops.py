@@ -497,7 +497,8 @@ class Rolled:
         """Return the contents of a variable before the loop, as a part of the carry."""
         if k not in self.rebound:
             return self.tree(k, self.entry[k])
-        return packed(self.entry[k], self.rebound[k], self.capacity(k))
+        entry: Any = self.entry[k]
+        return packed(entry, self.rebound[k], self.capacity(k))
 
     def rebind(self, block: _LoopRegion, ran: Ran, entry: list[Any], lists: Mapping[int, GrowingList]) -> None:
         """Replace the lists that an iteration bound to variables by trees. Raises Rebinds for a list of which the carry does not
@@ -748,8 +749,9 @@ class Rolled:
         """Return the list after the loop of a variable that iterations bind anew."""
         result = unpacked(value, self.capacity(k))
         self.left.append(fits(result, self.capacity(k)))
+        entry: Any = self.entry[k]
         if not self.runs:
-            fix(self.entry[k], result)
+            fix(entry, result)
         return result
 
     def restore_exchanged(self, entry: Held, bound: Held, tags: Sequence[TracedArray]) -> list[TracedArray]:
