@@ -465,8 +465,15 @@ def test_copies_onto_the_array_that_they_are_of() -> None:
         a[::-1].flat = a
         return a
 
+    agrees(flat, np.arange(3.0))
+
+    def flat_in_unknown_order(x: Any) -> Any:
+        a = x.copy("K")
+        a.flat = a[:, ::-1]
+        return a
+
     with pytest.raises(pb.TraceError, match="of elements of the same array"):
-        pb.jit(flat)(np.arange(3.0))
+        pb.jit(flat_in_unknown_order)(np.asfortranarray(np.arange(6.0).reshape(2, 3)))
 
 
 def test_powers_of_bools_have_the_dtype_that_the_exponent_decides() -> None:
