@@ -13,6 +13,7 @@ from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
 from pullback.tracer.statements.containers import Slot
+from pullback.tracer.statements.earlier_traces import EarlierFirst, kind_of
 from pullback.tracer.statements.variables import UNBOUND, Variables, is_same
 from pullback.tracer.user_code.errors import TraceError
 
@@ -60,6 +61,19 @@ class FirstIteration:
     def grows(self) -> bool:
         """Whether a list became longer or shorter."""
         return self.variables is not None and bool(self.saved.grown())
+
+    def is_noted(self, noted: Sequence[EarlierFirst], count: int) -> bool:
+        """Return whether the iteration, which did not run yet, would be undone as an earlier one of a loop of ``count`` was."""
+        if self.variables is None:
+            return False
+        return any(x.serves(self.variables.names, self.before, self.temporary, count) for x in noted)
+
+    def record(self, most: int) -> EarlierFirst:
+        """Return what to note of the iteration, which was undone. ``most``: the number of operations that may be unrolled."""
+        assert self.variables is not None
+        entry, after = tuple(map(kind_of, self.before)), tuple(map(kind_of, self.after))
+        size = len(walk_all(self.removed))
+        return EarlierFirst(names=self.variables.names, entry=entry, after=after, instructions=size, most=most)
 
     @property
     def can_be_undone(self) -> bool:

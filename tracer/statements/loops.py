@@ -33,6 +33,7 @@ from pullback.tracer.statements.containers import (
     shares_containers,
 )
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, Limits, Room, provide_counted, provide_rooms
+from pullback.tracer.statements.earlier_traces import EarlierCarry, EarlierFirst, earlier, kind_of, note_loop, takes_notes
 from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of, list_of
 from pullback.tracer.statements.items import Items, items
@@ -153,6 +154,10 @@ def _for(
     k, is_empty = 0, True
     while k < sequence.count:
         first = FirstIteration(body, names, temporary, sequence.at) if is_empty and k < sequence.count - 1 else None
+        if first is not None and not k and first.is_noted(earlier(EarlierFirst, body), sequence.count):
+            with attempt():
+                return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
+            first = FirstIteration(body, names, temporary, sequence.at)
         ended = body(sequence.at(k))
         k += 1
         is_decided = ended is None or ended.is_decided
@@ -162,7 +167,10 @@ def _for(
             if first.can_be_undone:
                 first.undo()
                 with attempt():
-                    return Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
+                    ended_by_loop = Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
+                    if k == 1 and takes_notes(body):
+                        note_loop(body, first.record(_most_unrolled(first.removed)))
+                    return ended_by_loop
                 first.repeat()
             with attempt(is_decided):
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
@@ -195,8 +203,12 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
 
 def is_long(iteration: Sequence[Instruction], count: int) -> bool:
     """Return whether a loop of ``count`` iterations like one is too long to be unrolled."""
-    instructions = walk_all(iteration)
-    return (count - 1) * len(instructions) > (MOST_SCALAR if _is_scalar(instructions) else MOST_UNROLLED)
+    return (count - 1) * len(walk_all(iteration)) > _most_unrolled(iteration)
+
+
+def _most_unrolled(iteration: Sequence[Instruction]) -> int:
+    """Return the largest number of operations of all iterations of a loop that stays unrolled."""
+    return MOST_SCALAR if _is_scalar(walk_all(iteration)) else MOST_UNROLLED
 
 
 def _is_scalar(instructions: Sequence[Instruction]) -> bool:
@@ -269,8 +281,9 @@ class Rolled:
     and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
     ``aliases``: what the carried arrays may be, and ``exchanged`` the positions of those that iterations exchange, whose tags are
     carried; None if this is not known yet. ``choices``: values from before the loop that are one of
-    several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended. ``variables`` returns the
-    variables, by default those of the blocks.
+    several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended; ``noted``: the carry of an
+    earlier trace, with which this one began, and ``must_leave``: ``may_leave`` without it. ``variables`` returns the variables,
+    by default those of the blocks.
     """
 
     extent: Any = None
@@ -306,6 +319,8 @@ class Rolled:
         self.aliases = LoopAliases()
         self.exchanged: list[Position] | None = None
         self.choices: dict[int, Any] = {}
+        self.noted: EarlierCarry | None = None
+        self.must_leave = False
 
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
         """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
@@ -383,17 +398,43 @@ class Rolled:
 
     def roll(self, truth: Any, ended: Completion | None) -> Steps[None]:
         """Trace the body until its carry is known, and emit the loop. Raises Grows and Rebinds."""
+        carries = earlier(EarlierCarry, self.body) if self.is_repeatable else ()
+        noted = next((x for x in carries if x.serves(self.variables.names, self.entry)), None)
+        if noted is not None:
+            with attempt():
+                yield from self.roll_from(truth, ended, noted)
+                return
+            self.__init__(*self.arguments)  # type: ignore[misc]
+        yield from self.roll_from(truth, ended)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the body is a function, which may be traced any number of times, and its traces are noted."""
+        return self.arguments[-1] is None and takes_notes(self.body)
+
+    def roll_from(self, truth: Any, ended: Completion | None, noted: EarlierCarry | None = None) -> Steps[None]:
+        """See ``roll``; the carry is ``noted`` first, or nothing."""
         self.possible = possible_codes(ended)
         self.may_leave |= self.is_limited and bool(self.rebound)
         self.carried += [k for k in self.rebound if k not in self.carried]
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
+        if noted is not None:
+            self.noted, self.size, self.must_leave = noted, -1, self.may_leave
+            self.carried, self.targets, self.may_leave = [*noted.carried], [*noted.targets], self.may_leave or noted.may_leave
+        entry = tuple(map(kind_of, self.entry)) if self.is_repeatable else ()
         statements = frame_of().root.statements
         count = len(statements)
         for _ in range(MOST_ATTEMPTS):
             del statements[count:]
             if (yield from self.attempt(truth, ended)):
                 note_statement(statements, "loop", self.how)
+                carry = EarlierCarry(
+                    names=self.variables.names, entry=entry, carried=tuple(self.carried), targets=tuple(self.targets),
+                    may_leave=self.may_leave,
+                )  # fmt: skip
+                if self.is_repeatable:
+                    note_loop(self.body, carry)
                 return
         raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
 
@@ -431,6 +472,7 @@ class Rolled:
         for position, tag in zip(self.exchanged or (), inside[len(self.carried) + len(self.targets) :], strict=False):
             parameters[position][0].tag = tag
         ran, results, new_carried, new_targets, returned = yield from self.iteration(block, index, inside, lists)
+        self.refuse_unchanged(inside, ran)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
             self.targets = [] if new_carried else [*self.targets, *new_targets]
@@ -466,6 +508,23 @@ class Rolled:
             for target, least, most, length in bounds:
                 target.bound(least, most, length)
         return arrays is not None
+
+    def refuse_unchanged(self, inside: list[Any], ran: Ran) -> None:
+        """Raise TraceError if an iteration does not change all that an earlier trace of the loop carried."""
+        if self.noted is None:
+            return
+        variables = self.variables.state.referenced
+        before = dict(zip(self.carried, inside, strict=False))
+        for k in self.noted.carried:
+            after = variables(ran.variables[k])
+            if is_same(before.get(k, after), after) or is_same(variables(self.entry[k]), after):
+                raise TraceError("a loop does not change a variable that an earlier trace of it carried")
+        contents = {id(t): x for t, x in ran.written}
+        parameters = zip(self.targets, inside[len(self.carried) : len(self.carried) + len(self.targets)], strict=True)
+        if any(id(t) not in contents or contents[id(t)]._value is x._value for t, x in parameters):
+            raise TraceError("a loop does not write an array that an earlier trace of it wrote")
+        if self.noted.may_leave and not self.must_leave and possible_codes(ran.completion) <= {NEXT, CONTINUE}:
+            raise TraceError("a loop is not left, which an earlier trace of it left")
 
     def is_undecided(self, entry: Held, parameters: Held, after: Held) -> bool:
         """Return whether it turns out that iterations exchange arrays, or not, which the carry does not provide for yet."""
