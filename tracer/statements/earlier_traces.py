@@ -60,9 +60,8 @@ class EarlierFirst:
         or the one from after it."""
         if tuple(names) != self.names or (count - 1) * self.instructions <= CLEARLY * self.most:
             return False
-        kinds = [UNBOUND if name in temporary else kind_of(value) for name, value in zip(names, entry, strict=True)]
-        columns = zip(kinds, self.entry, self.after, strict=True)
-        return all(now is UNBOUND or now == after or _has_type(now, before) for now, before, after in columns)
+        columns = zip(names, map(kind_of, entry), self.entry, self.after, strict=True)
+        return all(name in temporary or now == after or _has_type(now, before) for name, now, before, after in columns)
 
 
 T = TypeVar("T", EarlierCarry, EarlierFirst)

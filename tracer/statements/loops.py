@@ -404,7 +404,7 @@ class Rolled:
             with attempt():
                 yield from self.roll_from(truth, ended, noted)
                 return
-            self.__init__(*self.arguments)  # type: ignore[misc]
+            self.__init__(*self.arguments)
         yield from self.roll_from(truth, ended)
 
     @property
