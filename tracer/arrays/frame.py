@@ -183,8 +183,7 @@ class Frame:
     errors of this package itself that were turned into refusals. ``plain_loops``: in a root, the loops of functions without
     source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
     ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
-    two a value is (``needs_truths``). ``loops``: what the traces of
-    loops found out (see ``tracer/statements/earlier_traces.py``).
+    two a value is (``needs_truths``). ``loops``: what the traces of loops noted (see ``tracer/statements/earlier_traces.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:

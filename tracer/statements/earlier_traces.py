@@ -1,4 +1,4 @@
-"""What the traces of a loop found out, for the next traces of the loop.
+"""Notes of the traces of a loop for the next traces of the loop.
 
 A loop in a loop is traced once more whenever the outer one is: for its first iteration, and until its carry is known. Begun from
 nothing each time, the body of ``k`` nested loops would be traced about ``4**k`` times; begun from the carry with which the trace
@@ -80,7 +80,7 @@ def earlier(kind: type[T], body: Callable[..., Any]) -> Sequence[T]:
 
 
 def note_loop(body: Callable[..., Any], noted: EarlierCarry | EarlierFirst) -> None:
-    """Note what a trace of a loop found out."""
+    """Keep a note of a trace of a loop."""
     loops = frame_of().root.loops
     before = loops.get((type(noted), body.__code__), ())
     loops[type(noted), body.__code__] = [noted, *(x for x in before if x.entry != noted.entry)][:MOST_NOTED]
