@@ -144,18 +144,22 @@ class Loop(Iterator[Any]):
             root.refusals.append(TraceError("a loop of a function without source is left by an exception"))
 
 
-class Pairs(Items):
-    """Items that are an iterator too, as what ``zip``, ``enumerate`` and ``reversed`` return is."""
+class ItemIterator(Iterator[Any]):
+    """An iterator over items, as what ``zip``, ``enumerate`` and ``reversed`` return is."""
 
     def __init__(self, inner: Items) -> None:
-        super().__init__(inner.count, inner.at, inner.lists)
-        self.iterator = iter(inner)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
+        self.inner, self.position = inner, 0
 
     def __next__(self) -> Any:
-        return next(self.iterator)
+        if self.position == self.inner.count:
+            raise StopIteration
+        self.position += 1
+        return self.inner.at(self.position - 1)
+
+    def rest(self) -> Items:
+        """Return the items that are left, as one loop consumes them all."""
+        inner, first, self.position = self.inner, self.position, self.inner.count
+        return Items(inner.count - first, lambda k: inner.at(k + first), inner.lists)
 
 
 @operator("iterator")
@@ -166,12 +170,14 @@ def iterator(
     ``for`` statement ``key`` that goes over it, if there is one and its length is known."""
     if function is range and key is None and any(map(is_undecided, arguments)):
         return range(*arguments)
+    if key is not None:  # a loop that nothing leaves before its end
+        arguments = [x.rest() if isinstance(x, ItemIterator) else x for x in arguments]
     result = items_of(function, *arguments, **keywords)
     if not isinstance(result, Items | range):
         return result
     loop = rows(result, caller, key)
     if loop is None and isinstance(result, Items):
-        return Pairs(result) if result.is_counted else function(*arguments, **keywords)
+        return ItemIterator(result) if result.is_counted else function(*arguments, **keywords)
     return loop or result
 
 

@@ -195,6 +195,22 @@ def generator(x, y):
             yield v * v
     return sum(squares())
 
+def iterators_in_variables(x, y):
+    it = zip(x, y)
+    a, b = next(it)
+    s = a * b
+    for u, v in it:
+        s = s * 0.5 + u * v
+        if u > 2:
+            break
+    for k, (u, v) in enumerate(it):
+        s = s * 0.5 + u * v * k
+    first = enumerate(x)
+    next(first)
+    for k, (i, u) in enumerate(first):
+        s = s * 0.5 + i * u * k
+    return s, list(it), list(first)
+
 def names_of_variables(x, y):
     for i in range(150):
         s = x[i] + len(locals())
@@ -232,6 +248,7 @@ def same(expected: Any, result: Any) -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning", "ignore::pullback.UnrollWarning")
 @pytest.mark.parametrize("function", ROLLED + OTHERS, ids=NAMES)
 def test_values(function: Callable[..., Any]) -> None:
     compiled = pb.jit(function)
@@ -248,6 +265,7 @@ def test_loops_are_one_of_the_program(function: Callable[..., Any]) -> None:
     assert any(s.how.startswith("rolled") for s in explanation.statements if s.kind == "loop")
 
 
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning", "ignore::pullback.UnrollWarning")
 @pytest.mark.parametrize("function", ROLLED + OTHERS, ids=NAMES)
 def test_gradients(function: Callable[..., Any]) -> None:
     def total(x: Any, y: Any) -> Any:
