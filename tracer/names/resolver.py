@@ -70,7 +70,7 @@ from pullback.tracer.names.proxies import (
 from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, printed, traced_isinstance, why_refused
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
-from pullback.tracer.syntax.matching import matches_numbers, tests_identity, tests_truths
+from pullback.tracer.syntax.matching import tests_identity, tests_truths
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -427,8 +427,6 @@ class Names:
         if code is function.__code__ and not self.root.settles_truths and tests_truths(code):
             self.root.needs_truths = True
             raise TraceError(f"{function.__name__}, whose source is not at hand, tests whether a value is True or False")
-        if code is function.__code__ and matches_numbers(code):
-            raise TraceError(f"{function.__name__}, whose source is not at hand, matches numbers by class; write isinstance")
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)

@@ -126,15 +126,6 @@ def tests_truths(code: CodeType) -> bool:
     return any(map(tests_truths, _nested(code)))
 
 
-@functools.lru_cache(maxsize=4096)
-def matches_numbers(code: CodeType) -> bool:
-    """Return whether code, or a function in it, has a pattern of a class of Python's numbers, such as ``case float():``."""
-    instructions = list(dis.get_instructions(code))
-    classes = (a.argval for a, _, c in zip(instructions, instructions[1:], instructions[2:]) if c.opname == "MATCH_CLASS")
-    return not _NUMBERS.isdisjoint(classes) or any(map(matches_numbers, _nested(code)))
-
-
-_NUMBERS = frozenset(("bool", "int", "float", "complex"))
 _TESTS = frozenset(dis.opname[k] for k in range(256) if dis.opname[k].startswith(("IS_OP", "CONTAINS_OP", "MATCH_")))
 _TESTS |= {name for name in dis.opname if name.startswith("POP_JUMP") and name.endswith("NONE")}
 

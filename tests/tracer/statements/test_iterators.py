@@ -339,11 +339,3 @@ def test_a_truth_that_no_guard_decides_is_refused() -> None:
         pb.jit(SPACE["comparison"], guards=False)(1.0, 2.0, True)
     with pytest.raises(pb.TraceError):
         pb.vmap(lambda p: SPACE["comparison"](float(p), 1.0, True))(np.arange(3.0))
-
-
-def test_patterns_of_number_classes_are_refused() -> None:
-    space: dict[str, Any] = {}
-    exec("def f(p):\n    match p:\n        case float():\n            return p * 2\n    return -p", space)
-    for options in ({}, {"guards": True}, {"loops": "unroll"}):
-        with pytest.raises(pb.TraceError, match="matches numbers by class"):
-            pb.jit(space["f"], **options)(1.5)
