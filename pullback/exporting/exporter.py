@@ -330,7 +330,7 @@ class Export:
             "leaves": leaves,
             "passed": arguments,
             "results": [[leaf.path, leaf.dtype.name, list(map(formula_data, leaf.shape))] for leaf in interface.results],
-            "numbers": ["" if kind is None else kind.__name__ for kind in trace.numbers],
+            "python_numbers": ["" if kind is None else kind.__name__ for kind in trace.numbers],
             "needs": [list(need.slots[0]) for need in interface.needs],
             "failures": [None if f is None else list(f) for f in interface.failures],
         }

@@ -45,7 +45,7 @@ class Loaded:
         self._passed = [int(k) for k in manifest["passed"]]
         self._build = builder(out)
         self._results = [(DTYPES[dtype].numpy, list(map(from_data, shape))) for _, dtype, shape in manifest["results"]]
-        self._kinds = [PYTHON_NUMBERS.get(name) for name in manifest.get("numbers", [""] * len(self._results))]
+        self._kinds = [PYTHON_NUMBERS.get(name) for name in manifest.get("python_numbers", [""] * len(self._results))]
         self._failures = manifest["failures"]
 
     def __repr__(self) -> str:

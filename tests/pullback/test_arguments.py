@@ -352,7 +352,7 @@ def test_results_are_the_callers_own() -> None:
 
 def test_scalars_are_numpys() -> None:
     result = pb.jit(lambda x, k: (x.sum(), x[0, 0], k, np.mean(x, axis=()).max(), x[0, 0] > 1))(np.ones((2, 2)), 3)
-    assert [type(f) for f in result] == [np.float64, np.float64, np.int64, np.float64, np.bool_]
+    assert [type(f) for f in result] == [np.float64, np.float64, int, np.float64, np.bool_]
 
 
 def test_spread_results_are_writable() -> None:

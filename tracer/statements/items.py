@@ -198,15 +198,23 @@ def items(value: Any) -> Items | None:
     return None
 
 
+def _ahead(start: Any, stop: Any) -> Any:
+    """Return how far ``stop`` is ahead of ``start``, 0 if it is not. The difference of ints of NumPy may wrap around where it is
+    not."""
+    (least, _), (_, greatest) = bounds_of(as_traced(stop)), bounds_of(as_traced(start))
+    if least - greatest >= -(2**63):
+        return np.maximum(stop - start, 0)
+    return np.where(stop > start, stop - start, 0)
+
+
 def _range(start: Any, stop: Any, step: Any) -> Items:
     if all(isinstance(x, int) for x in (start, stop, step)):
         values = range(start, stop, step)
         return Items(len(values), lambda k: values[k] if isinstance(k, int) else _bounded(start + k * step, values))
     if isinstance(step, int) and step == 1:
-        count = np.maximum(stop - start, 0)
+        count = _ahead(start, stop)
     elif isinstance(step, int) and step:
-        ahead = stop - start if step > 0 else start - stop
-        count = np.maximum((ahead + abs(step) - 1) // abs(step), 0)
+        count = (_ahead(*((start, stop) if step > 0 else (stop, start))) + abs(step) - 1) // abs(step)
     else:
         range(0, 1, step)  # raises Python's errors
         raise AssertionError(step)

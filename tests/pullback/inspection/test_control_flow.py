@@ -134,5 +134,6 @@ def test_a_function_without_source() -> None:
     names: dict[str, Any] = {}
     exec("def f(x):\n    for v in range(3):\n        x = x + v\n    return x", names)
     statements = pb.jit(names["f"]).explain(X).statements
-    assert [(s.kind, s.loc.line) for s in statements] == [("function", 1)]
+    assert [(s.kind, s.loc.line) for s in statements] == [("function", 1), ("loop", 2)]
+    assert statements[1].how == "unrolled: 3 short iterations"
     assert "source is not at hand" in statements[0].how

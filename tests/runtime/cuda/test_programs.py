@@ -267,7 +267,7 @@ def test_a_number_that_was_given_is_a_result(device: cuda_device.Device) -> None
         for x in (np.arange(3.0), pb.device_put(np.arange(3.0))):
             result = f(x, b)
             assert [float(v) for v in result] == [6, 2.5, 2.5, 3]
-            assert [v.dtype for v in result] == [np.dtype(float), *[np.asarray(b).dtype] * 2, np.dtype(float)]
+            assert [np.asarray(v).dtype for v in result] == [np.dtype(float), *[np.asarray(b).dtype] * 2, np.dtype(float)]
     value, gradient = pb.jit(pb.value_and_grad(lambda s, c: s * c), device="cuda")(2.0, 3.0)
     assert (value, gradient) == (6.0, 3.0) and type(gradient) is np.float64
     assert pb.jit(pb.grad(lambda s, c: s * c), device="cuda")(2.0, 3.0) == 3.0
