@@ -270,7 +270,8 @@ ATTEMPTS = (
     _followed("followed, arrays traced", lambda f: _may_follow(f) and f.wants("followed", "wants_traced"), traces_made=True),
     _followed("values followed", _may_follow, is_kept=False, traces_made=True, follows_values=True),
 )
-"""The attempts in their order. Each is made at most once, unless ``Failures.begin_again``.
+"""The attempts in their order. Each is made at most once, unless ``Failures.begin_again`` or
+``Failures.adapts``.
 
 Rewritten functions come first. If the error says so, arrays that the function creates are traced; if it makes lists, they may be
 rows of arrays, and if this fails too and the first trace ended at a list that grows in a block, plain lists, whose loops may
