@@ -252,6 +252,32 @@ def test_number_types_of_numpy_are_themselves_elsewhere() -> None:
     assert pb.grad(lambda x: np.float64(x) ** 2 * np.float32(x))(1.5) == 6.75
 
 
+def test_the_greatest_of_tuples_and_dicts_by_a_key() -> None:
+    def chosen(x: Any) -> Any:
+        pairs, dicts = enumerate(x), [{"key": v, "row": x * v} for v in x]
+        number, value = max(pairs, key=lambda pair: pair[1])
+        first = max([(1, x[0]), (2, x[1])], key=lambda t: t[1])
+        return number, type(number).__name__, value, min(dicts, key=lambda d: d["key"]), first
+
+    agrees(chosen, np.array([1.5, 2.5, 0.25]))
+    with pytest.raises(pb.TraceError, match="items that are no numbers"):
+        pb.jit(lambda x: max([("a", x[0]), ("b", x[1])], key=lambda t: t[1]))(np.ones(2))
+    with pytest.raises(pb.TraceError, match="arrays of several shapes"):
+        pb.jit(lambda x: max([x[:1], x], key=lambda v: v[0]))(np.ones(2))
+
+
+def test_a_shape_that_is_an_iterator() -> None:
+    agrees(lambda x: np.indices(len(v) for v in (x, x[1:])) + x[0], np.ones(3))
+
+
+def test_arguments_that_may_be_one_array_are_not_told_apart() -> None:
+    x = np.ones(3)
+    for f in (lambda x, y: x is y, lambda x, y: x[0] if x is not y else y[1]):
+        with pytest.raises(pb.TraceError, match="whether two arguments are one array"):
+            pb.jit(f)(x, x)
+    agrees(lambda x, y: (x is y, x is x, x.T is x), x, np.ones((2, 2)))
+
+
 is_a, largest = isinstance, max
 
 

@@ -9,13 +9,15 @@ import numpy as np
 
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
-from pullback.tracer.arrays.make import as_traced, fresh, number_of_extent
+from pullback.tracer.arrays.make import as_traced, emit, fresh, number_of_extent
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.user_code.errors import TraceError
 
 ALIAS = "it is an element of a list that is sorted; write into a copy"
+NAN = "a list is sorted by keys that are not a number, whose order no comparison decides; replace them, or use np.argsort"
+"""The error of a program for NaN among keys: Python's order depends on its algorithm then."""
 _KINDS = "a list is sorted by keys of several structures, or by arrays, as values decide; make the keys alike"
 
 
@@ -24,6 +26,9 @@ def order_of(columns: Sequence[TracedArray], reverse: Any) -> TracedArray:
     greatest key on; equal ones stay in their order."""
     if not columns:
         raise TraceError(_KINDS)
+    for column in columns:
+        if column.dtype.kind in "fc":
+            emit("check", as_traced(np.logical_not(np.any(np.isnan(column)))), error="ValueError", message=NAN)
     if reverse:
         columns = [c[::-1] for c in columns]
     order = xp.argsort(columns[0], kind="stable") if len(columns) == 1 else xp.lexsort(tuple(columns[::-1]))

@@ -309,6 +309,8 @@ def is_(a: Any, b: Any) -> Any:
         result = as_traced(a == b)
         result.weak = "bool"
         return result
+    if _may_be_one_argument(a, b):
+        raise TraceError("a test whether two arguments are one array, which the caller decides; pass what it is for by a flag")
     if not frame_of().root.rolls:
         return False
     if isinstance(a, TracedArray) and isinstance(b, TracedArray) and bool(kinds[0]) == bool(kinds[1]):
@@ -316,6 +318,12 @@ def is_(a: Any, b: Any) -> Any:
     if kinds[0] == kinds[1]:
         raise TraceError(f"a test whether two Python {kinds[0]}s are one object, which no program decides; compare them by ==")
     return False
+
+
+def _may_be_one_argument(a: Any, b: Any) -> bool:
+    """Return whether two arrays are arguments for which the caller may pass one array."""
+    arrays = [x for x in (a, b) if isinstance(x, TracedArray) and x.argument is not None]
+    return len(arrays) == 2 and a.type == b.type
 
 
 def _is_numpys_bool(x: Any) -> bool:

@@ -14,23 +14,35 @@ import numpy as np
 
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import any_value, known_value
+from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
 from pullback.tracer.arrays.replacements import library_twin
 from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray, has_rows
+from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import number_of
+from pullback.tracer.arrays.views import root_of
 from pullback.tracer.functions.numpy.put import Flat
 from pullback.tracer.statements.branches import is_undecided
+from pullback.tracer.statements.growing import GrowingList
 from pullback.tracer.syntax import table
 from pullback.tracer.user_code.errors import TraceError
 
 
 class Items:
     """A sequence of ``count`` items, of which ``at(k)`` is item ``k``; ``count`` and ``k`` are ints or traced ones. ``lists``:
-    the lists whose elements are rows of arrays among what it goes over."""
+    the lists whose elements are rows of arrays among what it goes over; ``length`` returns the number of items of a sequence
+    that iterations may change."""
 
-    def __init__(self, count: Any, at: Callable[[Any], Any], lists: Sequence[Listed] = ()) -> None:
-        self.count, self.at, self.lists = count, at, lists
+    def __init__(
+        self, count: Any, at: Callable[[Any], Any], lists: Sequence[Listed] = (), length: Callable[[], int] | None = None
+    ) -> None:  # fmt: skip
+        self.counted, self.at, self.lists, self.length = count, at, lists, length
+
+    @property
+    def count(self) -> Any:
+        """The number of items, an int or a traced one."""
+        return self.counted if self.length is None else self.length()
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the items. Raises TraceError if values decide their number."""
@@ -45,6 +57,10 @@ class Items:
 
 
 Sequences = Callable[..., "Items | None"]
+MOST_CHOSEN = 4
+"""The most items in a tuple of ``itertools.combinations`` for which there is a table of indices."""
+MOST_TUPLES = 2**20
+"""The most tuples in such a table, whose indices take 8 bytes each."""
 _SEQUENCES: dict[Any, Sequences] = {}
 """By functions that return what a loop may go over: functions that return its ``Items``; None for arguments of which only Python
 knows the items."""
@@ -90,7 +106,7 @@ def _enumerated(*arguments: Any) -> Items | None:
     if inner is None:
         return None
     first = arguments[1] if len(arguments) == 2 else 0
-    return Items(inner.count, lambda k: (k + first, inner.at(k)), inner.lists)
+    return Items(inner.count, lambda k: (k + first, inner.at(k)), inner.lists, inner.length)
 
 
 @sequence(zip)
@@ -98,14 +114,28 @@ def _zipped(*arguments: Any) -> Items | None:
     parts = _parts(arguments)
     if not parts:
         return None
-    count = functools.reduce(_least, [p.count for p in parts])
-    return Items(count, lambda k: tuple(p.at(k) for p in parts), [x for p in parts for x in p.lists])
+    counts = [p.count for p in parts if p.length is None]
+    count = functools.reduce(_least, counts) if counts else None
+    lengths = [p.length for p in parts if p.length is not None]
+    if lengths and not (count is None or isinstance(count, int)):
+        return None
+    length = (lambda: min(*([] if count is None else [count]), *(n() for n in lengths), math.inf)) if lengths else None
+    return Items(count, lambda k: tuple(p.at(k) for p in parts), [x for p in parts for x in p.lists], length)
 
 
 @sequence(reversed)
 def _reversed(*arguments: Any) -> Items | None:
     inner = items(arguments[0]) if len(arguments) == 1 else None
-    return None if inner is None else Items(inner.count, lambda k: inner.at(inner.count - 1 - k), inner.lists)
+    if inner is None:
+        return None
+    count = inner.count
+
+    def at(k: Any) -> Any:
+        if inner.length is not None and inner.count != count:
+            raise TraceError("a loop over a reversed list changes the length of the list; go over a copy")
+        return inner.at(count - 1 - k)
+
+    return Items(count, at, inner.lists)
 
 
 @sequence(itertools.pairwise)
@@ -118,12 +148,47 @@ def _pairwise(*arguments: Any) -> Items | None:
 
 @sequence(itertools.product)
 def _product(*arguments: Any) -> Items | None:
-    parts = _parts(arguments)
+    parts = _parts([tuple(x) if _is_list(x) else x for x in arguments])
     if parts is None or not all(p.is_counted for p in parts):
         return None
     counts = [p.count for p in parts]
     at = lambda k: tuple(p.at(i) for p, i in zip(parts, _indices(k, counts), strict=True))  # noqa: E731
     return Items(math.prod(counts), at, [x for p in parts for x in p.lists])
+
+
+def _chosen(function: Any, *arguments: Any) -> Items | None:
+    """Return the tuples of some of the items that a function of itertools chooses, by a table of the indices of these."""
+    inner = items(tuple(arguments[0]) if _is_list(arguments[0]) else arguments[0]) if len(arguments) == 2 else None
+    size = arguments[-1]
+    if inner is None or not inner.is_counted or type(size) is not int or not 0 < size <= MOST_CHOSEN:
+        return None
+    if _number_of_choices(function, inner.count, size) > MOST_TUPLES:
+        return None
+    table = np.array([*function(range(inner.count), size)], np.int64).reshape(-1, size)
+
+    def at(k: Any) -> Any:
+        if isinstance(k, int):
+            return tuple(inner.at(int(i)) for i in table[k])
+        return tuple(inner.at(_index(_element(column, k))) for column in table.T)
+
+    return Items(len(table), at, inner.lists)
+
+
+for _function in (itertools.combinations, itertools.combinations_with_replacement, itertools.permutations):
+    sequence(_function)(functools.partial(_chosen, _function))
+
+
+def _number_of_choices(function: Any, count: int, size: int) -> int:
+    """Return the number of tuples of ``size`` of ``count`` items."""
+    if function is itertools.permutations:
+        return math.perm(count, size)
+    return math.comb(count if function is itertools.combinations else count + size - 1, size)
+
+
+def _index(element: TracedArray) -> TracedArray:
+    """Return a traced number as an index."""
+    element.weak = "int"
+    return element
 
 
 @sequence(np.ndindex)
@@ -189,6 +254,8 @@ def items(value: Any) -> Items | None:
         value = value.elements()
     if isinstance(value, Flat):
         return Items(len(value), lambda k: value[k])
+    if _is_list(value):
+        return _elements_of(value)
     if type(value) is np.ndarray and value.ndim == 1 and value.dtype.kind in "biufc":
         return Items(len(value), lambda k: value[k] if isinstance(k, int) else _element(value, k))
     if isinstance(value, TracedArray) and value.shape and is_value_size(value.shape[0]):
@@ -196,6 +263,82 @@ def items(value: Any) -> Items | None:
     if isinstance(value, TracedArray) and value.shape and isinstance(value.shape[0], int):
         return Items(value.shape[0], lambda k: value[k])
     return None
+
+
+LEAST_STACKED = 4
+"""The smallest number of elements of a list whose loop may be one of its rows: loops over fewer, such as the layers of a network,
+unroll."""
+
+
+def _is_list(value: Any) -> bool:
+    """Return whether a value is a list or tuple of Python's, or a list of the function that is one as yet."""
+    return type(value) in (list, tuple) or (type(value) is GrowingList and value.rows is None)
+
+
+def _elements_of(value: Any) -> Items | None:
+    """Return the elements of a list or tuple as items; None unless they are numbers or arrays, or trees of these, of one
+    structure and one type."""
+    if len(value) < LEAST_STACKED or not _is_uniform(value):
+        return None
+    rows = _Stacked(value)
+    return Items(len(value), lambda k: value[k] if isinstance(k, int) else rows.row(value, k), length=lambda: len(value))
+
+
+def _is_uniform(elements: Sequence[Any]) -> bool:
+    """Return whether all elements are trees of one structure, whose leaves have one type each."""
+    first: Any = None
+    for element in elements:
+        leaves, tree = flatten(element)
+        kind = bare(tree), [_type_of(x) for x in leaves]
+        first = kind if first is None else first
+        if kind != first or not leaves or None in kind[1]:
+            return False
+    return True
+
+
+def _type_of(leaf: Any) -> Any:
+    """Return the type of a number or array of a tree: the name of Python's, or its dtype, and its shape; None for another."""
+    if isinstance(leaf, TracedArray):
+        return leaf.weak or leaf.dtype.str, leaf.shape
+    if isinstance(leaf, np.ndarray | np.generic):
+        return (leaf.dtype.str, leaf.shape) if leaf.dtype.kind in "biufc" else None
+    if type(leaf) is int and not -(2**63) <= leaf < 2**63:
+        return None
+    return (type(leaf).__name__, ()) if type(leaf) in (bool, int, float, complex) else None
+
+
+class _Stacked:
+    """The elements of a list or tuple as rows of arrays, which are made for the first index that values decide, before the loop.
+
+    A row is a copy. An iteration that changes the list, or writes an array in it, is refused.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.frame, self.leaves = frame_of(), flatten(list(value))[0]
+        self.contents = [root_of(x)._value for x in self.leaves if isinstance(x, TracedArray)]
+        self.rows: GrowingList | None = None
+        self.bounds: list[tuple[int, int] | None] = []
+
+    def row(self, value: Any, k: Any) -> Any:
+        """Return the element at an index. Raises TraceError if an iteration before may have changed it."""
+        self.refuse_changed(value)
+        if self.rows is None:
+            with self.frame.active():
+                self.rows = GrowingList(list(value)).copied()
+            columns = zip(*(flatten(x)[0] for x in value), strict=True)
+            self.bounds = [(min(c), max(c)) if all(type(x) is int for x in c) else None for c in columns]
+        element = self.rows.row(k)
+        for x, bounds in zip(flatten(element)[0], self.bounds, strict=True):
+            x.bounds = bounds or x.bounds
+        return element
+
+    def refuse_changed(self, value: Any) -> None:
+        """Raise TraceError unless the list and its arrays are what they were."""
+        leaves = [] if has_rows(value) else flatten(list(value))[0]
+        contents = [root_of(x)._value for x in leaves if isinstance(x, TracedArray)]
+        pairs = zip((*leaves, *contents), (*self.leaves, *self.contents), strict=False)
+        if len(leaves) != len(self.leaves) or any(x is not y for x, y in pairs):
+            raise TraceError("a loop over a list on traced values changes the list, or an array in it; go over a copy")
 
 
 def _ahead(start: Any, stop: Any) -> Any:

@@ -50,7 +50,10 @@ _OUT = PREFIX + "out"
 """The list that a comprehension fills."""
 _LISTS = ("list", "deque")
 _CONSUMERS = ("sum", "min", "max", "list")
-_SEQUENCES = ("range", "enumerate", "zip", "reversed", "pairwise", "product", "ndindex", "ndenumerate")
+_SEQUENCES = (
+    "range", "enumerate", "zip", "reversed", "pairwise", "product", "combinations", "combinations_with_replacement",
+    "permutations", "ndindex", "ndenumerate",
+)  # fmt: skip
 """The names of functions that return what loops go over."""
 _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)
 """The expressions of indices and keys that values may decide."""

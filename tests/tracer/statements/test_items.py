@@ -72,6 +72,19 @@ def products(x: Any) -> Any:
     return B
 
 
+def pairs_of_bodies(x: Any) -> Any:
+    s, masses = 0.0, [float(k) for k in range(1, 26)]
+    for i, j in itertools.combinations(range(25), 2):
+        s = s * 0.99 + x[i] * x[j] / (j - i)
+    for (a, m), (b, n) in itertools.combinations(zip(x[:25], masses), 2):
+        s = s * 0.99 + m * n * abs(a - b)
+    for a, b in itertools.permutations(x[:20], 2):
+        s = s * 0.99 + np.sin(a - b)
+    for u, v, w in itertools.combinations_with_replacement(masses[:12], 3):
+        s = s * 0.99 + u * v - w * x[0]
+    return s
+
+
 def indices_of_a_shape(x: Any) -> Any:
     A, B = x.reshape(20, 5, 3), np.zeros((20, 5))
     for i, j in np.ndindex(20, 5):
@@ -105,7 +118,7 @@ def known_arrays(x: Any) -> Any:
     "function",
     [
         numbered_from_one, strict_pairs, pairs_of_any_lengths, unpacked_arguments, backwards, filtered_positions, neighbours,
-        products, indices_of_a_shape, elements_with_indices, known_arrays,
+        products, pairs_of_bodies, indices_of_a_shape, elements_with_indices, known_arrays,
     ],
 )  # fmt: skip
 def test_loops_over_calls_roll(function: Callable[..., Any]) -> None:
@@ -114,6 +127,16 @@ def test_loops_over_calls_roll(function: Callable[..., Any]) -> None:
     np.testing.assert_allclose(compiled(x), function(x), rtol=1e-14)
     loops = [s.how for s in compiled.explain(x).statements if s.kind == "loop"]
     assert loops and all(how.startswith("rolled") for how in loops)
+
+
+def test_tuples_of_items_that_are_none_or_few() -> None:
+    def sums(x: Any) -> Any:
+        rows = [(a + b, i < j) for (i, a), (j, b) in itertools.combinations(enumerate(x), 2)]
+        none = list(itertools.combinations(x, 0)), list(itertools.combinations(x[:1], 2))
+        return rows, none, len(list(itertools.permutations(x, 3)))
+
+    x = np.linspace(1, 2, 4)
+    assert pb.jit(sums)(x) == sums(x)
 
 
 def test_a_known_array_that_its_loop_changes_has_the_changes() -> None:

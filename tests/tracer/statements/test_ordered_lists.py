@@ -99,6 +99,20 @@ def test_equal_keys_keep_their_order() -> None:
         assert compiled(x) == order(x)
 
 
+@pytest.mark.parametrize("is_long", [False, True])
+def test_keys_that_are_not_a_number_are_an_error(is_long: bool) -> None:
+    def order(x: Any) -> Any:
+        positions = [k for k, v in enumerate(x) if v > -1 or v != v] if is_long else list(range(len(x)))
+        return sorted(positions, key=lambda k: x[k])
+
+    compiled = pb.jit(order, guards=False)
+    x = np.array([3.0, 0.5, 1.0, 2.0])
+    assert compiled(x) == order(x)
+    x[1] = np.nan
+    with pytest.raises(ValueError, match="sorted by keys that are not a number"):
+        compiled(x)
+
+
 def test_membership() -> None:
     def visited(links: Any, start: Any) -> Any:
         seen, stack = [start], [start]

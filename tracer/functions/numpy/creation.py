@@ -507,9 +507,10 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
 @implements(np.indices)
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """Return ``np.indices``; of static dimensions it is a NumPy array."""
+    dimensions = tuple(dimensions)
     if not any(map(is_computed, dimensions)):
         return lifted(np.indices, static_ints(dimensions), dtype, sparse)
-    shape = shape_of(tuple(dimensions))
+    shape = shape_of(dimensions)
     if sparse:
         lines = (positions((n,), 0, np.int64) for n in shape)
         return tuple(created(cast(expand(x, [j for j in range(len(shape)) if j != k]), dtype)) for k, x in enumerate(lines))

@@ -24,6 +24,7 @@ from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
 from pullback.tracer.arrays.traced import TracedArray, has_rows
+from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.user_code.errors import TraceError
 
@@ -88,11 +89,19 @@ class _Pair:
 
 
 def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
+    """Return ``x`` or ``y``, which are numbers or arrays, or trees of these of one structure."""
+    message = f"{name} by a traced key of items that are no numbers; choose by np.argmax or np.argmin of an array"
+    (leaves, tree), (others, other) = flatten(x), flatten(y)
+    if bare(tree) != bare(other):
+        raise TraceError(message)
+    if tree.kind != "leaf":
+        return unflatten(bare(tree), [_where(better, u, v, name) for u, v in zip(leaves, others)])
     try:
         a, b = as_traced(x), as_traced(y)
     except (TypeError, ValueError, TraceError):
-        message = f"{name} by a traced key of items that are no numbers; choose by np.argmax or np.argmin of an array"
         raise TraceError(message) from None
+    if a.shape != b.shape:
+        raise TraceError(f"{name} by a traced key of arrays of several shapes; choose by np.argmax or np.argmin of an array")
     result = xp.where(better, a, b)
     return weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__)) if a.weak and b.weak else result
 
