@@ -391,11 +391,12 @@ class Elements:
 
 
 def wrapped(b: KernelBuilder, position: Value, extent: Value) -> Value:
-    """Return an index into an axis: counted from the end if negative, and clamped to the axis."""
-    zero, one = b.const(0, I64), b.const(1, I64)
+    """Return an index into an axis: counted from the end if negative, and 0 if it is out of range. LLVM removes the test if it
+    knows the outcome of ``is_index``, which computes the same."""
+    zero = b.const(0, I64)
     moved = b.select(b.lt(position, zero), b.add(position, extent), position)
-    clamped: Value = b.maximum(b.minimum(moved, b.sub(extent, one)), zero)
-    return clamped
+    inside: Value = b.select(b.below(moved, extent), moved, zero)
+    return inside
 
 
 def in_part(b: KernelBuilder, i: Instruction, axis: int, position: Value) -> Value:

@@ -205,6 +205,11 @@ def _shift(b: Any, x: Value, n: Value, raw: str, past: Value) -> Value:
     return result
 
 
+def is_index(b: Any, x: Value, n: Value) -> Value:
+    result: Value = b.below(b.select(b.lt(x, _zero(b, x)), b.add(x, n), x), n)
+    return result
+
+
 def shl(b: Any, x: Value, n: Value) -> Value:
     return _shift(b, x, n, "raw_shl", _zero(b, x))
 
@@ -270,6 +275,7 @@ RECIPES: Mapping[str, Callable[..., Value]] = {
     "fmin": fmin,
     "clip": clip,
     "bitnot": bitnot,
+    "is_index": is_index,
     "shl": shl,
     "shr": shr,
     "mulhi": mulhi,

@@ -96,7 +96,8 @@ def _end_strip(e: DriverText, strip: _Strip, end: str) -> None:
 
 
 def repeat_while(e: DriverText, i: Instruction) -> None:
-    """Emit a loop that runs while its condition holds."""
+    """Emit a loop that runs while its condition holds. It polls before the body, so that nothing is between a condition that
+    the body computes by branches and its test: LLVM joins them."""
     condition, region = i.regions
     index, *rest = i.operands
     counter = e.locations[index].pointer
@@ -110,12 +111,12 @@ def repeat_while(e: DriverText, i: Instruction) -> None:
     goes_on = e.let(f"load i8, ptr {e.locations[condition.results[0]].pointer}")
     e.line(f"br i1 {e.let(f'icmp ne i8 {goes_on}, 0')}, label %{body}, label %{end}")
     e.label(body)
+    _tick(e, first_period(i.regions, e.kernels))
     _load_carried(e, region.parameters, slots)
     e.block(region)
     _store_carried(e, region.results, slots)
     count = e.let(f"load i64, ptr {counter}")
     e.line(f"store i64 {e.let(f'add i64 {count}, 1')}, ptr {counter}")
-    _tick(e, first_period(i.regions, e.kernels))
     e.line(f"br label %{head}")
     e.label(end)
     _load_carried(e, i.results, slots)
@@ -210,7 +211,7 @@ def _countdown(e: DriverText, period: int) -> _Countdown:
 
 
 def _tick(e: DriverText, period: int) -> None:
-    """Emit, at the end of an iteration, the countdown to the next poll, which may end the program. ``period``: the number of
+    """Emit, at the start or the end of an iteration, the countdown to the next poll, which may end the program. ``period``: the number of
     iterations before the first."""
     countdown = _countdown(e, period)
     left = e.let(f"sub i64 {e.let(f'load i64, ptr {countdown.left}')}, 1")

@@ -527,6 +527,14 @@ template <class T> __device__ T pb_shr(T x, T n) {
     if (n >= T(0) && n < T(8 * sizeof(T))) return (T)(x >> n);
     return x < T(0) ? T(-1) : T(0);
 }""",
+    "pb_below": """\
+template <class T> __device__ bool pb_below(T x, T n) {
+    return (unsigned long long)x < (unsigned long long)n;
+}""",
+    "pb_is_index": """\
+template <class T> __device__ bool pb_is_index(T x, T n) {
+    return pb_below(x < 0 ? (T)((unsigned long long)x + (unsigned long long)n) : x, n);
+}""",
     "pb_mulhi": """\
 template <class T> __device__ T pb_mulhi(T x, T y) {
     if constexpr (sizeof(T) == 8) {

@@ -677,6 +677,11 @@ lt = _compare("lt", "less", "lt", "<")
 le = _compare("le", "less_equal", "le", "<=")
 gt = _compare("gt", "greater", "gt", ">")
 ge = _compare("ge", "greater_equal", "ge", ">=")
+is_index = Elementwise(
+    name="is_index", reference=semantics.is_index, arity=2, kinds="i", gives="bool", pullback=each(no, no), cheap=True, finite=True,
+    cuda="pb_is_index({0}, {1})",
+)  # fmt: skip
+"""Whether an integer is an index into an axis of an extent, the second operand, which is at least 0: from minus it on, below it."""
 select = Elementwise(
     name="select", reference="numpy.where", arity=3, kinds="bifuc", gives="select", linear=True, cheap=True,
     pullback=each(
@@ -802,6 +807,11 @@ raw_shr = Elementwise(
     name="raw_shr", reference="numpy.right_shift", arity=2, kinds="iu", pullback=each(no, no), vocabularies=KERNEL,
     **_arith({"i": "ashr {t} {0}, {1}", "u": "lshr {t} {0}, {1}"}, "{0} >> {1}"),
 )  # fmt: skip
+below = Elementwise(
+    name="below", reference=semantics.below, arity=2, kinds="i", gives="bool", pullback=each(no, no), cheap=True,
+    llvm="icmp ult {t} {0}, {1}", cuda="pb_below({0}, {1})", vocabularies=KERNEL,
+)  # fmt: skip
+"""Whether an integer is at least 0 and less than the second operand, which is at least 0: one comparison of unsigned numbers."""
 div_in_range = Elementwise(
     name="div_in_range", reference=semantics.div_in_range, arity=2, pullback=each(no, no), cheap=True, vocabularies=KERNEL,
     llvm="fdiv {t} {0}, {1}", cuda="{0} / {1}",

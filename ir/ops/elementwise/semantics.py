@@ -331,6 +331,18 @@ def shr(x: Array, n: Array) -> Array:
     return np.where(inside, np.right_shift(x, np.where(inside, n, 0).astype(np.asarray(x).dtype)), past)
 
 
+def below(x: Array, n: Array) -> Array:
+    """Return whether 0 <= x < n, for n of at least 0."""
+    unsigned = np.dtype(f"u{np.asarray(x).dtype.itemsize}")
+    return np.asarray(x).view(unsigned) < np.asarray(n).view(unsigned)
+
+
+def is_index(x: Array, n: Array) -> Array:
+    """Return whether -n <= x < n, for n of at least 0."""
+    with np.errstate(all="ignore"):
+        return below(np.where(np.asarray(x) < 0, np.add(x, n), x), n)
+
+
 def div_in_range(x: Array, y: Array) -> Array:
     """Return x / y for positive y, and x that is 0, NaN or so large that a remainder of the division is a normal number."""
     return np.true_divide(x, y)

@@ -18,9 +18,11 @@ A step of a carried integer is at most ``LONGEST_STEP``, so that it does not lea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import BOOL as BOOL_TYPE
 from pullback.ir.core.types import I64, ArrayType
@@ -72,14 +74,28 @@ def _is_tracked(value: Value) -> bool:
     return isinstance(t, ArrayType) and not t.shape and t.dtype in (I64, BOOL_TYPE)
 
 
+def _accesses(block: Block) -> dict[tuple[Value, Any], list[tuple[Value, int]]]:
+    """Return the arrays and their axes that scalars are indices into, by scalar and extent."""
+    accesses: dict[tuple[Value, Any], list[tuple[Value, int]]] = {}
+    for i in block.instructions:
+        if isinstance(i.op, Gather | Scatter) and not isinstance(i.op, RollBy):
+            array = i.operands[0]
+            for axis, index in zip(i.params["axes"], i.operands[1:], strict=False):
+                if not index.type.shape:
+                    accesses.setdefault((index, array.type.shape[axis]), []).append((array, axis))
+    return accesses
+
+
 class _Ranges:
     """The intervals of a function. ``sources``: the values that parameters of regions are in every iteration;
-    ``definitions``: the instructions of values; ``intervals``: of values that are no such parameters."""
+    ``definitions``: the instructions of values; ``intervals``: of values that are no such parameters; ``accesses``: of each
+    block around the current instruction, see ``_accesses``, and the values that it defines later."""
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         self.definitions: dict[Value, Instruction] = {}
         self.sources: dict[Value, Value] = {}
         self.intervals: dict[Value, Interval] = {}
+        self.accesses: list[tuple[Mapping[tuple[Value, Any], list[tuple[Value, int]]], set[Value]]] = []
         for i in instructions:
             self.definitions.update((v, i) for v in i.results)
             if isinstance(i.op, Loop):
@@ -189,14 +205,20 @@ class _Ranges:
 
     def block(self, block: Block) -> tuple[Block, list[Interval]]:
         """Return a block with its proofs, and the intervals of its results."""
-        instructions = [j for i in block.instructions for j in self.instruction(i)]
+        later = {v for i in block.instructions for v in i.results}
+        self.accesses.append((_accesses(block), later))
+        instructions: list[Instruction] = []
+        for i in block.instructions:
+            instructions += self.instruction(i)
+            later.difference_update(i.results)
+        self.accesses.pop()
         return replace(block, instructions=tuple(instructions)), [self.of(v) if _is_tracked(v) else ANY for v in block.results]
 
     def instruction(self, i: Instruction) -> list[Instruction]:
         """Return an instruction with its proofs; none for a check that holds."""
         op = i.op
         if isinstance(op, Check):
-            return [] if self.of(i.operands[0]) == (1, 1) else [i]
+            return [] if self.of(i.operands[0]) == (1, 1) else self.check(i)
         if isinstance(op, Switch):
             return [self.switch(i)]
         if isinstance(op, Scan | While):
@@ -208,6 +230,41 @@ class _Ranges:
         if len(i.results) == 1 and _is_tracked(i.result) and not i.regions:
             self.intervals[i.result] = self.interval(i)
         return [i]
+
+    def check(self, i: Instruction) -> list[Instruction]:
+        """Return a check; one that an index is in range as a check of ``is_index`` for an axis that it is into, which the access
+        tests too: LLVM keeps the first of two equal tests."""
+        compared_to = self.bounds(i.operands[0])
+        if compared_to is None:
+            return [i]
+        index, least, past = compared_to
+        accesses, later = self.accesses[-1]
+        low, high = self.of(index)
+        for extent in [e for e in (past, None if least is None else -least) if e is not None]:
+            arrays = [a for a in accesses.get((index, extent), ()) if a[0] not in later]
+            is_same = (low >= -extent if least is None else least == -extent) and (high < extent if past is None else past == extent)
+            if arrays and is_same:
+                b = Builder(i.loc)
+                array, axis = arrays[0]
+                inside = b.is_index(index, b.count(array, axes=(axis,), shape=(extent,)))
+                return [*b.instructions, replace(i, operands=(inside, *i.operands[1:]))]
+        return [i]
+
+    def bounds(self, condition: Value) -> tuple[Value, int | None, int | None] | None:
+        """Return the integer, the least value and the one past the greatest that a condition compares an integer with; None for
+        other conditions."""
+        definition = self.definitions.get(condition)
+        if definition is None:
+            return None
+        sides = [self.definitions.get(v) for v in definition.operands] if definition.op.name == "bitand" else [definition]
+        ends: dict[str, int] = {}
+        for side in sides:
+            end = None if side is None or side.op.name not in ("ge", "lt") else self.constant(side.operands[1])
+            if side is None or end is None or side.operands[0].type != ArrayType(I64) or side.op.name in ends:
+                return None
+            ends[side.op.name] = int(end.params["value"])
+        index, *others = {side.operands[0] for side in sides if side is not None}
+        return None if others else (index, ends.get("ge"), ends.get("lt"))
 
     def proved(self, i: Instruction) -> Instruction:
         """Return a read or write with the axes whose indices are in range."""

@@ -70,6 +70,7 @@ REASONS = {
             "eq",
             "ne",
             "lt",
+            "is_index",
             "le",
             "gt",
             "ge",
