@@ -211,8 +211,8 @@ def _countdown(e: DriverText, period: int) -> _Countdown:
 
 
 def _tick(e: DriverText, period: int) -> None:
-    """Emit, at the start or the end of an iteration, the countdown to the next poll, which may end the program. ``period``: the number of
-    iterations before the first."""
+    """Emit, at the start or the end of an iteration, the countdown to the next poll, which may end the program. ``period``: the
+    number of iterations before the first."""
     countdown = _countdown(e, period)
     left = e.let(f"sub i64 {e.let(f'load i64, ptr {countdown.left}')}, 1")
     e.line(f"store i64 {left}, ptr {countdown.left}")

@@ -678,10 +678,10 @@ le = _compare("le", "less_equal", "le", "<=")
 gt = _compare("gt", "greater", "gt", ">")
 ge = _compare("ge", "greater_equal", "ge", ">=")
 is_index = Elementwise(
-    name="is_index", reference=semantics.is_index, arity=2, kinds="i", gives="bool", pullback=each(no, no), cheap=True, finite=True,
-    cuda="pb_is_index({0}, {1})",
+    name="is_index", reference=semantics.is_index, arity=2, kinds="i", gives="bool", pullback=each(no, no), cheap=True,
+    cuda="pb_is_index({0}, {1})", finite=True,
 )  # fmt: skip
-"""Whether an integer is an index into an axis of an extent, the second operand, which is at least 0: from minus it on, below it."""
+"""Whether an integer is an index into an axis whose extent is the second operand: at least minus the extent, and less than it."""
 select = Elementwise(
     name="select", reference="numpy.where", arity=3, kinds="bifuc", gives="select", linear=True, cheap=True,
     pullback=each(

@@ -1,4 +1,4 @@
-"""Prove that computed indices of loops are in range, and that checks hold.
+"""Prove that computed indices of loops are in range, and that checks hold; write the other checks as the accesses test them.
 
 Each scalar of type i64 or bool has an interval. A comparison limits its operands where it decides: in a region of a ``switch``,
 on a side of a ``select``, in the body of a ``while``. A carried integer that each iteration changes by constants alone is
@@ -11,6 +11,14 @@ which the end of the body must confirm.
     %e: f64[] = gather %x, %i {axes=[0]}                  %e: f64[] = gather %x, %i {axes=[0], in_range=[0]}
 
 (in the body of a ``while`` that goes on if i < 50 and starts with i = 0).
+
+A check of both ends of an axis becomes ``is_index``, whose code is that of the access: LLVM keeps one of the two.
+
+    %low: i64[] = const {value=-50}                       %n: i64[] = count %x {axes=[0], shape=[50]}
+    %a: bool[] = ge %i, %low                              %ok: bool[] = is_index %i, %n
+    ...                                              ->
+    %ok: bool[] = bitand %a, %b
+    check %ok {error=IndexError, ...}                     check %ok {error=IndexError, ...}
 
 A step of a carried integer is at most ``LONGEST_STEP``, so that it does not leave ``CARRIED`` in a run of days.
 """
@@ -242,8 +250,9 @@ class _Ranges:
         low, high = self.of(index)
         for extent in [e for e in (past, None if least is None else -least) if e is not None]:
             arrays = [a for a in accesses.get((index, extent), ()) if a[0] not in later]
-            is_same = (low >= -extent if least is None else least == -extent) and (high < extent if past is None else past == extent)
-            if arrays and is_same:
+            is_least = low >= -extent if least is None else least == -extent
+            is_past = high < extent if past is None else past == extent
+            if arrays and is_least and is_past:
                 b = Builder(i.loc)
                 array, axis = arrays[0]
                 inside = b.is_index(index, b.count(array, axes=(axis,), shape=(extent,)))
