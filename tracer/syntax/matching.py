@@ -14,7 +14,8 @@ import itertools
 import linecache
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import CodeType
 
 from pullback.tracer.syntax.rewriting import Rewriter, Truths
@@ -41,13 +42,19 @@ def rewritten(code: CodeType, rewriter: Callable[[], ast.NodeTransformer] = Rewr
 @functools.lru_cache(maxsize=1024)
 def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.NodeTransformer]) -> tuple[bool, CodeType | None]:
     """Return whether a text is the source of code, and the rewritten code. Code objects of different files may be equal."""
-    modules = _compiled(text, file, code.co_flags & _FUTURES, rewriter)
-    if modules is None:
-        return False, None
-    plain, changed = modules
+    flags = code.co_flags & _FUTURES
+    source = _source(text, file, flags)
     key = _key(code)
-    if not any(k == key and c == code for k, c in plain):
+    if source is None or not any(k == key and c == code for k, c in source.codes):
         return False, None
+    first, last = source.statement(code.co_firstlineno)
+    changed = _changed(source.lines(first, last), file, flags, rewriter, code.co_firstlineno)
+    if changed is None or not any(k == key for k, _ in changed):
+        changed = _changed(text, file, flags, rewriter, code.co_firstlineno)
+    if changed is None:
+        return False, None
+    originals = dict(source.codes)
+    _originals.update({c: originals[k] for k, c in changed if k in originals and c != originals[k]})
     return True, next((c for k, c in changed if k == key and c != code), code)
 
 
@@ -75,24 +82,80 @@ _FUTURES = functools.reduce(int.__or__, (getattr(__future__, name).compiler_flag
 """The bits of ``co_flags`` that say which future features code was compiled with."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Source:
+    """The ``text`` of a file: the code objects of its functions, with their keys, and the first and last lines of its statements,
+    of which none shares a line with another one."""
+
+    text: str
+    codes: Sequence[tuple[Key, CodeType]]
+    spans: Sequence[tuple[int, int]]
+
+    def statement(self, line: int) -> tuple[int, int]:
+        """Return the first and last line of the statement in which a line is."""
+        return next(((first, last) for first, last in self.spans if first <= line <= last), (1, self.text.count("\n") + 1))
+
+    def lines(self, first: int, last: int) -> str:
+        """Return the text with all lines empty but some."""
+        return "\n" * (first - 1) + "\n".join(self.text.split("\n")[first - 1 : last]) + "\n"
+
+
 @functools.lru_cache(maxsize=32)
-def _compiled(
-    text: str, file: str, flags: int, rewriter: Callable[[], ast.NodeTransformer]
-) -> tuple[list[tuple[Key, CodeType]], list[tuple[Key, CodeType]]] | None:
-    """Return the code objects of a file's functions, with their keys, as they are and rewritten. ``flags``: the future features
-    that the file was compiled with."""
+def _source(text: str, file: str, flags: int) -> _Source | None:
+    """Return the source of a file; None for a text that Python does not compile. ``flags``: the future features that the file was
+    compiled with."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plain = compile(text, file, "exec", flags, dont_inherit=True)
-            tree = rewriter().visit(undisturbed(lambda: ast.parse(text, file)))
-            changed = undisturbed(lambda: compile(tree, file, "exec", flags, dont_inherit=True))
+            tree = undisturbed(lambda: ast.parse(text, file))
     except (SyntaxError, ValueError, RecursionError):
         return None
-    before, after = [(_key(c), c) for c in _nested(plain)], [(_key(c), c) for c in _nested(_titled(changed))]
-    originals = dict(before)
-    _originals.update({c: originals[k] for k, c in after if k in originals and c != originals[k]})
-    return before, after
+    spans: list[tuple[int, int]] = []
+    for first, last in map(_span, tree.body):
+        if spans and first <= spans[-1][1]:
+            first, last = spans[-1][0], max(last, spans.pop()[1])
+        spans.append((first, last))
+    return _Source(text=text, codes=[(_key(c), c) for c in _nested(plain)], spans=spans)
+
+
+@functools.lru_cache(maxsize=1024)
+def _changed(
+    text: str, file: str, flags: int, rewriter: Callable[[], ast.NodeTransformer], line: int
+) -> list[tuple[Key, CodeType]] | None:
+    """Return the code objects of the functions in a text, with their keys, of which those at a line are rewritten; None if it does
+    not compile. ``flags``: see ``_source``."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = undisturbed(lambda: ast.parse(text, file))
+            _rewrite_at(tree, line, rewriter())
+            code = undisturbed(lambda: compile(tree, file, "exec", flags, dont_inherit=True))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return [(_key(c), c) for c in _nested(_titled(code))]
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    """Return the first and last line of a statement, decorators included."""
+    lines = [node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]
+    return min(lines), node.end_lineno or node.lineno
+
+
+def _rewrite_at(tree: ast.Module, line: int, rewriter: ast.NodeTransformer) -> None:
+    """Rewrite the function that starts at a line, and what is inside it; not the functions and classes around it."""
+    body = tree.body
+    while True:
+        at_line = [k for k, s in enumerate(body) if _span(s)[0] <= line <= _span(s)[1]]
+        inside = body[at_line[0]] if len(at_line) == 1 else None
+        if not isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or _span(inside)[0] == line:
+            break
+        if not any(first <= line <= last for first, last in map(_span, inside.body)):
+            break
+        body = inside.body
+    for k in reversed(at_line):
+        new = rewriter.visit(body[k])
+        body[k : k + 1] = new if isinstance(new, list) else [new]
 
 
 _originals: weakref.WeakKeyDictionary[CodeType, CodeType] = weakref.WeakKeyDictionary()

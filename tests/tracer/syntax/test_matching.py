@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pullback.tracer.syntax import matching
 from pullback.tracer.syntax.matching import has_flow, rewritten
+from pullback.tracer.syntax.rewriting import Rewriter
 
 TEXT = """
 def f(x):
@@ -77,3 +79,52 @@ def test_code_without_control_flow_is_not_looked_up(tmp_path: Path) -> None:
     functions = functions_of(text, str(tmp_path / "absent.py"))
     assert not has_flow(functions["f"].__code__)
     assert has_flow(functions["g"].__code__)
+
+
+SEVERAL = """
+def before(x): return [1 if x else 2]
+
+class Model:
+    def first(self, x):
+        return 1 if x else 2
+
+    @staticmethod
+    def second(x):
+        def inside(y):
+            return 1 if y else 2
+        return inside(x) if x else inside
+
+last, final = (lambda x: 1 if x else 2), (
+    lambda x: 2 if x else 1); after = lambda x: 3 if x else 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "count"), [("before", 2, 1), ("first", 5, 1), ("second", 8, 2), ("inside", 10, 1), ("<lambda>", 15, 3)]
+)
+def test_only_the_functions_of_a_line_are_rewritten(
+    name: str, line: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other functions of a file, and those around a function, cost nothing."""
+    path = tmp_path / "several.py"
+    path.write_text(SEVERAL)
+    codes = [c for c in matching._nested(compile(SEVERAL, str(path), "exec", dont_inherit=True)) if c.co_firstlineno == line]
+    bodies: list[str] = []
+    for kind in ("visit_FunctionDef", "visit_Lambda"):
+        visit = getattr(Rewriter, kind)
+        monkeypatch.setattr(Rewriter, kind, lambda self, node, visit=visit: [bodies.append(""), visit(self, node)][1])
+    code = next(c for c in codes if c.co_name == name)
+    result = rewritten(code)
+    assert result is not None
+    assert result != code
+    assert (result.co_name, result.co_qualname, result.co_firstlineno) == (code.co_name, code.co_qualname, line)
+    assert len(bodies) == count
+
+
+def test_statements_that_share_lines_are_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "shared.py"
+    path.write_text(SEVERAL)
+    for name, sign in (("last", 1), ("final", 2), ("after", 3)):
+        code = rewritten(functions_of(SEVERAL, str(path))[name].__code__)
+        assert code is not None
+        assert sign in code.co_consts or any(sign in c.co_consts for c in matching._nested(code))
