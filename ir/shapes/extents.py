@@ -294,6 +294,11 @@ def _named(extent: Extent, names: Callable[[str], Extent]) -> Extent:
     return extent if isinstance(extent, int) else product([_factor(f, names) for f in extent.split("*")])
 
 
+def renamed_extent(extent: Extent, names: Mapping[str, Extent]) -> Extent:
+    """Return an extent with its names replaced by other extents; names that are not in the mapping stay."""
+    return _named(extent, lambda name: names.get(name, name))
+
+
 def substitute(t: Type, names: Callable[[Extent], Extent]) -> Type:
     """Return a type with each extent mapped by ``names``."""
     if not t.shape:
@@ -315,7 +320,7 @@ def rename(function: Function, names: Mapping[str, Extent]) -> Function:
         if not isinstance(extent, str):
             return extent
         if extent not in renamed:
-            renamed[extent] = _named(extent, lambda name: names.get(name, name))
+            renamed[extent] = renamed_extent(extent, names)
         return renamed[extent]
 
     env: dict[Value, Value] = {}

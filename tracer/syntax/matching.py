@@ -123,8 +123,8 @@ def _source(text: str, file: str, flags: int) -> _Source | None:
 def _changed(
     text: str, file: str, flags: int, rewriter: Callable[[], ast.NodeTransformer], line: int
 ) -> list[tuple[Key, CodeType]] | None:
-    """Return the code objects of the functions in a text, with their keys, of which those at a line are rewritten; None if it does
-    not compile. ``flags``: see ``_source``."""
+    """Return the code objects of the functions in a text, with their keys, of which those at a line are rewritten; None if it
+    does not compile. ``flags``: see ``_source``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

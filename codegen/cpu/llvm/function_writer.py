@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored, vector_of
 from pullback.codegen.cpu.llvm.text import LazyText
@@ -76,6 +76,13 @@ class ScanStep(Protocol):
         """Return the combination of all iterations up to each lane."""
 
 
+class LoopsOverChunks(Protocol):
+    """The loops over chunks of a driver's kernels, whose bodies are functions of a separate module."""
+
+    def function(self, e: FunctionWriter, i: Instruction, copies: dict[Value, str]) -> tuple[str, Any]:
+        """Emit the body of a loop; return the address of its function and its captures."""
+
+
 class DeferredLoop(Protocol):
     """A loop over chunks that is emitted after the rest of the kernel. ``size``: its number of instructions."""
 
@@ -113,9 +120,12 @@ class FunctionWriter(Values, ABC):
     an unrolled iteration. ``first_part_addresses``: the addresses of the accesses in part 0; ``next_access`` counts those
     already reused in the present part. ``prefetches_ahead``: whether loads also prefetch the line ``PREFETCH_DISTANCE`` bytes
     behind theirs. ``blocks``: stack slots that hold the heap blocks of the function. ``depth``: the number of enclosing loops.
-    ``status``: the stack slot of the returned status, if any.
+    ``status``: the stack slot of the returned status, if any. ``chunks``: the loops over chunks of a driver, in whose kernels
+    a single chunk runs in place: ``is_single_chunk``, which is short.
     """
 
+    chunks: LoopsOverChunks | None = None
+    is_single_chunk = False
     status: str
 
     def __init__(

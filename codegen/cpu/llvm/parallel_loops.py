@@ -4,20 +4,22 @@ The body becomes a function ``i64 (ptr %context, i64 %chunk)`` that returns the 
 in a block of 64-bit slots. The ``run`` function of the argument slot ("threads",) distributes the chunks and returns the
 status of the first chunk that failed. If the kernel has argument slots, the body reads these itself.
 
-In an inlined kernel, a single chunk runs inline, and larger loops get copies of small buffers, so that LLVM can keep the
-buffers themselves in registers.
+In a kernel of a driver, a single chunk runs in place, and the functions for several chunks are in further modules
+(``Chunks``), which are compiled only for sizes that reach one of their functions. In an inlined kernel, such loops get
+copies of small buffers, so that LLVM can keep the buffers themselves in registers.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored
 from pullback.codegen.cpu.llvm.text import NAMELESS, THREADS, Writer, named
+from pullback.codegen.cpu.loops.reachability import Path, Several
 from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
@@ -27,16 +29,18 @@ from pullback.ir.ops.kernel.kernel import MAX_PRIVATE_BYTES, If
 LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150
 """Thresholds from which code becomes a separate module: lines of a function, and instructions of a loop over chunks and of a
 branch."""
-_NAME = re.compile(r"[@!][^ (]+")
+_NAME = re.compile(r"[@!][\w.$-]+")
 MOST_SMALL = 8
 """Largest number of elements of a small buffer."""
 
 
 class Captures:
-    """The values that a loop's body captures: their text and type in the enclosing function, and their names in the body."""
+    """The values that a loop's body captures: their text and type in the enclosing function, and their names in the body.
+    ``first``: the constants in the slots before theirs."""
 
-    def __init__(self, inside: Writer) -> None:
+    def __init__(self, inside: Writer, first: Sequence[int] = ()) -> None:
         self.inside = inside
+        self.first = first
         self.names: dict[tuple[str, str], str] = {}
 
     def capture(self, text: str, type_: str) -> str:
@@ -44,14 +48,15 @@ class Captures:
         if not text.startswith("%"):
             return text
         if (text, type_) not in self.names:
-            at = self.inside.at_entry(f"getelementptr i64, ptr %context, i64 {len(self.names)}")
+            at = self.inside.at_entry(f"getelementptr i64, ptr %context, i64 {len(self.first) + len(self.names)}")
             self.names[text, type_] = self.inside.at_entry(f"load {type_}, ptr {at}")
         return self.names[text, type_]
 
     def store_all(self, e: FunctionWriter) -> str:
         """Store the captured values in an array; return its address."""
-        slot = e.slot(f"[{max(len(self.names), 1)} x i64]")
-        for k, (text, type_) in enumerate(self.names):
+        slot = e.slot(f"[{max(len(self.first) + len(self.names), 1)} x i64]")
+        constants = [(str(value), "i64") for value in self.first]
+        for k, (text, type_) in enumerate((*constants, *self.names)):
             e.line(f"store {type_} {text}, ptr {e.let(f'getelementptr i64, ptr {slot}, i64 {k}')}")
         return slot
 
@@ -60,15 +65,15 @@ def parallel_loop(e: FunctionWriter, i: Instruction) -> None:
     """Emit a loop over chunks, whose count may be below 1."""
     assert e.width == 1 and e.mask is None
     count = e.env[i.operands[0]].text
-    if not e.inlined:
-        run_chunks(e, *outlined(e, i, {}), count)
+    if e.chunks is None:
+        run_chunks(e, *outlined(e, i), count)
         return
     e.count += 1
     parallel, at_most_one, single, after = (f"{word}{e.count}" for word in ("several", "one", "alone", "after"))
     e.line(f"br i1 {e.let(f'icmp sgt i64 {count}, 1')}, label %{parallel}, label %{at_most_one}")
     e.label(parallel)
-    copies = _copy_small_buffers(e, i)
-    run_chunks(e, *outlined(e, i, copies), count)
+    copies = _copy_small_buffers(e, i) if e.inlined else {}
+    run_chunks(e, *e.chunks.function(e, i, copies), count)
     for value, pointer in copies.items():
         _copy(e, value.type, pointer, e.memrefs[value].pointer)
     e.line(f"br label %{after}")
@@ -93,19 +98,60 @@ def _inline(e: FunctionWriter, i: Instruction) -> None:
     (region,) = i.regions
     saved = e.env, e.splats, e.memrefs
     e.env, e.splats, e.memrefs = {**e.env, region.parameters[0]: Lanes("0")}, dict(e.splats), dict(e.memrefs)
+    e.is_single_chunk = True
     e.block(region)
+    e.is_single_chunk = False
     e.env, e.splats, e.memrefs = saved
 
 
-def outlined(e: FunctionWriter, i: Instruction, copies: dict[Value, str]) -> tuple[str, Captures]:
+class Chunks:
+    """The loops over chunks of a kernel of a driver.
+
+    ``slot``: the argument slot that holds the address of a function, which runs a chunk of the loop whose number is in the first
+    slot of its context; 0 if the sizes reach no such loop. ``start``: the number of the first loop; ``functions``: the names and
+    texts of the bodies; ``paths``: what holds whenever one of them runs.
+    """
+
+    def __init__(self, slot: Slot, start: int) -> None:
+        self.slot, self.start = slot, start
+        self.functions: list[tuple[str, str]] = []
+        self.paths: list[Path] = []
+
+    def function(self, e: FunctionWriter, i: Instruction, copies: dict[Value, str]) -> tuple[str, Captures]:
+        """Emit the body of a loop; return the address of the function that runs it and the captures of the body."""
+        path = (*e.path, Several(i.operands[0]))
+        number = self.start + len(self.functions)
+        inside, captures = begin_function(e, i, copies, path, f"{e.name}_{number}", [number])
+        body = finish_function(inside, i)
+        text = "\n".join([*inside.functions, f"define internal {_heading(inside.name)}", *body])
+        self.functions.append((inside.name, text))
+        self.paths.append(path)
+        return e.let(f"inttoptr i64 {e.native(*self.slot)} to ptr"), captures
+
+
+def chunks_module(functions: Mapping[int, tuple[str, str]], declared: Iterable[str]) -> tuple[str, str]:
+    """Return the text and the name of a function that runs chunks of loops. ``functions``: the names and texts of their bodies by
+    the numbers of the loops; ``declared``: declarations, of which the bodies use some."""
+    cases = "\n".join(f"    i64 {k}, label %run{k}" for k in functions)
+    calls = "".join(
+        f"run{k}:\n  %status{k} = call i64 @{name}(ptr %context, i64 %chunk)\n  ret i64 %status{k}\n"
+        for k, (name, _) in functions.items()
+    )
+    entry = f"entry:\n  %loop = load i64, ptr %context\n  switch i64 %loop, label %none [\n{cases}\n  ]\n"
+    text = "\n".join(text for _, text in functions.values())
+    text += f"\ndefine {_heading(NAMELESS)}\n{entry}{calls}none:\n  unreachable\n}}\n"
+    return named("\n".join([*_used(declared, text), "", text]), NAMELESS)
+
+
+def outlined(e: FunctionWriter, i: Instruction) -> tuple[str, Captures]:
     """Emit a loop's body as a function; return its address and its captures.
 
     A long body in a kernel with several loops becomes a separate module, as do loops emitted after it or deferred with it:
     modules are compiled in parallel, and the rest of the kernel does little but call them.
     """
-    inside, captures, body = _emit_function(e, i, copies, (*e.path, i.operands[0]))
+    inside, captures, body = _emit_function(e, i, (*e.path, i.operands[0]))
     is_long = len(body) >= LONG or bool(e.in_own_module) or any(other.size >= LONG_LOOP for other in e.deferred)
-    if e.direct or not e.has_several_parallel_loops or any(inside.functions) or not is_long:
+    if not e.has_several_parallel_loops or any(inside.functions) or not is_long:
         e.functions.append("\n".join([*inside.functions, f"define internal {_heading(inside.name)}", *body]))
         return f"@{inside.name}", captures
     e.in_own_module.add(i)
@@ -123,29 +169,28 @@ def long_branches(body: Block) -> set[Instruction]:
 
 def run_outlined_branch(e: FunctionWriter, i: Instruction) -> None:
     """Emit a branch of a loop's body as a call of a separate module."""
-    inside, captures, body = _emit_function(e, i, {}, e.path)
+    inside, captures, body = _emit_function(e, i, e.path)
     callee, context = _module(e, inside, body), captures.store_all(e)
     e.join_status(e.let(f"call i64 {callee}(ptr {context}, i64 0)"))
 
 
-def _emit_function(
-    e: FunctionWriter, i: Instruction, copies: dict[Value, str], path: tuple[Value, ...]
-) -> tuple[FunctionWriter, Captures, list[str]]:
+def _emit_function(e: FunctionWriter, i: Instruction, path: Path) -> tuple[FunctionWriter, Captures, list[str]]:
     """Emit a region as a function of a chunk's index; return its writer, its captures and its lines.
 
     ``path``: the conditions that are nonzero whenever it runs.
     """
-    inside, captures = begin_function(e, i, copies, path, f"{e.name}_{len(e.functions)}")
+    inside, captures = begin_function(e, i, {}, path, f"{e.name}_{len(e.functions)}")
     return inside, captures, finish_function(inside, i)
 
 
 def begin_function(
-    e: FunctionWriter, i: Instruction, copies: dict[Value, str], path: tuple[Value, ...], name: str
+    e: FunctionWriter, i: Instruction, copies: dict[Value, str], path: Path, name: str, first: Sequence[int] = ()
 ) -> tuple[FunctionWriter, Captures]:
-    """Return the writer and captures of a region's function before its body is emitted; native functions are captured later."""
+    """Return the writer and captures of a region's function before its body is emitted; native functions are captured later.
+    ``copies``: the addresses of copies of references; ``first``: as for ``Captures``."""
     inside = e.nested(name)
     inside.path = path
-    captures = Captures(inside)
+    captures = Captures(inside, first)
     inside.native_source = lambda *slot: captures.capture(e.native_argument(*slot), "i64")
     if not e.direct:
         block, positions = e.arguments or ("%args", {slot: k for k, slot in enumerate(e.slots)})
@@ -195,8 +240,13 @@ def _module(e: FunctionWriter, inside: FunctionWriter, body: list[str]) -> str:
 def module_text(e: FunctionWriter, inside: FunctionWriter, body: list[str]) -> str:
     """Return the module of a function, with the declarations it uses."""
     text = "\n".join([*inside.functions, f"define {_heading(inside.name)}", *body])
-    declared = [line for line in sorted(e.declared) if any(word in text for word in _NAME.findall(line)[:1])]
-    return "\n".join([*declared, "", text])
+    return "\n".join([*_used(e.declared, text), "", text])
+
+
+def _used(declared: Iterable[str], text: str) -> list[str]:
+    """Return the declarations that a text uses."""
+    words = set(_NAME.findall(text))
+    return [line for line in sorted(declared) if any(word in words for word in _NAME.findall(line)[:1])]
 
 
 def address_of_module(e: FunctionWriter, inside: FunctionWriter, slot: Slot) -> str:

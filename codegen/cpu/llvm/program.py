@@ -11,13 +11,15 @@ The status is 0, or the position, counted from 1, of the failure in ``Driver.fai
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED, TICK
 from pullback.codegen.cpu.llvm.kernel import Emitter
 from pullback.codegen.cpu.llvm.lanes import stored
+from pullback.codegen.cpu.llvm.parallel_loops import Chunks, chunks_module
 from pullback.codegen.cpu.llvm.program_control_flow import (
     branch,
     heap_buffer,
@@ -31,12 +33,16 @@ from pullback.codegen.cpu.llvm.program_control_flow import (
 )
 from pullback.codegen.cpu.llvm.program_interface import Driver, on_stack, real_count
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText
-from pullback.codegen.cpu.llvm.text import BRANCHY, HOT_LOOPS, NO_MEMORY, RARELY
+from pullback.codegen.cpu.llvm.text import BRANCHY, HOT_LOOPS, NO_MEMORY, RARELY, Emitted, LazyText
+from pullback.codegen.cpu.loops.reachability import Steps, joined, renamed
+from pullback.codegen.slots import Slot
 from pullback.codegen.targets import Target
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
 from pullback.ir.core.value import Value
+from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.control.host import Host
+from pullback.ir.ops.kernel.kernel import Extent as NamedExtent
 from pullback.ir.ops.program import (
     Alloc,
     BindExtent,
@@ -52,13 +58,16 @@ from pullback.ir.ops.program import (
     StoreStackLength,
     View,
 )
-from pullback.ir.shapes.extents import by_value_in, product
+from pullback.ir.shapes.extents import by_value_in, product, renamed_extent
 
 KERNEL_OUT_OF_MEMORY = ("MemoryError", "there is no memory for what a step computes with")
 """The error raised if a kernel gets no heap memory."""
 MOST_INLINED = 1500
 """Largest number of lines of a kernel, times its launches in loops, that is inlined. A call of a kernel of 12 equations passes
 its 24 scalars through memory, in a fifth of the time that it computes for."""
+LONG_CHUNKS = 20_000
+"""Number of characters from which loops over chunks are a module of their own: about 10 ms of compile, ten times what a module
+costs by itself."""
 LABEL = re.compile(r"label %([\w.]+)")
 FIRST_LOOP = 10_000
 """The number of the metadata of loops that are not unrolled; those of the loops follow."""
@@ -110,6 +119,9 @@ class ProgramWriter(DriverText):
         self.buffers: list[Value] = []
         self.hosts: list[Instruction] = []
         self.called: dict[str, tuple[str, tuple[tuple[Any, ...], ...], bool]] = {}
+        self.chunks: dict[str, Chunks] = {}
+        self.chunk_steps: dict[str, Steps] = {}
+        self.parallel: list[Instruction] = []
         self.small_buffers: dict[str, RefType] = {}
         self.functions: list[str] = []
         self.small_results: list[tuple[str, RefType, str]] = []
@@ -135,6 +147,7 @@ class ProgramWriter(DriverText):
         for cell, t, target in self.small_results:
             self.copy_small(t, cell, target)
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
+        self.pass_chunks()
         body = [f"define i64 @{self.name}(ptr noalias %args) {{", "entry:", *self.entry, *self.lines, "}"]
         if self.ticks:
             self.functions.append(TICK)
@@ -155,6 +168,35 @@ class ProgramWriter(DriverText):
             limited=tuple(self.limited),
             created=tuple(self.created),
         )
+
+    def pass_chunks(self) -> None:
+        """Emit the addresses of the functions that run chunks: one for each kernel with long loops, and one for all others
+        that are launched with the same extents."""
+        groups: dict[str | frozenset[frozenset[Extent]], list[Chunks]] = {}
+        steps_of: dict[str | frozenset[frozenset[Extent]], list[Steps]] = {}
+        key: str | frozenset[frozenset[Extent]]
+        for kernel, chunks in self.chunks.items():
+            launches = [i for i in self.parallel if i.params["kernel"] == kernel]
+            is_long = sum(len(text) for _, text in chunks.functions) > LONG_CHUNKS
+            key = kernel if is_long else frozenset(map(_extents, launches))
+            groups.setdefault(key, []).append(chunks)
+            steps_of.setdefault(key, []).extend(map(self.steps_at, launches))
+        for key, group in groups.items():
+            functions = {chunks.start + k: f for chunks in group for k, f in enumerate(chunks.functions)}
+            text, name = chunks_module(functions, self.declared)
+            steps = joined(steps_of[key])
+            address = self.native("shared", name, _packed(text), *([steps] if steps else []))
+            self.entry += [f"  {_chunks_of(chunks.slot)} = bitcast i64 {address} to i64" for chunks in group]
+
+    def steps_at(self, i: Instruction) -> Steps:
+        """Return the steps that compute whether a launch runs several chunks, from the sizes of the driver."""
+        numbers: dict[str, Extent] = {str(name): f"s{k}" for k, name in enumerate(self.sizes)}
+
+        def of_driver(extent: Extent) -> Extent | None:
+            total = renamed_extent(extent, {f"s{k}": _product(e) for k, e in enumerate(i.params["sizes"])})
+            return None if by_value_in((total,)) else renamed_extent(total, numbers)
+
+        return renamed(self.chunk_steps[i.params["kernel"]], of_driver)
 
     # values
 
@@ -300,6 +342,8 @@ class ProgramWriter(DriverText):
         """Emit the call of a kernel; its failures become failures of the driver."""
         name, slots, is_inlined = self.kernel(i.params["kernel"])
         arguments = []
+        if i.params["kernel"] in self.chunks:
+            self.parallel.append(i)
         copies = {} if is_inlined else self.copies_of_small(i.operands)
         if any(slot[0] == "library" for slot in slots):
             products = map(_product, i.params["sizes"])
@@ -316,6 +360,8 @@ class ProgramWriter(DriverText):
                     arguments.append(f"i64 {self.scalars[i.operands[details[0]]]}")
                 case "size":
                     arguments.append(f"i64 {self.extent(_product(i.params['sizes'][details[0]]))}")
+                case "chunks":
+                    arguments.append(f"i64 {_chunks_of((kind, *details))}")
                 case _:
                     arguments.append(f"i64 {self.native(kind, *details)}")
         status = self.let(f"call i64 @{name}({', '.join(arguments)})")
@@ -352,19 +398,30 @@ class ProgramWriter(DriverText):
         """Return the function of a kernel, its argument slots, and whether it is inlined."""
         if name not in self.called:
             symbol = f"kernel{len(self.called)}"
-            emitter = Emitter(self.kernels[name], symbol, self.target, direct="alwaysinline")
-            emitted = emitter.run()
-            size = len(emitter.lines) * self.inner_launches[name]
-            is_inlined = 0 < size <= MOST_INLINED and self.inlined + size <= MOST_INLINED_TOTAL
-            if is_inlined:
-                self.inlined += size
-            else:
-                emitter = Emitter(self.kernels[name], symbol, self.target, direct="noinline")
-                emitted = emitter.run()
+            is_inlined = self.may_inline(name, _least_lines(self.kernels[name]))
+            emitter, emitted = self.emitted(name, symbol, "alwaysinline" if is_inlined else "noinline")
+            if is_inlined and not self.may_inline(name, len(emitter.lines)):
+                is_inlined = False
+                emitter, emitted = self.emitted(name, symbol, "noinline")
+            self.inlined += len(emitter.lines) * self.inner_launches[name] * is_inlined
+            chunks = cast(Chunks, emitter.chunks)
+            if chunks.paths:
+                self.chunks[name], self.chunk_steps[name] = chunks, emitter.reach.steps(chunks.paths)
             self.declared.update(emitter.declared)
             self.functions.append(self.without_unrolling(emitted.text))
             self.called[name] = emitted.name, emitted.slots, is_inlined
         return self.called[name]
+
+    def may_inline(self, name: str, lines: int) -> bool:
+        """Return whether a kernel of some lines is inlined."""
+        size = lines * self.inner_launches[name]
+        return 0 < size <= MOST_INLINED and self.inlined + size <= MOST_INLINED_TOTAL
+
+    def emitted(self, name: str, symbol: str, direct: str) -> tuple[Emitter, Emitted]:
+        """Emit a kernel as a function ``symbol`` with the attribute ``direct``."""
+        emitter = Emitter(self.kernels[name], symbol, self.target, direct=direct)
+        emitter.chunks = Chunks(("chunks", symbol), sum(len(chunks.functions) for chunks in self.chunks.values()))
+        return emitter, emitter.run()
 
     def without_unrolling(self, text: str) -> str:
         """Mark the loops of a kernel, which is unrolled already, so that LLVM unrolls the loops of the driver alone."""
@@ -419,6 +476,27 @@ class ProgramWriter(DriverText):
             "  br label %leave",
         ]
         self.label(on)
+
+
+def _least_lines(kernel: Function) -> int:
+    """Return a number of lines that a kernel has at least."""
+    return max(1, sum(1 for i in walk(kernel.body) if not isinstance(i.op, Constant | NamedExtent)))
+
+
+def _packed(text: str) -> LazyText:
+    """Return a text that takes little memory until it is read."""
+    packed = zlib.compress(text.encode(), 1)
+    return LazyText(lambda: zlib.decompress(packed).decode())
+
+
+def _chunks_of(slot: Slot) -> str:
+    """Return the name of the address in the slot of a kernel's loops over chunks."""
+    return f"%chunks.{slot[1]}"
+
+
+def _extents(i: Instruction) -> frozenset[Extent]:
+    """Return the extents with which a kernel is launched."""
+    return frozenset(map(_product, i.params["sizes"]))
 
 
 def _inner_launches(block: Block) -> Iterator[Instruction]:

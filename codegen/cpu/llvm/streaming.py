@@ -57,7 +57,7 @@ class Streams:
         self.deferred_stores: dict[str, list[str]] = {}
         self.unroll = max(unroll, LINE // e.target.vector_bytes)
         walked: dict[str, MemRef] = {}
-        if e.inlined or weight > MOST_WEIGHT:
+        if e.inlined or e.is_single_chunk or weight > MOST_WEIGHT:
             return
         firsts: list[str] = []
         for i in region.instructions:

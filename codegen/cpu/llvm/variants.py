@@ -71,7 +71,7 @@ class Variant:
         lines, e.lines = e.lines, []
         e.env, e.splats, e.memrefs, e.available, e.path = self.env, self.splats, self.memrefs, self.available, self.path
         needed = self.needed_natives(e)
-        function, captures = outlined(e, self.i, {}) if needed is None else self.emit_module(e, needed)
+        function, captures = outlined(e, self.i) if needed is None else self.emit_module(e, needed)
         run_chunks(e, function, captures, e.env[self.i.operands[0]].text)
         lines[self.line], e.lines = "\n".join(e.lines), lines
 

@@ -11,20 +11,30 @@ indices of the steps that are its operands; then ("all", ...) for each path to t
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64, ArrayType
+from pullback.ir.core.types import Extent as NamedExtent
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Extent, Tuned
 from pullback.ir.shapes.extents import value_of
 
-Path = tuple[Value, ...]
-"""Conditions and trip counts that are nonzero whenever a function is called."""
+
+@dataclass(frozen=True)
+class Several:
+    """A count that is above 1."""
+
+    count: Value
+
+
+Path = tuple[Value | Several, ...]
+"""Conditions and trip counts that are nonzero whenever a function is called, and counts that are above 1."""
 OnCallee = Callable[[Slot], None]
 """A callback that takes the slot of a reached function."""
 Steps = tuple[tuple[Any, ...], ...]
@@ -53,6 +63,8 @@ _OPS: Mapping[str, Callable[..., StepValue]] = {
 """The ops that steps evaluate, with the semantics of i64 and bool."""
 
 _OPERATIONS = {*_OPS, "select"}
+_REFERRING = {*_OPERATIONS, "all", "any"}
+"""The steps whose operands are steps."""
 _UNKNOWN = ("unknown",)
 
 
@@ -66,7 +78,7 @@ class Reach:
     def __init__(self, body: Block, on_callee: OnCallee | None = None, reached: Reached = lambda steps: True) -> None:
         self._body, self._on_callee, self._reached = body, on_callee, reached
         self._paths: dict[Slot, dict[Path, None]] = {}
-        self._step_by_value: dict[Value, int] = {}
+        self._step_by_value: dict[Hashable, int] = {}
         self._all: list[tuple[Any, ...]] = []
         self._needs: list[int] = []
         self._steps_by_paths: dict[tuple[Path, ...], Steps] = {}
@@ -119,7 +131,17 @@ class Reach:
         path_steps = [("all", *map(index_of.__getitem__, end)) for end in ends]
         return (*steps, *path_steps, ("any", *range(len(steps), len(steps) + len(path_steps))))
 
-    def _step_of(self, value: Value) -> int:
+    def _step_of(self, condition: Value | Several) -> int:
+        """Return the index of the step that computes a condition, after adding the steps of its operands."""
+        if isinstance(condition, Value):
+            return self._step_of_value(condition)
+        count = self._step_of_value(condition.count)
+        if self._all[count] == _UNKNOWN:
+            return count
+        one = self._added(1, [], ("const", 1))
+        return self._added(condition, [count, one], ("gt", count, one))
+
+    def _step_of_value(self, value: Value) -> int:
         """Return the index of the step that computes a value, after adding the steps of its operands."""
         worklist = [value]
         while worklist:
@@ -130,12 +152,17 @@ class Reach:
                 worklist += left
                 continue
             at = worklist.pop()
-            if at not in self._step_by_value:
-                operand_steps = [self._step_by_value[v] for v in operands]
-                self._step_by_value[at] = len(self._all)
-                self._needs.append(reduce(operator.or_, (self._needs[k] for k in operand_steps), 1 << len(self._all)))
-                self._all.append(_step(producer, operand_steps))
+            operand_steps = [self._step_by_value[v] for v in operands]
+            self._added(at, operand_steps, _step(producer, operand_steps))
         return self._step_by_value[value]
+
+    def _added(self, key: Hashable, operands: Sequence[int], step: tuple[Any, ...]) -> int:
+        """Return the index of the step for a key, which is added unless there is one."""
+        if key not in self._step_by_value:
+            self._step_by_value[key] = len(self._all)
+            self._needs.append(reduce(operator.or_, (self._needs[k] for k in operands), 1 << len(self._all)))
+            self._all.append(step)
+        return self._step_by_value[key]
 
 
 def _is_known(i: Instruction) -> bool:
@@ -163,6 +190,30 @@ def _step(i: Instruction | None, operands: Sequence[int]) -> tuple[Any, ...]:
             value = i.params["value"]
             return "const", bool(value) if i.result.type.dtype is BOOL else int(value)
     return _UNKNOWN
+
+
+def renamed(steps: Steps, names: Callable[[NamedExtent], NamedExtent | None]) -> Steps:
+    """Return steps with each extent mapped by ``names``, to None if it is unknown."""
+    result = []
+    for name, *operands in steps:
+        extent = names(operands[0]) if name == "extent" else None
+        result.append((name, *operands) if name != "extent" else _UNKNOWN if extent is None else (name, extent))
+    return tuple(result)
+
+
+def joined(alternatives: Sequence[Steps]) -> Steps:
+    """Return steps that compute whether any of several steps hold; none if some of these are none."""
+    distinct = list(dict.fromkeys(alternatives))
+    if len(distinct) == 1 or not all(distinct):
+        return distinct[0] if len(distinct) == 1 else ()
+    result: list[tuple[Any, ...]] = []
+    ends = []
+    for steps in distinct:
+        start = len(result)
+        for name, *operands in steps:
+            result.append((name, *(k + start for k in operands)) if name in _REFERRING else (name, *operands))
+        ends.append(len(result) - 1)
+    return (*result, ("any", *ends))
 
 
 def is_reached(steps: Steps, sizes: Mapping[str, int], chosen: Callable[[str], StepValue] = lambda dtype: None) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 import pullback as pb
 from pullback.codegen.cpu.llvm.kernel import emit
-from pullback.codegen.cpu.loops.reachability import Reach, is_reached
+from pullback.codegen.cpu.loops.reachability import Reach, Several, is_reached, joined, renamed
 from pullback.codegen.cpu.schedule import schedule
 from pullback.codegen.slots import Slot
 from pullback.codegen.targets import Target
@@ -21,7 +21,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.kernel.kernel import Extent, For, If, Threads
 from pullback.ir.ops.program import launch
-from pullback.ir.shapes.extents import value_of
+from pullback.ir.shapes.extents import renamed_extent, value_of
 from pullback.ir.text import parse_function, parse_module
 from pullback.runtime.process import counters
 from pullback.runtime.program.native_addresses import reaches, steps_of
@@ -109,6 +109,40 @@ def test_what_is_reached_in_several_ways() -> None:
     assert not reach.steps([few, unknown]) and not reach.steps([few, ()]) and not reach.steps([])
 
 
+@pytest.mark.parametrize(("name", "reached"), [("rows", [False, False, True]), ("half", [False, True, True])])
+def test_counts_above_one(name: str, reached: list[bool]) -> None:
+    kernel = parse_function(CHOICE.replace("raw_shr %few", "raw_shr %columns"))
+    (count,) = paths(kernel, name)
+    steps = Reach(kernel.body).steps([(Several(count),)])
+    assert [is_reached(steps, {"s0": rows, "s1": 20}) for rows in (0, 1, 2)] == [False, *reached[1:]]
+
+
+def test_a_count_that_sizes_do_not_decide_may_be_above_one() -> None:
+    kernel = parse_function(CHOICE)
+    assert not Reach(kernel.body).steps([(Several(*paths(kernel, "threads")),)])
+
+
+def test_steps_of_a_launch() -> None:
+    """The sizes of a kernel are extents of the program that launches it, of which some may be unknown."""
+    kernel = parse_function(CHOICE)
+    steps = Reach(kernel.body).steps([paths(kernel, "is_more")])
+    sizes = {"n": 300, "m": 2}
+    known = renamed(steps, lambda extent: renamed_extent(extent, {"s0": "n", "s1": "m*3"}))
+    assert is_reached(known, sizes)
+    assert not is_reached(known, {"n": 60, "m": 2})
+    assert is_reached(renamed(steps, lambda extent: None), {})
+
+
+def test_steps_of_several_launches() -> None:
+    kernel = parse_function(CHOICE)
+    few, more = (Reach(kernel.body).steps([paths(kernel, name)]) for name in ("few", "is_more"))
+    never = renamed(more, lambda extent: 0)
+    assert joined([few]) == joined([few, few]) == few
+    assert not joined([few, ()])
+    assert [is_reached(joined([never, few]), {"s0": rows, "s1": 5}) for rows in (0, 5)] == [False, True]
+    assert [is_reached(joined([never, more]), {"s0": rows, "s1": 50}) for rows in (5, 50)] == [False, True]
+
+
 def biased(x: Array, w: Array, b: Array) -> Array:
     return np.maximum(x @ w + b, 0.0)
 
@@ -159,6 +193,41 @@ def test_a_form_is_compiled_when_a_call_needs_it() -> None:
     (built, wide), (_, wider), (new, small), (_, smaller) = created
     assert built == 1 and wide > 1 and new == 0
     assert 1 <= small < wide and wider == smaller == 0
+
+
+def repeated(x: Array, y: Array, k: int) -> Array:
+    """Arrays of as many elements as sizes say, in a loop and outside."""
+    x = np.tanh(x + 0.25 * y)
+    for _ in range(k):
+        x = x + np.sin(y * x)
+        y = np.cumsum(x * 1e-6, axis=-1) + np.exp(-y * y)
+    return x, np.sum(x * y, axis=0)
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_chunks_of_kernels_in_loops_after_any_sizes(first: int) -> None:
+    """The code for several chunks is compiled for the first sizes that have several, and results do not depend on the order."""
+    compiled, shapes = pb.jit(lambda x, y, k: repeated(x, y, k)), [(3, 5), (300_000,), (2, 400_000), (1, 7)]
+    rng = np.random.default_rng(first)
+    for shape in (*shapes[first:], *shapes[:first], *shapes):
+        x, y = rng.normal(size=(2, *shape))
+        for result, expected in zip(compiled(x, y, np.int64(3)), repeated(x, y, 3), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_code_for_several_chunks_waits_for_sizes_that_have_several() -> None:
+    def decaying(x: Array, k: int) -> Array:
+        for _ in range(k):
+            x = np.cosh(x * 0.125) - 0.75 * x  # no other test has this kernel
+        return x
+
+    compiled, created = pb.jit(decaying), []
+    for n in (10, 100, 300_000, 400_000, 20):
+        before = counters.snapshot()
+        compiled(np.linspace(0, 1, n), np.int64(4))
+        created.append((counters.snapshot() - before).compiles)
+    assert created[0] and created[2] == 1
+    assert created[1] == created[3] == created[4] == 0
 
 
 @pytest.mark.parametrize("name", ["biased", "squares"])
