@@ -120,8 +120,8 @@ class Chunks:
     def function(self, e: FunctionWriter, i: Instruction, copies: dict[Value, str]) -> tuple[str, Captures]:
         """Emit the body of a loop; return the address of the function that runs it and the captures of the body."""
         path = (*e.path, Several(i.operands[0]))
-        number = self.start + len(self.functions)
-        inside, captures = begin_function(e, i, copies, path, f"{e.name}_{number}", [number])
+        index = self.start + len(self.functions)
+        inside, captures = begin_function(e, i, copies, path, f"{e.name}_{index}", [index])
         body = finish_function(inside, i)
         text = "\n".join([*inside.functions, f"define internal {_heading(inside.name)}", *body])
         self.functions.append((inside.name, text))
