@@ -28,13 +28,14 @@ class Failure:
     """The ``error`` of an attempt, None if its trace is not kept.
 
     ``is_final``: it is the error of any other attempt too, since no function was rewritten, or since a check failed that the
-    program has as well. ``has_lists``: rewritten functions made lists. ``has_static_arrays``: functions created arrays of static
-    values, which may be traced.
+    program has as well. ``has_lists``: rewritten functions made lists, ``has_nested``: they have lists of lists at indices that
+    values decide. ``has_static_arrays``: functions created arrays of static values, which may be traced.
     """
 
     error: Exception | None
     is_final: bool
     has_lists: bool = False
+    has_nested: bool = False
     has_static_arrays: bool = False
 
     def wants(self, *wishes: str) -> bool:
@@ -119,8 +120,9 @@ class Failures:
         failed_check = frame.outcomes is not None and frame.outcomes.failed is not None
         is_final = attempt.name in ROLLED and (not frame.is_rewritten or failed_check)
         self.by_name[attempt.name] = Failure(
-            error=error, is_final=is_final, has_lists=frame.has_lists, has_static_arrays=frame.has_static_arrays
-        )
+            error=error, is_final=is_final, has_lists=frame.has_lists, has_nested=frame.has_nested,
+            has_static_arrays=frame.has_static_arrays,
+        )  # fmt: skip
         self.defects += [*frame.defects, error]
 
     def adapts(self, frame: Frame) -> bool:
@@ -200,9 +202,11 @@ class Attempt:
         return failures.is_final or self.name not in (*ROLLED, *FOLLOWED)
 
 
-def _rolled(name: str, applies: Callable[[Failures], bool], grows: bool | None, traces_made: bool = False) -> Attempt:
+def _rolled(
+    name: str, applies: Callable[[Failures], bool], grows: bool | None, traces_made: bool = False, nests: bool = False
+) -> Attempt:  # fmt: skip
     """Return an attempt with the syntax of the functions rewritten."""
-    settings = {"follows_syntax": True, "grows": grows, "traces_made": traces_made}
+    settings = {"follows_syntax": True, "grows": grows, "traces_made": traces_made, "nests": nests}
     return Attempt(name=name, applies=applies, settings=lambda failures: settings)
 
 
@@ -213,14 +217,20 @@ def _followed(name: str, applies: Callable[[Failures], bool], is_kept: bool = Tr
 
 LISTS_AS_THEY_ARE = "rolled", "rolled, arrays traced"
 LISTS_AS_ROWS = "lists as rows", "lists as rows, arrays traced"
+NESTED_LISTS = "nested lists as rows", "nested lists as rows, arrays traced"
 PLAIN_LISTS = "plain lists", "plain lists, arrays traced"
-ROLLED = LISTS_AS_THEY_ARE + LISTS_AS_ROWS + PLAIN_LISTS
+ROLLED = LISTS_AS_THEY_ARE + LISTS_AS_ROWS + NESTED_LISTS + PLAIN_LISTS
 FOLLOWED = "followed", "followed, arrays traced"
 
 
 def _makes_lists(failures: Failures) -> bool:
     last = failures.last(LISTS_AS_THEY_ARE)
     return last is not None and last.has_lists and not getattr(last.error, "wants_checks", False)
+
+
+def _has_nested(failures: Failures) -> bool:
+    last = failures.last(LISTS_AS_ROWS)
+    return last is not None and last.has_nested and not getattr(last.error, "wants_checks", False)
 
 
 def _may_follow(failures: Failures) -> bool:
@@ -246,9 +256,17 @@ ATTEMPTS = (
         True,
         True,
     ),
+    _rolled("nested lists as rows", _has_nested, True, nests=True),
+    _rolled(
+        "nested lists as rows, arrays traced",
+        lambda f: f.last(("nested lists as rows",)) is not None and f.wants("nested lists as rows", "wants_traced"),
+        True,
+        True,
+        nests=True,
+    ),
     _rolled(
         "plain lists",
-        lambda f: f.last(LISTS_AS_ROWS) is not None and getattr(f.error(*LISTS_AS_THEY_ARE), "wants_lists", False),
+        lambda f: f.last(LISTS_AS_ROWS + NESTED_LISTS) is not None and getattr(f.error(*LISTS_AS_THEY_ARE), "wants_lists", False),
         False,
     ),
     _rolled(
@@ -274,8 +292,8 @@ ATTEMPTS = (
 ``Failures.adapts``.
 
 Rewritten functions come first. If the error says so, arrays that the function creates are traced; if it makes lists, they may be
-rows of arrays, and if this fails too and the first trace ended at a list that grows in a block, plain lists, whose loops may
-unroll. Then the function is traced as it is, and at last for the choices of the call, which become guards."""
+rows of arrays, then lists of lists too, and if this fails and the first trace ended at a list that grows in a block, plain lists,
+whose loops may unroll. Then the function is traced as it is, and at last for the choices of the call, which become guards."""
 
 LAST = (
     Attempt(

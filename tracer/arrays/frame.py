@@ -179,7 +179,8 @@ class Frame:
     tests of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``raised``: in a root, the
     exceptions of the user's that checks raise with values, and ``raised_again``: those of bare ``raise`` statements
     (``tracer/statements/raising.py``). ``grows``: in a root, lists may be rows of arrays (see ``tracer/statements/growing.py``;
-    None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists. ``defects``: in a root,
+    None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists; ``nests``: lists of
+    lists may be rows of one array, and ``has_nested``: values decide an index of such a list. ``defects``: in a root,
     errors of this package itself that were turned into refusals. ``plain_loops``: in a root, the loops of functions without
     source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
     ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
@@ -223,7 +224,7 @@ class Frame:
         self.raised: list[Any] = []
         self.raised_again: list[BaseException] = []
         self.grows: bool | None = None
-        self.has_lists = False
+        self.has_lists = self.nests = self.has_nested = False
         self.defects: list[Exception] = []
         self.settles_truths = self.needs_truths = False
         self.plain_loops: frozenset[Any] = frozenset()

@@ -42,7 +42,10 @@ class Rows:
     """The elements of a list: ``tree``, the structure of one; ``buffers``, an array for each of its leaves, with the names of
     Python's types in ``weak``; ``length``, the number of elements. ``capacity``: the number of rows; ``least`` and ``most``:
     bounds of the length, or, in a block, what they would be if it started with the bounds before the block. ``frame``: the frame
-    of the buffers. ``counts``: elements are counted and not stored."""
+    of the buffers. ``counts``: elements are counted and not stored. ``depth``: the elements are lists of one length, in one
+    another as often as this (see ``nested``)."""
+
+    depth = 0
 
     def __init__(self, tree: TreeDef, buffers: list[TracedArray], weak: list[str], length: Any, capacity: Any) -> None:
         self.tree, self.buffers, self.weak, self.length, self.capacity = tree, buffers, weak, length, capacity
@@ -76,7 +79,10 @@ class GrowingList(Listed):
     def state(self) -> tuple[Any, ...]:
         """Return what a block may change besides the items."""
         rows = self.rows
-        return (rows, self.peak) if rows is None else (rows, self.peak, rows.least, rows.most, rows.buffers, rows.length)
+        if rows is None:
+            return (rows, self.peak)
+        buffers = [] if type(rows) is Part else rows.buffers
+        return (rows, self.peak, rows.least, rows.most, buffers, rows.length)
 
     def set_state(self, state: tuple[Any, ...]) -> None:
         """Give the list a state of before."""
@@ -89,7 +95,7 @@ class GrowingList(Listed):
         rows = self.rows
         if rows is None:
             return self.entries()
-        leaves = [TracedArray(_row_type(b), weak=weak) for b, weak in zip(rows.buffers, rows.weak, strict=True)]
+        leaves = [TracedArray(_row_type(b, rows.depth), weak=weak) for b, weak in zip(rows.buffers, rows.weak, strict=True)]
         return [rebuild(rows.tree, leaves)]
 
     def peak_length(self) -> Any:
@@ -105,10 +111,18 @@ class GrowingList(Listed):
         """Make the elements rows of arrays of ``capacity`` rows. ``samples``: elements that are stored later; ``is_shared``: the
         list is no copy, so that later writes into its elements would be lost."""
         elements = self.entries() if self.rows is None or isinstance(self.rows.length, int) else None
-        if self.rows is not None and elements is None:
+        if self.rows is not None and (elements is None or self.rows.depth):
             self.widen(samples, capacity)
             return
+        if self.rows is None and is_shared and is_nested(self):
+            self.rows = nested_rows(self, samples)
+            return
         assert elements is not None
+        root = frame_of().root
+        has_lists = is_shared and any(isinstance(x, GrowingList) for x in (*elements, *samples))
+        root.has_nested |= has_lists
+        if root.nests and has_lists:
+            raise TraceError("a list of lists gets longer in a branch or loop on traced values; make it long enough before")
         samples = samples if self.rows is None else [*samples, *self.samples()]
         flat = [flatten(x) for x in (*elements, *samples)]
         if not flat:
@@ -169,7 +183,7 @@ class GrowingList(Listed):
         buffers, weak = [], []
         more = _additional(capacity, rows.capacity)
         for k, buffer in enumerate(rows.buffers):
-            sample = TracedArray(_row_type(buffer), weak=rows.weak[k])
+            sample = TracedArray(_row_type(buffer, rows.depth), weak=rows.weak[k])
             dtype, name = _kind([sample, *(_like(as_traced(leaves[k])) for leaves, _ in flat)])
             longer = cast(buffer, dtype)
             if type(more) is not int or more > 0:
@@ -177,7 +191,7 @@ class GrowingList(Listed):
             buffers.append(fresh(longer))
             weak.append(name)
         widened = Rows(rows.tree, buffers, weak, rows.length, rows.capacity + more)
-        widened.least, widened.most = rows.least, rows.most
+        widened.least, widened.most, widened.depth = rows.least, rows.most, rows.depth
         self.rows = widened
 
     def entries(self) -> list[Any]:
@@ -191,7 +205,11 @@ class GrowingList(Listed):
             )
         return [self.row(k) for k in range(rows.length)]
 
-    contents = entries
+    def contents(self) -> list[Any]:
+        """Return the elements as a plain list, a copy. Raises TraceError if one may be changed under several names."""
+        if is_part(self) or (self.rows is not None and self.rows.depth):
+            raise TraceError("a nested list gets another name in a branch or loop on traced values; copy its rows")
+        return self.entries()
 
     def array(self) -> TracedArray:
         """Return ``np.array`` of a list that is stacked."""
@@ -224,9 +242,9 @@ class GrowingList(Listed):
     def result(self) -> Any:
         """Return the list as a result of the traced function: a tree, of which a call makes a list."""
         rows = self.stored()
-        if type(rows.length) is int:
+        if type(rows.length) is int and not rows.depth:
             return self.entries()
-        return Result([self.column(k) for k in range(len(rows.buffers))], (rows.tree, tuple(rows.weak)))
+        return Result([self.column(k) for k in range(len(rows.buffers))], (rows.tree, tuple(rows.weak), rows.depth))
 
     def column(self, k: int) -> TracedArray:
         """Return the elements' leaf ``k``, in an array."""
@@ -271,6 +289,10 @@ class GrowingList(Listed):
     def row(self, k: Any) -> Any:
         """Return the element ``k``, which is in range."""
         rows = self.stored()
+        if rows.depth:
+            part = GrowingList()
+            part.rows = Part(self, k)
+            return part
         leaves = []
         for buffer, weak in zip(rows.buffers, rows.weak, strict=True):
             leaf = fresh(buffer[k])
@@ -302,6 +324,8 @@ class GrowingList(Listed):
         self.refuse_fixed()
         rows = self.rows
         assert rows is not None
+        if rows.depth:
+            raise TraceError("a row of a nested list is replaced in a branch or loop on traced values; set its elements")
         leaves, tree = flatten(element)
         if bare(tree) != rows.tree:
             raise TraceError("a list of elements of several structures grows in a branch or loop on traced values")
@@ -309,9 +333,11 @@ class GrowingList(Listed):
         for x, buffer, weak in zip(arrays, rows.buffers, rows.weak, strict=True):
             empty = TracedArray(_row_type(buffer), weak=weak)
             if _kind([empty, _like(x)]) != (buffer.dtype, weak):
+                whole = whole_of(self)
+                assert whole.rows is not None
                 if rows.frame is not frame_of():
-                    raise Grows(self, [element], rows.most, rows.most)
-                self.widen([element], rows.capacity)
+                    raise Grows(whole, [element], whole.rows.most, whole.rows.most)
+                whole.widen([element], whole.rows.capacity)
                 self.put(k, element)
                 return
         _freeze([element])
@@ -339,6 +365,7 @@ class GrowingList(Listed):
             list.append(self, element)
             self.peak = max(self.peak, list.__len__(self))
             return
+        self.refuse_resized()
         if rows.frame is frame_of() and _exceeds(rows.most + 1, rows.capacity):
             self.widen([element], rows.most + 1)
             rows = self.rows
@@ -391,6 +418,7 @@ class GrowingList(Listed):
             with list_errors():
                 return list.pop(self, index)
         rows = self.stored()
+        self.refuse_resized()
         self.refuse_fixed()
         if not (type(index) is int and index == -1):
             length = self.length()
@@ -411,6 +439,7 @@ class GrowingList(Listed):
         if self.rows is None:
             list.clear(self)
         else:
+            self.refuse_resized()
             self.refuse_fixed()
             self.stored().length, self.rows.least = 0, -math.inf
 
@@ -418,6 +447,8 @@ class GrowingList(Listed):
         if self.rows is None:
             return GrowingList(list.__iter__(self))
         result, rows = GrowingList(), self.stored()
+        if rows.depth:
+            raise TraceError("a copy of a nested list has the rows of the list; copy the rows, or make an array of it")
         result.rows = Rows(rows.tree, [fresh(x) for x in rows.buffers], rows.weak, rows.length, rows.capacity)
         result.rows.least, result.rows.most = rows.least, rows.most
         return result
@@ -447,7 +478,11 @@ class GrowingList(Listed):
 
     def __getitem__(self, k: Any) -> Any:
         if self.rows is None and is_undecided_index(k):
-            return self.copied().row_at(k, "list index out of range")
+            if not is_nested(self):
+                return self.copied().row_at(k, "list index out of range")
+            if self.home is not frame_of():
+                raise Grows(self, [], list.__len__(self), list.__len__(self))
+            self.stack([], list.__len__(self))
         if self.rows is None:
             with list_errors():
                 result = list.__getitem__(self, k)
@@ -553,6 +588,7 @@ class GrowingList(Listed):
             return
         if self.rows is None:
             self.stack([], list.__len__(self))
+        self.refuse_resized()
         self.shift(self.position(value, "list.remove(x): x not in list"), -1)
         assert self.rows is not None
         self.rows.length = self.length() - 1
@@ -587,6 +623,11 @@ class GrowingList(Listed):
         OPERATORS[PREFIX + "for"](self, lambda element: out.append(function(element)), None, (), ())
         return out
 
+    def refuse_resized(self) -> None:
+        """Raise TraceError for a nested list, whose rows keep their number and lengths."""
+        if is_part(self) or (self.rows is not None and self.rows.depth):
+            raise TraceError("a nested list gets longer or shorter in a branch or loop on traced values; make it so before")
+
     def refuse_fixed(self) -> None:
         """Raise TraceError if the list may not be changed."""
         if self.fixed:
@@ -595,6 +636,93 @@ class GrowingList(Listed):
     def refused(self, what: str) -> NoReturn:
         """Raise TraceError for a change that is not supported."""
         raise TraceError(f"{what} of a list of a number of elements that values decide is not supported; append, pop, or set")
+
+
+class Part(Rows):
+    """The elements of a list that is the element ``k`` of a nested list ``whole``: a view of a row of its array."""
+
+    def __init__(self, whole: GrowingList, k: Any) -> None:
+        self.whole, self.k, self.counts = whole, k, False
+        self.length = self.capacity = self.least = self.most = self.of.buffers[0].shape[1]
+        self.view: tuple[Any, Any, Any] = (None, None, None)
+
+    @property
+    def of(self) -> Rows:
+        """The rows of the nested list."""
+        return self.whole.stored()
+
+    tree = property(lambda self: self.of.tree)
+    weak = property(lambda self: self.of.weak)
+    frame = property(lambda self: self.of.frame)
+    depth = property(lambda self: self.of.depth - 1)
+
+    @property
+    def buffers(self) -> list[TracedArray]:
+        """The view, in the current frame."""
+        buffer, frame = self.of.buffers[0], frame_of()
+        if self.view[0] is not buffer or self.view[1] is not frame:
+            self.view = buffer, frame, buffer[self.k]
+        return [self.view[2]]
+
+    @buffers.setter
+    def buffers(self, value: list[TracedArray]) -> None:
+        """Do nothing: a view has the contents that its array has."""
+
+
+def is_part(x: Any) -> bool:
+    """Return whether a list is an element of a nested list with rows."""
+    return isinstance(x, GrowingList) and type(x.rows) is Part
+
+
+def whole_of(x: GrowingList) -> GrowingList:
+    """Return the nested list of which a list is an element, or an element of one; any other list itself."""
+    while type(x.rows) is Part:
+        x = x.rows.whole
+    return x
+
+
+def is_nested(x: GrowingList) -> bool:
+    """Return whether a list's elements are lists of the function, of one length, which may be rows of one array."""
+    elements, root = list(list.__iter__(x)), frame_of().root
+    if not elements or not all(type(e) is GrowingList for e in elements):
+        return False
+    root.has_nested = True
+    return root.nests and len({_static_length(e) for e in elements}) == 1 and bool(_static_length(elements[0]))
+
+
+def _static_length(x: GrowingList) -> int:
+    """Return the number of elements of a list, 0 if values decide it, or if it is part of another one."""
+    length = x.length()
+    return length if type(length) is int and not is_part(x) and not (x.rows is not None and x.rows.depth) else 0
+
+
+def nested_rows(whole: GrowingList, samples: Sequence[Any]) -> Rows:
+    """Return rows for a list of lists, which become parts of it. ``samples``: numbers that are stored in these later.
+
+    Raises TraceError if one list is two of the elements, or if the lists hold other values than numbers of one type.
+    """
+    lists = list(list.__iter__(whole))
+    if len({id(x) for x in lists}) < len(lists):
+        raise TraceError("a list of lists of which several are one list is changed in a branch or loop on traced values")
+    for x in lists:
+        if x.rows is None and is_nested(x):
+            x.rows = nested_rows(x, samples)
+        elif x.rows is None:
+            x.stack(samples, list.__len__(x))
+    inner = [x.stored() for x in lists]
+    depth, columns = inner[0].depth, [x.column(0) for x in lists]
+    if any(r.tree.kind != "leaf" or r.depth != depth or c.shape != columns[0].shape for r, c in zip(inner, columns)):
+        raise TraceError("a list of lists of other values than numbers is changed in a branch or loop on traced values")
+    elements = [TracedArray(_row_type(r.buffers[0], depth), weak=r.weak[0]) for r in inner]
+    dtype, weak = _kind([*elements, *(_like(as_traced(x)) for x in samples)])
+    buffer = fresh(as_traced(np.stack([cast(c, dtype) for c in columns])))
+    rows = Rows(inner[0].tree, [buffer], [weak], len(lists), len(lists))
+    rows.depth = depth + 1
+    list.clear(whole)
+    whole.rows = rows
+    for k, x in enumerate(lists):
+        x.rows = Part(whole, k)
+    return rows
 
 
 class Result:
@@ -609,9 +737,14 @@ def _list_of(kind: Any, columns: Sequence[Any]) -> list[Any]:
     """Return the list of a result. Raises TraceError in a trace."""
     if any(isinstance(c, TracedArray) for c in columns):
         raise TraceError("a list of a number of elements that values decide is used as one of a fixed number; use np.array of it")
-    tree, weak = kind
-    numbers = [c.tolist() if name else list(c) for c, name in zip(columns, weak, strict=True)]
+    tree, weak, depth = kind
+    numbers = [c.tolist() if name else _nested_list(c, depth) for c, name in zip(columns, weak, strict=True)]
     return [rebuild(tree, row) for row in zip(*numbers, strict=True)]
+
+
+def _nested_list(column: Any, depth: int) -> list[Any]:
+    """Return the elements of an array as lists, in one another as often as ``depth``."""
+    return [_nested_list(x, depth - 1) for x in column] if depth else list(column)
 
 
 register(Container(type=Result, flatten=lambda r: (tuple(r.columns), r.kind), unflatten=_list_of))
@@ -661,8 +794,9 @@ def _like(x: TracedArray) -> TracedArray:
     return TracedArray(x.type, weak=x.weak)
 
 
-def _row_type(buffer: TracedArray) -> Any:
-    return type(buffer.type)(buffer.type.dtype, buffer.type.shape[1:])
+def _row_type(buffer: TracedArray, depth: int = 0) -> Any:
+    """Return the type of a row of a buffer, or of the elements of lists in one another."""
+    return type(buffer.type)(buffer.type.dtype, buffer.type.shape[1 + depth :])
 
 
 def _kind(column: Sequence[TracedArray]) -> tuple[Any, str]:

@@ -21,7 +21,7 @@ from pullback.tracer.arrays.make import as_traced, emit, fresh, full, number_of_
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.containers import containers_in, keep
-from pullback.tracer.statements.growing import GrowingList, Rows
+from pullback.tracer.statements.growing import GrowingList, Rows, is_part
 from pullback.tracer.user_code.errors import Restart, TraceError
 
 OTHER = "it may be one of two lists after a loop; change a copy of it"
@@ -62,9 +62,14 @@ def is_rebound(before: Any, after: Any) -> bool:
     """
     if before is after or not (has_rows(before) or has_rows(after)):
         return False
-    if type(before) is not GrowingList or type(after) is not GrowingList:
+    if type(before) is not GrowingList or type(after) is not GrowingList or any(map(is_of_nested, (before, after))):
         raise TraceError(OTHER_VALUE)
     return True
+
+
+def is_of_nested(target: Any) -> bool:
+    """Return whether a list is a nested one with rows, or one of its rows, which is no copy."""
+    return isinstance(target, GrowingList) and target.rows is not None and (is_part(target) or target.rows.depth > 0)
 
 
 def base_capacity(entry: GrowingList) -> Any:
@@ -155,7 +160,7 @@ def join_capacity(values: Sequence[Any], written: Sequence[Any], frames: Sequenc
     """
     total: Any = 0
     for target in values:
-        if type(target) is not GrowingList:
+        if type(target) is not GrowingList or is_of_nested(target):
             raise TraceError("a variable is a list of a length that values decide on one path, and another value on the other")
         rows = target.rows
         buffers = [] if rows is None else rows.buffers
