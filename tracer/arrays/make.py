@@ -340,7 +340,7 @@ def fresh(x: TracedArray) -> TracedArray:
     """Return the same value as another object, which can be written without changing ``x``."""
     frame = frame_of(x)
     copied = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
-    copied.known, copied.is_dense = known_value(x), row_major_results(x)
+    copied.known, copied.is_dense, copied.is_python = known_value(x), row_major_results(x), x.is_python
     return copied
 
 
@@ -350,7 +350,7 @@ copy_of = fresh
 def created(x: TracedArray) -> TracedArray:
     """Return the same value as a new array: of rank 0, it is not a scalar."""
     array = fresh(x)
-    array.created = True
+    array.created, array.is_python = True, None
     return array
 
 
@@ -634,7 +634,7 @@ def kind_of(x: TracedArray) -> Kind:
     return WEAK_KIND.get(x.weak) or x.dtype
 
 
-_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
 
 
 def sample_of(x: TracedArray) -> Any:
@@ -644,7 +644,7 @@ def sample_of(x: TracedArray) -> Any:
     """
     if x.weak:
         value = x.literal if x.known is None else x.known[0]
-        return _NUMBERS[x.weak] if value is None or is_size(value) else value
+        return SAMPLES[x.weak] if value is None or is_size(value) else value
     return np.ones((0,) * min(x.ndim, 1), x.dtype)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.make import as_traced, emit, fresh, number_of_extent
+from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, tag_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.views import root_of
@@ -44,17 +45,19 @@ def is_undecided_order(keys: Sequence[Any]) -> bool:
 def sorted_items(items: Sequence[Any], keys: Sequence[Any], reverse: Any) -> list[Any]:
     """Return items in the order of their keys. Raises TraceError unless the items have one structure and one type, and the keys
     too."""
-    order = order_of([column for column, _ in _columns(keys, _KINDS, is_key=True)], reverse)
+    order = order_of([column for column, *_ in _columns(keys, _KINDS, is_key=True)], reverse)
     what = "a list of elements of several structures or types is sorted as values decide; make them alike"
     columns = _columns(items, what)
     tree = bare(flatten(items[0])[1])
     freeze(items)
     rows: list[list[TracedArray]] = [[] for _ in items]
-    for column, weak in columns:
+    for column, weak, tags in columns:
         ordered = column[order]
+        ordered_tags = None if tags is None else tags[order]
         for k, row in enumerate(rows):
             row.append(fresh(ordered[k]))
             row[-1].weak = weak
+            row[-1].is_python = None if ordered_tags is None else fresh(ordered_tags[k])
     result = [unflatten(tree, row) for row in rows]
     freeze(result)
     return result
@@ -68,18 +71,20 @@ def freeze(items: Sequence[Any]) -> None:
                 array.readonly = array.readonly or ALIAS
 
 
-def _columns(items: Sequence[Any], what: str, is_key: bool = False) -> list[tuple[TracedArray, str]]:
-    """Return an array for each leaf of items, with the name of its Python type."""
+def _columns(items: Sequence[Any], what: str, is_key: bool = False) -> list[tuple[TracedArray, str, TracedArray | None]]:
+    """Return an array for each leaf of items, with the name of its Python type, and the tags of mixed numbers."""
     flat = [flatten(item) for item in items]
     if any(bare(tree) != bare(flat[0][1]) for _, tree in flat):
         raise TraceError(what)
     columns = []
     for column in zip(*(leaves for leaves, _ in flat), strict=True):
         arrays = [as_traced(x) for x in column]
-        kinds = {(x.weak, x.dtype, x.shape) for x in arrays}
+        is_mixed = do_mix(arrays, arrays[0].dtype)
+        kinds = {("" if is_mixed else x.weak, x.dtype, x.shape) for x in arrays}
         if is_key and all(not x.shape for x in arrays):
             kinds = {("", np.dtype(float), ())}
         if len(kinds) > 1 or (is_key and arrays[0].shape):
             raise TraceError(what)
-        columns.append((as_traced(xp.stack(arrays)), arrays[0].weak))
+        tags = as_traced(xp.stack([as_tag(tag_of(x)) for x in arrays])) if is_mixed else None
+        columns.append((as_traced(xp.stack(arrays)), "" if is_mixed else arrays[0].weak, tags))
     return columns

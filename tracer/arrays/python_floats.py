@@ -19,6 +19,7 @@ import numpy as np
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays import tables, traced
 from pullback.tracer.arrays.make import emit, literal
+from pullback.tracer.arrays.mixed_numbers import Tag, as_tag
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.ownership import is_own_file
 
@@ -45,14 +46,16 @@ _BY_ZERO: dict[np.ufunc, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def require(condition: Any, error: str, message: str) -> None:
-    """Emit a check that raises ``error`` unless a condition holds."""
+def require(condition: Any, error: str, message: str, where: Tag = True) -> None:
+    """Emit a check that raises ``error`` unless a condition holds. ``where``: whether the operands are Python's."""
+    if where is not True:
+        condition = emit("bitor", emit("bitnot", as_tag(where)), condition)
     emit("check", condition, error=error, message=message)
 
 
-def forbid(condition: Any, error: str, message: str) -> None:
-    """Emit a check that raises ``error`` if a condition holds; comparisons with NaN do not hold."""
-    require(emit("bitnot", condition), error, message)
+def forbid(condition: Any, error: str, message: str, where: Tag = True) -> None:
+    """Emit a check that raises ``error`` if a condition holds; comparisons with NaN do not hold. ``where``: see ``require``."""
+    require(emit("bitnot", condition), error, message, where)
 
 
 def bounds_of_float(x: TracedArray) -> Bounds:
@@ -81,22 +84,24 @@ def is_users_operation(depth: int = 2) -> bool:
 
 
 _is_own = functools.lru_cache(maxsize=4096)(is_own_file)
-_BUILTINS = os.path.join(os.path.dirname(os.path.dirname(traced.__file__)), "functions", "python", "builtins.py")
-_OPERATORS = {traced.__file__, tables.__file__, _BUILTINS}
+_TRACER = os.path.dirname(os.path.dirname(traced.__file__))
+_APPLYING = ("functions/python/builtins.py", "statements/choices.py")
+_OPERATORS = {traced.__file__, tables.__file__, *(os.path.join(_TRACER, *name.split("/")) for name in _APPLYING)}
 """The files of functions through which the user's operators are applied."""
 
 
-def check_float_operands(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
-    """Emit the check of a division of Python floats, or complex numbers, by zero."""
+def check_float_operands(ufunc: np.ufunc, xs: Sequence[TracedArray], where: Tag = True) -> None:
+    """Emit the check of a division of Python floats, or complex numbers, by zero. ``where``: see ``require``."""
     kinds = {x.weak for x in xs}
     if ufunc not in _BY_ZERO or "" in kinds or not kinds & {"float", "complex"} or is_never_zero(xs[1]):
         return
     one = 1j if "complex" in kinds else 1.0
-    require(emit("ne", xs[1], literal(0, xs[1].dtype)), "ZeroDivisionError", error_text(_BY_ZERO[ufunc], one, 0 * one))
+    require(emit("ne", xs[1], literal(0, xs[1].dtype)), "ZeroDivisionError", error_text(_BY_ZERO[ufunc], one, 0 * one), where)
 
 
-def check_power(x: TracedArray, y: TracedArray, result: TracedArray) -> None:
-    """Emit the checks of a power of Python numbers that is a float: by zero, complex, or beyond the greatest float."""
+def check_power(x: TracedArray, y: TracedArray, result: TracedArray, where: Tag = True) -> None:
+    """Emit the checks of a power of Python numbers that is a float: by zero, complex, or beyond the greatest float. ``where``:
+    see ``require``."""
     (low, high), (least, greatest) = bounds_of_float(x), bounds_of_float(y)
     zero, infinity = literal(0.0, np.float64), literal(INF, np.float64)
     x, y = (emit("cast", v, dtype=np.float64) if v.dtype != np.float64 else v for v in (x, y))
@@ -105,14 +110,14 @@ def check_power(x: TracedArray, y: TracedArray, result: TracedArray) -> None:
         by_zero = is_zero if y.literal is not None else emit("bitand", is_zero, emit("lt", y, zero))
         if least == -INF:
             by_zero = emit("bitand", by_zero, emit("gt", y, literal(-INF, np.float64)))
-        forbid(by_zero, "ZeroDivisionError", error_text(operator.pow, 0.0, -1.0))
+        forbid(by_zero, "ZeroDivisionError", error_text(operator.pow, 0.0, -1.0), where)
     is_whole = least == greatest and least == math.floor(least) if abs(least) < INF else False
     if low < 0 and not is_whole:
         is_negative = emit("bitand", emit("lt", x, zero), emit("gt", x, literal(-INF, np.float64)))
         if y.literal is None:
             is_fraction = emit("bitand", emit("ne", y, emit("floor", y)), emit("lt", emit("abs", y), infinity))
             is_negative = emit("bitand", is_negative, is_fraction)
-        forbid(is_negative, "ValueError", BECOMES_COMPLEX)
+        forbid(is_negative, "ValueError", BECOMES_COMPLEX, where)
     if _stays_finite((low, high), (least, greatest)):
         return
     size = emit("abs", x)
@@ -124,7 +129,7 @@ def check_power(x: TracedArray, y: TracedArray, result: TracedArray) -> None:
             is_beyond = emit("bitand", is_beyond, emit("lt", emit("abs", y), infinity))
         if least < 0:
             is_beyond = emit("bitand", is_beyond, emit("ne", x, zero))
-    forbid(is_beyond, "OverflowError", error_text(operator.pow, 10.0, 400.0))
+    forbid(is_beyond, "OverflowError", error_text(operator.pow, 10.0, 400.0), where)
 
 
 def _stays_finite(base: Bounds, exponent: Bounds) -> bool:

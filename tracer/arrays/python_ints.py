@@ -19,6 +19,7 @@ from pullback.ir.passes.hoist_guards import BEYOND
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import emit, literal
+from pullback.tracer.arrays.mixed_numbers import Tag, is_mixed
 from pullback.tracer.arrays.python_floats import require
 from pullback.tracer.arrays.traced import TracedArray
 
@@ -83,45 +84,13 @@ def index_bounds(x: TracedArray) -> Bounds | None:
     return bounds_of(x)
 
 
-def may_be_python(x: TracedArray) -> bool:
-    """Return whether an int64 scalar of NumPy may be a Python int on another path, so that it does not wrap around: its bounds
-    are those of int64, where another scalar has none."""
-    return not (x.weak or x.shape) and x.bounds == (LEAST, GREATEST)
-
-
-def joins_python(x: TracedArray) -> bool:
-    """Return whether a path gives a scalar the value of a Python int, other than a short constant, or one that may be such."""
-    if x.literal is not None:
-        return x.weak == "int" and not is_size(x.literal) and not is_short(x.literal)
-    return x.weak == "int" or may_be_python(x)
-
-
-def can_be_marked(x: TracedArray) -> bool:
-    """Return whether a value is an int64 scalar of NumPy that is not known to be a Python int on another path."""
-    return not (x.weak or x.shape or x.is_cell or may_be_python(x)) and x.dtype == np.int64
-
-
-def mark_python(x: TracedArray) -> TracedArray:
-    """Return an int64 scalar of NumPy as one that may be a Python int on another path; other values unchanged."""
-    if not can_be_marked(x):
-        return x
-    frame = frame_of(x)
-    marked = TracedArray(x.type, frame, frame.lift(x), loc=x.loc)
-    marked.bounds = (LEAST, GREATEST)
-    return marked
-
-
-def check_mixed(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any) -> Any:
-    """Return the result of an operation on scalars of which one may be a Python int: it raises OverflowError where it would wrap
-    around."""
-    is_mixed = any(map(may_be_python, xs)) and all(not x.shape and x.dtype == np.int64 for x in (*xs, result))
-    if not is_mixed or ufunc not in _BOUNDS:
-        return result
-    low, high = _BOUNDS[ufunc](*map(bounds_of, xs))
-    if low < LEAST or high > GREATEST:
-        emit("check", _is_exact(ufunc, xs, result), error="OverflowError", message=MESSAGE)
-    result.bounds = (LEAST, GREATEST)
-    return result
+def common_bounds(xs: Sequence[TracedArray]) -> Bounds | None:
+    """Return the bounds of a number that is one of several: those of the Python ints among them. None if they are not known."""
+    ints = [x for x in xs if x.weak in ("int", "bool") or (is_mixed(x) and x.dtype.kind in "bi")]
+    if not ints or not all(isinstance(x.bounds, tuple) or (x.literal is not None and not is_size(x.literal)) for x in ints):
+        return None
+    ranges = list(map(bounds_of, ints))
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:
@@ -198,8 +167,9 @@ _BY_ZERO: dict[np.ufunc, str] = {
 }
 
 
-def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
-    """Emit a check that raises Python's ZeroDivisionError for a division of Python ints by zero.
+def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray], where: Tag = True) -> None:
+    """Emit a check that raises Python's ZeroDivisionError for a division of Python ints by zero. ``where``: whether they are
+    Python's.
 
     Nothing is emitted if the bounds of the divisor exclude 0.
     """
@@ -207,19 +177,22 @@ def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> None:
         return
     low, high = bounds_of(xs[1])
     if low <= 0 <= high and xs[1].literal is None:
-        require(emit("ne", xs[1], literal(0, xs[1].dtype)), "ZeroDivisionError", _BY_ZERO[ufunc])
+        require(emit("ne", xs[1], literal(0, xs[1].dtype)), "ZeroDivisionError", _BY_ZERO[ufunc], where)
 
 
-def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool) -> None:
+def keep_exact(
+    ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool, where: Tag = True
+) -> None:  # fmt: skip
     """Set the bounds of the result of an operation on Python ints, and emit an overflow check if they exceed 64 bits.
 
-    ``is_known``: the trace knows the value in this call. Then a call in which it has more bits is traced anew.
+    ``is_known``: the trace knows the value in this call. Then a call in which it has more bits is traced anew. ``where``: whether
+    the ints are Python's.
     """
     if ufunc not in _BOUNDS:
         return
     ranges = [bounds_of(x) for x in xs]
     if ufunc in (np.left_shift, np.right_shift) and ranges[1][0] < 0:
-        require(emit("ge", xs[1], literal(0, np.int64)), "ValueError", "negative shift count")
+        require(emit("ge", xs[1], literal(0, np.int64)), "ValueError", "negative shift count", where)
     low, high = _BOUNDS[ufunc](*ranges)
     if low >= LEAST and high <= GREATEST:
         result.bounds = (low, high)
@@ -229,7 +202,7 @@ def keep_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, 
         return
     frame = frame_of(*xs)
     is_retraced = is_known and frame.parent is None and frame.sizes is None and _takes_short.get()
-    emit("check", _is_exact(ufunc, xs, result), error=BEYOND if is_retraced else "OverflowError", message=MESSAGE)
+    require(_is_exact(ufunc, xs, result), BEYOND if is_retraced else "OverflowError", MESSAGE, where)
 
 
 def _is_carried(x: TracedArray) -> bool:

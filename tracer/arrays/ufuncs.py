@@ -16,6 +16,7 @@ from pullback.tracer.arrays.concretize import Known, decides, known_value, not_t
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.labelled import apply_ufunc, is_labelled, refusal_of
 from pullback.tracer.arrays.make import (
+    SAMPLES,
     as_traced,
     broadcast_shapes,
     broadcast_to,
@@ -35,9 +36,10 @@ from pullback.tracer.arrays.make import (
     wrapping,
 )
 from pullback.tracer.arrays.masked import Selection
+from pullback.tracer.arrays.mixed_numbers import Tag, all_python, as_numpys, as_python, mixed
 from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.arrays.python_floats import bound_float, check_float_operands, check_power, is_users_operation
-from pullback.tracer.arrays.python_ints import check_divisor, check_mixed, keep_exact
+from pullback.tracer.arrays.python_ints import check_divisor, keep_exact
 from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.arrays.traced import Tagged, TracedArray
@@ -73,6 +75,7 @@ _OF_COMPLEX = (np.add, np.subtract, np.multiply, np.true_divide, np.power, np.eq
 _ORDER: dict[np.ufunc, Any] = {
     np.less: operator.lt, np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge,
 }  # fmt: skip
+_RELATIONS: dict[np.ufunc, Any] = {**_ORDER, np.equal: operator.eq, np.not_equal: operator.ne}
 
 
 @register_method("__array_ufunc__")
@@ -434,14 +437,15 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
     if _is_complex_with_float64(ufunc, xs):
         xs[1] = copy_of(xs[1])
-        xs[1].weak = "float"
+        xs[1].weak, xs[1].is_python = "float", None
     if not all(x.weak for x in xs):
         try:
             result = call_ufunc(ufunc, *xs)
         except TypeError:
             _refuse_scalars(ufunc, xs)
             raise
-        return check_mixed(ufunc, xs, result) if any(x.bounds is not None for x in xs) else result
+        where = all_python(xs)
+        return result if where is False else _as_pythons(ufunc, xs, result, where)
     if ufunc in _ORDER and any(x.weak == "complex" for x in xs):
         _ORDER[ufunc](*(0j if x.weak == "complex" else 0 for x in xs))  # raises Python's TypeError
     if ufunc is np.power and xs[0].weak not in ("float", "complex"):
@@ -477,13 +481,49 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     return settled_truth(result)
 
 
+def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: Tag) -> Any:
+    """Return the result of an operation on numbers that are all Python's where a tag says so, which is Python's there too, after
+    the checks of Python's operator. Raises TraceError where Python's result has another type."""
+    numbers = list(map(as_python, xs))
+    if result.dtype != _dtype_of_pythons(ufunc, numbers):
+        raise TraceError(
+            "a result whose type depends on whether a number is Python's or NumPy's, as values decide; convert the number before"
+        )
+    check_divisor(ufunc, numbers, where)
+    is_checked = is_users_operation(3)
+    if is_checked:
+        check_float_operands(ufunc, numbers, where)
+    result = mixed(result, where)
+    if result.dtype.kind == "b" and frame_of(result).root.settles_truths:
+        return bool(result) if bool(where) else as_numpys(result)
+    if result.dtype.kind == "f":
+        if ufunc is np.power and is_checked:
+            check_power(numbers[0], numbers[1], result, where)
+        bound_float(ufunc, numbers, result)
+    elif result.dtype.kind == "i":
+        keep_exact(ufunc, numbers, result, False, where)
+    return result
+
+
+def _dtype_of_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> Any:
+    """Return the dtype of the result of an operator on Python numbers; None if they do not have it."""
+    try:
+        result = (_OPERATORS | _RELATIONS)[ufunc](*(SAMPLES[x.weak] for x in xs))
+    except TypeError:
+        return None
+    return np.dtype(type(result))
+
+
 @hook("check_divmod")
 def check_divmod(x: Any, y: Any) -> None:
     """Emit the check of ``divmod`` of Python numbers by zero."""
     if isinstance(y, TracedArray | bool | int | float) and isinstance(x, TracedArray | bool | int | float):
         xs = (as_traced(x), as_traced(y))
-        check_divisor(np.divmod, xs)
-        check_float_operands(np.divmod, xs)
+        where = all_python(xs)
+        if where is not False:
+            numbers = list(map(as_python, xs))
+            check_divisor(np.divmod, numbers, where)
+            check_float_operands(np.divmod, numbers, where)
 
 
 def _is_complex_with_float64(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> bool:

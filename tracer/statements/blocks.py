@@ -163,7 +163,9 @@ def _copy(x: TracedArray) -> TracedArray:
     if root_of(x)._value is UNKNOWN:
         return TracedArray(x.type, x.frame, UNKNOWN, weak=x.weak, loc=x.loc)
     value = None if x.literal is not None else x.value
-    return TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
+    copy = TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
+    copy.is_python, copy.bounds = x.is_python, x.bounds if x.is_python is not None else None
+    return copy
 
 
 def _raised(error: Exception) -> Exception:

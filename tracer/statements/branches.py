@@ -15,7 +15,8 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
-from pullback.tracer.arrays.python_ints import joins_python, mark_python
+from pullback.tracer.arrays.mixed_numbers import Tag, as_tag, mixed
+from pullback.tracer.arrays.python_ints import common_bounds
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
@@ -432,10 +433,12 @@ class _Join:
 
     def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
         """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""
+        decided = {k: c.tags for k, c in enumerate(columns) if c.tags}
+        tagged = [k for k, tags in decided.items() if not all(isinstance(tag, bool) for tag in tags)]
         rows = []
         for path, frame in enumerate(self.frames):
             with frame.active():
-                rows.append([c.of(path) for c in columns])
+                rows.append([c.of(path) for c in columns] + [as_tag(decided[k][path]) for k in tagged])
         instructions = [i for frame in self.frames for i in frame.builder.instructions]
         if not columns and all(i.op.effect == "pure" and not i.regions for i in instructions):
             return []
@@ -453,12 +456,25 @@ class _Join:
             regions = [(self.regions[k], rows[k]) for k in (1, 0)]
             note_statement(frame_of().root.statements, "branch", "one side runs")
             emitted = emit_regions("switch", {}, [index], regions)
-        for x, column in zip(emitted, columns, strict=True):
+        own = emitted[len(columns) :]
+        for x, column in zip(emitted, columns, strict=False):
             cells = [side.is_cell for side in column.arrays]
             x.weak, x.created = column.kind[1], any(cells)
             x.readonly = ALIAS if any(cells) != all(cells) else ""
-        pairs = zip(emitted, columns, strict=True)
-        return [mark_python(x) if any(map(joins_python, column.arrays)) else x for x, column in pairs]
+        tags: dict[int, Tag] = dict(zip(tagged, own, strict=True))
+        for k, x in enumerate(emitted[: len(columns)]):
+            if k in decided:
+                tag = tags[k] if k in tags else self.is_taken(bool(decided[k][0]), bool(decided[k][1]))
+                emitted[k] = mixed(x, tag)
+                emitted[k].bounds = common_bounds(columns[k].arrays)
+        return emitted[: len(columns)]
+
+    def is_taken(self, first: bool, second: bool) -> Tag:
+        """Return ``first`` where the first side is taken, and else ``second``."""
+        if first == second:
+            return first
+        test = cast(as_traced(self.test != 0), bool)
+        return test if first else as_traced(emit("bitnot", test))
 
 
 def _returned(ran: Ran) -> list[TracedArray]:

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pullback.tracer.arrays.frame import Frame, current, frame_of
-from pullback.tracer.arrays.make import as_traced, emit
+from pullback.tracer.arrays.make import as_traced, cast, emit
+from pullback.tracer.arrays.mixed_numbers import as_tag, chosen, tag_of
 from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import refuse_caught
@@ -103,18 +104,18 @@ class Choice(Tagged):
             tag: Any = np.int64(len(cases) - 1)
             for j in range(len(cases) - 2, -1, -1):
                 tag = np.where(self.tag == cases[j], np.int64(j), tag)
-            chosen = as_traced(tag)
-            chosen.weak = "int"
-            return Choice(chosen, results)
+            own_tag = as_traced(tag)
+            own_tag.weak = "int"
+            return Choice(own_tag, results)
         arrays = list(map(as_traced, results)) if all(isinstance(r, TracedArray | bool | int | float) for r in results) else []
         if not arrays or any((x.type, x.weak) != (arrays[0].type, arrays[0].weak) for x in arrays):
             return self.refuse()
         value: Any = arrays[-1]
         for j in range(len(cases) - 2, -1, -1):
-            value = np.where(self.tag == cases[j], arrays[j], value)
-        selected = as_traced(value)
-        selected.weak = arrays[0].weak
-        return selected
+            is_case = as_traced(self.tag == cases[j])
+            value = chosen(is_case, as_traced(np.where(is_case, arrays[j], value)), arrays[j], value)
+        value.weak = arrays[0].weak
+        return value
 
     def __bool__(self) -> bool:
         return bool(truth_of(self))
@@ -305,10 +306,8 @@ def is_(a: Any, b: Any) -> Any:
     kinds = [x.weak if isinstance(x, TracedArray) else type(x).__name__ for x in (a, b)]
     if kinds == ["bool", "bool"]:
         return a == b
-    if _is_numpys_bool(a) and _is_numpys_bool(b):
-        result = as_traced(a == b)
-        result.weak = "bool"
-        return result
+    if (_is_numpys_bool(a) or kinds[0] == "bool") and (_is_numpys_bool(b) or kinds[1] == "bool"):
+        return _is_same_bool(as_traced(a), as_traced(b))
     if _may_be_one_argument(a, b):
         raise TraceError("a test whether two arguments are one array, which the caller decides; pass what it is for by a flag")
     if not frame_of().root.rolls:
@@ -324,6 +323,18 @@ def _may_be_one_argument(a: Any, b: Any) -> bool:
     """Return whether two arrays are arguments for which the caller may pass one array."""
     arrays = [x for x in (a, b) if isinstance(x, TracedArray) and x.argument is not None]
     return len(arrays) == 2 and a.type == b.type
+
+
+def _is_same_bool(a: TracedArray, b: TracedArray) -> Any:
+    """Return whether two bools are one object: they are equal, and both Python's or both NumPy's."""
+    tags = tag_of(a), tag_of(b)
+    if tags[0] is not tags[1] and isinstance(tags[0], bool) and isinstance(tags[1], bool):
+        return False
+    result: Any = emit("eq", *(cast(x, bool) for x in (a, b)))
+    if tags[0] is not tags[1]:
+        result = emit("bitand", result, emit("eq", *map(as_tag, tags)))
+    result.weak = "bool"
+    return result
 
 
 def _is_numpys_bool(x: Any) -> bool:

@@ -20,6 +20,7 @@ from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
+from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
 from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
@@ -34,16 +35,18 @@ from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 EMPTY = "np.array of an empty list whose elements would be arrays or sequences, which has another shape"
 """The error of a program in place of an array of another rank than that of lists that are not empty."""
 ALIAS = "it is an element of a list; write into a copy"
+MIXED = "mixed"
+"""The kind of numbers of which each is Python's or NumPy's (``tracer/arrays/mixed_numbers.py``)."""
 _LARGEST = 2**48
 """An upper bound of lengths, by which their arithmetic does not overflow."""
 
 
 class Rows:
     """The elements of a list: ``tree``, the structure of one; ``buffers``, an array for each of its leaves, with the names of
-    Python's types in ``weak``; ``length``, the number of elements. ``capacity``: the number of rows; ``least`` and ``most``:
-    bounds of the length, or, in a block, what they would be if it started with the bounds before the block. ``frame``: the frame
-    of the buffers. ``counts``: elements are counted and not stored. ``depth``: the elements are lists of one length, in one
-    another as often as this (see ``nested``)."""
+    Python's types in ``weak``, and then one for the tags of each leaf that is ``MIXED``; ``length``, the number of elements.
+    ``capacity``: the number of rows; ``least`` and ``most``: bounds of the length, or, in a block, what they would be if it
+    started with the bounds before the block. ``frame``: the frame of the buffers. ``counts``: elements are counted and not
+    stored. ``depth``: the elements are lists of one length, in one another as often as this (see ``nested``)."""
 
     depth = 0
 
@@ -51,6 +54,13 @@ class Rows:
         self.tree, self.buffers, self.weak, self.length, self.capacity = tree, buffers, weak, length, capacity
         self.least, self.most = length, length
         self.frame, self.counts = frame_of(), False
+
+    @property
+    def leaves(self) -> list[tuple[TracedArray, str, TracedArray | None]]:
+        """The buffer of each leaf, with the name of its type of Python, and the buffer of its tags if it is ``MIXED``."""
+        tags = iter(self.buffers[len(self.weak) :])
+        values = self.buffers[: len(self.weak)]
+        return [(b, name, next(tags) if name == MIXED else None) for b, name in zip(values, self.weak, strict=True)]
 
 
 class Grows(Restart):
@@ -95,7 +105,7 @@ class GrowingList(Listed):
         rows = self.rows
         if rows is None:
             return self.entries()
-        leaves = [TracedArray(_row_type(b, rows.depth), weak=weak) for b, weak in zip(rows.buffers, rows.weak, strict=True)]
+        leaves = [_sample(buffer, name, rows.depth) for buffer, name, _ in rows.leaves]
         return [rebuild(rows.tree, leaves)]
 
     def peak_length(self) -> Any:
@@ -140,6 +150,10 @@ class GrowingList(Listed):
             padding = full((more, *column[0].shape), 0, dtype)
             stored = [cast(x, dtype)[None] for x in column[:count]]
             buffers.append(fresh(as_traced(np.concatenate([*stored, padding]) if stored else padding)))
+        for column, (_, name) in zip(columns, kinds, strict=True):
+            if name == MIXED:
+                stored = [as_tag(tag_of(x))[None] for x in column[:count]]
+                buffers.append(fresh(as_traced(np.concatenate([*stored, full((more,), False, bool)]))))
         rows = Rows(tree, buffers, [weak for _, weak in kinds], count, count + more)
         if self.rows is not None:
             rows.least, rows.most = self.rows.least, self.rows.most
@@ -180,17 +194,15 @@ class GrowingList(Listed):
         flat = [flatten(x) for x in samples]
         if any(bare(t) != rows.tree for _, t in flat):
             raise TraceError("a list of elements of several structures grows in a branch or loop on traced values")
-        buffers, weak = [], []
+        buffers, weak, tags = [], [], []
         more = _additional(capacity, rows.capacity)
-        for k, buffer in enumerate(rows.buffers):
-            sample = TracedArray(_row_type(buffer, rows.depth), weak=rows.weak[k])
-            dtype, name = _kind([sample, *(_like(as_traced(leaves[k])) for leaves, _ in flat)])
-            longer = cast(buffer, dtype)
-            if type(more) is not int or more > 0:
-                longer = np.concatenate([longer, full((more, *buffer.shape[1:]), 0, dtype)])  # type: ignore[assignment]
-            buffers.append(fresh(longer))
+        for k, (buffer, before, own) in enumerate(rows.leaves):
+            dtype, name = _kind([_sample(buffer, before, rows.depth), *(_like(as_traced(leaves[k])) for leaves, _ in flat)])
+            buffers.append(_longer(cast(buffer, dtype), more))
             weak.append(name)
-        widened = Rows(rows.tree, buffers, weak, rows.length, rows.capacity + more)
+            if name == MIXED:
+                tags.append(_longer(full(buffer.shape[: 1 + rows.depth], bool(before), bool) if own is None else own, more))
+        widened = Rows(rows.tree, [*buffers, *tags], weak, rows.length, rows.capacity + more)
         widened.least, widened.most, widened.depth = rows.least, rows.most, rows.depth
         self.rows = widened
 
@@ -219,7 +231,7 @@ class GrowingList(Listed):
         is_flat = rows.tree.kind == "leaf" and rows.buffers[0].ndim == 1
         if not is_flat and not (type(rows.length) is int or (rows.frame is frame_of() and rows.least > 0)):
             emit("check", as_traced(self.length() > 0), error="ValueError", message=EMPTY)
-        parts = [self.column(k) for k in range(len(rows.buffers))]
+        parts = [self.column(k) for k in range(len(rows.weak))]
         leaves = iter(parts)
         joined = _joined(rows.tree, leaves)
         return fresh(joined)
@@ -294,9 +306,12 @@ class GrowingList(Listed):
             part.rows = Part(self, k)
             return part
         leaves = []
-        for buffer, weak in zip(rows.buffers, rows.weak, strict=True):
+        for buffer, name, tags in rows.leaves:
             leaf = fresh(buffer[k])
-            leaf.weak = weak if not leaf.shape else ""
+            if tags is not None:
+                leaf.is_python = fresh(tags[k])
+            else:
+                leaf.weak = name if not leaf.shape else ""
             leaves.append(leaf)
         element = rebuild(rows.tree, leaves)
         _freeze([element])
@@ -330,9 +345,8 @@ class GrowingList(Listed):
         if bare(tree) != rows.tree:
             raise TraceError("a list of elements of several structures grows in a branch or loop on traced values")
         arrays = [as_traced(x) for x in leaves]
-        for x, buffer, weak in zip(arrays, rows.buffers, rows.weak, strict=True):
-            empty = TracedArray(_row_type(buffer), weak=weak)
-            if _kind([empty, _like(x)]) != (buffer.dtype, weak):
+        for x, (buffer, name, _) in zip(arrays, rows.leaves, strict=True):
+            if _kind([_sample(buffer, name), _like(x)]) != (buffer.dtype, name):
                 whole = whole_of(self)
                 assert whole.rows is not None
                 if rows.frame is not frame_of():
@@ -342,9 +356,11 @@ class GrowingList(Listed):
                 return
         _freeze([element])
         is_longer = isinstance(k, int) and type(rows.capacity) is int and k >= rows.capacity
-        for x, buffer in zip(arrays, rows.buffers, strict=True):
+        for x, (buffer, _, tags) in zip(arrays, rows.leaves, strict=True):
             if not rows.counts and not is_longer:
                 buffer[k] = cast(x, buffer.dtype)
+                if tags is not None:
+                    tags[k] = as_tag(tag_of(x))
 
     def shift(self, position: Any, by: int) -> None:
         """Move the rows from ``position`` on by one, to the back (1) or to the front (-1)."""
@@ -549,7 +565,7 @@ class GrowingList(Listed):
         if bare(tree) != rows.tree or any(as_traced(x).shape for x in leaves) or any(b.ndim > 1 for b in rows.buffers):
             raise TraceError("a list of a number of elements that values decide is searched for a value of another structure")
         result = index < self.length()
-        for buffer, leaf in zip(rows.buffers, leaves, strict=True):
+        for (buffer, *_), leaf in zip(rows.leaves, leaves, strict=True):
             result = np.logical_and(result, buffer == leaf)
         return as_traced(result)
 
@@ -612,7 +628,7 @@ class GrowingList(Listed):
         keyed = self if key is None else self.mapped(key)
         if keyed.stored().tree.kind not in ("leaf", "tuple") or any(b.ndim > 1 for b in keyed.stored().buffers):
             raise TraceError("a list is sorted by arrays or lists, as values decide; sort by numbers or tuples of them")
-        order = order_of([keyed.column(k) for k in range(len(keyed.stored().buffers))], reverse)
+        order = order_of([keyed.column(k) for k in range(len(keyed.stored().weak))], reverse)
         for k, buffer in enumerate(self.stored().buffers):
             start, step = (0,) * buffer.ndim, (1,) * buffer.ndim
             buffer[...] = emit("slice_set", buffer, fresh(self.column(k)[order]), start=start, step=step)
@@ -658,11 +674,12 @@ class Part(Rows):
 
     @property
     def buffers(self) -> list[TracedArray]:
-        """The view, in the current frame."""
+        """The view, in the current frame, and that of its tags if there are any."""
         buffer, frame = self.of.buffers[0], frame_of()
         if self.view[0] is not buffer or self.view[1] is not frame:
-            self.view = buffer, frame, buffer[self.k]
-        return [self.view[2]]
+            self.view = buffer, frame, [b[self.k] for b in self.of.buffers]
+        views: list[TracedArray] = self.view[2]
+        return views
 
     @buffers.setter
     def buffers(self, value: list[TracedArray]) -> None:
@@ -713,16 +730,23 @@ def nested_rows(whole: GrowingList, samples: Sequence[Any]) -> Rows:
     depth, columns = inner[0].depth, [x.column(0) for x in lists]
     if any(r.tree.kind != "leaf" or r.depth != depth or c.shape != columns[0].shape for r, c in zip(inner, columns)):
         raise TraceError("a list of lists of other values than numbers is changed in a branch or loop on traced values")
-    elements = [TracedArray(_row_type(r.buffers[0], depth), weak=r.weak[0]) for r in inner]
+    elements = [_sample(r.buffers[0], r.weak[0], depth) for r in inner]
     dtype, weak = _kind([*elements, *(_like(as_traced(x)) for x in samples)])
     buffer = fresh(as_traced(np.stack([cast(c, dtype) for c in columns])))
-    rows = Rows(inner[0].tree, [buffer], [weak], len(lists), len(lists))
+    tags = [fresh(as_traced(np.stack([_tags(x) for x in lists])))] if weak == MIXED else []
+    rows = Rows(inner[0].tree, [buffer, *tags], [weak], len(lists), len(lists))
     rows.depth = depth + 1
     list.clear(whole)
     whole.rows = rows
     for k, x in enumerate(lists):
         x.rows = Part(whole, k)
     return rows
+
+
+def _tags(x: GrowingList) -> TracedArray:
+    """Return whether the numbers of a list are Python's."""
+    rows = x.stored()
+    return x.column(1) if rows.weak[0] == MIXED else full(x.column(0).shape, bool(rows.weak[0]), bool)
 
 
 class Result:
@@ -738,8 +762,20 @@ def _list_of(kind: Any, columns: Sequence[Any]) -> list[Any]:
     if any(isinstance(c, TracedArray) for c in columns):
         raise TraceError("a list of a number of elements that values decide is used as one of a fixed number; use np.array of it")
     tree, weak, depth = kind
-    numbers = [c.tolist() if name else _nested_list(c, depth) for c, name in zip(columns, weak, strict=True)]
+    tags = iter(columns[len(weak) :])
+    numbers = [_numbers(c, name, next(tags) if name == MIXED else None, depth) for c, name in zip(columns, weak, strict=False)]
     return [rebuild(tree, row) for row in zip(*numbers, strict=True)]
+
+
+def _numbers(column: Any, name: str, tags: Any, depth: int) -> list[Any]:
+    """Return the elements of a column of a result, in lists in one another as often as ``depth``, of the types that the name of a
+    type, or tags, say."""
+    if tags is None:
+        elements: list[Any] = column.tolist() if name else _nested_list(column, depth)
+        return elements
+    if depth:
+        return [_numbers(x, name, tag, depth - 1) for x, tag in zip(column, tags, strict=True)]
+    return [x.item() if tag else x for x, tag in zip(column, tags, strict=True)]
 
 
 def _nested_list(column: Any, depth: int) -> list[Any]:
@@ -791,7 +827,22 @@ def is_undecided_index(k: Any) -> bool:
 
 def _like(x: TracedArray) -> TracedArray:
     """Return an array of the type of another, of no frame."""
-    return TracedArray(x.type, weak=x.weak)
+    like = TracedArray(x.type, weak=x.weak)
+    like.is_python = x.is_python
+    return like
+
+
+def _sample(buffer: TracedArray, name: str, depth: int = 0) -> TracedArray:
+    """Return an array of the type of a row of a buffer, of no frame. ``name`` and ``depth``: see ``Rows``."""
+    sample = TracedArray(_row_type(buffer, depth), weak="" if name == MIXED else name)
+    return mixed(sample, True) if name == MIXED else sample
+
+
+def _longer(buffer: TracedArray, more: Any) -> TracedArray:
+    """Return a buffer with more rows."""
+    if type(more) is int and more <= 0:
+        return fresh(buffer)
+    return fresh(as_traced(np.concatenate([buffer, full((more, *buffer.shape[1:]), 0, buffer.dtype)])))
 
 
 def _row_type(buffer: TracedArray, depth: int = 0) -> Any:
@@ -800,11 +851,12 @@ def _row_type(buffer: TracedArray, depth: int = 0) -> Any:
 
 
 def _kind(column: Sequence[TracedArray]) -> tuple[Any, str]:
-    """Return the dtype and weak kind of the elements of a list. Raises TraceError if they have none in common."""
+    """Return the dtype of the elements of a list, and the name of their type of Python, or ``MIXED``. Raises TraceError if they
+    have none in common."""
     kind = common(column) if all(x.shape == column[0].shape for x in column) else None
     if kind is None or any(not x.weak and x.dtype != kind[0] for x in column):
         raise TraceError("a list of elements of several shapes or dtypes grows in a branch or loop on traced values")
-    return kind
+    return (kind[0], MIXED) if do_mix(column, kind[0]) else kind
 
 
 def _freeze(elements: Sequence[Any]) -> None:

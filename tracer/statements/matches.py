@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pullback.tracer.arrays import mixed_numbers
 from pullback.tracer.arrays.concretize import any_value
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.statements.choices import Choice, by_cases, narrowed
@@ -63,14 +64,15 @@ def is_instance(value: Any, kind: Any, count: int, *names: str) -> Any:
     if not isinstance(kind, type):
         raise TypeError("called match pattern must be a class")
     example = any_value(value) if isinstance(value, TracedArray) else value
-    if not isinstance(example, kind):
+    is_kind = mixed_numbers.is_instance(value, kind) if mixed_numbers.is_mixed(value) else isinstance(example, kind)
+    if is_kind is False:
         return False
     if isinstance(value, TracedArray) and (names or (count and kind not in _WHOLE)):
         raise TraceError("a pattern of a class that reads attributes of a traced value; test the values instead")
     listed = () if kind in _WHOLE else getattr(kind, "__match_args__", ())
     if count > (1 if kind in _WHOLE else len(listed)):
         raise TypeError(f"{kind.__name__}() accepts {len(listed)} positional sub-patterns ({count} given)")
-    return all(hasattr(value, name) for name in (*listed[:count], *names))
+    return all(hasattr(value, name) for name in (*listed[:count], *names)) and is_kind
 
 
 @operator("positional")

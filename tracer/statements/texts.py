@@ -19,6 +19,8 @@ import numpy as np
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.descriptions import REFUSED
 from pullback.tracer.arrays.frame import current
+from pullback.tracer.arrays.make import cast
+from pullback.tracer.arrays.mixed_numbers import as_numpys, as_python, as_tag, is_mixed, tag_of
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, flatten, register
 from pullback.tracer.statements.choices import Choice
@@ -167,10 +169,12 @@ class Shown:
         self.value, self.kind = value, kind
 
 
-def _shown(x: Any) -> Shown:
+def _shown(x: Any) -> Any:
     """Return an array as it is now, which later writes do not change, or a number."""
     if not isinstance(x, TracedArray):
         return Shown(x, (np.ndim(x), ""))
+    if is_mixed(x):
+        return Choice(cast(as_tag(tag_of(x)), np.int64), [_shown(as_numpys(x)), _shown(as_python(x))])
     value = None if x.literal is not None else x.value
     copy = TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
     copy.created = x.is_cell

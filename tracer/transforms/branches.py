@@ -16,7 +16,7 @@ from pullback.ir.core.types import ArrayType
 from pullback.ir.shapes.by_value import is_value_size, same_extent, same_shape
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent, result_type
-from pullback.tracer.arrays.python_ints import can_be_marked, joins_python, mark_python, may_be_python
+from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, flatten, paths
 from pullback.tracer.arrays.value_extents import most_growth, value_extent
@@ -107,7 +107,10 @@ class Carry:
         """Return the carry as the function's argument, with parameters of the body in place of its arrays."""
         leaves = []
         for k, x in enumerate(self.arrays):
-            leaves.append(body.take(x, readonly=readonly) if k not in self.ragged else self.ragged[k].enter(body, readonly))
+            entered = body.take(x, readonly=readonly) if k not in self.ragged else self.ragged[k].enter(body, readonly)
+            if x.is_python is not None:
+                entered.is_python, entered.bounds = body.take(x.is_python), None
+            leaves.append(entered)
         return rebuild(self.tree, leaves)
 
     def returned(self, body: Body, function: Callable[..., Any], value: Any) -> list[TracedArray] | None:
@@ -138,16 +141,20 @@ class Carry:
             wrong = [(p, x, y) for p, x, y, kind in zip(self.paths, self.arrays, arrays, kinds, strict=True) if kind is None]
             if wrong:
                 raise self._changed(function, "type", [(p, kind_of(x), kind_of(y)) for p, x, y in wrong], _instead(*wrong[0]))
-            mixed = [joins_python(y) and not (kind and kind[1]) for kind, y in zip(kinds, arrays, strict=True)]
-            is_new = any(may and can_be_marked(x) for may, x in zip(mixed, self.arrays, strict=True))
+            columns = zip(kinds, self.arrays, arrays, strict=True)
+            are_mixed = [kind is not None and do_mix((x, y), kind[0]) for kind, x, y in columns]
+            is_new = any(mixes and x.is_python is None for mixes, x in zip(are_mixed, self.arrays, strict=True))
             if not is_new and all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
                 results: list[TracedArray] = []
                 for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)):
                     new = cast(y, x.dtype)
                     results += [new] if k not in self.ragged else self.ragged[k].leave(new, self.loop)
+                    if x.is_python is not None:
+                        results.append(as_tag(tag_of(y)))
                 return results
         widened = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
-        self.arrays = [mark_python(x) if may else x for may, x in zip(mixed, widened, strict=True)]
+        before = zip(are_mixed, self.arrays, widened, strict=True)
+        self.arrays = [mixed(new, tag_of(x)) if mixes else new for mixes, x, new in before]
         self.ragged = {k: Ragged(self.arrays[k], each.growth, self.count) for k, each in self.ragged.items()}
         return None
 
@@ -174,7 +181,9 @@ class Carry:
             if k in self.ragged:
                 new = shortened(new, next(remaining))
             new.weak = x.weak
-            leaves.append(mark_python(new) if may_be_python(x) else new)
+            if x.is_python is not None:
+                new.is_python = next(remaining)
+            leaves.append(new)
         return rebuild(self.tree, leaves)
 
     def _changed(self, function: Any, what: str, rows: Sequence[tuple[str, str, str]], instead: str) -> TraceError:

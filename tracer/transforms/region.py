@@ -20,7 +20,7 @@ from pullback.ir.ops.control.custom import parameters_with
 from pullback.tracer.arrays.frame import Frame, Source, current, frame_of
 from pullback.tracer.arrays.make import as_traced, with_named_extents, wrap
 from pullback.tracer.arrays.masked import gathered
-from pullback.tracer.arrays.python_ints import may_be_python
+from pullback.tracer.arrays.mixed_numbers import is_mixed
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
 from pullback.tracer.arrays.views import CONFLICT, is_chosen, root_of, write_back, written_in
@@ -155,8 +155,8 @@ class Region:
         if is_same:
             self.inner.sources[parameter.value] = source_of(x)
             parameter.bounds = x.bounds
-        elif may_be_python(x) and kind == x.type and not parameter.weak:
-            parameter.bounds = x.bounds
+        if is_mixed(x) and kind == x.type and not parameter.weak:
+            parameter.is_python, parameter.bounds = x.is_python, x.bounds
         self.operands.append(x)
         self.inside.append(parameter)
         return parameter

@@ -20,6 +20,7 @@ from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
+from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
@@ -103,7 +104,9 @@ def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
     if a.shape != b.shape:
         raise TraceError(f"{name} by a traced key of arrays of several shapes; choose by np.argmax or np.argmin of an array")
     result = xp.where(better, a, b)
-    return weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__)) if a.weak and b.weak else result
+    if a.weak and b.weak:
+        return weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__))
+    return chosen(better, result, a, b)
 
 
 def _extreme_of(x: TracedArray, name: str) -> Any:

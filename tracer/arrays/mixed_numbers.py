@@ -1,0 +1,121 @@
+"""Numbers that are Python's on one path and NumPy's on another: which of them is a value of the program, a tag.
+
+    q = a[1] if c else q        ->      q = select(c, a[1], q), is_python = not c
+    1.0 / q                     ->      check(not is_python or q != 0), ZeroDivisionError
+
+The value of such a mixed number has NumPy's dtype, which is that of the Python number too. An operator of Python numbers and
+mixed ones has a mixed result: Python's where all operands are Python's. Where it raises an error for Python's numbers alone, the
+check has the tag in its condition. With a number of NumPy the result is NumPy's, without a tag. All other numbers have no tag:
+their ``weak`` says what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.tracer.arrays.make import as_traced, emit, fresh
+from pullback.tracer.arrays.tables import hook
+from pullback.tracer.arrays.traced import TracedArray
+
+Tag = bool | TracedArray
+"""Whether a number is Python's: a bool that the trace knows, or a traced one."""
+
+PYTHON: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
+_NAMES = {np.dtype(bool): "bool", np.dtype(np.int64): "int", np.dtype(np.float64): "float", np.dtype(np.complex128): "complex"}
+"""The types of Python whose numbers have the dtype of one of NumPy's."""
+
+
+def python_name(x: TracedArray) -> str:
+    """Return the type of Python whose numbers have the dtype of a scalar; empty for an array, and for another dtype."""
+    return "" if x.shape or x.is_cell else _NAMES.get(x.dtype, "")
+
+
+def tag_of(x: TracedArray) -> Tag:
+    """Return whether a value is a Python number."""
+    if x.weak:
+        return True
+    return False if x.is_python is None else x.is_python
+
+
+def is_mixed(x: Any) -> bool:
+    """Return whether a value is a number that is Python's or NumPy's, as values decide."""
+    return isinstance(x, TracedArray) and x.is_python is not None
+
+
+def all_python(xs: Iterable[TracedArray]) -> Tag:
+    """Return whether all values are Python numbers."""
+    result: Tag = True
+    for tag in map(tag_of, xs):
+        if tag is False:
+            return False
+        if tag is not True and tag is not result:
+            result = tag if result is True else as_traced(emit("bitand", as_tag(result), as_tag(tag)))
+    return result
+
+
+def do_mix(xs: Sequence[TracedArray], dtype: Any) -> bool:
+    """Return whether values, of which a path gives one to a number of ``dtype``, are Python's on one path and NumPy's on another:
+    some are Python's, or may be, and not all are."""
+    if np.dtype(dtype) not in _NAMES or any(x.shape or x.is_cell for x in xs):
+        return False
+    return any(tag_of(x) is not False for x in xs) and not all(x.weak for x in xs)
+
+
+def as_tag(tag: Tag) -> TracedArray:
+    """Return a tag as a value of the current frame."""
+    return as_traced(np.bool_(tag)) if isinstance(tag, bool) else tag
+
+
+def mixed(x: TracedArray, tag: Tag) -> TracedArray:
+    """Return a scalar of NumPy as a number that is Python's where a tag says so. ``x`` is unchanged."""
+    result = TracedArray(x.type, x.frame, x._value, literal=x.literal, loc=x.loc)
+    result.is_python = as_tag(tag)
+    return result
+
+
+def chosen(condition: TracedArray, result: TracedArray, x: TracedArray, y: TracedArray) -> TracedArray:
+    """Return ``result``, which is the number ``x`` where a condition holds and else ``y``, with the tag of the one that it is."""
+    if not do_mix((x, y), result.dtype):
+        return result
+    if x.weak and not y.weak and y.is_python is None:
+        return mixed(result, condition)
+    if y.weak and not x.weak and x.is_python is None:
+        return mixed(result, as_traced(emit("bitnot", condition)))
+    return mixed(result, as_traced(emit("select", condition, as_tag(tag_of(x)), as_tag(tag_of(y)))))
+
+
+def as_python(x: TracedArray) -> TracedArray:
+    """Return a mixed number as Python's, for where it is; other values unchanged."""
+    if x.is_python is None:
+        return x
+    number = TracedArray(x.type, x.frame, x.value, weak=_NAMES[x.dtype], loc=x.loc)
+    number.bounds = x.bounds
+    return number
+
+
+def as_numpys(x: TracedArray) -> TracedArray:
+    """Return a mixed number as NumPy's, for where it is; other values unchanged."""
+    return x if x.is_python is None else TracedArray(x.type, x.frame, x.value, loc=x.loc)
+
+
+def is_instance(x: TracedArray, kinds: Any) -> bool | TracedArray:
+    """Return whether a mixed number is of a class, or of one of some classes."""
+    assert x.is_python is not None
+    pythons, numpys = issubclass(PYTHON[_NAMES[x.dtype]], kinds), issubclass(x.dtype.type, kinds)
+    if pythons == numpys:
+        return pythons
+    result = fresh(x.is_python) if pythons else as_traced(emit("bitnot", x.is_python))
+    result.weak = "bool"
+    return result
+
+
+@hook("check_attribute")
+def check_attribute(x: TracedArray, name: str) -> None:
+    """Emit the check of an attribute that a number of NumPy has, and one of Python has not."""
+    kind = _NAMES[x.dtype]
+    if x.is_python is not None and not hasattr(PYTHON[kind], name):
+        holds, message = emit("bitnot", x.is_python), f"{kind!r} object has no attribute {name!r}"
+        emit("check", holds, error="AttributeError", message=message)
