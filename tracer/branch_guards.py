@@ -282,7 +282,8 @@ class Outcomes:
                 arguments = [self._values[v] for v in parameters]
                 results = interpret(function, *arguments, sizes=self._sizes(i), effects=False)
         except CheckFailed as failed:
-            self.failed = failed
+            if not self._root.refusals:  # else the check may be that of a clause that caught the refusal
+                self.failed = failed
             raise
         self._values.update(zip(i.results, results, strict=True))
 

@@ -111,16 +111,17 @@ def compared(result: Any, expected: Any) -> str:
 def is_by_join(error: pb.VerificationError) -> bool:
     """Return whether ``verify=`` met a number of the dtype that the variable has on another path (see ``is_equal``)."""
     dtypes = {text.partition("[")[0] for text in (error.found, error.expected)}
-    return dtypes in ({"float32", "float64"}, {"int64", "float64"})
+    return dtypes in ({"float32", "float64"}, {"int64", "float64"}, {"a Python int", "bool"})
 
 
 def types_differ(result: Any, expected: Any) -> str:
-    """Return the first number that is Python's where plain Python has NumPy's; empty if there is none. A number of NumPy may
-    stand for one of Python, which the variable is on another path."""
+    """Return the first number that is Python's where plain Python has NumPy's; empty if there is none. A number of NumPy, or of a
+    wider type of Python, may stand for one of Python, which the variable is on another path."""
     if isinstance(result, list | tuple | dict):
         keys = result if isinstance(result, dict) else range(len(result))
         return next(filter(None, (types_differ(result[k], expected[k]) for k in keys)), "")
-    is_wrong = type(result) in (bool, int, float, complex) and type(result) is not type(expected)
+    kinds = (bool, int, float, complex)
+    is_wrong = type(result) in kinds and type(expected) not in kinds[: kinds.index(type(result)) + 1]
     return f"{result!r} is no {type(expected).__name__}" if is_wrong else ""
 
 

@@ -3,7 +3,7 @@
     q = a[1] if c else q        ->      q = select(c, a[1], q), is_python = not c
     1.0 / q                     ->      check(not is_python or q != 0), ZeroDivisionError
 
-The value of such a mixed number has NumPy's dtype, which is that of the Python number too. An operator of Python numbers and
+The value of such a mixed number has NumPy's dtype, to which the Python number is converted. An operator of Python numbers and
 mixed ones has a mixed result: Python's where all operands are Python's. Where it raises an error for Python's numbers alone, the
 check has the tag in its condition. With a number of NumPy the result is NumPy's, without a tag. All other numbers have no tag:
 their ``weak`` says what they are.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.tracer.arrays.make import as_traced, emit, fresh
+from pullback.tracer.arrays.make import as_traced, cast, emit, fresh
 from pullback.tracer.arrays.tables import hook
 from pullback.tracer.arrays.traced import TracedArray
 
@@ -24,8 +24,12 @@ Tag = bool | TracedArray
 """Whether a number is Python's: a bool that the trace knows, or a traced one."""
 
 PYTHON: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
-_NAMES = {np.dtype(bool): "bool", np.dtype(np.int64): "int", np.dtype(np.float64): "float", np.dtype(np.complex128): "complex"}
-"""The types of Python whose numbers have the dtype of one of NumPy's."""
+_NAMES: dict[np.dtype[Any], str] = {
+    np.dtype(bool): "bool", **{np.dtype(code): "int" for code in ("i1", "i2", "i4", "i8", "u1", "u2", "u4")},
+    **{np.dtype(code): "float" for code in ("f2", "f4", "f8")}, **{np.dtype(code): "complex" for code in ("c8", "c16")},
+}  # fmt: skip
+"""The types of Python whose numbers take the dtype of one of NumPy's."""
+_DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 
 
 def python_name(x: TracedArray) -> str:
@@ -91,8 +95,9 @@ def as_python(x: TracedArray) -> TracedArray:
     """Return a mixed number as Python's, for where it is; other values unchanged."""
     if x.is_python is None:
         return x
-    number = TracedArray(x.type, x.frame, x.value, weak=_NAMES[x.dtype], loc=x.loc)
-    number.bounds = x.bounds
+    kind = _NAMES[x.dtype]
+    number = fresh(cast(as_numpys(x), _DTYPES[kind]))
+    number.weak, number.known, number.bounds = kind, None, x.bounds
     return number
 
 

@@ -38,7 +38,13 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.masked import Selection
 from pullback.tracer.arrays.mixed_numbers import Tag, all_python, as_numpys, as_python, mixed
 from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, unsupported
-from pullback.tracer.arrays.python_floats import bound_float, check_float_operands, check_power, is_users_operation
+from pullback.tracer.arrays.python_floats import (
+    bound_float,
+    check_float_operands,
+    check_power,
+    is_users_operation,
+    require,
+)
 from pullback.tracer.arrays.python_ints import check_divisor, keep_exact
 from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
@@ -485,7 +491,8 @@ def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: 
     """Return the result of an operation on numbers that are all Python's where a tag says so, which is Python's there too, after
     the checks of Python's operator. Raises TraceError where Python's result has another type."""
     numbers = list(map(as_python, xs))
-    if result.dtype != _dtype_of_pythons(ufunc, numbers):
+    kind = _kind_of_pythons(ufunc, numbers)
+    if kind != {"u": "i"}.get(result.dtype.kind, result.dtype.kind):
         raise TraceError(
             "a result whose type depends on whether a number is Python's or NumPy's, as values decide; convert the number before"
         )
@@ -496,22 +503,35 @@ def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: 
     result = mixed(result, where)
     if result.dtype.kind == "b" and frame_of(result).root.settles_truths:
         return bool(result) if bool(where) else as_numpys(result)
-    if result.dtype.kind == "f":
+    if kind == "f":
         if ufunc is np.power and is_checked:
-            check_power(numbers[0], numbers[1], result, where)
+            check_power(numbers[0], numbers[1], cast(as_numpys(result), np.float64), where)
         bound_float(ufunc, numbers, result)
-    elif result.dtype.kind == "i":
-        keep_exact(ufunc, numbers, result, False, where)
+    elif kind == "i":
+        _keep_int_exact(ufunc, numbers, result, where)
     return result
 
 
-def _dtype_of_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> Any:
-    """Return the dtype of the result of an operator on Python numbers; None if they do not have it."""
+def _keep_int_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, where: Tag) -> None:
+    """Set the bounds of the result of an operation on ints that are Python's where a tag says so, and emit the check that its
+    dtype holds Python's result."""
+    if result.dtype == np.int64:
+        keep_exact(ufunc, xs, result, False, where)
+        return
+    exact: TracedArray = call_ufunc(ufunc, *xs)
+    keep_exact(ufunc, xs, exact, False, where)
+    message = f"a Python integer that takes the dtype {result.dtype} of a number on another path exceeds it; use int64"
+    require(emit("eq", cast(as_numpys(result), np.int64), exact), "OverflowError", message, where)
+    result.bounds = exact.bounds
+
+
+def _kind_of_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> str:
+    """Return the kind of dtype of the result of an operator on Python numbers; empty if they do not have the operator."""
     try:
         result = (_OPERATORS | _RELATIONS)[ufunc](*(SAMPLES[x.weak] for x in xs))
     except TypeError:
-        return None
-    return np.dtype(type(result))
+        return ""
+    return np.dtype(type(result)).kind
 
 
 @hook("check_divmod")

@@ -811,9 +811,9 @@ def _exceeds(length: Any, capacity: Any) -> bool:
 
 def _additional(capacity: Any, count: Any) -> Any:
     """Return the number of rows that are missing to ``capacity``, not less than 0."""
-    if type(capacity) is int and type(count) is int:
-        return max(capacity - count, 0)
     more = capacity - count
+    if type(more) is int:
+        return max(more, 0)
     if is_value_size(more) and more.sizes.is_positive(more + 1):
         return more
     more = as_traced(np.maximum(number_of_extent(capacity) - number_of_extent(count), 0))

@@ -347,6 +347,8 @@ class Rolled:
                     grows.target.provide(grows, self.count)
                 del statements[count:]
                 self.__init__(*self.arguments)  # type: ignore[misc]
+        else:
+            raise TraceError("the lists of a loop on traced values grow in each trace; write into arrays")
         return _finished(self.ended, self.orelse, self.names)
 
     def provide(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
