@@ -96,9 +96,9 @@ def as_python(x: TracedArray) -> TracedArray:
     if x.is_python is None:
         return x
     kind = _NAMES[x.dtype]
-    number = fresh(cast(as_numpys(x), _DTYPES[kind]))
-    number.weak, number.known, number.bounds = kind, None, x.bounds
-    return number
+    converted = fresh(cast(as_numpys(x), _DTYPES[kind]))
+    converted.weak, converted.known, converted.bounds = kind, None, x.bounds
+    return converted
 
 
 def as_numpys(x: TracedArray) -> TracedArray:

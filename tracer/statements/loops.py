@@ -666,7 +666,7 @@ class Rolled:
         """Return whether there is a first iteration, before the loop."""
         if self.test is not None:
             if ended is None:
-                return self.within_room(as_traced(truth != 0))
+                return self.within_room(_truth(truth))
             return self.within_room(_truth(_while_not_ended(ended, self.test, self.names)))
         assert self.items is not None
         more = self.items.count > self.first

@@ -334,3 +334,22 @@ def test_what_has_no_rows_is_right_or_refused(function: Callable[..., Any]) -> N
         except pb.TraceError:
             continue
         np.testing.assert_allclose(got, want)
+
+
+def written_by_a_later_loop(x: Any) -> Any:
+    kept = [x[0]]
+    for start in range(3):
+        for _ in range(start, int(x[1])):
+            kept.append(x[0] - start)
+    kept.append(-x[2])
+    for i in range(4):
+        w = 0
+        while x[2] != i and w < 5:
+            w += 1
+            kept[-1] = 0.5 * (kept[-1] + x[2])
+    return kept[-1], i, len(kept), sum(kept)
+
+
+def test_a_list_that_loops_and_an_append_make_longer_is_written_by_a_later_loop() -> None:
+    for x in (np.array([1.0, 3.0, 0.5]), np.array([2.0, 0.0, -1.0]), np.array([2.0, -1.0, 2.0])):
+        np.testing.assert_allclose(rolled(written_by_a_later_loop)(x), written_by_a_later_loop(x))

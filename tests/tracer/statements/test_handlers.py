@@ -198,3 +198,21 @@ def test_clauses_of_an_instruction() -> None:
     assert seen[4] == set()
     assert seen[9] == {("BaseException",)}
     assert seen[13] == set()
+
+
+def catches_a_refusal(q: Any, x: Array, n: Any) -> Any:
+    try:
+        r: Any = 1.0
+        for y in {1.0, 2.0}:
+            if x[0] > y:
+                r = x
+    except Exception:
+        if q < 100.0:
+            raise KeyError("small") from None
+    return (1, 2, 3)[n] / 0 + r
+
+
+def test_a_check_of_a_clause_that_caught_a_refusal_decides_nothing() -> None:
+    for x in (np.zeros(3), np.ones(3) + 0.5):
+        with pytest.raises(ZeroDivisionError, match="division by zero"):
+            pb.jit(catches_a_refusal)(1.0, x, 1)
