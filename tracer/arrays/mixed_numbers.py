@@ -107,9 +107,13 @@ def as_numpys(x: TracedArray) -> TracedArray:
 
 
 def is_instance(x: TracedArray, kinds: Any) -> bool | TracedArray:
-    """Return whether a mixed number is of a class, or of one of some classes."""
-    assert x.is_python is not None
-    pythons, numpys = issubclass(PYTHON[_NAMES[x.dtype]], kinds), issubclass(x.dtype.type, kinds)
+    """Return whether the value for which a traced array stands is of a class, or of one of some classes."""
+    if x.weak:
+        return issubclass(PYTHON[x.weak], kinds)
+    numpys = issubclass(np.ndarray if x.ndim or x.is_cell else x.dtype.type, kinds)
+    if x.is_python is None:
+        return numpys
+    pythons = issubclass(PYTHON[_NAMES[x.dtype]], kinds)
     if pythons == numpys:
         return pythons
     result = fresh(x.is_python) if pythons else as_traced(emit("bitnot", x.is_python))

@@ -20,6 +20,8 @@ import numpy as np
 NAMES = frozenset(("float", "int", "bool", "complex", "range", "enumerate", "zip", "reversed"))
 """The builtin types that have replacements in calls."""
 MARK = "()"
+MATCHED = "(match)"
+"""The marks of the names of classes that are called, and that are patterns of ``match`` statements."""
 
 _SCALARS = frozenset(name for name, kind in vars(np).items() if isinstance(kind, type) and issubclass(kind, np.generic))
 _LARGEST = 256
@@ -52,7 +54,7 @@ def catches(code: CodeType) -> bool:
 def restored(code: CodeType) -> CodeType:
     """Return the code that was passed to ``renamed``, up to the order of its names."""
     constants = tuple(restored(c) if isinstance(c, CodeType) else c for c in code.co_consts)
-    names = tuple(n.removesuffix(MARK) for n in code.co_names)
+    names = tuple(n.removesuffix(MARK).removesuffix(MATCHED) for n in code.co_names)
     return code.replace(co_names=names, co_consts=constants)
 
 
@@ -74,19 +76,34 @@ def _renamed(code: CodeType, file: str, types: frozenset[str], modules: frozense
     constants = tuple(_renamed(c, file, types, modules) if isinstance(c, CodeType) else c for c in code.co_consts)
     text, names = bytearray(code.co_code), list(code.co_names)
     instructions = [i for i in dis.get_instructions(code) if i.opcode not in (dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"])]
-    calls: dict[str, list[dis.Instruction]] = {}
+    marked: dict[tuple[str, str], list[dis.Instruction]] = {}
+    patterns = _patterns(instructions, types, modules)
     for before, i, after in zip([None, *instructions], instructions, [*instructions[1:], None]):
-        if _calls_global(i, types) or _calls_attribute(before, i, after, modules):
-            calls.setdefault(i.argval, []).append(i)
-    for name, loads in calls.items():
-        position = names.index(name)
+        if i in patterns:
+            marked.setdefault((i.argval, MATCHED), []).append(i)
+        elif _calls_global(i, types) or _calls_attribute(before, i, after, modules):
+            marked.setdefault((i.argval, MARK), []).append(i)
+    for (name, mark), loads in marked.items():
+        position = names.index(name) if name in names else -1
         if len(loads) == sum(i.opcode in dis.hasname and i.argval == name for i in instructions):
-            names[position] = name + MARK
+            names[position] = name + mark
         elif all(_operand(i, len(names)) < _LARGEST and i.arg is not None and i.arg < _LARGEST for i in loads):
             for i in loads:
                 text[i.offset + 1] = _operand(i, len(names))
-            names.append(name + MARK)
+            names.append(name + mark)
     return code.replace(co_code=bytes(text), co_names=tuple(names), co_consts=constants)
+
+
+def _patterns(instructions: list[dis.Instruction], types: frozenset[str], modules: frozenset[str]) -> list[dis.Instruction]:
+    """Return the instructions that load a type of numbers as the class of a pattern."""
+    classes = []
+    for k, i in enumerate(instructions):
+        is_class = [x.opname for x in instructions[k + 1 : k + 3]] == ["LOAD_CONST", "MATCH_CLASS"]
+        of = instructions[k - 1] if k else None
+        is_attribute = i.opname == "LOAD_ATTR" and of is not None and of.opname == "LOAD_GLOBAL" and of.argval in modules
+        if is_class and (is_attribute or (i.opname == "LOAD_GLOBAL" and i.argval in types)):
+            classes.append(i)
+    return classes
 
 
 def _calls_global(i: dis.Instruction, types: frozenset[str]) -> bool:

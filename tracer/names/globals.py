@@ -11,7 +11,8 @@ import functools
 from typing import Any
 
 from pullback.ir import Loc
-from pullback.tracer.arrays.number_types import MARK
+from pullback.tracer.arrays.matched_classes import matched
+from pullback.tracer.arrays.number_types import MARK, MATCHED
 from pullback.tracer.arrays.replacements import called
 from pullback.tracer.names.guards import ABSENT
 from pullback.tracer.names.reader import Reader
@@ -41,7 +42,9 @@ class Namespace(dict[str, Any]):
         if name not in self.real:
             if name.endswith(MARK) and name.removesuffix(MARK) in self.real:
                 return called(self[name.removesuffix(MARK)])
-            self._miss(name.removesuffix(MARK))
+            if name.endswith(MATCHED) and name.removesuffix(MATCHED) in self.real:
+                return matched(self[name.removesuffix(MATCHED)])
+            self._miss(name.removesuffix(MARK).removesuffix(MATCHED))
             raise KeyError(name)
         read = functools.partial(self.real.__getitem__, name)
         resolved = self.resolved[name] = self.names.resolve(read(), read, name)

@@ -16,7 +16,8 @@ from functools import partial, partialmethod
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
-from pullback.tracer.arrays.number_types import MARK
+from pullback.tracer.arrays.matched_classes import matched
+from pullback.tracer.arrays.number_types import MARK, MATCHED
 from pullback.tracer.arrays.replacements import called, foreign_function
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.names.guards import ABSENT, Read, attribute_through, weakly
@@ -83,6 +84,8 @@ class LibraryModule(Outside):
     def _read(self, name: str) -> Any:
         if name.endswith(MARK):
             return called(self._read(name.removesuffix(MARK)))
+        if name.endswith(MATCHED):
+            return matched(self._read(name.removesuffix(MATCHED)))
         real, names = self._real, self._names
         read = partial(vars(real).__getitem__, name) if name in vars(real) else partial(getattr, real, name)
         value = read()

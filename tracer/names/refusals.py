@@ -15,7 +15,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import dtype_of
 from pullback.tracer.arrays.frame import NO_THREADS, current
 from pullback.tracer.arrays.make import is_special_array
-from pullback.tracer.arrays.mixed_numbers import is_instance, is_mixed
+from pullback.tracer.arrays.mixed_numbers import is_instance
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
 from pullback.tracer.user_code.errors import TraceError
@@ -104,8 +104,4 @@ def traced_isinstance(value: Any, kinds: Any) -> bool | TracedArray:
         return issubclass(stands_for, kinds)
     if not isinstance(value, TracedArray) or isinstance(value, kinds):
         return isinstance(value, kinds)
-    if is_mixed(value):
-        return is_instance(value, kinds)
-    if value.weak:
-        return issubclass({"bool": bool, "int": int, "float": float, "complex": complex}[value.weak], kinds)
-    return issubclass(np.ndarray if value.ndim or value.is_cell else value.dtype.type, kinds)
+    return is_instance(value, kinds)

@@ -36,6 +36,7 @@ from pullback.tracer.arrays.concretize import Known
 from pullback.tracer.arrays.frame import Captured, Frame, Pinned
 from pullback.tracer.arrays.labelled import Labelled
 from pullback.tracer.arrays.literals import literal_type
+from pullback.tracer.arrays.matched_classes import matched_builtins
 from pullback.tracer.arrays.number_types import catches, renamed
 from pullback.tracer.arrays.replacements import instance_twin, library_twin, real_function, traced_builtins
 from pullback.tracer.arrays.tables import CLASSES
@@ -118,7 +119,7 @@ class Names:
         self.effects = Effects()
         self._stand_ins: dict[type, type[OutsideObject]] = {}
         self.builtins = {
-            **vars(builtins), **traced_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
+            **vars(builtins), **traced_builtins(), **matched_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
             "super": SuperTwin(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
             "exec": no_eval, "open": no_file, "input": no_file, "print": printed,
         }  # fmt: skip

@@ -339,3 +339,72 @@ def test_a_truth_that_no_guard_decides_is_refused() -> None:
         pb.jit(SPACE["comparison"], guards=False)(1.0, 2.0, True)
     with pytest.raises(pb.TraceError):
         pb.vmap(lambda p: SPACE["comparison"](float(p), 1.0, True))(np.arange(3.0))
+
+
+PATTERNS = """
+def kinds(p):
+    match p:
+        case bool():
+            return 0.0
+        case int(x):
+            return x + 1.0
+        case np.floating():
+            return 5.0
+        case float(y):
+            return y + 2.0
+        case np.ndarray():
+            return 6.0
+        case complex(real=z):
+            return z
+    return 2.0
+
+def in_a_loop(p):
+    t = 0.0
+    for i in range(40):
+        match p:
+            case float():
+                t += p * i
+            case _:
+                t -= 1.0
+    return t
+
+def mixed(q, a):
+    for x in a:
+        if x > 0:
+            q = x
+    match q:
+        case np.floating():
+            return 1.0 + q
+    return 1.0 / q
+
+def called_too(p):
+    match float(p):
+        case float(x):
+            return x, float(p), isinstance(p, float)
+
+def too_many(p):
+    match p:
+        case np.float64(x):
+            return x
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"guards": True}, {"loops": "unroll"}])
+def test_patterns_of_classes_match_traced_values(options: dict[str, Any]) -> None:
+    space: dict[str, Any] = {"np": np}
+    exec(PATTERNS, space)
+    for p in (1.5, 2, True, np.float64(2.5), np.float32(1.5), np.int64(3), np.arange(3.0), 1.0 + 2.0j):
+        for name in ("kinds", "in_a_loop"):
+            np.testing.assert_equal(pb.jit(space[name], **options)(p), space[name](p))
+    for p in (1.5, np.float64(2.5), 3):
+        assert pb.jit(space["called_too"], **options)(p) == space["called_too"](p)
+    with pytest.raises(TypeError, match=r"numpy.float64\(\) accepts 0 positional sub-patterns"):
+        pb.jit(space["too_many"], **options)(np.float64(1.0))
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+def test_a_pattern_of_a_mixed_number_is_followed() -> None:
+    space: dict[str, Any] = {"np": np}
+    exec(PATTERNS, space)
+    for a in (np.zeros(3), np.array([0.0, -1.0, 2.0])):
+        assert pb.jit(space["mixed"])(0.5, a) == space["mixed"](0.5, a)
