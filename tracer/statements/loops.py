@@ -778,7 +778,7 @@ class Rolled:
             params = {"carried": size, "sliced": 0, "length": (count,) if static else (), "reverse": False}
             operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
             results = _emitted_regions("scan", params, operands, [(block, arrays)])
-        values = list(map(dereferenced, self.carry.rebuilt(results)))
+        values = list(map(dereferenced, self.carry.rebuilt(results, self.runs)))
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
             if k in self.rebound:

@@ -102,6 +102,7 @@ class Carry:
                 check_leaf(leaf, path)
         self.arrays = [as_traced(leaf) for leaf in leaves]
         self.ragged: dict[int, Ragged] = {}
+        self.numpys: set[int] = set()
 
     def enter(self, body: Body, readonly: str = "") -> Any:
         """Return the carry as the function's argument, with parameters of the body in place of its arrays."""
@@ -146,6 +147,7 @@ class Carry:
             is_new = any(mixes and x.is_python is None for mixes, x in zip(are_mixed, self.arrays, strict=True))
             if not is_new and all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
                 results: list[TracedArray] = []
+                self.numpys = {k for k, y in enumerate(arrays) if tag_of(y) is False}
                 for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)):
                     new = cast(y, x.dtype)
                     results += [new] if k not in self.ragged else self.ragged[k].leave(new, self.loop)
@@ -172,8 +174,9 @@ class Carry:
         is_alike = same_shape(x.shape[1:], y.shape[1:]) and x.ndim == y.ndim if k in self.ragged else same_shape(x.shape, y.shape)
         return common([x, y]) if is_alike and (x.weak or y.weak or x.dtype == y.dtype) and _takes(x, y) else None
 
-    def rebuilt(self, results: Sequence[TracedArray]) -> Any:
-        """Return the carry with other arrays in it."""
+    def rebuilt(self, results: Sequence[TracedArray], runs: bool = False) -> Any:
+        """Return the carry with other arrays in it. ``runs``: the loop has an iteration in any case, so that a number is NumPy's
+        after it if it is after each iteration."""
         remaining = iter(results)
         leaves = []
         for k, x in enumerate(self.arrays):
@@ -182,7 +185,8 @@ class Carry:
                 new = shortened(new, next(remaining))
             new.weak = x.weak
             if x.is_python is not None:
-                new.is_python = next(remaining)
+                tag = next(remaining)
+                new.is_python = None if runs and k in self.numpys else tag
             leaves.append(new)
         return rebuild(self.tree, leaves)
 

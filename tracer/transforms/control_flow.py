@@ -295,7 +295,8 @@ def _counted_loop(
     }
     operands = body.operands if isinstance(count, int) else [count, *body.operands]
     results = emit_regions("scan", params, operands, [(body, [*returned, *rows])])
-    return carry.rebuilt(results[:size]), rebuild(tree, results[size:])
+    runs = isinstance(count, int) and count > 0
+    return carry.rebuilt(results[:size], runs), rebuild(tree, results[size:])
 
 
 def _checkpoint_param(loop: str, checkpoint: Any, body: Body, carried: int, count: int | None) -> dict[str, str]:

@@ -104,6 +104,21 @@ def test_a_loop_carries_the_tag() -> None:
     assert print_function(trace(inverse_of_last, (0.5, np.ones(3), np.int64(4))).function).strip() == LOOP.strip()
 
 
+def inverse_after_iterations(q: Any, a: Any) -> Any:
+    for x in a:
+        q = q + x
+    return 1.0 / q
+
+
+def test_a_loop_that_has_an_iteration_leaves_no_tag() -> None:
+    text = print_function(trace(inverse_after_iterations, (0.5, np.ones(3000))).function)
+    assert "scan" in text and "check" not in text
+    assert np.isinf(outcome(pb.jit(inverse_after_iterations), 0.0, np.zeros(3000)))
+    with pytest.raises(ZeroDivisionError):
+        pb.jit(lambda q, a, n: pb.fori_loop(0, n, lambda i, s: s + a[i], q) ** -1)(0.0, np.zeros(3), np.int64(0))
+    assert np.isinf(outcome(pb.jit(lambda q, a: pb.fori_loop(0, 3, lambda i, s: s + a[i], q) ** -1), 0.0, np.zeros(3)))
+
+
 def same_kinds(q: Any, r: Any, c: Any) -> Any:
     q = r if c else q
     return 1.0 / (1.0 + q * q)
