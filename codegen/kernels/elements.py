@@ -357,21 +357,29 @@ class Elements:
     # after all loops
 
     def finish(self, results: dict[Instruction, list[Value]]) -> None:
-        """Emit the code after all loops: store full reductions and scalars computed from them, and report failed checks."""
+        """Emit the code after all loops: store full reductions and scalars computed from them, and report failed checks. Checks
+        of few scalars come first, so that the accesses that follow need not test their indices again."""
         for i, values in results.items():
             if isinstance(i.op, Reduce):
                 self.memo[(i.result, (), None)] = values[-1]
         scalars = [i.result for i in self.region.instructions if isinstance(i.op, Elementwise) and not i.result.type.shape]
-        if not self.rank and len(scalars) >= LONG:
-            for value in scalars:
-                self.element(value, ())
+        is_long = not self.rank and len(scalars) >= LONG
+        for value in scalars if is_long else ():
+            self.element(value, ())
+        if not is_long:
+            self.report(results)
         for value, out in self.copies:
             if not value.type.shape:
                 self.write(self.element(value, ()), out, ())
+        if is_long:
+            self.report(results)
+        self.copy_repeats()
+
+    def report(self, results: dict[Instruction, list[Value]]) -> None:
+        """Emit the failures of checks."""
         for code, i in enumerate(self.checks, 1):
             held = results[i][0] if i in results else self.element(i.operands[0], ())
             self.b.here("fail", self.b.bitnot(held), code=code)
-        self.copy_repeats()
 
     def copy_repeats(self) -> None:
         """Copy results that repeat another one: a reduction that is accumulated in memory is computed once."""

@@ -17,6 +17,7 @@ from pullback.ir.passes.inline_custom import uncustom
 from pullback.ir.passes.loops.hoist_contractions import beforehand
 from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.loops.loop_invariants import regions
+from pullback.ir.passes.loops.loop_versions import loop_versions
 from pullback.ir.passes.loops.sink_contractions import fission
 from pullback.ir.passes.simplify.simplify import simplify
 from pullback.ir.passes.singular.even_powers import even_powers
@@ -41,6 +42,7 @@ PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
         index_ranges,
+        loop_versions,
         rolls,
         cuts,
         write_through,
@@ -78,6 +80,8 @@ OPTIMIZE: list[Pass] = [
     *(beforehand, fission, simplify, recomputed, tails, dce, unbarrier),
 ]
 """The passes that a function runs through after transforms are expanded."""
+ON_CPU: list[Pass] = [loop_versions]
+"""The passes that follow for a CPU, where a program branches at no cost."""
 
 
 def run(function: Function, passes: Sequence[Pass], observe: Observer | None = None) -> Function:

@@ -325,6 +325,8 @@ def optimised(abstract: Abstract, observe: Observer) -> Function:
 def lowered(abstract: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
     """Return the program of an abstract function and its kernels."""
     function = optimised(abstract, observe)
+    if device == "cpu":
+        function = passes.run(function, passes.ON_CPU)
     with counters.timed("fuse"):
         groups = fuse.fuse_with_decisions(function, fusion_target(device))
     observe("fuse", Module((groups.function,)), groups)

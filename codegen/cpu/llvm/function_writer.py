@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored, vector_of
-from pullback.codegen.cpu.llvm.text import LazyText
+from pullback.codegen.cpu.llvm.text import RARELY, LazyText
 from pullback.codegen.cpu.llvm.values import Values
 from pullback.codegen.cpu.loops.reachability import Path, Reach
 from pullback.codegen.slots import Slot
@@ -29,12 +29,14 @@ NO_KERNEL = Function("", Block((), (), ()), "kernel")
 
 @dataclass(frozen=True)
 class MemRef:
-    """The memory of a reference: its base pointer, type, extents and, for a strided one, byte strides."""
+    """The memory of a reference: its base pointer, type, extents and, for a strided one, byte strides. ``is_constant``: nothing
+    writes to it while the program runs."""
 
     pointer: str
     type: RefType
     extents: tuple[Lanes, ...]
     strides: tuple[Lanes, ...]
+    is_constant: bool = False
 
 
 class StreamedAccesses(Protocol):
@@ -120,8 +122,9 @@ class FunctionWriter(Values, ABC):
     an unrolled iteration. ``first_part_addresses``: the addresses of the accesses in part 0; ``next_access`` counts those
     already reused in the present part. ``prefetches_ahead``: whether loads also prefetch the line ``PREFETCH_DISTANCE`` bytes
     behind theirs. ``blocks``: stack slots that hold the heap blocks of the function. ``depth``: the number of enclosing loops.
-    ``status``: the stack slot of the returned status, if any. ``chunks``: the loops over chunks of a driver, in whose kernels
-    a single chunk runs in place: ``is_single_chunk``, which is short.
+    ``constant``: the parameters to whose memory nothing writes while the program runs. ``status``: the stack slot of the returned
+    status, if any. ``failing``: conditions that are tested before the next access, and the status if one holds. ``chunks``: the
+    loops over chunks of a driver, in whose kernels a single chunk runs in place: ``is_single_chunk``, which is short.
     """
 
     chunks: LoopsOverChunks | None = None
@@ -153,8 +156,10 @@ class FunctionWriter(Values, ABC):
         self.rows: RowLoads | None = None
         self.streamed_slot: str | None = None
         self.has_exit = False
+        self.failing: list[tuple[str, int]] = []
         self.written_only: frozenset[Value] = frozenset()
         self.read_only: frozenset[Value] = frozenset()
+        self.constant: frozenset[Value] = frozenset()
         self.write_count = 0
         self.tables: dict[tuple[str, ...], str] = {}
         self.has_own_prefetches = False
@@ -247,7 +252,7 @@ class FunctionWriter(Values, ABC):
             return
         pointer = self.pointer(position)
         strides = tuple(Lanes(self.argument("stride", position, k)) for k in range(t.rank)) if t.layout == "strided" else ()
-        self.memrefs[value] = MemRef(pointer, t, (), strides)
+        self.memrefs[value] = MemRef(pointer, t, (), strides, value in self.constant)
 
     def from_bits(self, bits: str, dtype: DType) -> str:
         """Convert the bits of a scalar argument to its dtype, at entry."""
@@ -283,6 +288,7 @@ class FunctionWriter(Values, ABC):
     def end(self) -> None:
         """Emit the end of the function: a fence after non-temporal stores, the release of its heap blocks, and the return of
         its status."""
+        self.leave_at_failures()
         if self.has_exit:
             self.line("br label %out")
             self.label("out")
@@ -292,6 +298,19 @@ class FunctionWriter(Values, ABC):
         for block in self.blocks:
             self.free_block(block)
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
+
+    def leave_at_failures(self) -> None:
+        """Emit a branch for each condition in ``failing``; the function ends with the status of the first that holds."""
+        for condition, code in self.failing:
+            self.count += 1
+            failed, on = f"fails{self.count}", f"holds{self.count}"
+            self.declared[RARELY] = None
+            self.line(f"br i1 {condition}, label %{failed}, label %{on}, !prof !9000")
+            with self.conditional():
+                self.label(failed, follows=True)
+                self.leave(code)
+            self.label(on, follows=True)
+        self.failing.clear()
 
     def leave(self, status: int) -> None:
         """Set the status, unless another is set, and branch to the end of the function."""

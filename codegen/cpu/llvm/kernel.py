@@ -156,6 +156,8 @@ class Emitter(Accesses):
         for k, i in enumerate(block.instructions):
             if not isinstance(i.op, Elementwise | Load | Constant | Extent):
                 self.write_count += 1
+            if self.failing and not isinstance(i.op, Elementwise | Constant | Extent | Fail):
+                self.leave_at_failures()
             if not isinstance(i.op, Store):
                 self.instruction(i)
             elif skipped:
@@ -391,7 +393,11 @@ class Emitter(Accesses):
         self.env.update(zip(i.results, results, strict=True))
 
     def fail(self, i: Instruction) -> None:
-        """Set the status to the failure's code if its condition holds."""
+        """Set the status to the failure's code if its condition holds. Code that is inlined leaves before its next access, by a
+        branch that LLVM joins with that of the driver."""
+        if self.direct == "alwaysinline" and not self.depth and not self.path:
+            self.failing.append((self.env[i.operands[0]].text, int(i.params["code"])))
+            return
         self.join_status(self.let(f"select i1 {self.env[i.operands[0]].text}, i64 {i.params['code']}, i64 0"))
 
 

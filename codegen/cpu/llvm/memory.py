@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, mangled, stored, vector_of
 from pullback.codegen.cpu.llvm.streaming import LINE, emit_prefetch_ahead
-from pullback.codegen.cpu.llvm.text import NO_MEMORY
+from pullback.codegen.cpu.llvm.text import NO_MEMORY, NOTHING
 from pullback.codegen.cpu.llvm.vector_patterns import (
     component_of,
     every_other,
@@ -80,18 +80,27 @@ class Accesses(FunctionWriter):
         elif self.prefetches_ahead and prefetches and not in_serial_loop:
             emit_prefetch_ahead(self, pointer)
         if mask is None:
-            return Lanes(self.from_memory(self.let(f"load {t}, ptr {pointer}, align {align}"), dtype, self.width), None)
+            loaded = self.let(f"load {t}, ptr {pointer}, align {align}{self.invariance(memref)}")
+            return Lanes(self.from_memory(loaded, dtype, self.width), None)
         m = mangled(name, self.width)
         loaded = self.intrinsic(
             t, f"llvm.masked.load.{m}.p0", [("ptr", pointer), ("i32", str(align)), (c, mask), (t, "zeroinitializer")]
         )
         return Lanes(self.from_memory(loaded, dtype, self.width), None)
 
+    def invariance(self, memref: MemRef) -> str:
+        """Return what a load says of memory to which nothing writes, so that LLVM moves the load past stores."""
+        if not memref.is_constant:
+            return ""
+        self.declared[NOTHING] = None
+        return ", !invariant.load !9001"
+
     def scalar_load(self, memref: MemRef, offset: Lanes, guard: Lanes | None) -> str:
         """Emit a scalar load; with a guard, behind a branch, and zero if the guard is false."""
         name = stored(memref.type.dtype)
         if guard is None or guard.text == "true":
-            return self.let(f"load {name}, ptr {self.pointers(memref, offset)}, align {memref.type.dtype.bytes}")
+            address = self.pointers(memref, offset)
+            return self.let(f"load {name}, ptr {address}, align {memref.type.dtype.bytes}{self.invariance(memref)}")
         result = self.slot(name)
         self.line(f"store {name} zeroinitializer, ptr {result}")
         self.count += 1

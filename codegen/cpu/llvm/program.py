@@ -19,6 +19,7 @@ from typing import Any, cast
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED, TICK
 from pullback.codegen.cpu.llvm.kernel import Emitter
 from pullback.codegen.cpu.llvm.lanes import stored
+from pullback.codegen.cpu.llvm.overlapping_loads import read_only
 from pullback.codegen.cpu.llvm.parallel_loops import Chunks, chunks_module
 from pullback.codegen.cpu.llvm.program_control_flow import (
     branch,
@@ -129,6 +130,7 @@ class ProgramWriter(DriverText):
         self.created: list[Value] = []
         self.inner_launches = Counter(i.params["kernel"] for i in _inner_launches(program.body))
         self.inlined = self.loops = 0
+        self.constant = _constant_operands(program, kernels)
 
     def run(self) -> Driver:
         """Emit the driver."""
@@ -420,6 +422,7 @@ class ProgramWriter(DriverText):
     def emitted(self, name: str, symbol: str, direct: str) -> tuple[Emitter, Emitted]:
         """Emit a kernel as a function ``symbol`` with the attribute ``direct``."""
         emitter = Emitter(self.kernels[name], symbol, self.target, direct=direct)
+        emitter.constant = frozenset(self.kernels[name].parameters[k] for k in self.constant[name])
         emitter.chunks = Chunks(("chunks", symbol), sum(len(chunks.functions) for chunks in self.chunks.values()))
         return emitter, emitter.run()
 
@@ -504,6 +507,30 @@ def _inner_launches(block: Block) -> Iterator[Instruction]:
     for i in block.instructions:
         for region in i.regions:
             yield from (k for k in walk(region) if isinstance(k.op, Launch))
+
+
+def _constant_operands(program: Function, kernels: Mapping[str, Function]) -> dict[str, set[int]]:
+    """Return, for each kernel, the positions of the operands that are, in all its launches, parameters of the program to which
+    nothing writes: not its steps, and no code of the user's that it calls."""
+    steps = list(walk(program.body))
+    constant = {v for v in program.parameters if isinstance(v.type, RefType)}
+    constant.difference_update(program.results)
+    read = {name: read_only(kernel) for name, kernel in kernels.items()}
+    for i in steps:
+        constant.difference_update(v for region in i.regions for v in region.results)
+        if isinstance(i.op, Host):
+            return {name: set() for name in kernels}
+        if isinstance(i.op, Launch):
+            parameters = kernels[i.params["kernel"]].parameters
+            written = (v for v, p in zip(i.operands, parameters, strict=True) if p not in read[i.params["kernel"]])
+            constant.difference_update(written)
+        else:
+            constant.difference_update(i.operands[isinstance(i.op, Copy) :])
+    result = {name: set(range(len(kernel.parameters))) for name, kernel in kernels.items()}
+    for i in steps:
+        if isinstance(i.op, Launch):
+            result[i.params["kernel"]] &= {k for k, v in enumerate(i.operands) if v in constant}
+    return result
 
 
 def _small_type(t: Any) -> str:

@@ -18,6 +18,8 @@ NO_MEMORY = 0xFFFFFFFE
 """The status of a kernel that could not allocate heap memory."""
 # Branch weights: the other successor is taken 100,000 times as often.
 RARELY = '!9000 = !{!"branch_weights", i32 1, i32 100000}'
+NOTHING = "!9001 = !{}"
+"""What the mark of a load says of memory to which nothing writes."""
 BRANCHY = "; many loops and branches\n"
 """First line of a driver with many loops and branches, which LLVM compiles without its pass NewGVN: an assertion of that pass,
 which ends the process, limits the number of times that it visits a value, and nested loops that exchange values exceed it."""

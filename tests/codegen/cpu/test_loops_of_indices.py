@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.cpu.llvm.text import HOT_LOOPS
+from pullback.codegen.cpu.llvm.text import BRANCHY, HOT_LOOPS
 from pullback.runtime.compile.engine import default_engine
 
 
@@ -77,3 +77,124 @@ def test_a_condition_of_a_while_loop_is_a_branch() -> None:
     assert np.array_equal(compiled(x), np.sort(x))
     text = compiled.stages(x)["llvm"]
     assert "phi i1" not in default_engine().optimised(text[text.index(HOT_LOOPS) :]).rpartition("define ")[2]
+
+
+def packed(weights, values, capacity):
+    best = np.zeros((len(weights) + 1, capacity + 1))
+    for i in range(1, len(weights) + 1):
+        for c in range(capacity + 1):
+            best[i, c] = best[i - 1, c]
+            if weights[i - 1] <= c:
+                t = best[i - 1, c - weights[i - 1]] + values[i - 1]
+                if t > best[i, c]:
+                    best[i, c] = t
+    return best[len(weights), capacity]
+
+
+def between(x, first, last, by):
+    s = 0.0
+    for k in range(first, last):
+        s += x[k - by] * x[k]
+    return s
+
+
+def downwards(x, first, by):
+    y = x.copy()
+    for k in range(first, by - 1, -1):
+        if y[k - by] > 0:
+            y[k] = y[k] + y[k - by]
+    return y
+
+
+def shifted_at(x, at, w):
+    y = np.zeros(len(x))
+    for j in range(len(at)):
+        y[j + w[0]] += x[at[j]]
+    return y
+
+
+def two_in_order(x, y, n):
+    s = 0.0
+    for k in range(n):
+        s += x[k]
+        y[k] = s
+    return s
+
+
+X = np.linspace(-1, 2, 90)
+VERSIONS = {
+    "between": (between, [(X, np.int64(a), np.int64(b), np.int64(c)) for a, b, c in
+                          ((2, 90, 2), (50, 91, 3), (-3, 20, 1), (1, 40, 3), (0, 40, -60), (5, 5, 99), (9, 3, 99), (-91, 0, 0))]),
+    "downwards": (downwards, [(X, np.int64(a), np.int64(b)) for a, b in
+                              ((89, 3), (90, 3), (20, -5), (2, 9), (10**6, 10**6 - 50), (60, 0))]),
+    "shifted_at": (shifted_at, [(X, np.arange(n) - shift, np.array([w])) for n, shift, w in
+                                ((80, 0, 5), (80, 90, 5), (80, 91, 5), (80, 0, 11), (80, 0, -2), (80, 95, 80), (0, 0, 200))]),
+}  # fmt: skip
+
+
+def outcome(call):
+    try:
+        return call()
+    except IndexError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_loops_whose_indices_are_tested_before_them(name: str) -> None:
+    function, calls = VERSIONS[name]
+    compiled = pb.jit(function, loops="roll")
+    for arguments in calls:
+        expected, result = outcome(lambda: function(*arguments)), outcome(lambda: compiled(*arguments))  # noqa: B023
+        if isinstance(expected, str):
+            assert isinstance(result, str) and expected in result, arguments[1:]
+        else:
+            assert np.array_equal(result, expected), arguments[1:]
+
+
+def test_a_loop_whose_index_is_out_of_range_late_writes_nothing() -> None:
+    y = np.zeros(60)
+    compiled = pb.jit(two_in_order, loops="roll")
+    assert compiled(X, y, np.int64(60)) == two_in_order(X, np.zeros(60), 60) and y[59] != 0
+    y[:] = 0
+    with pytest.raises(IndexError, match="60"):
+        compiled(X, y, np.int64(61))
+    assert not y.any()
+
+
+def test_a_loop_is_tested_before_it_and_has_no_tests_inside() -> None:
+    arguments = X, np.int64(2), np.int64(90), np.int64(2)
+    text = pb.jit(between, loops="roll").stages(*arguments)["lower"]
+    with_checks, without = text.split("loop %")[1:]
+    assert "failures" in with_checks and "failures" not in without
+    assert "below" not in text.partition("kernel k8")[2]
+
+
+def test_gradients_of_loops_of_two_versions() -> None:
+    call = lambda x: between(x, np.int64(2), np.int64(90), np.int64(2))  # noqa: E731
+    gradient = pb.grad(call)(X)
+    expected = np.zeros(90)
+    expected[2:] += X[:-2]
+    expected[:-2] += X[2:]
+    assert np.allclose(gradient, expected, rtol=1e-13)
+
+
+def driver_of(function, *arguments) -> str:
+    """The optimised driver of a call."""
+    text = pb.jit(function).stages(*arguments)["llvm"]
+    start = max(text.find(HOT_LOOPS), text.find(BRANCHY))
+    return default_engine().optimised(text[start:], passes="full").rpartition("define ")[2]
+
+
+def test_a_check_in_the_kernel_of_its_access_comes_first() -> None:
+    rng = np.random.default_rng(0)
+    arguments = rng.integers(1, 30, 40), rng.random(40), 400
+    assert pb.jit(packed)(*arguments) == packed(*arguments)
+    driver = driver_of(packed, *arguments)
+    tests = re.findall(r"(%\S+) = icmp u\w\w i64", driver)
+    assert tests and not any(f"select i1 {test}," in driver for test in tests)
+
+
+def test_loads_of_arrays_that_nothing_writes_are_invariant() -> None:
+    text = pb.jit(two_in_order, loops="roll").stages(X, np.zeros(90), np.int64(90))["llvm"]
+    assert text.count("!invariant.load") >= 1
+    assert not re.search("invariant.load", pb.jit(inserted, donate=0).stages(np.arange(100.0))["llvm"])
