@@ -279,6 +279,60 @@ def nbody(x, v, mass, steps, dt):
     return energy
 
 
+def sparse_product(data, columns, starts, x):
+    """The energy of the product of a matrix by compressed rows and a vector."""
+    energy = 0.0
+    for i in range(starts.shape[0] - 1):
+        s = 0.0
+        for k in range(starts[i], starts[i + 1]):
+            s += data[k] * x[columns[k]]
+        energy += s * s
+    return energy
+
+
+def weighted_histogram(bins, weights, n):
+    """The energy of sums of weights by bin."""
+    h = np.zeros(n)
+    for i in range(bins.shape[0]):
+        h[bins[i]] += weights[i]
+    return (h * h).sum()
+
+
+def scattered(y, at, x):
+    """The energy of an array to which values are added at indices."""
+    y = y.copy()
+    for i in range(at.shape[0]):
+        y[at[i]] += x[i]
+    return (y * y).sum()
+
+
+def knapsack(weights, values, capacity):
+    """The largest value that fits a capacity."""
+    best = np.zeros(capacity + 1)
+    for i in range(weights.shape[0]):
+        for c in range(capacity, weights[i] - 1, -1):
+            t = best[c - weights[i]] + values[i]
+            if t > best[c]:
+                best[c] = t
+    return best[capacity]
+
+
+def insertion_sort(x):
+    """A weighted sum of sorted numbers."""
+    x = x.copy()
+    for i in range(1, x.shape[0]):
+        v = x[i]
+        j = i - 1
+        while j >= 0 and x[j] > v:
+            x[j + 1] = x[j]
+            j -= 1
+        x[j + 1] = v
+    s = 0.0
+    for i in range(x.shape[0]):
+        s += i * x[i]
+    return s
+
+
 def positive_definite(rng, n):
     m = rng.normal(size=(n, n))
     return (m @ m.T + n * np.eye(n),)
@@ -307,6 +361,10 @@ def tridiagonal(rng):
     return rng.uniform(-1, 1, n), rng.uniform(3, 4, n), rng.uniform(-1, 1, n), rng.normal(size=n)
 
 
+def sparse(rng):
+    return rng.normal(size=2400), rng.integers(0, 300, 2400), np.arange(0, 2401, 8), rng.normal(size=300)
+
+
 def bodies(rng):
     return rng.normal(size=(16, 3)), 0.1 * rng.normal(size=(16, 3)), rng.uniform(0.5, 1, 16), 20, 0.01
 
@@ -333,4 +391,12 @@ PROGRAMS = (
     Program(function=viterbi, arguments=lambda rng: log_hidden(rng, 8, 6, 300), argnums=(0, 1, 2), is_element_loop=True),
     Program(function=hmm_forward, arguments=lambda rng: hidden(rng, 8, 6, 300), argnums=(0, 1, 2), is_element_loop=True),
     Program(function=nbody, arguments=bodies, argnums=(0, 1, 2), is_element_loop=True),
+    Program(function=sparse_product, arguments=sparse, argnums=(0, 3), is_element_loop=True),
+    Program(function=weighted_histogram, arguments=lambda rng: (rng.integers(0, 64, 5000), rng.random(5000), 64), argnums=(1,),
+            is_element_loop=True),
+    Program(function=scattered, arguments=lambda rng: (rng.random(300), rng.integers(0, 300, 3000), rng.random(3000)),
+            argnums=(0, 2), is_element_loop=True),
+    Program(function=knapsack, arguments=lambda rng: (rng.integers(1, 30, 40), rng.random(40), 400), argnums=(1,),
+            is_element_loop=True),
+    Program(function=insertion_sort, arguments=lambda rng: (rng.random(200),), argnums=(0,), is_element_loop=True),
 )  # fmt: skip

@@ -310,8 +310,8 @@ class Elements:
         return loaded
 
     def gather(self, producer: Instruction, index: tuple[Value, ...], guard: Value | None) -> Value:
-        """Return an element at computed positions. Negative positions count from the end, and all are clamped to the array,
-        unless they are proved in range."""
+        """Return an element at computed positions. Negative positions count from the end, and those out of range read another
+        element of the array, unless they are proved in range."""
         x, *indices = producer.operands
         b, rank = self.b, indices[0].type.rank
         if isinstance(producer.op, RollBy):
@@ -324,7 +324,8 @@ class Elements:
                 continue
             position = self.memo[(index_by_axis[axis], index[:rank], guard)]
             is_proved = axis in producer.params.get("in_range", ())
-            source.append(position if is_proved else wrapped(b, position, b.extent_of(extent)))
+            inside = wrapped if not rank else clamped
+            source.append(position if is_proved else inside(b, position, b.extent_of(extent)))
         return self.load(x, tuple(source), guard)
 
     def roll_by_source(self, producer: Instruction, index: tuple[Value, ...], guard: Value | None) -> tuple[Value, ...]:
@@ -396,6 +397,15 @@ class Elements:
     def ended_values(self) -> set[Value]:
         """Return the values that are stored by their own code at the end of a loop, not with the elements."""
         return {i.result for i in self.reduces}
+
+
+def clamped(b: KernelBuilder, position: Value, extent: Value) -> Value:
+    """Return an index into an axis: counted from the end if negative, and clamped to the axis, as vectors do at less cost than by
+    a comparison."""
+    zero, one = b.const(0, I64), b.const(1, I64)
+    moved = b.select(b.lt(position, zero), b.add(position, extent), position)
+    result: Value = b.maximum(b.minimum(moved, b.sub(extent, one)), zero)
+    return result
 
 
 def wrapped(b: KernelBuilder, position: Value, extent: Value) -> Value:

@@ -16,7 +16,7 @@ from pullback.ir.verify import VerifyError, verify, verify_module
 from tests.support.golden_files import argument_sets, assert_same, read_golden, run_targets
 from tests.support.paths import GOLDEN
 
-PASSES = sorted((GOLDEN / "passes").glob("*.ir"))
+PASSES = sorted((GOLDEN / "passes").rglob("*.ir"))
 ILL_FORMED = sorted((GOLDEN / "verify").glob("*.ir"))
 
 

@@ -198,3 +198,20 @@ def test_loads_of_arrays_that_nothing_writes_are_invariant() -> None:
     text = pb.jit(two_in_order, loops="roll").stages(X, np.zeros(90), np.int64(90))["llvm"]
     assert text.count("!invariant.load") >= 1
     assert not re.search("invariant.load", pb.jit(inserted, donate=0).stages(np.arange(100.0))["llvm"])
+
+
+def counted_up_to_the_largest(x):
+    h = np.zeros(x.max() + 1, np.int64)
+    for i in range(len(x)):
+        h[x[i]] += 1
+    return h
+
+
+def test_an_index_into_an_array_of_a_length_by_value_is_tested_once() -> None:
+    x = np.resize([3, 7, 0, -1], 90)
+    compiled = pb.jit(counted_up_to_the_largest)
+    assert np.array_equal(compiled(x), counted_up_to_the_largest(x))
+    assert "OverflowError" not in compiled.stages(x)["simplify"]
+    with pytest.raises(IndexError, match="index -9 is out of bounds for axis 0 with size 8"):
+        compiled(np.where(x == -1, -9, x))
+    assert len(re.findall(r"icmp u\w\w i64", driver_of(counted_up_to_the_largest, x))) == 1

@@ -465,6 +465,10 @@ def _as_index(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def check_range(index: TracedArray, axis: int, n: int, bounds: tuple[int, int] = (LEAST, GREATEST)) -> None:
     """Emit the check that every index is in -n ... n - 1, as far as it does not follow from the ``bounds`` of the indices."""
+    if is_value_size(n):
+        inside = emit("is_index", index, full(index.shape, n, np.int64))
+        emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
+        return
     is_fixed = not is_size(n) and not is_value_size(n) and not serves_other_sizes()
     sides = [] if is_fixed and bounds[0] >= -n else [("ge", -n)]
     sides += [] if is_fixed and bounds[1] < n else [("lt", n)]
