@@ -171,7 +171,8 @@ class Frame:
     message. ``takes_writes``: they can be nevertheless,
     and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
     with what it was before. ``arrays_read``: the ids of the arrays of outer frames that were read here;
-    ``followed``: in a root, the views of arrays that branches chose. ``facts``: tags of
+    ``followed``: in a root, the views of arrays that branches chose. ``linked``: in a root, the arrays that got other aliases,
+    each with those from before. ``facts``: tags of
     values that are one of several, by their ids, each with the cases that are possible in this frame; ``tests``: in a root, what
     a test on tags proves; ``has_choices``: there are such values;
     ``has_handlers``: in a root, functions have ``except`` clauses, of which a guard decides whether they run, unless errors of
@@ -234,6 +235,7 @@ class Frame:
         self.sizes: Sizes | None = None
         self.arrays_read: set[int] = set()
         self.followed: list[Operand] = []
+        self.linked: list[tuple[Any, tuple[Any, ...]]] = []
         self._lifted: dict[Value, Value] = {}
         self._read_values: dict[Value, Value] = {}
         self._constants: dict[int, Value] = {}

@@ -40,6 +40,7 @@ def may_be(sources: Related, pairs: Sequence[tuple[TracedArray, TracedArray]]) -
     for x, y in (*linked, *pairs):
         for a, b in ((x, y), (y, x)):
             if a is not b and not any(b is other for other in a.aliases):
+                frame_of().root.linked.append((a, a.aliases))
                 a.aliases = (*a.aliases, b)
 
 

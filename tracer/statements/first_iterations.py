@@ -42,6 +42,7 @@ class FirstIteration:
             self.variables = None
         else:
             self.saved, self.before = self.variables.state.saved(), self.variables.read()
+        self.first_link = len(self.frame.root.linked)
         self.start, self.first_write = len(self.frame.builder.instructions), len(self.frame.writes)
         self.statements = len(self.frame.root.statements)
         self.extents = len(self.frame.value_extents), len(self.frame.selected)
@@ -100,6 +101,11 @@ class FirstIteration:
         assert self.variables is not None
         self.saved_after, self.after = self.variables.state.saved(), self.variables.read()
         self.writes = undo_writes_from(self.frame, self.first_write)
+        linked = self.frame.root.linked
+        self.aliases = [(x, x.aliases) for x, _ in linked[self.first_link :]]
+        for x, before in linked[: self.first_link - 1 if self.first_link else None : -1]:
+            x.aliases = before
+        del linked[self.first_link :]
         self.removed = self.frame.builder.remove_from(self.start)
         self.noted = self.frame.root.statements[self.statements :]
         self.facts, self.frame.facts = self.frame.facts, self.facts  # its checks are removed, and what they prove
@@ -115,6 +121,8 @@ class FirstIteration:
         self.frame.root.statements += self.noted
         self.facts, self.frame.facts = self.frame.facts, self.facts
         repeat_writes(self.frame, self.writes)
+        for x, aliases in self.aliases:
+            x.aliases = aliases
         self.saved_after.restore()
         self.variables.write(self.after)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.tracer.trace import trace
 
 
 class Pair:
@@ -341,3 +342,31 @@ def test_what_was_not_known_to_python_either_is_not_read() -> None:
     compiled = pb.jit(kept, guards=False)
     for n in (0.0, 1.0, 2.0, 7.0):
         np.testing.assert_equal(compiled(X, n), kept(X, n))
+
+
+def left_with_an_alias(q: Any, a: Any, v: Any) -> Any:
+    m, k = 1, abs(v[3])
+    b = np.zeros(4)
+    a = a.copy()
+    for i in range(0, len(a), 2):
+        m = (m + i) % 7
+        if 1.25 < q <= a[0] and m != 3:
+            b = a
+            break
+        k = m // 2
+        m = 3
+        m, k = k, m
+    r = b[1]
+    a[k % 4] = 0.5
+    return r, k, a
+
+
+def test_an_iteration_that_is_undone_leaves_no_aliases() -> None:
+    a, v = np.array([2.0, -1.25, -1.5, 0.75]), np.array([-3, 3, -2, 1])
+    traced = trace(left_with_an_alias, (-2.0, a, v))
+    defined = set(traced.function.parameters)
+    for i in traced.function.instructions:
+        assert defined.issuperset(i.operands)
+        defined |= set(i.results)
+    for q in (-2.0, 1.5):
+        np.testing.assert_equal(pb.jit(left_with_an_alias)(q, a, v)[0], left_with_an_alias(q, a, v)[0])

@@ -246,6 +246,15 @@ def in_a_list_of_unknown_length(q: Any, a: Any) -> Any:
     return 1.0 / h[-1], 1.0 / s[0], 1.0 / max(h), len(h)
 
 
+def in_nested_lists(q: Any, a: Any) -> Any:
+    h = [[q, 0.0, 1.0], [0.0, q, 2.0]]
+    for i in range(90):
+        h[i % 2][i % 3] = a[i % 3] if a[i % 3] > 0 else 0.0
+        if a[2] > 2:
+            h[0][i % 3] = 0.5
+    return 1.0 / h[int(a[0] > 0)][1], h[1][2] % 2.0
+
+
 def ordered(q: Any, a: Any) -> Any:
     if a[0] > 0:
         q = a[1]
@@ -287,7 +296,7 @@ FLOATS = [
 ]  # fmt: skip
 CASES = [
     chosen, in_a_loop, greatest, divided, divided_by_pythons, powers, power_of_values, through_a_chain, compared, classes, shown,
-    attribute, in_a_list, in_a_list_of_unknown_length, ordered, maybe_nothing, complex_number, of_an_object,
+    attribute, in_a_list, in_a_list_of_unknown_length, in_nested_lists, ordered, maybe_nothing, complex_number, of_an_object,
 ]  # fmt: skip
 
 
