@@ -9,6 +9,7 @@ and runs all steps natively. Executables may be called from several threads at o
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,11 +28,8 @@ from pullback.ir.core.structure import Function, Instruction, Module, walk
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.host import Host as HostOp
 from pullback.ir.ops.control.regions import CheckFailed
-from pullback.ir.ops.kernel.functions import split_functions
 from pullback.ir.ops.program import launch
 from pullback.ir.shapes.extents import value_of
-from pullback.ir.text import canonical
-from pullback.runtime.cache import cache
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.machine import Host
 from pullback.runtime.memory import result_arrays
@@ -80,10 +78,11 @@ def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWr
     """Return the LLVM text of a program with control flow, its kernels scheduled, for a machine, by default this one."""
     host = host or default_engine().host()
     program, *kernels = module.functions
-    name = f"p{cache.key(*(f'{f.name} {canonical(split_functions(f)[0])}' for f in module.functions))[:24]}"
     by_name = {kernel.name: kernel for kernel in kernels}
     fresh, emit = Plan(program).fresh, llvm_program.emit_program
-    return emit(program, by_name, fresh, name, host.target, writer)
+    driver = emit(program, by_name, fresh, "driver", host.target, writer)
+    name = f"p{hashlib.sha256(driver.text.encode()).hexdigest()[:24]}"
+    return replace(driver, name=name, text=driver.text.replace("@driver(", f"@{name}("))
 
 
 def parts_of(module: Module) -> list[str]:

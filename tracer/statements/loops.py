@@ -282,8 +282,9 @@ class Rolled:
     ``aliases``: what the carried arrays may be, and ``exchanged`` the positions of those that iterations exchange, whose tags are
     carried; None if this is not known yet. ``choices``: values from before the loop that are one of
     several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended; ``noted``: the carry of an
-    earlier trace, with which this one began, and ``must_leave``: ``may_leave`` without it. ``variables`` returns the variables,
-    by default those of the blocks.
+    earlier trace, with which this one began, and ``must_leave``: ``may_leave`` without it. ``supposed``: the arrays that an
+    iteration wrote before variables of numbers joined the carry, which the next one has to write too; ``supposes``: whether there
+    may be such. ``variables`` returns the variables, by default those of the blocks.
     """
 
     extent: Any = None
@@ -319,6 +320,8 @@ class Rolled:
         self.aliases = LoopAliases()
         self.exchanged: list[Position] | None = None
         self.choices: dict[int, Any] = {}
+        self.supposed: list[TracedArray] = []
+        self.supposes = True
         self.noted: EarlierCarry | None = None
         self.must_leave = False
 
@@ -475,9 +478,15 @@ class Rolled:
             parameters[position][0].tag = tag
         ran, results, new_carried, new_targets, returned = yield from self.iteration(block, index, inside, lists)
         self.refuse_unchanged(inside, ran)
+        if any(not any(t is x for x, _ in ran.written) for t in self.supposed):
+            self.targets, self.supposed, self.supposes, self.exchanged, self.size = [], [], False, None, -1
+            return False
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
-            self.targets = [] if new_carried else [*self.targets, *new_targets]
+            changed_values = [value for k in new_carried for value in (self.entry[k], ran.variables[k])]
+            are_numbers = not any(True for _ in arrays_in(changed_values))
+            self.targets = [*self.targets, *new_targets] if not new_carried or (are_numbers and self.supposes) else []
+            self.supposed = [*self.targets] if new_carried else self.supposed
             self.exchanged, self.size = None, -1
             self.returned = returned if self.returned is UNBOUND else self.returned
             return False

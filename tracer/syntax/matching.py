@@ -1,7 +1,8 @@
 """The rewritten code of a user's function, from source that is proved to be the function's.
 
-The text of the file is compiled as it is; only if the result has a code object equal to the function's (instructions, constants,
-names, positions) is the text the function's source. Stale files, other lambdas of a line and generated code are excluded so.
+The text of the statement of the module in which the function is, or else of its file, is compiled as it is; only if the result
+has a code object equal to the function's (instructions, constants, names, positions) is the text the source. Stale files,
+other lambdas of a line and generated code are excluded so.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import itertools
 import linecache
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from types import CodeType
 
 from pullback.tracer.syntax.rewriting import Rewriter, Truths
@@ -42,20 +42,18 @@ def rewritten(code: CodeType, rewriter: Callable[[], ast.NodeTransformer] = Rewr
 @functools.lru_cache(maxsize=1024)
 def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.NodeTransformer]) -> tuple[bool, CodeType | None]:
     """Return whether a text is the source of code, and the rewritten code. Code objects of different files may be equal."""
-    flags = code.co_flags & _FUTURES
-    source = _source(text, file, flags)
-    key = _key(code)
-    if source is None or not any(k == key and c == code for k, c in source.codes):
-        return False, None
-    first, last = source.statement(code.co_firstlineno)
-    changed = _changed(source.lines(first, last), file, flags, rewriter, code.co_firstlineno)
-    if changed is None or not any(k == key for k, _ in changed):
-        changed = _changed(text, file, flags, rewriter, code.co_firstlineno)
-    if changed is None:
-        return False, None
-    originals = dict(source.codes)
-    _originals.update({c: originals[k] for k, c in changed if k in originals and c != originals[k]})
-    return True, next((c for k, c in changed if k == key and c != code), code)
+    flags, key = code.co_flags & _FUTURES, _key(code)
+    for part in (_statement_at(text, code.co_firstlineno), text):
+        plain = _compiled(part, file, flags)
+        if not any(k == key and c == code for k, c in plain):
+            continue
+        changed = _changed(part, file, flags, rewriter, code.co_firstlineno)
+        if changed is None:
+            return False, None
+        originals = dict(plain)
+        _originals.update({c: originals[k] for k, c in changed if k in originals and c != originals[k]})
+        return True, next((c for k, c in changed if k == key and c != code), code)
+    return False, None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -82,41 +80,34 @@ _FUTURES = functools.reduce(int.__or__, (getattr(__future__, name).compiler_flag
 """The bits of ``co_flags`` that say which future features code was compiled with."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Source:
-    """The ``text`` of a file: the code objects of its functions, with their keys, and the first and last lines of its statements,
-    of which none shares a line with another one."""
-
-    text: str
-    codes: Sequence[tuple[Key, CodeType]]
-    spans: Sequence[tuple[int, int]]
-
-    def statement(self, line: int) -> tuple[int, int]:
-        """Return the first and last line of the statement in which a line is."""
-        return next(((first, last) for first, last in self.spans if first <= line <= last), (1, self.text.count("\n") + 1))
-
-    def lines(self, first: int, last: int) -> str:
-        """Return the text with all lines empty but some."""
-        return "\n" * (first - 1) + "\n".join(self.text.split("\n")[first - 1 : last]) + "\n"
+def _statement_at(text: str, line: int) -> str:
+    """Return a text with all lines empty but those of the statement of the module in which a line seems to be, by the lines that
+    are not indented."""
+    lines = text.split("\n")
+    first = max((k for k in range(min(line, len(lines))) if _begins(lines[k])), default=0)
+    last = first
+    if lines[first].startswith("@"):
+        last = next((k for k in range(first, len(lines)) if lines[k].startswith(("def ", "class ", "async "))), first)
+    end = next((k for k in range(last + 1, len(lines)) if _begins(lines[k])), len(lines))
+    return "\n" * first + "\n".join(lines[first:end]) + "\n"
 
 
-@functools.lru_cache(maxsize=32)
-def _source(text: str, file: str, flags: int) -> _Source | None:
-    """Return the source of a file; None for a text that Python does not compile. ``flags``: the future features that the file was
-    compiled with."""
+def _begins(line: str) -> bool:
+    """Return whether a line may be the first of a statement of a module."""
+    return line[:1].isidentifier() or line.startswith("@")
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(text: str, file: str, flags: int) -> list[tuple[Key, CodeType]]:
+    """Return the code objects of the functions in a text, with their keys; none if Python does not compile it. ``flags``: the
+    future features that the file was compiled with."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plain = compile(text, file, "exec", flags, dont_inherit=True)
-            tree = undisturbed(lambda: ast.parse(text, file))
     except (SyntaxError, ValueError, RecursionError):
-        return None
-    spans: list[tuple[int, int]] = []
-    for first, last in map(_span, tree.body):
-        if spans and first <= spans[-1][1]:
-            first, last = spans[-1][0], max(last, spans.pop()[1])
-        spans.append((first, last))
-    return _Source(text=text, codes=[(_key(c), c) for c in _nested(plain)], spans=spans)
+        return []
+    return [(_key(c), c) for c in _nested(plain)]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -124,7 +115,7 @@ def _changed(
     text: str, file: str, flags: int, rewriter: Callable[[], ast.NodeTransformer], line: int
 ) -> list[tuple[Key, CodeType]] | None:
     """Return the code objects of the functions in a text, with their keys, of which those at a line are rewritten; None if it
-    does not compile. ``flags``: see ``_source``."""
+    does not compile. ``flags``: see ``_compiled``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
