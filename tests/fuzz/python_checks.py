@@ -155,7 +155,7 @@ def derivatives_differ(seed: int) -> str:
     directions = [float(rng.normal()), float(rng.normal()), rng.normal(size=LENGTH)]
 
     def loss(p: Any, q: Any, a: Any) -> Any:
-        return function(p, q, count, a, ints)
+        return function(p, q, count, a, ints.copy())
 
     def both(p: Any, q: Any, a: Any) -> Any:
         reverse = pb.grad(loss, argnums=(0, 1, 2))(p, q, a.copy())
@@ -171,6 +171,8 @@ def derivatives_differ(seed: int) -> str:
     result = outcome(lambda *x: interpreted(both, x), copies(points))
     if isinstance(result, pb.TraceError):
         return "refused"
+    if isinstance(result, CheckFailed) and "except" in text:
+        return ""  # without guards, no except clause sees what an operation raises
     if not isinstance(result, Exception):
         values = [*result, result[0] if expected is None else expected]
         if np.allclose(values, values[0], rtol=1e-4, atol=1e-6, equal_nan=True):
