@@ -14,6 +14,7 @@ from pullback.ir.passes.editing.cse import cse
 from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.hoist_guards import guards_first
 from pullback.ir.passes.inline_custom import uncustom
+from pullback.ir.passes.loops.final_elements import final_elements
 from pullback.ir.passes.loops.hoist_contractions import beforehand
 from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.loops.loop_invariants import regions
@@ -56,6 +57,7 @@ PASSES: dict[str, Pass] = {
         log_sums,
         spectral_sums,
         shifts,
+        final_elements,
         grad,
         components,
         mirrors,

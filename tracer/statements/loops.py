@@ -14,6 +14,7 @@ from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.ops.array.index import Gather, Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.control.loops import Loop
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
@@ -62,6 +63,8 @@ from pullback.tracer.user_code.errors import TraceError
 MOST_UNROLLED, MOST_SCALAR = 2000, 200
 """Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
 The second is of loops over numbers and elements, whose iterations gain nothing by being in one kernel."""
+LOOP_OPERATIONS = 100
+"""Operations that take as long to compile as a loop that is rolled, besides those of its body."""
 MOST_EMPTY = 4
 """Largest number of iterations at the start of a loop that are skipped to find one that computes something."""
 Held = dict[Position, list[TracedArray]]
@@ -152,8 +155,11 @@ def _for(
     if not sequence.is_counted:
         return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
     k, is_empty = 0, True
+    growth: _Growth | None = None
     while k < sequence.count:
         first = FirstIteration(body, names, temporary, sequence.at) if is_empty and k < sequence.count - 1 else None
+        if first is not None:
+            growth = _Growth(first, k)
         if first is not None and not k and first.is_noted(earlier(EarlierFirst, body), sequence.count):
             with attempt():
                 return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
@@ -174,6 +180,15 @@ def _for(
                 first.repeat()
             with attempt(is_decided):
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
+        elif goes_on and growth is not None and k < sequence.count and growth.is_too_much(k, sequence.count):
+            if growth.start.can_be_undone:
+                growth.start.undo()
+                with attempt():
+                    return Rolled(body, orelse, names, temporary, live, items=sequence, first=growth.begun).run(None, None)
+                growth.start.repeat()
+            growth = None
+            with attempt():
+                return _rest(sequence, k, body, orelse, (names, temporary, live), None)
         elif not is_decided:
             return _rest(sequence, k, body, orelse, (names, temporary, live), ended)
         if is_code(ended, BREAK, RETURN):
@@ -203,7 +218,32 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
 
 def is_long(iteration: Sequence[Instruction], count: int) -> bool:
     """Return whether a loop of ``count`` iterations like one is too long to be unrolled."""
-    return (count - 1) * len(walk_all(iteration)) > _most_unrolled(iteration)
+    return (count - 1) * _operations(iteration) > _most_unrolled(iteration)
+
+
+def _operations(instructions: Sequence[Instruction]) -> int:
+    """Return the number of operations of iterations, in regions too."""
+    every = walk_all(instructions)
+    return len(every) + LOOP_OPERATIONS * sum(isinstance(i.op, Loop) for i in every)
+
+
+class _Growth:
+    """The growth of the iterations of a loop that is unrolled, as of those of ``for j in range(i)`` in a loop over i, whose
+    first ones are short. ``start``: the first iteration, at ``begun``; ``operations``: those of the first ``counted`` ones."""
+
+    def __init__(self, start: FirstIteration, begun: int) -> None:
+        self.start, self.begun = start, begun
+        self.operations = self.counted = 0
+
+    def is_too_much(self, done: int, count: int) -> bool:
+        """Return whether ``count`` iterations, of which ``done`` ran, have more operations than may be unrolled, if those to come
+        are like the last ones. They are counted after 2, 4, 8, ... iterations."""
+        if done & (done - 1) or done < 2:
+            return False
+        before, since = self.operations, done - self.counted
+        self.operations, self.counted = _operations(self.start.instructions), done
+        expected = self.operations + (self.operations - before) * (count - done) // since
+        return expected > _most_unrolled(self.start.instructions)
 
 
 def _most_unrolled(iteration: Sequence[Instruction]) -> int:

@@ -13,6 +13,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.control.regions import Gradient, Jvp, Transform, Vmap
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.replay import replay
+from pullback.ir.passes.loops.final_elements import mark_final, without_marks
 from pullback.ir.passes.simplify.simplify import simplify
 from pullback.ir.passes.transforms import batch_loops as batch_loops
 from pullback.ir.passes.transforms import forward_loops as forward_loops
@@ -29,7 +30,7 @@ def grad(function: Function) -> Function:
     """Return the function with its transforms expanded. Raises GradientError where a rule is missing."""
     if not any(isinstance(i.op, Transform) for i in walk(function.body)):
         return function
-    return Function(function.name, expand(function.body), function.kind)
+    return Function(function.name, without_marks(expand(function.body)), function.kind)
 
 
 def expand(block: Block) -> Block:
@@ -60,6 +61,8 @@ def expanded_region(instruction: Instruction) -> Block:
 
 def _expand(builder: Builder, instruction: Instruction, operands: tuple[Value, ...]) -> list[Value]:
     region, params, loc = expanded_region(instruction), instruction.params, instruction.loc
+    if isinstance(instruction.op, Gradient):
+        region = mark_final(region)
     match instruction.op:
         case Gradient() if "results" in params:
             seeds = [operands[k] for k in params["seeds"]]

@@ -24,6 +24,7 @@ from pullback.ir.passes.editing.activity import carries_needed, carries_reached
 from pullback.ir.passes.editing.dce import live
 from pullback.ir.passes.editing.loop_view import LoopParts, parts_of, scan
 from pullback.ir.passes.editing.replay import replay
+from pullback.ir.passes.transforms.final_values import FinalReads, versions_of
 from pullback.ir.passes.transforms.predicates import History
 from pullback.ir.passes.transforms.residuals import choose, constant_carries, counters, needed, without_effects
 from pullback.ir.passes.transforms.reverse import STRUCTURED, Cotangent, Part, Step, Sum
@@ -81,6 +82,12 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     joint = joint_predicate(b, cts)
     starts = {**{1 + k: ends[k] for k in active}, **{1 + loop.carried + loop.sliced + j: before[j] for j in summed}}
     derived = _derivative_of_body(b, loop, starts, rows, sliced, joint is not None and not _is_uniform(b, cts))
+    own_carries, own_rows, own_captures = loop.parameters(derived.own)
+    after = loop.results(step.outputs)[0]
+    arrays = zip(own_carries, derived.forward.results, after, strict=False)
+    final = FinalReads(versions_of(derived.forward, arrays), is_loop=True)
+    derived = replace(derived, backward=final.backward(derived.backward))
+    again = final.rerun(derived.forward)
 
     cotangents = iter(derived.cotangents)
     seeds = iter(derived.seeds)
@@ -93,7 +100,6 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     last = Builder(b.loc, hint=b.hint)
     carried = [*carries.values(), *totals.values()]
     results = [v for c in carried for v in c.results(last)]
-    own_carries, own_rows, own_captures = loop.parameters(derived.own)
     row_pairs = [*zip(own_rows, sequences, strict=True)]
     capture_pairs = [*zip(own_captures, captures, strict=True)]
     for seed, ct in zip(seeds, (ct for ct in rows if ct is not None), strict=True):
@@ -103,9 +109,10 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     rows_out = [v for ct in row_cotangents.values() for v in pair(ct)]
     required = [v for v in derived.read([*results, *rows_out]) if v not in defined_last]
     recomputable = _known_carries(loop, derived, inits)
-    free = {*derived.own[:1], *own_rows, *own_captures, *recomputable}
-    forward, undone, kept = _residuals(loop, derived.forward, own_carries, required, free)
-    rerun = without_effects(forward, required)
+    free = {*derived.own[:1], *own_rows, *own_captures, *recomputable, *final.free()}
+    forward, undone, kept = _residuals(derived.forward, again, own_carries, required, free)
+    rerun = without_effects(again, required)
+    capture_pairs += final.pairs()
     row_pairs += zip(kept, _keep(b, step, loop, forward, kept), strict=True)
     body = [*needed(rerun.instructions, required, {*kept, *derived.own}), *derived.backward, *last.instructions]
     body = [*(i for u in undone for i in u.instructions()), *body]
@@ -120,12 +127,11 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     capture_pairs = [pair for pair in capture_pairs if pair[0] in used]
     parameters = [derived.own[0], *(v for c in carried for v in pair(c.seed)), *(u.after for u in undone)]
     parameters += [p for p, _ in (*row_pairs, *capture_pairs)]
-    finals = loop.results(step.outputs)[0]
     outputs = iter(
         scan(
             b,
             copy_block(Block(tuple(parameters), tuple(body), tuple(results))),
-            [*(v for c in carried for v in c.inits(b)), *(finals[own_carries.index(u.array)] for u in undone)],
+            [*(v for c in carried for v in c.inits(b)), *(after[own_carries.index(u.array)] for u in undone)],
             [x for _, x in row_pairs],
             [x for _, x in capture_pairs],
             loop.length,
@@ -150,15 +156,17 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
 
 
 def _residuals(
-    loop: LoopParts, forward: Block, carries: Sequence[Value], required: Sequence[Value], free: set[Value]
+    forward: Block, again: Block, carries: Sequence[Value], required: Sequence[Value], free: set[Value]
 ) -> tuple[Block, list[Undone], list[Value]]:
-    """Return the body of the forward loop, the carried arrays whose writes the reverse undoes, and the values that are saved."""
-    kept = choose(without_effects(forward, required), required, free)
+    """Return the body of the forward loop, the carried arrays whose writes the reverse undoes, and the values that are saved.
+    ``again``: the forward part as the reverse executes it."""
+    computed = without_effects(again, required)
+    kept = choose(computed, required, free)
     arrays = [(v, forward.results[k]) for k, v in enumerate(carries) if v in kept]
     block, undone = undo_writes(forward, arrays, free)
     if not undone:
         return forward, [], kept
-    kept = choose(without_effects(forward, required), required, {*free, *(u.array for u in undone)})
+    kept = choose(computed, required, {*free, *(u.array for u in undone)})
     return block, undone, list(dict.fromkeys([*kept, *(v for u in undone for v in u.saved)]))
 
 

@@ -11,6 +11,8 @@ from pullback.ir.core.structure import Block, copy_block
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.loops import Switch
 from pullback.ir.passes.editing.dce import live
+from pullback.ir.passes.editing.updates import updated_operand
+from pullback.ir.passes.transforms.final_values import FinalReads, versions_of
 from pullback.ir.passes.transforms.residuals import choose, needed, without_effects
 from pullback.ir.passes.transforms.reverse import STRUCTURED, Cotangent, Part, Step, Sum
 from pullback.ir.passes.transforms.split_derivative import (
@@ -43,17 +45,23 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
     if not adding:
         return [(ZERO, None), *(masked_total(b, joint, None, before.get(k)) for k in range(len(captures)))]
 
+    finals = [_final_reads(step, branch) for branch in branches]
+    branches = [replace(branch, backward=f.backward(branch.backward)) for branch, f in zip(branches, finals, strict=True)]
+    forwards = [f.rerun(branch.forward) for branch, f in zip(branches, finals, strict=True)]
     lasts = [Builder(b.loc, hint=b.hint) for _ in branches]
     results, required, rerun, kept = [], [], [], []
-    for branch, last in zip(branches, lasts, strict=True):
+    for branch, last, final, again in zip(branches, lasts, finals, forwards, strict=True):
         yielded = [(branch.cotangents[p], captures[order[p]]) for p in adding]
         results.append([last.zeros_like(x) if ct is None else ct.value for ct, x in yielded])
         defined_last = {v for i in last.instructions for v in i.results}
         required.append([v for v in branch.read(results[-1]) if v not in defined_last])
-        rerun.append(without_effects(branch.forward, required[-1]))
-        kept.append(choose(rerun[-1], required[-1], branch.own))
+        rerun.append(without_effects(again, required[-1]))
+        free = {*branch.own, *final.free()}
+        kept.append(choose(rerun[-1], required[-1], free))
     columns: list[tuple[Value, list[Value]]] = [*_slots(b, step, branches, kept)]
     columns += [(x, [branch.own[k] for branch in branches]) for k, x in enumerate(captures)]
+    for n, final in enumerate(finals):
+        columns += [(x, [p if k == n else Value(p.type) for k in range(len(branches))]) for p, x in final.pairs()]
     for p, j in enumerate(taken):
         ct = cts[j]
         assert ct is not None
@@ -77,6 +85,19 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
     steep = {p for branch in branches for p, ct in enumerate(branch.cotangents) if ct is not None and ct.steep}
     totals = {order[p]: Cotangent(marked(b, v, p in steep)) for p, v in zip(adding, outputs, strict=True)}
     return [(ZERO, None), *(masked_total(b, joint, totals.get(k), before.get(k)) for k in range(len(captures)))]
+
+
+def _final_reads(step: Step, branch: Derived) -> FinalReads:
+    """Return the reads of a branch from the arrays after it."""
+    arrays = zip(_starts(step, branch), branch.forward.results, step.outputs, strict=True)
+    return FinalReads(versions_of(branch.forward, arrays), is_loop=False)
+
+
+def _starts(step: Step, branch: Derived) -> list[Value | None]:
+    """Return the parameter of a branch that each result updates; None for another one."""
+    bases = [updated_operand(step.instruction, v, through_loops=True) for v in step.instruction.results]
+    own = dict(zip(step.instruction.operands[1:], branch.own, strict=True))
+    return [None if v is None else own.get(v) for v in bases]
 
 
 def _adds(branch: Derived, position: int, ct: Cotangent | None) -> bool:
