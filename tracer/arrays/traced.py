@@ -83,13 +83,15 @@ class Recipe:
     """The relation of a view to its base.
 
     ``take(base)`` returns the view, ``put(base, new)`` the base with the view written (None: it is read-only), ``strides`` the
-    view's strides from the base's. Views of one base with equal ``key`` are the same part of it.
+    view's strides from the base's. Views of one base with equal ``key`` are the same part of it. ``index``: what the base was
+    indexed by.
     """
 
     take: Callable[[TracedArray], TracedArray] = field(compare=False)
     put: Callable[[TracedArray, TracedArray], TracedArray] | None = field(compare=False)
     strides: Callable[[Strides], Strides | None] = field(compare=False, default=lambda strides: None)
     key: Any
+    index: Any = field(compare=False, default=None)
 
 
 class ComesFirst:

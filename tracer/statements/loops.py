@@ -60,9 +60,10 @@ from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
-MOST_UNROLLED, MOST_SCALAR = 2000, 200
+MOST_UNROLLED, MOST_SEPARATE = 2000, 200
 """Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
-The second is of loops over numbers and elements, whose iterations gain nothing by being in one kernel."""
+The second is of loops over numbers and elements, and of loops that write parts of arrays: their iterations gain nothing by being
+in one kernel."""
 LOOP_OPERATIONS = 100
 """Operations that take as long to compile as a loop that is rolled, besides those of its body."""
 MOST_EMPTY = 4
@@ -79,7 +80,7 @@ def while_(
     ``names``: the variables that it binds, of which the ``temporary`` ones are not carried; ``live``: those that may be unbound,
     and are read later."""
     start: FirstIteration | None = None
-    limits = [MOST_UNROLLED, MOST_SCALAR] if frame_of().root.rolls else []
+    limits = [MOST_UNROLLED, MOST_SEPARATE] if frame_of().root.rolls else []
     while True:
         holds = truth_of(test())
         if is_undecided(holds):
@@ -95,7 +96,7 @@ def while_(
         if start is None and limits:
             start = FirstIteration(body, names, temporary, test)
         if start is not None and limits and start.size > limits[-1]:
-            is_long = limits.pop() == MOST_UNROLLED or _is_scalar(walk_all(start.instructions))
+            is_long = limits.pop() == MOST_UNROLLED or _is_separate(walk_all(start.instructions))
             if is_long and start.can_be_undone:
                 start.undo()
                 with attempt():
@@ -248,11 +249,13 @@ class _Growth:
 
 def _most_unrolled(iteration: Sequence[Instruction]) -> int:
     """Return the largest number of operations of all iterations of a loop that stays unrolled."""
-    return MOST_SCALAR if _is_scalar(walk_all(iteration)) else MOST_UNROLLED
+    return MOST_SEPARATE if _is_separate(walk_all(iteration)) else MOST_UNROLLED
 
 
-def _is_scalar(instructions: Sequence[Instruction]) -> bool:
-    """Return whether instructions compute numbers and elements alone."""
+def _is_separate(instructions: Sequence[Instruction]) -> bool:
+    """Return whether instructions compute numbers and elements alone, or write parts of arrays."""
+    if any(isinstance(i.op, Scatter | Place) for i in instructions):
+        return True
     computing = [i for i in instructions if not i.regions and not isinstance(i.op, Reindex | Gather | Scatter | Place)]
     return all(n == 1 for i in computing for v in i.results for n in v.type.shape)
 

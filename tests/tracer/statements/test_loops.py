@@ -383,3 +383,40 @@ def test_long_loops_with_decided_ends_are_rolled(function: Callable[..., Any]) -
     np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-7)
     for n in (0, 1, 2, 3, 5):
         np.testing.assert_allclose(pb.jit(function)(x[:n]), function(x[:n]), rtol=1e-12)
+
+
+def cholesky(a: Any) -> Any:
+    n, c = a.shape[0], np.zeros_like(a)
+    for i in range(n):
+        for j in range(i + 1):
+            s = a[i, j]
+            for k in range(j):
+                s -= c[i, k] * c[j, k]
+            if i == j:
+                c[i, j] = np.sqrt(s)
+            else:
+                c[i, j] = s / c[j, j]
+    return c
+
+
+def totals_of_prefixes(x: Any) -> Any:
+    total, largest = 0.0, 0.0
+    for i in range(1, len(x)):
+        inner = 0.0
+        for j in range(i):
+            inner = inner + x[j] * x[i]
+        total = total + np.sin(inner)
+        largest = max(largest, inner)
+    return total, largest
+
+
+@pytest.mark.parametrize(
+    ("function", "n"), [(cholesky, 8), (cholesky, 20), (cholesky, 40), (totals_of_prefixes, 20), (totals_of_prefixes, 40)]
+)
+def test_nests_whose_first_iterations_are_short_are_rolled(function: Callable[..., Any], n: int) -> None:
+    m = np.random.default_rng(0).normal(size=(n, n))
+    x = m @ m.T + n * np.eye(n) if function is cholesky else m[0]
+    compiled = pb.jit(function)
+    assert np.allclose(compiled(x), function(x), rtol=1e-12)
+    loops = [s.how for s in compiled.explain(x).statements if s.kind == "loop"]
+    assert sum(how.startswith("rolled") for how in loops) >= 2, loops

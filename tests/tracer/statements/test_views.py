@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.ir.core.structure import walk
+from pullback.tracer.trace import trace
 
 
 def one_row(x: np.ndarray[Any, Any]) -> Any:
@@ -99,3 +101,34 @@ def test_gradients_of_written_views(program: Callable[..., Any]) -> None:
     step = 1e-7 * direction
     slope = (program((x + step) * 1.0) - program((x - step) * 1.0)) / 2e-7
     assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-5)
+
+
+def eliminated(a: np.ndarray[Any, Any]) -> Any:
+    u = a.copy()
+    for k in range(len(u) - 1):
+        u[k + 1 :, k] /= u[k, k]
+        u[k + 1 :, k + 1 :] -= np.outer(u[k + 1 :, k], u[k, k + 1 :])
+    return u
+
+
+def test_an_augmented_assignment_to_a_slice_of_a_length_by_value_writes_once() -> None:
+    a = np.random.default_rng(0).normal(size=(40, 40)) + 8 * np.eye(40)
+    names = [i.op.name for i in walk(trace(eliminated, (a,)).function.body)]
+    assert (names.count("scatter_set_part"), names.count("slice_set")) == (1, 1)
+    assert np.allclose(pb.jit(eliminated)(a), eliminated(a), rtol=1e-12)
+
+
+def shifted_key(a: np.ndarray[Any, Any]) -> Any:
+    u = a.copy()
+    for k in range(1, len(u)):
+        start = np.array(k)
+        part = u[start:]
+        part *= 0.5
+        start -= 1
+        u[start:-1] = part
+    return u
+
+
+def test_a_key_that_was_written_since_is_another_one() -> None:
+    a = np.random.default_rng(0).normal(size=30)
+    assert np.allclose(pb.jit(shifted_key)(a), shifted_key(a), rtol=1e-12)

@@ -56,7 +56,7 @@ def setitem(x: TracedArray, key: Any, value: Any) -> None:
 def _is_part(value: TracedArray, key: Any) -> bool:
     """Return whether the view ``value`` is already the part of its base that ``key`` selects, as after ``x[1:] += 1``."""
     assert value.base is not None
-    if value.recipe is not None and value.recipe.key == IndexKey(key):
+    if value.recipe is not None and IndexKey(key) in (value.recipe.key, value.recipe.index):
         return True
     items = key if isinstance(key, tuple) else (key,)
     if not all(item is None or item is Ellipsis or isinstance(item, int | slice) for item in items):

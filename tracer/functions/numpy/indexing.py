@@ -87,11 +87,13 @@ class IndexKey:
     """The key of a view at traced indices. Keys of the same objects are equal, unless one of the objects was written between."""
 
     def __init__(self, key: Any) -> None:
-        self.items = key if isinstance(key, tuple) else (key,)
+        entries = key if isinstance(key, tuple) else (key,)
+        self.kinds = tuple(isinstance(e, slice) for e in entries)
+        self.items = [x for e in entries for x in ((e.start, e.stop, e.step) if isinstance(e, slice) else (e,))]
         self.versions = tuple(item.version if isinstance(item, TracedArray) else 0 for item in self.items)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, IndexKey) or len(self.items) != len(other.items):
+        if not isinstance(other, IndexKey) or self.kinds != other.kinds:
             return False
         return self.versions == other.versions and all(a is b for a, b in zip(self.items, other.items, strict=True))
 
@@ -593,6 +595,7 @@ def getitem(x: TracedArray, key: Any) -> TracedArray:
             put=lambda base, new: with_basic(base, plan, new),
             strides=lambda strides: _basic_strides(strides, plan),
             key=plan,
+            index=IndexKey(key),
         )
         shown = view(result, x, recipe)
         return shown if shown.ndim or shown.is_cell else created(shown)
