@@ -304,6 +304,9 @@ def release(e: DriverText, stack: StackSlots) -> None:
 
 LEAST_BYTES = 64
 """Smallest size of a block, in bytes: LAPACK writes the required length of its work area into an empty one."""
+CLASS_BYTES, MOST_CLASS_BYTES = 1 << 16, 1 << 62
+"""Sizes in bytes from which, and up to which, a block has a power of two of bytes: the arrays of successive iterations, whose
+lengths differ by little, use the same freed blocks. Pages that are never touched take no memory."""
 HEAP_OUT_OF_MEMORY = ("MemoryError", "there is no memory for an array whose length depends on values")
 """The error raised if a block cannot be allocated."""
 
@@ -312,7 +315,7 @@ def heap_buffer(e: DriverText, i: Instruction) -> None:
     """Emit the allocation of a buffer that has an extent by value."""
     slots = e.heap[i.result] = HeapSlots(e.slot("ptr"), e.slot("i64"))
     e.entry.append(f"  store ptr null, ptr {slots.block}")
-    size = e.intrinsic("i64", "llvm.smax.i64", [("i64", e.bytes(i.result.type)), ("i64", str(LEAST_BYTES))])
+    size = _size_class(e, e.intrinsic("i64", "llvm.smax.i64", [("i64", e.bytes(i.result.type)), ("i64", str(LEAST_BYTES))]))
     state = e.native("room", "state")
     block = e.let(f"call ptr {e.callee('room', 'take')}(ptr {e.let(f'inttoptr i64 {state} to ptr')}, i64 {size})")
     (got,) = e.labels("got")
@@ -322,6 +325,16 @@ def heap_buffer(e: DriverText, i: Instruction) -> None:
     e.line(f"store ptr {block}, ptr {slots.block}")
     e.line(f"store i64 {size}, ptr {slots.size}")
     e.locations[i.result] = Buffer(block)
+
+
+def _size_class(e: DriverText, size: str) -> str:
+    """Emit the number of bytes to allocate for ``size`` bytes, of which there is at least one."""
+    before = e.let(f"sub i64 {size}, 1")
+    zeros = e.intrinsic("i64", "llvm.ctlz.i64", [("i64", before), ("i1", "true")])
+    power = e.let(f"shl i64 1, {e.let(f'sub i64 64, {zeros}')}")
+    above = e.let(f"sub i64 {size}, {CLASS_BYTES}")
+    is_large = e.let(f"icmp ult i64 {above}, {MOST_CLASS_BYTES - CLASS_BYTES}")
+    return e.let(f"select i1 {is_large}, i64 {power}, i64 {size}")
 
 
 def release_heap(e: DriverText, value: Value) -> None:

@@ -208,7 +208,7 @@ def offsets_into_literal(types: Sequence[Type], params: Mapping[str, Any]) -> Ma
     return {"start": [isinstance(e, int) for e in types[0].shape]}
 
 
-def _slice(x: Any, start: Any, step: Any, shape: Any, final: int = 0) -> Any:
+def _slice(x: Any, start: Any, step: Any, shape: Any, final: int = 0, initial: int = 0) -> Any:
     return x[slices(start, step, shape)]
 
 

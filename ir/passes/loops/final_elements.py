@@ -13,6 +13,9 @@ Iteration k' > k writes rows after k' only. ``final=m`` says that an element rea
 innermost loops that carry the array: neither in the same iteration nor in those that follow. It holds for the array that the
 instruction reads or returns, wherever it is executed, so it may be moved or dropped.
 
+``initial=1`` says that an element read was not overwritten earlier in the innermost loop that carries the array: it is that of
+the array before the loop. Such are the factors ``a[i, k]`` that iteration i of the inner loop reads before it writes row i.
+
 Proofs are those of ``affine.Forms``: on one axis the indices of the read lie before or after those of each later write.
 """
 
@@ -87,21 +90,22 @@ def final_elements(function: Function) -> Function:
 
 def without_marks(block: Block) -> Block:
     """Return a block without the marks."""
-    if not any("final" in i.params for i in walk(block)):
+    if not any("final" in i.params or "initial" in i.params for i in walk(block)):
         return block
-    return _rebuilt(block, lambda i: 0)
+    return _rebuilt(block, lambda i: (0, 0))
 
 
 def _updates(loop: Instruction) -> bool:
     return any(isinstance(i.op, Scatter | Place) for region in loop.regions for i in walk(region))
 
 
-def with_levels(i: Instruction, levels: int) -> Instruction:
-    """Return a read or write with the number of loops for which its elements are final; 0 for none."""
-    if i.params.get("final", 0) == levels:
+def with_marks(i: Instruction, final: int, initial: int = 0) -> Instruction:
+    """Return a read or write with the numbers of loops for which its elements are final, or initial; 0 for none."""
+    marks = {"final": final, "initial": initial}
+    if all(i.params.get(name, 0) == levels for name, levels in marks.items()):
         return i
-    params = {name: value for name, value in i.params.items() if name != "final"}
-    return replace(i, params={**params, "final": levels} if levels else params)
+    params = {name: value for name, value in i.params.items() if name not in marks}
+    return replace(i, params={**params, **{name: levels for name, levels in marks.items() if levels}})
 
 
 def is_read(i: Instruction) -> bool:
@@ -109,12 +113,12 @@ def is_read(i: Instruction) -> bool:
     return (isinstance(i.op, Gather) and not isinstance(i.op, RollBy)) or i.op is OPS["slice"]
 
 
-def _rebuilt(block: Block, levels: Callable[[Instruction], int]) -> Block:
+def _rebuilt(block: Block, marks: Callable[[Instruction], tuple[int, int]]) -> Block:
     instructions = []
     for i in block.instructions:
         if is_read(i) or isinstance(i.op, Scatter | Place):
-            i = with_levels(i, levels(i))
-        instructions.append(with_regions(i, [_rebuilt(region, levels) for region in i.regions]) if i.regions else i)
+            i = with_marks(i, *marks(i))
+        instructions.append(with_regions(i, [_rebuilt(region, marks) for region in i.regions]) if i.regions else i)
     return with_contents(block, instructions, block.results)
 
 
@@ -131,8 +135,8 @@ class _Marker:
 
     def marked(self, block: Block) -> Block:
         """Return a block with its marks."""
-        levels = {i: self.levels(i) for i in walk(block) if is_read(i) or isinstance(i.op, Scatter | Place)}
-        return _rebuilt(block, levels.__getitem__)
+        final = {i: self.levels(i) for i in walk(block) if is_read(i) or isinstance(i.op, Scatter | Place)}
+        return _rebuilt(block, lambda i: (final[i], int(not final[i] and self.is_initial(i))))
 
     # updates
 
@@ -299,18 +303,29 @@ class _Marker:
             chain = self.chains[version]
             path = self.forms.home[version]
             instruction, _ = path[-1]
-            if not self._is_kept(part, facts, version, chain, instruction, len(path)):
+            if not self._is_kept(part, facts, version, chain, instruction, len(path), later=True):
                 break
             levels += isinstance(instruction.op, Loop)
             version = chain.outside
         is_in_loop = any(isinstance(i.op, Loop) for i, _ in self.forms.home[version])
         return levels if levels >= rank or not is_in_loop else 0
 
+    def is_initial(self, i: Instruction) -> bool:
+        """Return whether the elements that an instruction reads are those before the loop that carries the array."""
+        if not is_read(i):
+            return False
+        version, part = self._element_read(i)
+        path = self.forms.home[version] if version in self.chains else ()
+        if not path or not isinstance(path[-1][0].op, Loop):
+            return False
+        facts = self._facts(self.forms.home[i.results[0]])
+        return self._is_kept(part, facts, version, self.chains[version], path[-1][0], len(path), later=False)
+
     def _is_kept(
-        self, part: Part, facts: Facts, version: Value, chain: Chain, instruction: Instruction, depth: int
+        self, part: Part, facts: Facts, version: Value, chain: Chain, instruction: Instruction, depth: int, later: bool
     ) -> bool:
         """Return whether elements of a version are not written by the updates that follow: those of the same iteration after it,
-        and, for a loop, all updates of later iterations."""
+        and, for a loop, all updates of later iterations. Not ``later``: by the updates before it."""
         position = chain.versions().index(version)
 
         def is_of_inner_loop(atom: Atom) -> Atom:
@@ -321,14 +336,14 @@ class _Marker:
             home = self.forms.home[atom.key] if isinstance(atom.key, Value) else ()
             return Atom(atom.key, any(i is instruction for i, _ in home))
 
-        after = (w for s in chain.steps[position:] for w in s.writes)
-        if not all(self._are_apart(part, facts, w, is_of_inner_loop) for w in after):
+        steps = chain.steps[position:] if later else chain.steps[:position]
+        if not all(self._are_apart(part, facts, w, is_of_inner_loop) for s in steps for w in s.writes):
             return False
         if not isinstance(instruction.op, Loop):
             return True
         index = instruction.regions[-1].parameters[0]
         this, other = Form({Atom(index): 1}), Form({Atom(index, True): 1})
-        if isinstance(instruction.op, Scan) and instruction.params["reverse"]:
+        if (isinstance(instruction.op, Scan) and instruction.params["reverse"]) is later:
             this, other = other, this
         facts = facts.and_(Facts((other.plus(this, -1).shifted(-1),)))
         return all(self._are_apart(part, facts, w, is_of_iteration) for s in chain.steps for w in s.writes)

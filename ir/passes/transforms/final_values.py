@@ -6,6 +6,12 @@
           scatter_set a, j, v {final=1}                               v = gather A, j
 
 where A is the array after the loop: neither ``a`` nor ``e`` nor ``v`` is a residual.
+
+A loop inside, whose length values decide, is executed again by the reverse. There its final elements are read from A too, and its
+initial elements from the array before it, of which a part is saved:
+
+    scan: scan ... a: e = gather a, j, i {initial=1}        reverse scan: p = gather a, i {axes=[1]}
+                                                                          scan ...: e = gather p, j
 """
 
 from __future__ import annotations
@@ -16,24 +22,28 @@ from dataclasses import dataclass, field, replace
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction
+from pullback.ir.core.types import StackType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
-from pullback.ir.ops.array.index import Place, Scatter, gather_written
+from pullback.ir.ops.array.index import Gather, Place, RollBy, Scatter, gather_written, proof
 from pullback.ir.ops.control.loops import Loop, Switch
+from pullback.ir.passes.editing.loop_view import parts_of
 from pullback.ir.passes.editing.updates import update_steps
-from pullback.ir.passes.loops.final_elements import is_read, with_levels
+from pullback.ir.passes.loops.final_elements import is_read, with_marks
 
 
 @dataclass(eq=False)
 class FinalReads:
     """The reads of a reverse from arrays after its loop or branch. ``versions``: by the values of an array in the body, the array
     after it; ``levels``: the number of loops that are left; ``parameters``: those of the reverse that stand for an array, for
-    the reads that are final for a number of loops; ``views``: slices of them."""
+    the reads that are final for a number of loops; ``views``: slices of them; ``parts``: by the loops in the body, the
+    instructions that read parts of arrays before them."""
 
     versions: Mapping[Value, Value]
     is_loop: bool
     parameters: dict[tuple[Value, int], Value] = field(default_factory=dict)
     views: list[Value] = field(default_factory=list)
+    parts: dict[Instruction, list[Instruction]] = field(default_factory=dict)
 
     def parameter(self, version: Value, levels: int) -> Value:
         """Return the parameter for reads from a version of an array."""
@@ -50,7 +60,13 @@ class FinalReads:
 
     def left(self, i: Instruction) -> Instruction:
         """Return a read that is marked for the loops that are left."""
-        return with_levels(i, i.params["final"] - self.is_loop)
+        return with_marks(i, i.params["final"] - self.is_loop)
+
+    def forward(self, block: Block) -> Block:
+        """Return the forward part with the parts of arrays that the reverse may read instead of an array."""
+        if not self.parts:
+            return block
+        return replace(block, instructions=tuple(new for i in block.instructions for new in (*self.parts.get(i, ()), i)))
 
     # the forward part, as the reverse executes it again
 
@@ -67,6 +83,8 @@ class FinalReads:
         for i in block.instructions:
             if is_read(i) and "final" in i.params:
                 instructions += self._read(i, definitions) or [i]
+            elif isinstance(i.op, Loop) and any(isinstance(v.type, StackType) for v in i.results):
+                instructions += self._loop_again(i)
             elif len(i.results) == 1 and i.result in stored and not isinstance(i.op, Constant):
                 instructions += self._read_back(i.result, stored[i.result])
             else:
@@ -85,7 +103,7 @@ class FinalReads:
         array = self.parameter(x, i.params["final"])
         copies: list[Instruction] = []
         for s in slices:
-            copies.append(replace(with_levels(s, 0), operands=(array,), results=(Value(s.result.type, s.result.name),)))
+            copies.append(replace(with_marks(s, 0), operands=(array,), results=(Value(s.result.type, s.result.name),)))
             array = copies[-1].result
             self.views.append(array)
         return [*copies, self.left(replace(i, operands=(array, *i.operands[1:])))]
@@ -98,9 +116,42 @@ class FinalReads:
             b.slice(array, start=write.params["start"], step=write.params["step"], shape=value.type.shape)
         else:
             gather_written(b, array, write.operands[1:-1], value, write.params)
+        self.views += [v for i in b.instructions[:-1] for v in i.results]
         last = replace(b.instructions[-1], results=(value,))
         final = {**last.params, "final": write.params["final"]}
         return [*b.instructions[:-1], self.left(replace(last, params=final))]
+
+    def _loop_again(self, i: Instruction) -> list[Instruction]:
+        """Return the instructions of a loop that is executed again, with its final and initial elements read from arrays that it
+        does not carry."""
+        loop, b = parts_of(i), Builder(i.loc)
+        inits, _, captures = loop.operands(i.operands)
+        outside = dict(zip(loop.parameters(loop.body.parameters)[2], captures, strict=True))
+        added: list[tuple[Value, Value]] = []
+        new: dict[Instruction, Instruction] = {}
+        for k, init in enumerate(inits):
+            start = loop.body.parameters[1 + k]
+            versions = versions_of(loop.body, [(start, loop.body.results[k], start)])
+            for read in loop.body.instructions:
+                if not isinstance(read.op, Gather) or isinstance(read.op, RollBy) or read.operands[0] not in versions:
+                    continue
+                final = read.params.get("final", 0)
+                if final > 1 and init in self.versions:
+                    array, own = self.parameter(init, final), Value(init.type, init.name)
+                    new[read] = with_marks(replace(read, operands=(own, *read.operands[1:])), final - 1 - self.is_loop)
+                    added.append((own, array))
+                elif "initial" in read.params and (part := _part_before(b, read, init, outside)) is not None:
+                    own, new[read] = part[1], part[2]
+                    added.append((own, part[0]))
+        if not added:
+            return [i]
+        self.parts[i] = list(b.instructions)
+        regions = []
+        for region in i.regions:
+            parameters = [v if region is loop.body else Value(v.type, v.name) for v, _ in added]
+            instructions = tuple(new.get(j, j) for j in region.instructions)
+            regions.append(replace(region, parameters=(*region.parameters, *parameters), instructions=instructions))
+        return [*b.instructions, replace(i, operands=(*i.operands, *(v for _, v in added)), regions=tuple(regions))]
 
     # the backward part
 
@@ -134,6 +185,26 @@ def versions_of(block: Block, arrays: Iterable[tuple[Value | None, Value, Value]
         if values[0] is start:
             versions.update(dict.fromkeys(values, outside))
     return versions
+
+
+def _part_before(
+    b: Builder, read: Instruction, array: Value, outside: Mapping[Value, Value]
+) -> tuple[Value, Value, Instruction] | None:
+    """Emit the part of an array at the indices of a read that a loop does not change. Returns the part, a parameter for it, and
+    the read from the parameter; None if all indices change, or none. ``outside``: the values of captures."""
+    axes, indices = read.params["axes"], read.operands[1:]
+    if any(v.type.shape for v in indices):
+        return None
+    fixed = [(a, outside[v]) for a, v in zip(axes, indices, strict=True) if v in outside]
+    others = [(a, v) for a, v in zip(axes, indices, strict=True) if v not in outside]
+    if not fixed or not others:
+        return None
+    part = b.gather(array, *(v for _, v in fixed), axes=tuple(a for a, _ in fixed))
+    own = Value(part.type, array.name)
+    position = {a: a - sum(f < a for f, _ in fixed) for a in range(array.type.rank)}
+    proved = [position[a] for a, _ in others if a in read.params.get("in_range", ())]
+    params = {"axes": tuple(position[a] for a, _ in others), **proof(proved)}
+    return part, own, replace(read, operands=(own, *(v for _, v in others)), params=params)
 
 
 def _captured(i: Instruction) -> Iterable[tuple[int, list[Value]]]:

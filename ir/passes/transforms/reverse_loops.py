@@ -110,7 +110,7 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
     required = [v for v in derived.read([*results, *rows_out]) if v not in defined_last]
     recomputable = _known_carries(loop, derived, inits)
     free = {*derived.own[:1], *own_rows, *own_captures, *recomputable, *final.free()}
-    forward, undone, kept = _residuals(derived.forward, again, own_carries, required, free)
+    forward, undone, kept = _residuals(final.forward(derived.forward), again, own_carries, required, free)
     rerun = without_effects(again, required)
     capture_pairs += final.pairs()
     row_pairs += zip(kept, _keep(b, step, loop, forward, kept), strict=True)

@@ -48,6 +48,7 @@ def reverse_switch(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool
     finals = [_final_reads(step, branch) for branch in branches]
     branches = [replace(branch, backward=f.backward(branch.backward)) for branch, f in zip(branches, finals, strict=True)]
     forwards = [f.rerun(branch.forward) for branch, f in zip(branches, finals, strict=True)]
+    branches = [replace(branch, forward=f.forward(branch.forward)) for branch, f in zip(branches, finals, strict=True)]
     lasts = [Builder(b.loc, hint=b.hint) for _ in branches]
     results, required, rerun, kept = [], [], [], []
     for branch, last, final, again in zip(branches, lasts, finals, forwards, strict=True):

@@ -35,6 +35,30 @@ def lu_by_blocks(a: Any) -> Any:
     return np.sum(np.log(np.abs(np.diag(u))))
 
 
+def elimination(a: Any) -> Any:
+    n, u, b = a.shape[0], a.copy(), a[:, 0] + 1.0
+    for k in range(n):
+        for i in range(k + 1, n):
+            factor = u[i, k] / u[k, k]
+            u[i, k:] -= factor * u[k, k:]
+            b[i] -= factor * b[k]
+    x = np.zeros(n)
+    for i in range(n - 1, -1, -1):
+        x[i] = (b[i] - u[i, i + 1 :] @ x[i + 1 :]) / u[i, i]
+    return np.sum(x * x)
+
+
+def lu_with_pivots(a: Any) -> Any:
+    n, u = a.shape[0], a.copy()
+    for k in range(n - 1):
+        pivot = k + np.argmax(np.abs(u[k:, k]))
+        u[[k, pivot]] = u[[pivot, k]]
+        for i in range(k + 1, n):
+            u[i, k] /= u[k, k]
+            u[i, k + 1 :] -= u[i, k] * u[k, k + 1 :]
+    return np.sum(np.log(np.abs(np.diag(u))))
+
+
 def cholesky(a: Any) -> Any:
     n, c = a.shape[0], np.zeros_like(a)
     for i in range(n):
@@ -86,7 +110,8 @@ def back_substitution(a: Any) -> Any:
 
 
 FACTORISATIONS = [
-    lu, lu_by_blocks, cholesky, cholesky_by_products, cholesky_by_columns, forward_substitution, back_substitution
+    lu, lu_by_blocks, elimination, lu_with_pivots, cholesky, cholesky_by_products, cholesky_by_columns, forward_substitution,
+    back_substitution,
 ]  # fmt: skip
 
 
