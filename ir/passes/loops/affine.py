@@ -148,8 +148,8 @@ class Forms:
             return Form({Atom(extent): 1})
         if extent not in self.numbers:
             return None if any(name in self.numbers for name in factor_names(extent)) else Form({Atom(extent): 1})
-        number = self.numbers[extent]
-        return None if number is None else self.of_count(number)
+        scalar = self.numbers[extent]
+        return None if scalar is None else self.of_count(scalar)
 
     def of_count(self, value: Value) -> Form:
         """Return the form of a trip count, or of an extent, where it is positive: that of x for max(x, 0)."""

@@ -16,7 +16,7 @@ instruction reads or returns, wherever it is executed, so it may be moved or dro
 ``initial=1`` says that an element read was not overwritten earlier in the innermost loop that carries the array: it is that of
 the array before the loop. Such are the factors ``a[i, k]`` that iteration i of the inner loop reads before it writes row i.
 
-Proofs are those of ``affine.Forms``: on one axis the indices of the read lie before or after those of each later write.
+Proofs are those of ``affine.Forms``: on one axis the indices of the read are before or after those of each later write.
 """
 
 from __future__ import annotations
