@@ -4,9 +4,10 @@ import contextlib
 import functools
 import itertools
 import math
+import numbers
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -276,6 +277,21 @@ def test_arguments_that_may_be_one_array_are_not_told_apart() -> None:
         with pytest.raises(pb.TraceError, match="whether two arguments are one array"):
             pb.jit(f)(x, x)
     agrees(lambda x, y: (x is y, x is x, x.T is x), x, np.ones((2, 2)))
+
+
+def kinds_of(value: Any) -> Any:
+    """Return results of tests of an argument that may be a number or an array."""
+    names = ("__len__", "__iter__", "__getitem__", "shape", "dtype", "copy", "is_integer", "real", "conjugate", "no_such_name")
+    classes = (Iterable, Sized, Hashable, Sequence, numbers.Number, numbers.Integral, float, int, np.generic, np.ndarray, object)
+    attributes = tuple(hasattr(value, name) for name in names)
+    return attributes, tuple(isinstance(value, c) for c in classes), np.isscalar(value), getattr(value, "flat", None) is None
+
+
+@pytest.mark.parametrize("value", [1.5, 3, True, 1j, np.float64(2.5), np.float32(1.5), np.int64(2), np.ones(3), np.array(1.5)])
+def test_kinds_of_arguments(value: Any) -> None:
+    assert pb.jit(kinds_of)(value) == kinds_of(value)
+    agrees(lambda x: (np.isscalar(x[0]), np.isscalar(x), np.isscalar(x.sum()), isinstance(x[0], Iterable)), np.ones(2))
+    agrees(lambda x, t: np.ones_like(x) * t if np.isscalar(t) else t, np.ones(3), 2.5)
 
 
 is_a, largest = isinstance, max

@@ -11,7 +11,7 @@ their ``weak`` says what they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,12 +108,22 @@ def as_numpys(x: TracedArray) -> TracedArray:
 
 def is_instance(x: TracedArray, kinds: Any) -> bool | TracedArray:
     """Return whether the value for which a traced array stands is of a class, or of one of some classes."""
+    return _answer(x, lambda kind: issubclass(kind, kinds))
+
+
+def has_attribute(x: TracedArray, name: str) -> bool | TracedArray:
+    """Return whether the value for which a traced array stands has an attribute."""
+    return _answer(x, lambda kind: hasattr(kind, name))
+
+
+def _answer(x: TracedArray, test: Callable[[type], bool]) -> bool | TracedArray:
+    """Return what a test of a class gives of the value for which a traced array stands."""
     if x.weak:
-        return issubclass(PYTHON[x.weak], kinds)
-    numpys = issubclass(np.ndarray if x.ndim or x.is_cell else x.dtype.type, kinds)
+        return test(PYTHON[x.weak])
+    numpys = test(np.ndarray if x.ndim or x.is_cell else x.dtype.type)
     if x.is_python is None:
         return numpys
-    pythons = issubclass(PYTHON[_NAMES[x.dtype]], kinds)
+    pythons = test(PYTHON[_NAMES[x.dtype]])
     if pythons == numpys:
         return pythons
     result = fresh(x.is_python) if pythons else as_traced(emit("bitnot", x.is_python))

@@ -15,7 +15,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import dtype_of
 from pullback.tracer.arrays.frame import NO_THREADS, current
 from pullback.tracer.arrays.make import is_special_array
-from pullback.tracer.arrays.mixed_numbers import is_instance
+from pullback.tracer.arrays.mixed_numbers import has_attribute, is_instance
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
 from pullback.tracer.user_code.errors import TraceError
@@ -102,6 +102,27 @@ def traced_isinstance(value: Any, kinds: Any) -> bool | TracedArray:
     stands_for = getattr(type(value), "stands_for", None)
     if stands_for is not None:
         return issubclass(stands_for, kinds)
-    if not isinstance(value, TracedArray) or isinstance(value, kinds):
+    if not isinstance(value, TracedArray):
         return isinstance(value, kinds)
-    return is_instance(value, kinds)
+    try:
+        return is_instance(value, kinds)
+    except TypeError:  # a protocol with attributes that are no methods
+        return isinstance(value, kinds)
+
+
+def traced_hasattr(value: Any, name: str, /) -> Any:
+    """Implement ``hasattr``: a traced number has the attributes of the number for which it stands."""
+    value = value.proved() if isinstance(value, Tagged) else value
+    return has_attribute(value, name) if isinstance(value, TracedArray) else hasattr(value, name)
+
+
+def traced_getattr(value: Any, name: str, /, *default: Any) -> Any:
+    """Implement ``getattr``, which returns the default for what the number for which a traced one stands does not have."""
+    value = value.proved() if isinstance(value, Tagged) else value
+    if default and isinstance(value, TracedArray):
+        is_there = has_attribute(value, name)
+        if isinstance(is_there, TracedArray):
+            raise TraceError("getattr of a number that is Python's or NumPy's, as values decide; test it by isinstance")
+        if not is_there:
+            return default[0]
+    return getattr(value, name, *default)

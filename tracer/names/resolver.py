@@ -68,7 +68,17 @@ from pullback.tracer.names.proxies import (
     module_stand_in,
     stand_in_class,
 )
-from pullback.tracer.names.refusals import capturable, is_cached, no_eval, no_file, printed, traced_isinstance, why_refused
+from pullback.tracer.names.refusals import (
+    capturable,
+    is_cached,
+    no_eval,
+    no_file,
+    printed,
+    traced_getattr,
+    traced_hasattr,
+    traced_isinstance,
+    why_refused,
+)
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
 from pullback.tracer.syntax.matching import tests_identity, tests_truths
@@ -119,9 +129,10 @@ class Names:
         self.effects = Effects()
         self._stand_ins: dict[type, type[OutsideObject]] = {}
         self.builtins = {
-            **vars(builtins), **traced_builtins(), **matched_builtins(), "isinstance": traced_isinstance, "type": TypeTwin(self),
-            "super": SuperTwin(self), "__import__": self._import, "__build_class__": build_class, "eval": no_eval,
-            "exec": no_eval, "open": no_file, "input": no_file, "print": printed,
+            **vars(builtins), **traced_builtins(), **matched_builtins(), "isinstance": traced_isinstance,
+            "hasattr": traced_hasattr, "getattr": traced_getattr, "type": TypeTwin(self), "super": SuperTwin(self),
+            "__import__": self._import, "__build_class__": build_class, "eval": no_eval, "exec": no_eval, "open": no_file,
+            "input": no_file, "print": printed,
         }  # fmt: skip
         self.builtins |= {k: self.follow(v) for k, v in vars(builtins).items() if _BUILTINS.get(k) is not v}
 

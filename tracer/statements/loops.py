@@ -66,6 +66,8 @@ The second is of loops over numbers and elements, and of loops that write parts 
 in one kernel."""
 LOOP_OPERATIONS = 100
 """Operations that take as long to compile as a loop that is rolled, besides those of its body."""
+MOST_PEELED = 2
+"""Most iterations of a ``while`` loop that run by themselves, since variables have other types before them than after."""
 MOST_EMPTY = 4
 """Largest number of iterations at the start of a loop that are skipped to find one that computes something."""
 Held = dict[Position, list[TracedArray]]
@@ -81,6 +83,7 @@ def while_(
     and are read later."""
     start: FirstIteration | None = None
     limits = [MOST_UNROLLED, MOST_SEPARATE] if frame_of().root.rolls else []
+    count = 0
     while True:
         holds = truth_of(test())
         if is_undecided(holds):
@@ -93,7 +96,7 @@ def while_(
         if not holds:
             note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
             return None if orelse is None else orelse()
-        if start is None and limits:
+        if limits and (start is None or (count <= MOST_PEELED and not start.can_be_undone)):
             start = FirstIteration(body, names, temporary, test)
         if start is not None and limits and start.size > limits[-1]:
             is_long = limits.pop() == MOST_UNROLLED or _is_separate(walk_all(start.instructions))
@@ -102,7 +105,11 @@ def while_(
                 with attempt():
                     return Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
                 start.repeat()
+            elif is_long:
+                with attempt():
+                    return Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
         ended = body()
+        count += 1
         if ended is not None and not ended.is_decided:
             return Rolled(body, orelse, names, temporary, live, test=test).run(None, ended)
         if is_code(ended, BREAK):

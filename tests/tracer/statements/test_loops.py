@@ -423,3 +423,25 @@ def test_nests_whose_first_iterations_are_short_are_rolled(function: Callable[..
     assert np.allclose(compiled(x), function(x), rtol=1e-12)
     loops = [s.how for s in compiled.explain(x).statements if s.kind == "loop"]
     assert sum(how.startswith("rolled") for how in loops) >= 2, loops
+
+
+def test_while_loops_whose_first_iteration_has_other_types_roll() -> None:
+    def reservoirs(x: Any) -> Any:
+        t, level, tanks, out = 0, 0, [0, 0, 0], []
+        while t <= len(x) - 1:
+            level = 0.9 * level + x[t]
+            inflow = level * 0.5
+            for i in range(3):
+                tanks[i] = tanks[i] * 0.3 + inflow * 0.2
+                inflow = tanks[i]
+            out.append(inflow + np.sin(level))
+            t = t + 1
+        return out, level, tanks
+
+    x = np.linspace(0.5, 2, 80)
+    compiled = pb.jit(reservoirs, guards=False)
+    ours, theirs = compiled(x), reservoirs(x)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+    assert [type(v) for v in ours[2]] == [type(v) for v in theirs[2]]
+    assert compiled.explain(x).statements[0].how == "rolled: values decide when it ends"

@@ -389,6 +389,14 @@ def isrealobj(x: Any) -> bool:
     return as_traced(x).dtype.kind != "c"
 
 
+@twin(np.isscalar)
+def isscalar(element: Any) -> bool:
+    """Return whether a value is a number, and no array of rank 0."""
+    if isinstance(element, TracedArray):
+        return not (element.ndim or element.is_cell)
+    return np.isscalar(element)
+
+
 @implements(np.isposinf)
 def isposinf(x: Any, out: Any = None) -> TracedArray:
     a = as_traced(x)
