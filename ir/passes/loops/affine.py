@@ -142,6 +142,13 @@ class Forms:
     def of_extent(self, extent: Extent) -> Form | None:
         """Return the form of an extent; None if several instructions define it. One that a value defines is that value: code on
         elements runs only if there are some."""
+        return self._of_named(extent, self.of_count)
+
+    def of_start(self, start: Extent) -> Form | None:
+        """Return the form of an offset; None if several instructions define its name."""
+        return self._of_named(start, self.of)
+
+    def _of_named(self, extent: Extent, of: Callable[[Value], Form]) -> Form | None:
         if isinstance(extent, int):
             return Form({}, extent)
         if not by_value_in((extent,)):
@@ -149,7 +156,7 @@ class Forms:
         if extent not in self.numbers:
             return None if any(name in self.numbers for name in factor_names(extent)) else Form({Atom(extent): 1})
         scalar = self.numbers[extent]
-        return None if scalar is None else self.of_count(scalar)
+        return None if scalar is None else of(scalar)
 
     def of_count(self, value: Value) -> Form:
         """Return the form of a trip count, or of an extent, where it is positive: that of x for max(x, 0)."""
@@ -173,7 +180,7 @@ class Forms:
             return Form({}, int(content)) if isinstance(content, int) else None
         if isinstance(i.op, Count):
             shape = i.params["shape"]
-            return self.of_extent(shape[0]) if len(shape) == 1 else None
+            return self.of_start(shape[0]) if len(shape) == 1 else None
         if isinstance(i.op, DefineExtent):
             return self.of(i.operands[0], depth + 1)
         if not all(map(_is_integer, i.operands)):

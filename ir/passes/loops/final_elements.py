@@ -76,7 +76,7 @@ class Chain:
 def mark_final(block: Block) -> Block:
     """Return a block with the reads and writes in its loops marked that are of final elements, and no others."""
     if not any(isinstance(i.op, Loop) and _updates(i) for i in walk(block)):
-        return block
+        return without_marks(block)
     return _Marker(block).marked(block)
 
 
@@ -231,7 +231,7 @@ class _Marker:
         """Return the indices of a regular part of an axis; None if it is taken in full, or if they are not known."""
         if start is None:
             return None
-        first, count = self.forms.of_extent(start), self.forms.of_extent(extent)
+        first, count = self.forms.of_start(start), self.forms.of_extent(extent)
         return None if first is None or count is None else [(first, first.plus(count.shifted(-1), step))]
 
     def _indices(self, index: Value, is_in_range: bool) -> list[Interval] | None:
@@ -282,7 +282,7 @@ class _Marker:
         """Return the indices into an array of those into a slice of it."""
         if start is None or intervals is None:
             return intervals if start is None else self._regular(start, step, extent)
-        first = self.forms.of_extent(start)
+        first = self.forms.of_start(start)
         return None if first is None else [(first.plus(low, step), first.plus(high, step)) for low, high in intervals]
 
     # proofs

@@ -35,7 +35,7 @@ from pullback.ir.passes.loops.final_elements import is_read, with_marks
 @dataclass(eq=False)
 class FinalReads:
     """The reads of a reverse from arrays after its loop or branch. ``versions``: by the values of an array in the body, the array
-    after it; ``levels``: the number of loops that are left; ``parameters``: those of the reverse that stand for an array, for
+    after it; ``is_loop``: whether the body is that of a loop; ``parameters``: those of the reverse that stand for an array, for
     the reads that are final for a number of loops; ``views``: slices of them; ``parts``: by the loops in the body, the
     instructions that read parts of arrays before them."""
 

@@ -170,7 +170,10 @@ class Programs:
 
     def part(self, names: tuple[str, ...]) -> str:
         v, other = self.random.choice(names), self.index(names)
-        return self.random.choice([f"u[{other}, :{v}]", f"u[{other}, {v}:]", f"u[:{v}, {other}]", f"v[{v}:]", f"v[:{v}]"])
+        windows = [f"v[max({v} - 2, 0) : {v}]", f"v[{v} : min({v} + 3, {N})]", f"u[max({v} - 2, 0) : {v} + 1, {other}]"]
+        return self.random.choice(
+            [f"u[{other}, :{v}]", f"u[{other}, {v}:]", f"u[:{v}, {other}]", f"v[{v}:]", f"v[:{v}]", *windows]
+        )
 
     def range(self, names: tuple[str, ...]) -> str:
         forms = [f"range({N})", f"range({N - 1}, -1, -1)", f"range({self.random.randrange(3)}, {N})"]
