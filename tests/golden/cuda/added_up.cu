@@ -139,18 +139,8 @@ template <class T> __device__ T pb_maximum(T x, T y) {
     return x == y ? equal : x > y || x != x ? x : y;
 }
 
-// NaN wins; -0 is below +0: of two equal ones, the bits that one has.
-template <class T> __device__ T pb_minimum(T x, T y) {
-#if __CUDA_ARCH__ >= 800 && !defined(__CUDA_HOST__)
-    if constexpr (T(0.5) != T(0) && sizeof(T) == 4) {
-        T found;
-        asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(x), "f"(y));
-        return found;
-    }
-#endif
-    T equal = x;
-    if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) equal = pb_bitcast<T>(pb_bits(x) | pb_bits(y));
-    return x == y ? equal : x < y || x != x ? x : y;
+template <class T> __device__ bool pb_below(T x, T n) {
+    return (unsigned long long)x < (unsigned long long)n;
 }
 
 template <class T> __device__ T pb_add(T x, T y) {
@@ -312,8 +302,6 @@ extern "C" __global__ void k1_0(const double* __restrict__ base, double* __restr
 // A thread for each element.
 extern "C" __global__ void k1_1(
         const long long* __restrict__ x0, long long* __restrict__ keys, long long s0, long long s1, int width) {
-    // bins.py:2
-    long long t2 = s0 - 1;
     for (long long first2 = width * pb_first(); first2 < s1; first2 += width * pb_step()) {
         int count2 = pb_count<2>(s1 - first2, width);
         pb_pack<long long, 2> x0_2 = pb_read<2>(&x0[first2], count2);
@@ -321,13 +309,13 @@ extern "C" __global__ void k1_1(
 #pragma unroll
         for (int k3 = 0; k3 < 2; ++k3) {
             // bins.py:2
-            long long t3 = x0_2.at[k3];
-            bool t4 = t3 < 0LL;
-            long long t5 = (long long)((unsigned long long)t3 + (unsigned long long)s0);
-            long long t6 = t4 ? t5 : t3;
-            long long t7 = pb_minimum(t6, t2);
-            long long t8 = pb_maximum(t7, 0LL);
-            keys_2.at[k3] = t8;
+            long long t2 = x0_2.at[k3];
+            bool t3 = t2 < 0LL;
+            long long t4 = (long long)((unsigned long long)t2 + (unsigned long long)s0);
+            long long t5 = t3 ? t4 : t2;
+            bool t6 = pb_below(t5, s0);
+            long long t7 = t6 ? t5 : 0LL;
+            keys_2.at[k3] = t7;
         }
         pb_write(&keys[first2], keys_2, count2);
     }
@@ -399,22 +387,22 @@ extern "C" __global__ void k1_27(
         long long* __restrict__ ends, const long long* __restrict__ order, const long long* __restrict__ keys,
         long long s0, long long s1) {
     for (long long r = pb_first(); r < s0; r += pb_step()) {
-        long long t9 = 0LL;
+        long long t8 = 0LL;
         for (long long n = 0; n < 48; ++n) {
             // bins.py:2
-            long long t10 = 47 - n;
-            long long t11 = (long long)((unsigned long long)1LL << (unsigned long long)t10);
-            long long t12 = (long long)((unsigned long long)t9 + (unsigned long long)t11);
-            bool t13 = t12 <= s1;
-            long long t14 = (long long)((unsigned long long)t12 - (unsigned long long)1LL);
-            long long t15 = t13 ? order[t14] : 0LL;
-            long long t16 = t13 ? keys[t15] : 0LL;
-            bool t17 = t16 <= r;
-            bool t18 = t13 & t17;
-            long long t19 = t18 ? t12 : t9;
-            t9 = t19;
+            long long t9 = 47 - n;
+            long long t10 = (long long)((unsigned long long)1LL << (unsigned long long)t9);
+            long long t11 = (long long)((unsigned long long)t8 + (unsigned long long)t10);
+            bool t12 = t11 <= s1;
+            long long t13 = (long long)((unsigned long long)t11 - (unsigned long long)1LL);
+            long long t14 = t12 ? order[t13] : 0LL;
+            long long t15 = t12 ? keys[t14] : 0LL;
+            bool t16 = t15 <= r;
+            bool t17 = t12 & t16;
+            long long t18 = t17 ? t11 : t8;
+            t8 = t18;
         }
-        ends[r] = t9;
+        ends[r] = t8;
     }
 }
 
@@ -424,37 +412,37 @@ extern "C" __global__ void __launch_bounds__(512, 1) k1_28(
         const long long* __restrict__ order, long long s0) {
     for (long long r2 = blockIdx.x; r2 < s0; r2 += gridDim.x) {
         // bins.py:2
-        bool t20 = r2 > 0LL;
-        long long t21 = r2 - 1;
-        long long t22 = t20 ? ends[t21] : 0LL;
-        long long t23 = ends[r2];
-        long long t24 = (long long)((unsigned long long)t23 - (unsigned long long)t22);
-        long long t25 = pb_maximum(t24, 0LL);
+        bool t19 = r2 > 0LL;
+        long long t20 = r2 - 1;
+        long long t21 = t19 ? ends[t20] : 0LL;
+        long long t22 = ends[r2];
+        long long t23 = (long long)((unsigned long long)t22 - (unsigned long long)t21);
+        long long t24 = pb_maximum(t23, 0LL);
         pb_sum<double> add_part;
-        for (long long first3 = 2 * threadIdx.x; first3 < t25; first3 += 2 * blockDim.x) {
-            int count3 = pb_count<2>(t25 - first3, 2);
+        for (long long first3 = 2 * threadIdx.x; first3 < t24; first3 += 2 * blockDim.x) {
+            int count3 = pb_count<2>(t24 - first3, 2);
             // bins.py:2
-            long long t26 = (long long)((unsigned long long)t22 + (unsigned long long)first3);
-            pb_pack<long long, 2> order_2 = pb_read<2>(&order[t26], count3);
+            long long t25 = (long long)((unsigned long long)t21 + (unsigned long long)first3);
+            pb_pack<long long, 2> order_2 = pb_read<2>(&order[t25], count3);
             double add_2 = 0;
 #pragma unroll
             for (int k5 = 0; k5 < 2; ++k5) {
                 if (k5 < count3) {
                     // bins.py:2
-                    long long t27 = order_2.at[k5];
-                    double t28 = x1[t27];
-                    add_2 += t28;
+                    long long t26 = order_2.at[k5];
+                    double t27 = x1[t26];
+                    add_2 += t27;
                 }
             }
             add_part.add(add_2);
         }
         double add_all = pb_block<pb_add<double>>(add_part.total());
         // bins.py:2
-        double t29 = out[r2];
-        double t30 = t29 + add_all;
-        bool t31 = t25 > 0LL;
+        double t28 = out[r2];
+        double t29 = t28 + add_all;
+        bool t30 = t24 > 0LL;
         __syncthreads();
-        if (threadIdx.x == 0 && t31) out[r2] = t30;
+        if (threadIdx.x == 0 && t30) out[r2] = t29;
         __syncthreads();
     }
 }

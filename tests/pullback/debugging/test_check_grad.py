@@ -182,14 +182,14 @@ def test_many_elements_are_checked_along_directions_and_then_singly(wrong_rule: 
 
 def value_differs(x: Any) -> Any:
     a = x * 2.0
-    y = np.sin(a) if hasattr(x, "frame") else np.cos(a)  # here
+    y = np.sin(a) if "frame" in dir(x) else np.cos(a)  # here
     z = y + 1.0
     return {"r": z.sum()}
 
 
 def path_differs(x: Any) -> Any:
     a = x * 2.0
-    if hasattr(x, "frame"):  # here
+    if "frame" in dir(x):  # here
         a = a + 1.0
     return a.sum()
 
@@ -199,24 +199,24 @@ def helper_differs(x: Any) -> Any:
 
 
 def helper(x: Any) -> Any:
-    return np.sum(x) if hasattr(x, "frame") else np.sum(x) * 2.0
+    return np.sum(x) if "frame" in dir(x) else np.sum(x) * 2.0
 
 
 def written_differs(x: Any) -> Any:
     a = np.zeros(3)
     a[:2] = x[:2]
-    a[2] = x[2] if hasattr(x, "frame") else x[1]  # here
+    a[2] = x[2] if "frame" in dir(x) else x[1]  # here
     return a * 2.0
 
 
 def gradient_differs(x: Any) -> Any:
     g = pb.grad(lambda z: np.sum(z**3))(x)
-    y = g * (1.5 if hasattr(x, "frame") else 1.0)  # here
+    y = g * (1.5 if "frame" in dir(x) else 1.0)  # here
     return y.sum()
 
 
 def dtype_differs(x: Any) -> Any:
-    return x.astype(np.float32) if hasattr(x, "frame") else x
+    return x.astype(np.float32) if "frame" in dir(x) else x
 
 
 DIFFERING = [
