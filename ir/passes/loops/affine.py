@@ -27,7 +27,9 @@ from pullback.ir.shapes.extents import by_value_in, factor_names
 LARGEST = 2**31
 """The least absolute value of a constant or factor that is not followed."""
 DEEPEST = 16
-"""The largest number of atoms that are eliminated one after the other, and of instructions that are followed to a form."""
+"""The largest number of instructions that are followed to a form."""
+MOST_BOUNDS = 64
+"""The largest number of bounds that are tried in a proof: several for each atom of an index in a nest of five loops."""
 Extent = int | str
 
 
@@ -274,17 +276,18 @@ class Forms:
     def is_positive(self, form: Form, facts: Facts, rename: Callable[[Atom], Atom]) -> bool:
         """Return whether a form is proved to be at least 1. ``rename`` maps the atoms of the bounds of an atom of another
         iteration to those of that iteration."""
-        if self._is_least(form, facts, rename, 0):
+        if self._is_least(form, facts, rename, [MOST_BOUNDS]):
             return True
         is_not_zero = any(form in (f, ZERO.plus(f, -1)) for f in facts.not_zero)
-        return is_not_zero and self._is_least(form.shifted(1), facts, rename, 0)
+        return is_not_zero and self._is_least(form.shifted(1), facts, rename, [MOST_BOUNDS])
 
-    def _is_least(self, form: Form, facts: Facts, rename: Callable[[Atom], Atom], depth: int) -> bool:
+    def _is_least(self, form: Form, facts: Facts, rename: Callable[[Atom], Atom], left: list[int]) -> bool:
+        """See ``is_positive``. A bound is used if all its atoms come before the atom that it replaces. ``left``: the number of
+        bounds that may still be tried."""
         if not form.terms:
             return form.constant >= 1
-        if depth >= DEEPEST:
-            return False
         atom = max(form.terms, key=self._rank)
+        rank = self._rank(atom)
         factor = form.terms[atom]
         rest = Form({a: c for a, c in form.terms.items() if a != atom}, form.constant)
         own = self.bounds(atom.key)[factor < 0]
@@ -294,7 +297,14 @@ class Forms:
             if c == (1 if factor > 0 else -1):
                 others = Form({a: d for a, d in fact.terms.items() if a != atom}, fact.constant)
                 limits.append(ZERO.plus(others, -c))
-        return any(self._is_least(rest.plus(limit, factor), facts, rename, depth + 1) for limit in limits)
+        for limit in limits:
+            if all(self._rank(a) < rank for a in limit.terms):
+                left[0] -= 1
+                if left[0] < 0:
+                    return False
+                if self._is_least(rest.plus(limit, factor), facts, rename, left):
+                    return True
+        return False
 
     def _rank(self, atom: Atom) -> tuple[int, bool, int]:
         """Return the place of an atom in the order of elimination: the last one is eliminated first."""
