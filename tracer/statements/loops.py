@@ -62,10 +62,8 @@ from pullback.tracer.user_code.errors import TraceError
 
 MOST_UNROLLED, MOST_SEPARATE = 2000, 200
 """Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
-The second is of loops over numbers and elements, of loops that write parts of arrays, and of more than ``MOST_TOGETHER``
-iterations: their iterations gain nothing by being in one kernel."""
-MOST_TOGETHER = 50
-"""Largest number of iterations that are worth a common kernel: more have intermediate values that no registers hold."""
+The second is of loops over numbers and elements, and of loops that write parts of arrays: their iterations gain nothing by being
+in one kernel."""
 LOOP_OPERATIONS = 100
 """Operations that take as long to compile as a loop that is rolled, besides those of its body."""
 MOST_PEELED = 2
@@ -228,7 +226,7 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
 
 def is_long(iteration: Sequence[Instruction], count: int) -> bool:
     """Return whether a loop of ``count`` iterations like one is too long to be unrolled."""
-    return (count - 1) * _operations(iteration) > _most_unrolled(iteration, count)
+    return (count - 1) * _operations(iteration) > _most_unrolled(iteration)
 
 
 def _operations(instructions: Sequence[Instruction]) -> int:
@@ -253,12 +251,12 @@ class _Growth:
         before, since = self.operations, done - self.counted
         self.operations, self.counted = _operations(self.start.instructions), done
         expected = self.operations + (self.operations - before) * (count - done) // since
-        return expected > _most_unrolled(self.start.instructions, count)
+        return expected > _most_unrolled(self.start.instructions)
 
 
-def _most_unrolled(iteration: Sequence[Instruction], count: int = 1) -> int:
-    """Return the largest number of operations of all ``count`` iterations of a loop that stays unrolled."""
-    return MOST_SEPARATE if count > MOST_TOGETHER or _is_separate(walk_all(iteration)) else MOST_UNROLLED
+def _most_unrolled(iteration: Sequence[Instruction]) -> int:
+    """Return the largest number of operations of all iterations of a loop that stays unrolled."""
+    return MOST_SEPARATE if _is_separate(walk_all(iteration)) else MOST_UNROLLED
 
 
 def _is_separate(instructions: Sequence[Instruction]) -> bool:
