@@ -60,8 +60,8 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The updates of an array in a block. ``start`` and ``end``: the array before and after them; ``is_carried``: the loop of the
-    block carries it; ``outside``: the array after the loop or branch."""
+    """The updates of an array in the body of a loop or branch. ``start`` and ``end``: the array before and after them;
+    ``outside``: the array after the loop or branch."""
 
     start: Value
     end: Value
