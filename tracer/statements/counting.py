@@ -26,9 +26,9 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.statements.blocks import BlockRegion
 from pullback.tracer.statements.containers import Container
-from pullback.tracer.statements.first_iterations import walk_all
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.rebound import Rebinds
+from pullback.tracer.statements.unrolling import walk_all
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.transforms.region import emit_regions
 from pullback.tracer.user_code.errors import TraceError

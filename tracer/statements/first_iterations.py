@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Instruction, walk
+from pullback.ir.core.structure import Instruction
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
 from pullback.tracer.statements.containers import Slot
 from pullback.tracer.statements.earlier_traces import EarlierFirst, kind_of
+from pullback.tracer.statements.unrolling import walk_all
 from pullback.tracer.statements.variables import UNBOUND, Variables, is_same
 from pullback.tracer.user_code.errors import TraceError
 
@@ -125,11 +126,6 @@ class FirstIteration:
             x.aliases = aliases
         self.saved_after.restore()
         self.variables.write(self.after)
-
-
-def walk_all(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """Return instructions and those of their regions."""
-    return [*instructions, *(inner for i in instructions for region in i.regions for inner in walk(region))]
 
 
 def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:

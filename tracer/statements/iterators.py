@@ -23,7 +23,8 @@ from pullback.tracer.statements.blocks import Steps
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.statements.containers import State
 from pullback.tracer.statements.items import Items, items, items_of
-from pullback.tracer.statements.loops import MOST_EMPTY, Rolled, is_long
+from pullback.tracer.statements.loops import MOST_EMPTY, Rolled
+from pullback.tracer.statements.unrolling import Growth, is_long
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.syntax.bytecode import LoopKey
 from pullback.tracer.syntax.table import operator
@@ -89,6 +90,7 @@ class Loop(Iterator[Any]):
     def __init__(self, sequence: Items, frame: FrameType, key: LoopKey, trace: Frame) -> None:
         self.sequence, self.frame, self.key, self.trace = sequence, frame, key, trace
         self.first, self.start = 0, len(trace.builder.instructions)
+        self.growth = Growth()
         self.is_decided = self.is_over = False
         self.steps: Steps[Any] | None = None
 
@@ -97,7 +99,7 @@ class Loop(Iterator[Any]):
             return self._step(lambda steps: steps.send(None))
         if self.is_over:
             raise StopIteration
-        if not self.sequence.is_counted or (self.first and not self.is_decided and self._is_rolled()):
+        if not self.sequence.is_counted or (self.first and self._is_rolled()):
             code = self.frame.f_code
             body = FunctionType(code, self.frame.f_globals, closure=tuple(CellType() for _ in code.co_freevars))
             variables = functools.partial(Locals, self.frame)  # refers to no loop, which ends with its last reference
@@ -114,12 +116,16 @@ class Loop(Iterator[Any]):
         return self.sequence.at(self.first - 1)
 
     def _is_rolled(self) -> bool:
-        """Return whether the remaining iterations are many, after the first ones; none is decided by an iteration without
-        operations."""
+        """Return whether the remaining iterations are many, after the first one that has operations, or after several of which
+        each is longer than the one before."""
+        count, remaining = self.sequence.count, self.sequence.count - self.first
+        if remaining < 2 or current() is not self.trace:
+            return False
         instructions = self.trace.builder.instructions[self.start :]
+        if self.is_decided:
+            return self.growth.is_too_much(instructions, self.first, count)
         self.is_decided = bool(instructions) or self.first >= MOST_EMPTY
-        remaining = self.sequence.count - self.first
-        return remaining > 1 and current() is self.trace and is_long(instructions, remaining + 1)
+        return is_long(instructions, remaining + 1)
 
     def _step(self, step: Callable[[Steps[Any]], Any]) -> Any:
         """Return the item of the next trace of the body, or end."""

@@ -10,11 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, scalar
-from pullback.ir.ops.array.index import Gather, Place, Scatter
-from pullback.ir.ops.array.reindex import Reindex
-from pullback.ir.ops.control.loops import Loop
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
@@ -35,7 +31,7 @@ from pullback.tracer.statements.containers import (
 )
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, Limits, Room, provide_counted, provide_rooms
 from pullback.tracer.statements.earlier_traces import EarlierCarry, EarlierFirst, earlier, kind_of, note_loop, takes_notes
-from pullback.tracer.statements.first_iterations import FirstIteration, walk_all
+from pullback.tracer.statements.first_iterations import FirstIteration
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of, list_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.joins import placeholder
@@ -53,6 +49,15 @@ from pullback.tracer.statements.rebound import (
     unpacked,
 )
 from pullback.tracer.statements.structures import merged, restructured
+from pullback.tracer.statements.unrolling import (
+    MOST_SEPARATE,
+    MOST_UNROLLED,
+    Growth,
+    is_long,
+    is_separate,
+    most_unrolled,
+    walk_all,
+)
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
@@ -60,12 +65,6 @@ from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
-MOST_UNROLLED, MOST_SEPARATE = 2000, 200
-"""Largest number of operations of all iterations of a loop of known length that stays unrolled: a tenth of a second of compile.
-The second is of loops over numbers and elements, and of loops that write parts of arrays: their iterations gain nothing by being
-in one kernel."""
-LOOP_OPERATIONS = 100
-"""Operations that take as long to compile as a loop that is rolled, besides those of its body."""
 MOST_PEELED = 2
 """Most iterations of a ``while`` loop that run by themselves, since variables have other types before them than after."""
 MOST_EMPTY = 4
@@ -99,7 +98,7 @@ def while_(
         if limits and (start is None or (count <= MOST_PEELED and not start.can_be_undone)):
             start = FirstIteration(body, names, temporary, test)
         if start is not None and limits and start.size > limits[-1]:
-            is_long = limits.pop() == MOST_UNROLLED or _is_separate(walk_all(start.instructions))
+            is_long = limits.pop() == MOST_UNROLLED or is_separate(walk_all(start.instructions))
             if is_long and start.can_be_undone:
                 start.undo()
                 with attempt():
@@ -163,11 +162,12 @@ def _for(
     if not sequence.is_counted:
         return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
     k, is_empty = 0, True
-    growth: _Growth | None = None
+    start: FirstIteration | None = None
+    begun, growth = 0, Growth()
     while k < sequence.count:
         first = FirstIteration(body, names, temporary, sequence.at) if is_empty and k < sequence.count - 1 else None
         if first is not None:
-            growth = _Growth(first, k)
+            start, begun, growth = first, k, Growth()
         if first is not None and not k and first.is_noted(earlier(EarlierFirst, body), sequence.count):
             with attempt():
                 return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
@@ -183,18 +183,18 @@ def _for(
                 with attempt():
                     ended_by_loop = Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
                     if k == 1 and takes_notes(body):
-                        note_loop(body, first.record(_most_unrolled(first.removed)))
+                        note_loop(body, first.record(most_unrolled(first.removed)))
                     return ended_by_loop
                 first.repeat()
             with attempt(is_decided):
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
-        elif goes_on and growth is not None and k < sequence.count and growth.is_too_much(k, sequence.count):
-            if growth.start.can_be_undone:
-                growth.start.undo()
+        elif goes_on and start is not None and k < sequence.count and growth.is_too_much(start.instructions, k, sequence.count):
+            if start.can_be_undone:
+                start.undo()
                 with attempt():
-                    return Rolled(body, orelse, names, temporary, live, items=sequence, first=growth.begun).run(None, None)
-                growth.start.repeat()
-            growth = None
+                    return Rolled(body, orelse, names, temporary, live, items=sequence, first=begun).run(None, None)
+                start.repeat()
+            start = None
             with attempt():
                 return _rest(sequence, k, body, orelse, (names, temporary, live), None)
         elif not is_decided:
@@ -222,49 +222,6 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
             result: Completion | None = ended
             return result
     return None if orelse is None else orelse()
-
-
-def is_long(iteration: Sequence[Instruction], count: int) -> bool:
-    """Return whether a loop of ``count`` iterations like one is too long to be unrolled."""
-    return (count - 1) * _operations(iteration) > _most_unrolled(iteration)
-
-
-def _operations(instructions: Sequence[Instruction]) -> int:
-    """Return the number of operations of iterations, in regions too."""
-    every = walk_all(instructions)
-    return len(every) + LOOP_OPERATIONS * sum(isinstance(i.op, Loop) for i in every)
-
-
-class _Growth:
-    """The growth of the iterations of a loop that is unrolled, as of those of ``for j in range(i)`` in a loop over i, whose
-    first ones are short. ``start``: the first iteration, at ``begun``; ``operations``: those of the first ``counted`` ones."""
-
-    def __init__(self, start: FirstIteration, begun: int) -> None:
-        self.start, self.begun = start, begun
-        self.operations = self.counted = 0
-
-    def is_too_much(self, done: int, count: int) -> bool:
-        """Return whether ``count`` iterations, of which ``done`` ran, have more operations than may be unrolled, if those to come
-        are like the last ones. They are counted after 2, 4, 8, ... iterations."""
-        if done & (done - 1) or done < 2:
-            return False
-        before, since = self.operations, done - self.counted
-        self.operations, self.counted = _operations(self.start.instructions), done
-        expected = self.operations + (self.operations - before) * (count - done) // since
-        return expected > _most_unrolled(self.start.instructions)
-
-
-def _most_unrolled(iteration: Sequence[Instruction]) -> int:
-    """Return the largest number of operations of all iterations of a loop that stays unrolled."""
-    return MOST_SEPARATE if _is_separate(walk_all(iteration)) else MOST_UNROLLED
-
-
-def _is_separate(instructions: Sequence[Instruction]) -> bool:
-    """Return whether instructions compute numbers and elements alone, or write parts of arrays."""
-    if any(isinstance(i.op, Scatter | Place) for i in instructions):
-        return True
-    computing = [i for i in instructions if not i.regions and not isinstance(i.op, Reindex | Gather | Scatter | Place)]
-    return all(n == 1 for i in computing for v in i.results for n in v.type.shape)
 
 
 def _rest(

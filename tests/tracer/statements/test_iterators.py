@@ -67,6 +67,23 @@ def triangle(x, y):
                 A[i, j] = A[i, j] - f * A[k, j]
     return A
 
+def growing_iterations(x, y):
+    n = 24
+    factor, total = np.eye(n), np.zeros(n)
+    for i in range(n):
+        for j in range(i):
+            s = x[i] * y[j]
+            for k in range(j):
+                s -= factor[i, k] * factor[j, k] / 50
+            factor[i, j] = s / (1 + factor[j, j] ** 2)
+        factor[i, i] = np.sqrt(1 + factor[i, 0] ** 2)
+    for i in range(n):
+        r = 0.0
+        for j in range(i):
+            r += factor[i, j] * j
+        total[i] = r
+    return factor, total
+
 def nested_function(x, y):
     def settle(a):
         t = a
