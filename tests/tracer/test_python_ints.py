@@ -434,3 +434,28 @@ def test_ints_divide_by_zero_in_loops_and_under_floats() -> None:
 def test_a_divisor_that_cannot_be_zero_is_not_checked() -> None:
     traced = trace(lambda x, n: pb.fori_loop(0, n, lambda k, s: s + k % 3 + 1 / (k + 1), x), (1.0, 5))
     assert "ZeroDivisionError" not in print_function(traced.function)
+
+
+@pytest.mark.parametrize("k", [2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**25, -(2**63), -(2**63) - 1, -(10**25)])
+def test_ints_that_are_no_indices_raise_numpys_errors(k: int) -> None:
+    def read(x: Any) -> Any:
+        return x[k]
+
+    def row(x: Any) -> Any:
+        return x.reshape(2, 2)[1, k]
+
+    def write(x: Any) -> Any:
+        x = x + 0
+        x[k] = 1.0
+        return x
+
+    def added(x: Any) -> Any:
+        np.add.at(x, k, 1.0)
+        return x
+
+    for function in (read, row, write, added):
+        with pytest.raises((IndexError, OverflowError)) as plain:
+            function(np.zeros(4))
+        with pytest.raises(plain.type) as compiled:
+            pb.jit(function)(np.zeros(4))
+        assert str(compiled.value).splitlines()[0] == str(plain.value)

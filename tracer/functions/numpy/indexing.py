@@ -168,7 +168,10 @@ def _normal(item: Any) -> Any:
     if isinstance(item, list | tuple) and any(isinstance(e, TracedArray) for e in item):
         return _normal_traced(as_traced(list(item)))
     if isinstance(item, int | np.integer):
-        return as_int(item)
+        index = as_int(item)
+        if not is_size(index) and not LEAST <= index <= GREATEST:
+            np.empty(1)[item]  # raises NumPy's error of an int that is no index
+        return index
     if type(item) is SymbolicArray:
         return _normal_made(item)
     if isinstance(item, list | tuple | np.ndarray):
