@@ -41,7 +41,7 @@ class Expressions:
             "deque": ["u[0]", "u[-1]"], "unbound": ["e"], "views": ["c[0]", "c[-1]"], "alias": ["c[1]"],
             "columns": [f"j[{self.pick('0', '1', 'm % 2')}, {self.index()}]"],
         }  # fmt: skip
-        for theme in self.themes & themes.keys():
+        for theme in sorted(self.themes & themes.keys()):
             if self.random.random() < (0.15 if theme == "unbound" else 0.6):
                 options += themes[theme]
         return self.pick(*options)

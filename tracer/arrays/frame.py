@@ -185,7 +185,9 @@ class Frame:
     errors of this package itself that were turned into refusals. ``plain_loops``: in a root, the loops of functions without
     source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
     ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
-    two a value is (``needs_truths``). ``loops``: what the traces of loops noted (see ``tracer/statements/earlier_traces.py``).
+    two a value is (``needs_truths``). ``partly_bound``: in a root, variables that some paths bind, and that are unbound in the
+    trace (``tracer/statements/catching.py``). ``loops``: what the traces of loops noted
+    (see ``tracer/statements/earlier_traces.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -230,6 +232,7 @@ class Frame:
         self.settles_truths = self.needs_truths = False
         self.plain_loops: frozenset[Any] = frozenset()
         self.failed_loops: list[Any] = []
+        self.partly_bound: set[str] = set()
         self.loops: dict[Any, Any] = {}
         self.outcomes: Any = None
         self.sizes: Sizes | None = None

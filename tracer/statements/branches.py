@@ -31,7 +31,16 @@ from pullback.tracer.statements.growing import Grows, largest
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.raising import check
 from pullback.tracer.statements.rebound import Packed, join_capacity, packed, share_lists, unpacked
-from pullback.tracer.statements.variables import ALIAS, UNBOUND, Variables, arrays_in, bound_by, is_alias, is_same
+from pullback.tracer.statements.variables import (
+    ALIAS,
+    UNBOUND,
+    Variables,
+    arrays_in,
+    bound_by,
+    is_alias,
+    is_same,
+    note_partly_bound,
+)
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
@@ -281,6 +290,7 @@ class _Join:
             write_back(target, next(emitted))
         self.note_aliases({k: results[k] for k in joined}, tagged)
         self.variables.write(results)
+        note_partly_bound(names, results, *(ran.variables for ran in self.sides))
         self.bound_lists()
         codes = [code_of(ran.completion) for ran in self.sides]
         if not code and codes[0] == NEXT:

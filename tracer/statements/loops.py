@@ -58,7 +58,7 @@ from pullback.tracer.statements.unrolling import (
     most_unrolled,
     walk_all,
 )
-from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same
+from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.transforms.branches import Carry
 from pullback.tracer.transforms.region import emit_regions, rebuild
@@ -805,6 +805,7 @@ class Rolled:
         for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
             write_back(target, as_traced(new))
         self.variables.write(final)
+        note_partly_bound(self.variables.names, final, ran.variables)
         bound = self.arrays(values)
         entry, parameters = held
         kept = self.restore_exchanged(entry, bound, values[self.rest_start - len(self.exchanged or ()) : self.rest_start])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
+from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
@@ -54,6 +55,12 @@ class Variables:
                 cell.cell_contents = value
             elif content_of(cell) is not UNBOUND:
                 del cell.cell_contents
+
+
+def note_partly_bound(names: Sequence[str], values: Sequence[Any], *paths: Sequence[Any]) -> None:
+    """Note the variables that have no value after a statement although one of its paths binds them."""
+    bound = {name for path in paths for name, x in zip(names, path, strict=True) if x is not UNBOUND}
+    frame_of().root.partly_bound |= bound & {name for name, x in zip(names, values, strict=True) if x is UNBOUND}
 
 
 def cells_of(block: Any, seen: set[int] | None = None) -> dict[str, CellType]:

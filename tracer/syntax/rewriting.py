@@ -476,6 +476,8 @@ class _Body:
             for part in ("body", "orelse", "finalbody"):
                 if getattr(inner, part, None):
                     setattr(inner, part, self.statements(getattr(inner, part), is_block, is_guarded=True))
+        for handler in getattr(s, "handlers", ()):
+            handler.body.insert(0, ast.copy_location(ast.Expr(call("handled", handler)), handler))
         self.hoisted = before
         statement: ast.stmt = s
         return statement

@@ -118,3 +118,67 @@ def test_deleted_variables_are_unbound(function: Callable[..., Any]) -> None:
                     compiled(x, count)
                 continue
             np.testing.assert_allclose(compiled(x, count), want, rtol=1e-14)
+
+
+def deleted_in_a_clause(x: Any, n: Any) -> Any:
+    if x[0] > 0:
+        e = 0.5 * x[1]
+    try:
+        s = x[2] + e
+    except Exception:
+        s = x[2] * 3
+    try:
+        e = s
+    except ValueError:
+        del e
+    return s
+
+
+def deleted_after_a_loop(x: Any, n: Any) -> Any:
+    for k in range(n):
+        if x[k] > 0.6:
+            e = x[k] * k
+    try:
+        s = e * 2
+        del e
+    except NameError:
+        s = x[0]
+    return s
+
+
+def values_without_a_common_type(x: Any, n: Any) -> Any:
+    if x[0] > 0:
+        e = {"a": x[1]}.keys()
+    else:
+        s = x[1]
+    try:
+        return len(e) * x[2]
+    except UnboundLocalError:
+        return s * 5
+
+
+def handled_inside(x: Any, n: Any) -> Any:
+    def shifted() -> Any:
+        return e + x[3]
+
+    if x[0] > 0:
+        e = x[1]
+    try:
+        return shifted()
+    except NameError:
+        return 2 * x[3]
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize(
+    "function", [deleted_in_a_clause, deleted_after_a_loop, values_without_a_common_type, handled_inside]
+)
+def test_clauses_that_handle_unbound_variables_run_where_python_runs_them(function: Callable[..., Any]) -> None:
+    for options in ({}, {"guards": False}):
+        compiled = pb.jit(function, **options)
+        for x in (X, -X, 3 * X, 0.1 * X):
+            for count in (np.int64(6), np.int64(2), np.int64(0)):
+                try:
+                    np.testing.assert_allclose(compiled(x, count), function(x, count), rtol=1e-14)
+                except pb.TraceError:
+                    assert options
