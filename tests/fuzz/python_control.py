@@ -17,6 +17,8 @@ START = {
     "list": "s = t = [p, 0.5, q]", "dict": "d = {'x': 0.25, 'n': 1}", "object": "g = Level(p)", "growing": "h = [p]",
     "deque": "u = deque([p, 0.5, q])", "nothing": "o = None", "text": "z = 'low'", "views": "c = a[1:3]", "alias": "c = a",
     "walrus": "y = 0.25", "columns": "j = np.zeros((2, 4))", "library": "x, l = 0.5, np.ones(4)",
+    "grid": "G = [[p, 0.5], [q, 0.25]]", "tuples": "f = (p, (q, 0.5))", "objects": "O = [Level(p), Level(0.5)]",
+    "keys": "D = {0: p, 1: 0.5}",
 }  # fmt: skip
 """The statements that bind a theme's names."""
 FUNCTIONS = (
@@ -25,10 +27,13 @@ FUNCTIONS = (
     "    each = lambda x: x if x > q else 0.5",
 )  # fmt: skip
 """The lines of the functions inside a program of the theme ``function``."""
+RECURSIVE = ("    def down(x, d):", "        return x if d <= 0 else 0.5 * down(x + q, d - 1)")
+"""The lines of the function of the theme ``recursion``."""
 RESULTS = {
     "list": "s[0], s[1], s[2], t[0]", "dict": "d['x'], d['n']", "object": "g.x, g.n", "growing": "np.array(h), len(h), h[-1]",
     "deque": "list(u)", "nothing": "o", "text": "z", "views": "c[0]", "alias": "c.copy()", "walrus": "y", "columns": "j",
-    "library": "{'rough': (x, l)}",
+    "library": "{'rough': (x, l)}", "grid": "G[0][0], G[0][1], G[1][0], G[1][1]", "tuples": "f", "keys": "D",
+    "objects": "O[0].x, O[1].x, O[0].n",
 }  # fmt: skip
 """What a theme's names add to the result."""
 MOST_DEPTH = 3
@@ -76,6 +81,7 @@ class Writer(Expressions):
         if "unbound" in self.themes:
             self.lines += [f"    if {self.pick('p > q', 'q < 0.5', 'k > 0')}:", "        e = 0.5 * p"]
         self.lines += FUNCTIONS if "function" in self.themes else ()
+        self.lines += RECURSIVE if "recursion" in self.themes else ()
         more = [RESULTS[theme] for theme in RESULTS if theme in self.themes and self.random.random() < 0.8]
         result = self.pick("p, q, r, m, k, a, b", "p, q, r, m, k, a, b", "r + p - q, m", "r, p, k, a")
         more += [*(["e"] if self.has("unbound", 0.3) else []), *(["v"] if self.has("ints") else [])]
@@ -115,7 +121,8 @@ class Writer(Expressions):
     def themed(self, theme: str) -> str:
         """Return a statement of a theme."""
         x, i, row = self.float(), self.index(), self.pick("0", "1", "m % 2")
-        sign = self.pick("=", "+=")
+        sign, i_two = self.pick("=", "+="), self.pick("0", "-1", "k % 2")
+        low, high = self.pick("k % 4", "m % 3", "1", "n % 3"), self.pick("m % 4", "3", "-1", "k % 5")
         item = f"{self.pick('s[0]', 's[1]', 's[-1]', 't[2]')} {sign} {x}"
         statements: dict[str, tuple[str, ...]] = {
             "list": (item, item, "s[0], s[1] = t[1], t[2]", "t = [s[2], *t[:2]]"),
@@ -150,6 +157,32 @@ class Writer(Expressions):
                 f"j[{row}, {i}] {sign} {x}", f"j[:, {i}] {sign} {x}", "j[0] = a", "j[1, 1:3] += j[0, :2]", f"j[{row}] *= 0.5",
                 "j = j[::-1].copy()",
             ),
+            "grid": (
+                f"G[{row}][{i_two}] {sign} {x}", f"G[0] = [{x}, p]", "G[0], G[1] = G[1], G[0]", f"R = G[{row}]; R[0] {sign} {x}",
+                "G = [[0.5 * y for y in R] for R in G]", "r += sum(G[m % 2])",
+            ),
+            "slices": (
+                f"a[{low}:] {sign} {x}", f"b[:{high}] {sign} {x}", f"a[{low}:{high}] *= 0.5", f"a[{low}:] = b[{low}:]",
+                f"b[{low}:{low} + 2] += 0.25", f"a[{low}:][::-1] {sign} 0.5" if self.has("views") else f"a[{low}::2] += 0.5",
+            ),
+            "masks": (
+                f"a[a > {x}] = 0.5", f"b[a < {x}] += 0.25", f"a = np.where(a > {x}, a, b)", "a[[0, 2]] += 0.5",
+                "np.add.at(b, [0, 0, m % 4], 0.5)", f"b = np.maximum(b, {x})", "a[[k % 4, m % 4]] = b[:2]",
+                f"b[np.argmax(a)] {sign} {x}", "a = np.minimum(a, b)",
+            ),
+            "comprehensions": (
+                f"a = np.array([w + {x} for w in a])", f"r = sum([w if w > {x} else 0.5 for w in b])",
+                "b = np.array([w * 0.5 for w in b])", f"p, q = [w - 0.5 for w in (p, {x})]",
+            ),
+            "tuples": (f"f = (f[1][0], (f[0], {x}))", f"f = ({x}, f[1])", "p, (q, r) = f", "f = (r, (f[0], *f[1][:1]))"),
+            "objects": (
+                f"O[{row}].x {sign} {x}", "O[0], O[1] = O[1], O[0]", f"r = O[{row}].raised({x})", "r += sum([y.x for y in O])",
+                f"O[{row}] = Level({x})",
+            ),
+            "sorted": (
+                "p, q = sorted((p, q))", "a = np.sort(a)", "a.sort()", "p, q = min(p, q), max(p, q)", "b = b[np.argsort(a)]",
+            ),
+            "keys": (f"D[{row}] {sign} {x}", "D[m % 2], D[k % 2] = p, q", f"D = {{0: {x}, 1: D[0]}}", "r += sum(D.values())"),
             "library": self.library(x, i),
             "raises": (f"assert {self.test()}, 'text'", f"assert {self.test()}"),
         }  # fmt: skip
@@ -300,7 +333,7 @@ class Writer(Expressions):
 
 _STATEMENTS = frozenset(
     ("list", "dict", "object", "growing", "deque", "nothing", "text", "unbound", "views", "alias", "ints", "wide", "walrus",
-     "columns", "raises", "library")
+     "columns", "raises", "library", "grid", "slices", "masks", "comprehensions", "tuples", "objects", "sorted", "keys")
 )  # fmt: skip
 """The themes that have statements of their own."""
 

@@ -9,7 +9,8 @@ LENGTH = 4
 """Number of elements of each array."""
 THEMES = (
     "list", "dict", "object", "growing", "deque", "nothing", "text", "unbound", "function", "match", "views", "alias", "ints",
-    "wide", "errors", "raises", "tries", "kinds", "rows", "walrus", "division", "columns", "library",
+    "wide", "errors", "raises", "tries", "kinds", "rows", "walrus", "division", "columns", "library", "grid", "slices", "masks",
+    "comprehensions", "tuples", "objects", "sorted", "keys", "recursion",
 )  # fmt: skip
 """What a program may have besides branches and loops on numbers and arrays. A program has a few of these."""
 
@@ -39,7 +40,9 @@ class Expressions:
         themes = {
             "list": ["s[0]", "s[-1]", "t[1]"], "dict": ["d['x']"], "object": ["g.x", "g.x"], "growing": ["h[-1]", "h[0]"],
             "deque": ["u[0]", "u[-1]"], "unbound": ["e"], "views": ["c[0]", "c[-1]"], "alias": ["c[1]"],
-            "columns": [f"j[{self.pick('0', '1', 'm % 2')}, {self.index()}]"],
+            "columns": [f"j[{self.pick('0', '1', 'm % 2')}, {self.index()}]"], "tuples": ["f[0]", "f[1][0]", "f[-1][1]"],
+            "grid": [f"G[{self.pick('0', '1', 'm % 2')}][{self.pick('0', '-1', 'k % 2')}]"], "keys": ["D[m % 2]", "D[k % 2]"],
+            "objects": ["O[0].x", "O[1].x", "O[m % 2].x"],
         }  # fmt: skip
         for theme in sorted(self.themes & themes.keys()):
             if self.random.random() < (0.15 if theme == "unbound" else 0.6):
@@ -71,6 +74,23 @@ class Expressions:
             options = [f"(y := {a} + 0.5)", f"(r := {a}) + r", f"(y := {a}) - 0.5 * y"]
         elif self.has("function", 0.4):
             options = [f"step({a})", f"step({a}, {b})", f"each({a})", "total()"]
+        elif self.has("slices", 0.3):
+            i, j = self.pick("k % 4", "m % 3", "1", *self.indices), self.pick("m % 4", "3", "-1", "k % 5")
+            options = [f"sum(a[{i}:])", f"a[:{j}].sum()", f"np.sum(b[{i}:{j}])", f"a[{i}:{i} + 2].sum()", f"a[::-1][{i} % 4]"]
+            options += [f"float(len(a[{i}:]))", f"a[{i} % 3:].max()", f"a[{i}:] @ b[{i}:]"]
+        elif self.has("masks", 0.3):
+            options = [f"a[a > {a}].sum()", f"float((a > {a}).sum())", f"np.where(a > {a}, a, b).sum()", f"np.maximum(a, {a})[0]"]
+            options += [f"float(np.any(a > {a}))", f"float(len(a[a < {a}]))", f"a[np.argmax(b)] + {a}", "a[[0, 2]].sum()"]
+        elif self.has("comprehensions", 0.3):
+            options = [f"sum([w * 0.5 for w in a if w > {a}])", f"max([w - {a} for w in (p, q, r)])", "sum(w for w in b)"]
+            options += [f"float(any(w > {a} for w in a))", f"float(all([p > {a}, q < {b}]))", f"[w + {a} for w in a][k % 4]"]
+            options += [f"{{w: {a} * w for w in (0, 1)}}[1]", "sum([w for row in (a, b) for w in row])", f"[{a}, {b}][m % 2]"]
+        elif self.has("sorted", 0.3):
+            options = [f"sorted([{a}, {b}, p])[m % 3]", f"sorted([{a}, {b}], reverse=True)[0]", "np.sort(a)[k % 4]"]
+            options += [f"max(p, q, {a})", f"min([{a}, {b}, q])", f"max([p, q, r], key=lambda w: abs(w - {a}))", "max(a)"]
+            options += ["a[int(np.argmin(a))]", f"(lambda w: w + {a})(q)"]
+        elif self.has("recursion", 0.4):
+            options = [f"down({a}, 3)", f"down({a}, m % 3)", f"down(0.5 * {a}, k % 4)"]
         elif self.has("division", 0.3):
             options = [f"{a} / {b}", f"{a} / 2", f"{a} // {b}", f"{a} % {b}", f"1.0 / {a}", f"{a} ** 2", f"divmod({a}, {b})[1]"]
         elif self.has("ints", 0.15):

@@ -23,8 +23,8 @@ from pullback.tracer.statements.blocks import Steps
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.statements.containers import State
 from pullback.tracer.statements.items import Items, items, items_of
-from pullback.tracer.statements.loops import MOST_EMPTY, Rolled
-from pullback.tracer.statements.unrolling import Growth, is_long
+from pullback.tracer.statements.rolled_loops import LoopStatement
+from pullback.tracer.statements.unrolling import MOST_EMPTY, Growth, is_long
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.syntax.bytecode import LoopKey
 from pullback.tracer.syntax.table import operator
@@ -105,7 +105,9 @@ class Loop(Iterator[Any]):
             variables = functools.partial(Locals, self.frame)  # refers to no loop, which ends with its last reference
             self.trace.root.is_rewritten = True
             live = () if self.sequence.is_counted else (*code.co_varnames, *code.co_cellvars)
-            loop = Rolled(body, None, (), (), live, items=self.sequence, first=self.first, variables=variables)
+            loop = LoopStatement(
+                body=body, names=(), temporary=(), live=live, items=self.sequence, first=self.first, variables=variables
+            )
             self.steps = loop.steps(None, None)
             return self._step(next)
         if self.first == self.sequence.count:

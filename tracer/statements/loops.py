@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from pullback.ir.core.types import I64, scalar
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.make import as_traced, cast
-from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.tree import bare, flatten
-from pullback.tracer.arrays.views import write_back
-from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
-from pullback.tracer.statements.blocks import MOST_NESTED, BlockRegion, Ran, Steps, attempt, driven
-from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, is_undecided, share_made
-from pullback.tracer.statements.choices import narrowed, truth_of
-from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code, possible_codes
-from pullback.tracer.statements.containers import (
-    Saved,
-    containers_in,
-    dereferenced,
-    keep,
-    refuse_changed,
-    shares_containers,
-)
-from pullback.tracer.statements.counting import MOST_ATTEMPTS, Limits, Room, provide_counted, provide_rooms
-from pullback.tracer.statements.earlier_traces import EarlierCarry, EarlierFirst, earlier, kind_of, note_loop, takes_notes
+from pullback.tracer.arrays.make import as_traced
+from pullback.tracer.statements.blocks import MOST_NESTED, attempt
+from pullback.tracer.statements.branches import Block, branch, is_undecided
+from pullback.tracer.statements.choices import truth_of
+from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, is_code
+from pullback.tracer.statements.earlier_traces import EarlierFirst, earlier, note_loop, takes_notes
 from pullback.tracer.statements.first_iterations import FirstIteration
-from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of, list_of
+from pullback.tracer.statements.growing import GrowingList, list_of
 from pullback.tracer.statements.items import Items, items
-from pullback.tracer.statements.joins import placeholder
-from pullback.tracer.statements.rebound import (
-    OTHER_VALUE,
-    Packed,
-    Rebinds,
-    Watched,
-    base_capacity,
-    fits,
-    fix,
-    is_rebound,
-    packed,
-    refuse_other_names,
-    unpacked,
-)
-from pullback.tracer.statements.structures import merged, restructured
+from pullback.tracer.statements.rolled_loops import LoopStatement, finished
 from pullback.tracer.statements.unrolling import (
+    MOST_EMPTY,
     MOST_SEPARATE,
     MOST_UNROLLED,
     Growth,
@@ -58,18 +26,12 @@ from pullback.tracer.statements.unrolling import (
     most_unrolled,
     walk_all,
 )
-from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
 from pullback.tracer.syntax.table import operator
-from pullback.tracer.transforms.branches import Carry
-from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
 MOST_PEELED = 2
 """Most iterations of a ``while`` loop that run by themselves, since variables have other types before them than after."""
-MOST_EMPTY = 4
-"""Largest number of iterations at the start of a loop that are skipped to find one that computes something."""
-Held = dict[Position, list[TracedArray]]
 
 
 @operator("while")
@@ -77,9 +39,9 @@ def while_(
     test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
     live: Sequence[str] = (),
 ) -> Completion | None:
-    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide, or if it is long.
-    ``names``: the variables that it binds, of which the ``temporary`` ones are not carried; ``live``: those that may be unbound,
-    and are read later."""
+    """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide, or if it is long. The
+    parameters are those of ``LoopStatement``."""
+    loop = LoopStatement(body=body, orelse=orelse, names=names, temporary=temporary, live=live, test=test)
     start: FirstIteration | None = None
     limits = [MOST_UNROLLED, MOST_SEPARATE] if frame_of().root.rolls else []
     count = 0
@@ -89,9 +51,9 @@ def while_(
             if start is not None and start.grows and start.can_be_undone:
                 start.undo()
                 with attempt():
-                    return Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
+                    return loop.run(truth_of(test()), None)
                 start.repeat()
-            return Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
+            return loop.run(holds, None)
         if not holds:
             note_statement(frame_of().root.statements, "loop", "unrolled: no traced value decides when it ends")
             return None if orelse is None else orelse()
@@ -102,15 +64,15 @@ def while_(
             if is_long and start.can_be_undone:
                 start.undo()
                 with attempt():
-                    return Rolled(body, orelse, names, temporary, live, test=test).run(truth_of(test()), None)
+                    return loop.run(truth_of(test()), None)
                 start.repeat()
             elif is_long:
                 with attempt():
-                    return Rolled(body, orelse, names, temporary, live, test=test).run(holds, None)
+                    return loop.run(holds, None)
         ended = body()
         count += 1
         if ended is not None and not ended.is_decided:
-            return Rolled(body, orelse, names, temporary, live, test=test).run(None, ended)
+            return loop.run(None, ended)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -142,8 +104,8 @@ def for_(
     iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
     live: Sequence[str] = (),
 ) -> Completion | None:
-    """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. ``names`` and
-    ``temporary``: see ``while_``."""
+    """Run a ``for`` loop, or trace its body once if values decide its length or end, or if it is long. The parameters are those
+    of ``LoopStatement``."""
     sequence = items(iterable)
     lists = [(x, x.rows, x.rows.length) for x in sequence.lists] if sequence is not None else []
     ended = _for(sequence, iterable, body, orelse, names, temporary, live)
@@ -159,8 +121,9 @@ def _for(
     """Run a ``for`` loop over a sequence, or over what only Python can go over."""
     if sequence is None or not frame_of().root.rolls:
         return _python_loop(iterable, body, orelse, names)
+    loop = LoopStatement(body=body, orelse=orelse, names=names, temporary=temporary, live=live, items=sequence)
     if not sequence.is_counted:
-        return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
+        return loop.run(None, None)
     k, is_empty = 0, True
     start: FirstIteration | None = None
     begun, growth = 0, Growth()
@@ -170,7 +133,7 @@ def _for(
             start, begun, growth = first, k, Growth()
         if first is not None and not k and first.is_noted(earlier(EarlierFirst, body), sequence.count):
             with attempt():
-                return Rolled(body, orelse, names, temporary, live, items=sequence).run(None, None)
+                return loop.run(None, None)
             first = FirstIteration(body, names, temporary, sequence.at)
         ended = body(sequence.at(k))
         k += 1
@@ -181,24 +144,24 @@ def _for(
             if first.can_be_undone:
                 first.undo()
                 with attempt():
-                    ended_by_loop = Rolled(body, orelse, names, temporary, live, items=sequence, first=k - 1).run(None, None)
+                    ended_by_loop = loop.start_at(k - 1).run(None, None)
                     if k == 1 and takes_notes(body):
                         note_loop(body, first.record(most_unrolled(first.removed)))
                     return ended_by_loop
                 first.repeat()
             with attempt(is_decided):
-                return _rest(sequence, k, body, orelse, (names, temporary, live), None if is_decided else ended)
+                return _rest(loop, k, None if is_decided else ended)
         elif goes_on and start is not None and k < sequence.count and growth.is_too_much(start.instructions, k, sequence.count):
             if start.can_be_undone:
                 start.undo()
                 with attempt():
-                    return Rolled(body, orelse, names, temporary, live, items=sequence, first=begun).run(None, None)
+                    return loop.start_at(begun).run(None, None)
                 start.repeat()
             start = None
             with attempt():
-                return _rest(sequence, k, body, orelse, (names, temporary, live), None)
+                return _rest(loop, k, None)
         elif not is_decided:
-            return _rest(sequence, k, body, orelse, (names, temporary, live), ended)
+            return _rest(loop, k, ended)
         if is_code(ended, BREAK, RETURN):
             note_statement(frame_of().root.statements, "loop", f"unrolled: it ends in iteration {k} in any case")
             return None if is_code(ended, BREAK) else ended
@@ -215,7 +178,7 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
     for item in iterator:
         ended = body(item)
         if ended is not None and not ended.is_decided:
-            return _finished(_nested(list(iterator), body, names, ended), orelse, names)
+            return finished(_nested(list(iterator), body, names, ended), orelse, names)
         if is_code(ended, BREAK):
             return None
         if is_code(ended, RETURN):
@@ -224,18 +187,17 @@ def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None
     return None if orelse is None else orelse()
 
 
-def _rest(
-    sequence: Items, k: int, body: Callable[[Any], Any], orelse: Block | None, bound: tuple[Sequence[str], ...],
-    ended: Completion | None,
-) -> Completion | None:  # fmt: skip
-    """Run the iterations from ``k`` on in a loop. ``ended``: how the one before ended, if values decide it; then few iterations
-    whose body is no loop's are each in a branch of the one before."""
-    names, temporary, live = bound
+def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion | None:
+    """Run the iterations of a ``for`` loop from ``k`` on in a loop. ``ended``: how the one before ended, if values decide it;
+    then few iterations whose body is no loop's are each in a branch of the one before."""
+    sequence = loop.items
+    assert sequence is not None
     if ended is not None and sequence.count - k <= MOST_NESTED:
         with attempt():
-            return Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
-        return _finished(_nested([sequence.at(j) for j in range(k, sequence.count)], body, names, ended), orelse, names)
-    return Rolled(body, orelse, names, temporary, live, items=sequence, first=k).run(None, ended)
+            return loop.start_at(k).run(None, ended)
+        nested = _nested([sequence.at(j) for j in range(k, sequence.count)], loop.body, loop.names, ended)
+        return finished(nested, loop.orelse, loop.names)
+    return loop.start_at(k).run(None, ended)
 
 
 def _nested(
@@ -256,648 +218,3 @@ def _nested(
     return branch(as_traced(is_code(before, NEXT, CONTINUE)), following, lambda: before, names, [body])
 
 
-def _finished(ended: Completion | None, orelse: Block | None, names: Sequence[str]) -> Completion | None:
-    """Run the ``else`` of a loop unless it was left, and return how the statement ended."""
-    result = None
-    if ended is not None and ended.value is not UNBOUND:
-        code = as_traced(np.where(is_code(ended, RETURN), np.int64(RETURN), np.int64(NEXT)))
-        result = ended
-        if not ended.is_decided:
-            others = {NEXT} if ended.possible - {RETURN} else set()
-            possible = frozenset({RETURN, *others})
-            result = Completion(code=code, value=ended.value, possible=possible, aliases=ended.aliases)
-    if orelse is None:
-        return result
-    if ended is None or (ended.is_decided and is_code(ended, NEXT, CONTINUE)):
-        following: Completion | None = orelse()
-        return following
-    if result is not None:
-        if result.is_decided:
-            return result
-        left = replace(result, possible=frozenset({RETURN, *({NEXT} if BREAK in possible_codes(ended) else ())}))
-        return branch(as_traced(is_code(ended, NEXT, CONTINUE)), orelse, lambda: left, names, [orelse])
-    return if_(is_code(ended, NEXT, CONTINUE), orelse, None, names)
-
-
-class Rolled:
-    """A loop of which the body is traced once.
-
-    ``test``: the condition of a ``while`` loop; ``items``: what a ``for`` loop goes over, from item ``first`` on. ``carried``:
-    the indices of the variables that are carried; ``targets``: the arrays from outside that the body writes, which are carried
-    too. ``may_leave``: values decide whether an iteration ends the loop. ``carry`` has ``size`` parts: the variables, the arrays,
-    and, of a loop that may be left, whether it goes on, the index of the next item, how it ended and what it returns.
-    ``aliases``: what the carried arrays may be, and ``exchanged`` the positions of those that iterations exchange, whose tags are
-    carried; None if this is not known yet. ``choices``: values from before the loop that are one of
-    several in it, by the indices of variables, -1 for what is returned; ``ended``: how the loop ended; ``noted``: the carry of an
-    earlier trace, with which this one began, and ``must_leave``: ``may_leave`` without it. ``supposed``: the arrays that an
-    iteration wrote before variables of numbers joined the carry, which the next one has to write too; ``supposes``: whether there
-    may be such. ``variables`` returns the variables, by default those of the blocks.
-    """
-
-    extent: Any = None
-    sized: frozenset[int] | set[int] = frozenset()
-    growths: Mapping[int, int] = {}
-    rooms: Sequence[Room] = ()
-    rebound: Mapping[int, list[Any]] = {}
-    rows_extent: Any = None
-    is_limited = False
-
-    def __init__(
-        self, body: Callable[..., Any], orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
-        live: Sequence[str], test: Callable[[], Any] | None = None, items: Items | None = None, first: int = 0,
-        variables: Callable[[], Variables] | None = None,
-    ) -> None:  # fmt: skip
-        self.arguments = body, orelse, names, temporary, live, test, items, first, variables
-        self.body, self.orelse, self.names, self.test, self.items, self.first = body, orelse, names, test, items, first
-        sequence = None if items is None else items.at
-        blocks = [b for b in (body, orelse, test) if b is not None]
-        self.variables = Variables(names, blocks, (body, test, sequence)) if variables is None else variables()
-        self.plain: set[int] = set()
-        contents = zip(self.variables.names, self.variables.read(), strict=True)
-        self.entry = [UNBOUND if name in temporary else value for name, value in contents]
-        self.live = {k for k, name in enumerate(self.variables.names) if name in live}
-        self.carried: list[int] = []
-        self.targets: list[TracedArray] = []
-        self.returned: Any = UNBOUND
-        self.may_leave = test is not None
-        self.left: list[TracedArray] = []
-        self.ended: Completion | None = None
-        self.possible: frozenset[int] = frozenset()
-        self.carry, self.size = Carry("a loop", (), "the state"), 0
-        self.aliases = LoopAliases()
-        self.exchanged: list[Position] | None = None
-        self.choices: dict[int, Any] = {}
-        self.supposed: list[TracedArray] = []
-        self.supposes = True
-        self.noted: EarlierCarry | None = None
-        self.must_leave = False
-
-    def run(self, truth: Any, ended: Completion | None) -> Completion | None:
-        """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
-        end of the iteration before it, decides."""
-        return driven(self.steps(truth, ended), self.body)
-
-    def steps(self, truth: Any, ended: Completion | None) -> Steps[Completion | None]:
-        """Emit the loop, where the body runs between the steps."""
-        statements = frame_of().root.statements
-        count = len(statements)
-        for _ in range(MOST_ATTEMPTS):
-            try:
-                yield from self.roll(truth, ended)
-                break
-            except Rebinds as signal:
-                self.provide_rooms(signal, truth, ended)
-                del statements[count:]
-                self.__init__(*self.arguments)  # type: ignore[misc]
-            except Grows as grows:
-                growth = grows.needed - grows.before
-                if type(growth) is not int or (self.test is not None and growth > 0):
-                    self.provide(grows, truth, ended)
-                else:
-                    grows.target.provide(grows, self.count)
-                del statements[count:]
-                self.__init__(*self.arguments)  # type: ignore[misc]
-        else:
-            raise TraceError("the lists of a loop on traced values grow in each trace; write into arrays")
-        return _finished(self.ended, self.orelse, self.names)
-
-    def provide(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
-        """Find how long lists become of which no trip count bounds the length, and stack their elements."""
-        again = lambda: driven(Rolled(*self.arguments).roll(truth, ended), self.body)  # noqa: E731
-        signal: Grows | Rebinds = grows
-        try:
-            with attempt(self.test is not None):
-                self.sized = {*self.sized, *provide_counted(grows, self.variables, again)}
-                return
-        except Rebinds as rebinds:
-            signal = rebinds
-        self.provide_rooms(signal, truth, ended)
-
-    def provide_rooms(self, signal: Grows | Rebinds, truth: Any, ended: Completion | None) -> None:
-        """Find how many rows suffice for the lists that iterations make longer or bind anew."""
-
-        def run(limits: Limits) -> list[TracedArray]:
-            limited = Rolled(*self.arguments)
-            limited.take(limits)
-            limited.rooms, limited.is_limited = list(limits.rooms.values()), True
-            driven(limited.roll(truth, ended), self.body)
-            return limited.left
-
-        self.take(provide_rooms(signal, self.variables, run))
-
-    def take(self, limits: Limits) -> None:
-        """Set what the loop has room for."""
-        self.sized = {*self.sized, *limits.rooms}
-        self.growths = {**self.growths, **{k: room.growth for k, room in limits.rooms.items()}}
-        if limits.rebound:
-            self.rebound, self.rows_extent = limits.rebound, limits.extent
-
-    def capacity(self, k: int) -> Any:
-        """Return the number of rows for the lists that iterations bind to a variable."""
-        entry = self.entry[k]
-        if type(entry) is not GrowingList:
-            raise TraceError(OTHER_VALUE)
-        return base_capacity(entry) + self.rows_extent
-
-    @property
-    def count(self) -> Any:
-        """The trip count, an int or an extent by value; infinite if it has no bound."""
-        if self.items is None:
-            return math.inf
-        if self.extent is None:
-            self.extent = capacity_of(self.items.count - self.first, 1, 0)
-        return self.extent
-
-    def roll(self, truth: Any, ended: Completion | None) -> Steps[None]:
-        """Trace the body until its carry is known, and emit the loop. Raises Grows and Rebinds."""
-        carries = earlier(EarlierCarry, self.body) if self.is_repeatable else ()
-        noted = next((x for x in carries if x.serves(self.variables.names, self.entry)), None)
-        if noted is not None:
-            with attempt():
-                yield from self.roll_from(truth, ended, noted)
-                return
-            self.__init__(*self.arguments)
-        yield from self.roll_from(truth, ended)
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether the body is a function, which may be traced any number of times, and its traces are noted."""
-        return self.arguments[-1] is None and takes_notes(self.body)
-
-    def roll_from(self, truth: Any, ended: Completion | None, noted: EarlierCarry | None = None) -> Steps[None]:
-        """See ``roll``; the carry is ``noted`` first, or nothing."""
-        self.possible = possible_codes(ended)
-        self.may_leave |= self.is_limited and bool(self.rebound)
-        self.carried += [k for k in self.rebound if k not in self.carried]
-        if ended is not None:
-            self.may_leave, self.returned = True, ended.value
-        if noted is not None:
-            self.noted, self.size, self.must_leave = noted, -1, self.may_leave
-            self.carried, self.targets, self.may_leave = [*noted.carried], [*noted.targets], self.may_leave or noted.may_leave
-        entry = tuple(map(kind_of, self.entry)) if self.is_repeatable else ()
-        statements = frame_of().root.statements
-        count = len(statements)
-        for _ in range(MOST_ATTEMPTS):
-            del statements[count:]
-            if (yield from self.attempt(truth, ended)):
-                note_statement(statements, "loop", self.how)
-                carry = EarlierCarry(
-                    names=self.variables.names, entry=entry, carried=tuple(self.carried), targets=tuple(self.targets),
-                    may_leave=self.may_leave,
-                )  # fmt: skip
-                if self.is_repeatable:
-                    note_loop(self.body, carry)
-                return
-        raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
-
-    @property
-    def how(self) -> str:
-        """How the loop is compiled, for reports."""
-        if self.items is None:
-            return "rolled: values decide when it ends"
-        start = f"rolled from iteration {self.first + 1} on" if self.first else "rolled"
-        counted = self.items.is_counted
-        count = f"{self.items.count - self.first} iterations" if counted else "as many iterations as values decide"
-        return f"{start}: {count}{', unless values end it before' if self.may_leave else ''}"
-
-    def attempt(self, truth: Any, ended: Completion | None) -> Steps[bool]:
-        """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
-        state: list[Any] = [self.entered(k) for k in self.carried]
-        state += self.targets
-        state += [as_traced(np.int64(index)) for index in range(len(self.exchanged or ()))]
-        if self.may_leave:
-            code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
-            state += [self.goes_on(truth, ended), as_traced(np.int64(self.first)), code]
-            if self.returned is not UNBOUND:
-                state.append(placeholder(self.returned) if ended is None or ended.value is UNBOUND else ended.value)
-        for k in range(len(state)):
-            state[k] = self.choices.get(self.key(k), state[k]) if k in (*range(len(self.carried)), len(state) - 1) else state[k]
-        if len(state) != self.size:
-            self.carry, self.size = Carry("a loop", tuple(state), "the state"), len(state)
-        block = _LoopRegion()
-        index = block.parameter(scalar(I64))
-        with block.inner.active():
-            inside = list(map(dereferenced, self.carry.enter(block)))  # type: ignore[arg-type]
-            lists = {k: unpacked(inside[j], self.capacity(k)) for j, k in enumerate(self.carried) if k in self.rebound}
-        entry, parameters = self.arrays(state), self.arrays(inside)
-        self.aliases.enter(entry, parameters)
-        for position, tag in zip(self.exchanged or (), inside[len(self.carried) + len(self.targets) :], strict=False):
-            parameters[position][0].tag = tag
-        ran, results, new_carried, new_targets, returned = yield from self.iteration(block, index, inside, lists)
-        self.refuse_unchanged(inside, ran)
-        if any(not any(t is x for x, _ in ran.written) for t in self.supposed):
-            self.targets, self.supposed, self.supposes, self.exchanged, self.size = [], [], False, None, -1
-            return False
-        if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
-            self.carried += new_carried
-            changed_values = [value for k in new_carried for value in (self.entry[k], ran.variables[k])]
-            are_numbers = not any(True for _ in arrays_in(changed_values))
-            self.targets = [*self.targets, *new_targets] if not new_carried or (are_numbers and self.supposes) else []
-            self.supposed = [*self.targets] if new_carried else self.supposed
-            self.exchanged, self.size = None, -1
-            self.returned = returned if self.returned is UNBOUND else self.returned
-            return False
-        after = self.arrays([self.tree(k, ran.variables[k]) for k in self.carried], like=entry)
-        is_more = self.aliases.learn(entry, parameters, after, block.inner)
-        if self.aliases.learn_readonly(after):
-            return False
-        origins = self.aliases.written(parameters)
-        if is_more and (origins or any(x is t for xs in self.aliases.origins.values() for x in xs for t, _ in ran.written)):
-            return False
-        if origins and self.is_undecided(entry, parameters, after):
-            return False
-        refuse_read([*ran.forgotten, *origins], block.inner)
-        changed = {k for k, x, y in zip(self.carried, state, results, strict=False) if not _is_alike(x, y)} - self.plain
-        changed = {k for k in changed if self.has_references(k, ran)}
-        if changed:
-            self.plain |= changed
-            return False
-        for k in self.plain:
-            refuse_changed([self.entry[k], ran.variables[k]], ran.changed)
-        if self.is_restructured(block, state, inside, results):
-            return False
-        arrays = self.carry.returned(block, self.body, tuple(results))  # type: ignore[arg-type]
-        if arrays is not None:
-            bounds = self.bounds(ran)
-            try:
-                self.ended = self.emitted(block, arrays, ran, (entry, parameters))
-            except TypeError as error:
-                raise TraceError("the arrays that a loop exchanges have other names in each trace; write into copies") from error
-            for target, least, most, length in bounds:
-                target.bound(least, most, length)
-        return arrays is not None
-
-    def refuse_unchanged(self, inside: list[Any], ran: Ran) -> None:
-        """Raise TraceError if an iteration does not change all that an earlier trace of the loop carried."""
-        if self.noted is None:
-            return
-        variables = self.variables.state.referenced
-        before = dict(zip(self.carried, inside, strict=False))
-        for k in self.noted.carried:
-            after = variables(ran.variables[k])
-            if is_same(before.get(k, after), after) or is_same(variables(self.entry[k]), after):
-                raise TraceError("a loop does not change a variable that an earlier trace of it carried")
-        contents = {id(t): x for t, x in ran.written}
-        parameters = zip(self.targets, inside[len(self.carried) : len(self.carried) + len(self.targets)], strict=True)
-        if any(id(t) not in contents or contents[id(t)]._value is x._value for t, x in parameters):
-            raise TraceError("a loop does not write an array that an earlier trace of it wrote")
-        if self.noted.may_leave and not self.must_leave and possible_codes(ran.completion) <= {NEXT, CONTINUE}:
-            raise TraceError("a loop is not left, which an earlier trace of it left")
-
-    def is_undecided(self, entry: Held, parameters: Held, after: Held) -> bool:
-        """Return whether it turns out that iterations exchange arrays, or not, which the carry does not provide for yet."""
-        group = self.aliases.exchanged(entry, parameters)
-        if self.exchanged is None:
-            self.exchanged = group
-        elif self.exchanged and (group != self.exchanged or not are_exchanged(after, group)):
-            self.exchanged, group = [], self.exchanged
-        else:
-            return False
-        self.size = -1
-        return bool(group)
-
-    def arrays(self, values: Sequence[Any], like: Collection[Position] = ()) -> dict[Position, list[TracedArray]]:
-        """Return the arrays in the values of the carried variables, which are the first parts of a carry, by their positions.
-        ``like``: the positions; a value with another number of arrays may have each at each of its positions."""
-        rows = [list(arrays_in([v])) for v in values[: len(self.carried)]]
-        own = {(k, j): [x] for k, row in enumerate(rows) for j, x in enumerate(row)}
-        counts = Counter(k for k, _ in like)
-        return {p: own[p] if len(rows[p[0]]) == counts[p[0]] else rows[p[0]] for p in like} if like else own
-
-    def tree(self, k: int, value: Any) -> Any:
-        """Return the contents of a variable, with containers of the state as references; as copies if it holds others too."""
-        if k in self.rebound and isinstance(value, Packed):
-            return value
-        return value if k in self.plain else self.variables.state.referenced(value)
-
-    def entered(self, k: int) -> Any:
-        """Return the contents of a variable before the loop, as a part of the carry."""
-        if k not in self.rebound:
-            return self.tree(k, self.entry[k])
-        entry: Any = self.entry[k]
-        return packed(entry, self.rebound[k], self.capacity(k))
-
-    def rebind(self, block: _LoopRegion, ran: Ran, entry: list[Any], lists: Mapping[int, GrowingList]) -> None:
-        """Replace the lists that an iteration bound to variables by trees. Raises Rebinds for a list of which the carry does not
-        provide for."""
-        for k, (before, after) in enumerate(zip(entry, ran.variables, strict=True)):
-            is_carried = self.entry[k] is not UNBOUND or k in self.live
-            if is_carried and k not in self.rebound and before is not UNBOUND and is_rebound(before, after):
-                raise Rebinds(k, [*after.samples(), *before.samples()])
-        for k, before in lists.items():
-            after = ran.variables[k]
-            others = [v for j, v in enumerate(ran.variables) if j != k and (self.entry[j] is not UNBOUND or j in self.live)]
-            if after is not before:
-                if type(after) is not GrowingList:
-                    raise TraceError(OTHER_VALUE)
-                refuse_other_names(after, others, block.inner)
-            with block.inner.active():
-                ran.variables[k] = packed(after, self.rebound[k], self.capacity(k))
-
-    def bounds(self, ran: Ran) -> list[tuple[GrowingList, Any, Any, int | None]]:
-        """Return the lists with rows, with bounds of their lengths after the loop, and these if they are known. Raises Grows if
-        arrays are too short."""
-        result: list[tuple[GrowingList, Any, Any, int | None]] = []
-        for target, least, most in ran.lists:
-            rows, end = target.rows, math.inf
-            assert rows is not None
-            if rows.counts:
-                continue
-            if id(target) in self.sized and rows.frame is frame_of():
-                if id(target) in self.growths and not _is_within(most - rows.most, self.growths[id(target)]):
-                    raise Grows(target, [], rows.most, most)
-                result.append((target, -math.inf, rows.capacity, None))
-                continue
-            growth, loss = most - rows.most, least - rows.least
-            if self.test is not None and growth != 0 and rows.frame is frame_of():
-                raise Grows(target, [], rows.most, most)
-            if type(growth) is int and (growth <= 0 or rows.frame is frame_of() or type(self.count) is int):
-                end = capacity_of(self.count, growth, rows.most)
-                target.refuse_longer(end)
-            elif growth != 0 and rows.frame is frame_of() and not rows.counts:
-                raise Grows(target, [], rows.most, most)
-            is_counted = not self.may_leave and type(self.count) is int
-            least = rows.least if loss >= 0 else -math.inf
-            is_known = is_counted and growth == loss and type(rows.length) is int
-            result.append((target, least, end, rows.length + growth * self.count if is_known else None))
-        return result
-
-    def has_references(self, k: int, ran: Ran) -> bool:
-        """Return whether a variable holds containers of the state, before the loop or after an iteration."""
-        values = [self.entry[k], ran.variables[k]]
-        return any(id(c.value) in self.variables.state.ids for c in containers_in(("", v) for v in values))
-
-    def is_restructured(self, block: _LoopRegion, state: list[Any], inside: list[Any], results: list[Any]) -> bool:
-        """Return whether the carry becomes a choice, since an iteration gives it another structure; ``results`` get the carry's
-        structures, and ``choices`` the values from before the loop."""
-        is_changed = False
-        for k, value in enumerate(results):
-            entered = flatten(inside[k])[1]
-            with block.inner.active():
-                results[k] = narrowed(value)
-                tree = flatten(results[k])[1]
-            both = merged(bare(entered), bare(tree))
-            if both is None and inside[k] is UNBOUND:
-                self.live.discard(self.carried[k])
-                self.carried.pop(k)
-                return True
-            if both is None or both == tree == entered:
-                continue
-            if both == bare(entered):
-                with block.inner.active():
-                    results[k] = restructured(results[k], both, inside[k])
-            else:
-                with block.inner.active():
-                    example = flatten(results[k])[0]
-                zeros = rebuild(bare(tree), [placeholder(as_traced(x)) for x in example])
-                self.choices[self.key(k)] = restructured(state[k], both, zeros)
-                is_changed = True
-        if is_changed:
-            self.size = -1
-        return is_changed
-
-    @property
-    def rest_start(self) -> int:
-        """The index of the first part of the carry after the variables, the arrays, and the tags of exchanged arrays."""
-        return len(self.carried) + len(self.targets) + len(self.exchanged or ())
-
-    def key(self, k: int) -> int:
-        """Return the index of the variable that is part ``k`` of the carry; -1 for another part."""
-        return self.carried[k] if k < len(self.carried) else -1
-
-    @property
-    def runs(self) -> bool:
-        """Whether there is an iteration in any case. After none, a variable holds the array that it held before the loop."""
-        items = self.items
-        return not self.may_leave and items is not None and items.is_counted and items.count > self.first
-
-    def leaves(self, ran: Ran) -> bool:
-        """Return whether the body turns out to leave the loop, which its carry does not provide for yet."""
-        if self.may_leave or possible_codes(ran.completion) <= {NEXT, CONTINUE}:
-            return False
-        self.may_leave = True
-        return True
-
-    def goes_on(self, truth: Any, ended: Completion | None) -> Any:
-        """Return whether there is a first iteration, before the loop."""
-        if self.test is not None:
-            if ended is None:
-                return self.within_room(_truth(truth))
-            return self.within_room(_truth(_while_not_ended(ended, self.test, self.names)))
-        assert self.items is not None
-        more = self.items.count > self.first
-        return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
-
-    def iteration(
-        self, block: _LoopRegion, index: TracedArray, inside: list[Any], lists: Mapping[int, GrowingList]
-    ) -> Steps[tuple[Ran, list[Any], list[int], list[TracedArray], Any]]:
-        """Trace an iteration. Return what it did, the carry after it, and what is to be carried besides."""
-        count = len(self.carried)
-        values, arrays = inside[:count], inside[count : count + len(self.targets)]
-        rest = inside[self.rest_start :]
-        entry = list(self.entry)
-        for k, value in zip(self.carried, values, strict=True):
-            entry[k] = lists.get(k, value)
-        self.variables.write(entry)
-        watched = [Watched(x) for x in lists.values()]
-        extra: list[Any] = []
-
-        def run() -> Steps[Any]:
-            if self.items is None:
-                ended = yield ()
-            else:
-                position = as_traced(rest[1] if self.may_leave else index if not self.first else index + self.first)
-                at = TracedArray(position.type, block.inner, position.value, weak="int", loc=position.loc)
-                at.bounds = (self.first, self.items.count - 1) if self.items.is_counted else (0, 2**48)
-                ended = yield (self.items.at(at),)
-            for each in watched:
-                each.refuse_changes()
-            if self.may_leave:
-                extra.extend(self.state_after(ended, rest))
-            return ended
-
-        try:
-            own = self.variables.state.ids
-            fresh = Saved([(c, c.items) for c in containers_in(("", v) for v in values) if id(c.value) not in own])
-            ran = yield from block.steps(run, self.variables, list(zip(self.targets, arrays, strict=True)), extra)
-            fresh.refuse_changes()
-        finally:
-            self.variables.write(self.entry)
-        if ran.raised is not None:
-            raise TraceError(f"each iteration of a loop on traced values raises {type(ran.raised).__name__}: {ran.raised}")
-        deleted = [n for n, a, b in zip(self.variables.names, entry, ran.variables, strict=True) if b is UNBOUND is not a]
-        if deleted:
-            raise TraceError(f"a loop on traced values deletes {deleted[0]}, which is bound before an iteration; assign None")
-        self.rebind(block, ran, entry, lists)
-        pairs = enumerate(zip(entry, ran.variables, strict=True))
-        changed = [k for k, (a, b) in pairs if a is not b and k not in lists and not is_same(self.tree(k, a), self.tree(k, b))]
-        new_carried = [k for k in changed if k not in self.carried and (self.entry[k] is not UNBOUND or k in self.live)]
-        new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
-        new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
-        contents = {id(t): x for t, x in ran.written}
-        named = [map_leaves(ran.at_end, self.tree(k, ran.variables[k])) for k in self.carried]
-        ends = [map_leaves(ran.at_end, self.variables.state.referenced(x)) for x in extra]
-        tags = self.tags_after(ran)
-        results = [*named, *(contents.get(id(t), t) for t in self.targets), *tags, *ends]
-        returned = self.variables.state.referenced(ran.completion.value) if isinstance(ran.completion, Completion) else UNBOUND
-        return ran, results, new_carried, new_targets, returned
-
-    def tags_after(self, ran: Ran) -> list[Any]:
-        """Return the tags of exchanged arrays after an iteration; 0 for an array that is none."""
-        rows = {k: list(arrays_in([self.tree(k, ran.variables[k])])) for k in self.carried}
-        arrays = [rows[self.carried[k]][j : j + 1] for k, j in self.exchanged or ()]
-        return [np.int64(0) if not x or x[0].tag is None else x[0].tag for x in arrays]
-
-    def within_room(self, goes_on: TracedArray) -> TracedArray:
-        """Return whether the loop goes on and its lists have room for another iteration."""
-        tests = [room.is_left() for room in self.rooms]
-        if self.is_limited:
-            now = self.variables.read()
-            tests += [fits(now[k], self.capacity(k)) for k in self.rebound if type(now[k]) is GrowingList]
-        for test in tests:
-            goes_on = as_traced(np.logical_and(goes_on, test))
-        return goes_on
-
-    def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
-        """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
-        following = rest[1] + 1
-        if self.test is not None:
-            goes_on = self.within_room(_truth(_while_not_ended(ended, self.test, self.names)))
-        else:
-            assert self.items is not None
-            more = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.items.count))
-            goes_on = self.within_room(more)
-        code = np.int64(1) * code_of(ended)
-        values: list[Any] = [goes_on, following, code]
-        if len(rest) > 3:
-            has_value = isinstance(ended, Completion) and ended.value is not UNBOUND
-            values.append(ended.value if has_value and ended is not None else rest[3])
-        return values
-
-    def emitted(
-        self, block: _LoopRegion, arrays: list[TracedArray], ran: Ran, held: tuple[Held, Held]
-    ) -> Completion | None:  # fmt: skip
-        """Emit the loop, set what it changes, and return how it ended."""
-        size = len(arrays)
-        if self.may_leave:
-            condition = _LoopRegion()
-            condition.parameter(scalar(I64))
-            state = self.carry.enter(condition)  # type: ignore[arg-type]
-            with condition.inner.active():
-                test = cast(as_traced(state[self.rest_start]), bool)
-            regions = [(condition, [test]), (block, arrays)]
-            results = _emitted_regions("while", {"carried": size}, block.operands, regions)[:size]
-        else:
-            assert self.items is not None
-            count = self.items.count - self.first
-            static = isinstance(count, int)
-            params = {"carried": size, "sliced": 0, "length": (count,) if static else (), "reverse": False}
-            operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
-            results = _emitted_regions("scan", params, operands, [(block, arrays)])
-        values = list(map(dereferenced, self.carry.rebuilt(results, self.runs)))
-        final = list(self.entry)
-        for k, value in zip(self.carried, values, strict=False):
-            if k in self.rebound:
-                final[k] = self.leave_list(k, value)
-                continue
-            final[k] = value
-            share_made([*([] if self.runs else [self.entry[k]]), ran.variables[k]], value)
-        for target, new in zip(self.targets, values[len(self.carried) :], strict=False):
-            write_back(target, as_traced(new))
-        self.variables.write(final)
-        note_partly_bound(self.variables.names, final, ran.variables)
-        bound = self.arrays(values)
-        entry, parameters = held
-        kept = self.restore_exchanged(entry, bound, values[self.rest_start - len(self.exchanged or ()) : self.rest_start])
-        self.aliases.leave(bound, self.runs)
-        forgotten = [*ran.forgotten, *self.aliases.written(parameters)]
-        forget_all([x for x in forgotten if not any(x is y for y in kept)])
-        after = [ran.variables[k] for k in self.carried]
-        if self.plain or shares_containers(after):
-            keep([*(self.entry[k] for k in self.plain), *after, *values])
-        if not self.may_leave:
-            return None
-        rest = values[self.rest_start :]
-        aliases = [*aliases_in(ran.completion), *(x for xs in bound.values() for x in xs)] if len(rest) > 3 else []
-        possible = self.possible | possible_codes(ran.completion)
-        value = rest[3] if len(rest) > 3 else UNBOUND
-        return Completion(code=rest[2], value=value, possible=possible, aliases=tuple(aliases))
-
-    def leave_list(self, k: int, value: Packed) -> GrowingList:
-        """Return the list after the loop of a variable that iterations bind anew."""
-        result = unpacked(value, self.capacity(k))
-        self.left.append(fits(result, self.capacity(k)))
-        entry: Any = self.entry[k]
-        if not self.runs:
-            fix(entry, result)
-        return result
-
-    def restore_exchanged(self, entry: Held, bound: Held, tags: Sequence[TracedArray]) -> list[TracedArray]:
-        """Give the arrays that iterations exchanged their contents under the names that they have now, and return them."""
-        group = self.exchanged or []
-        before, after = [entry[p][0] for p in group], [bound[p][0] for p in group]
-        outer = [x.tag for x in before if x.tag is not None]
-        contents = [selected(k, tags, after) for k in range(len(group))]
-        for x, new in zip(before, contents, strict=True):
-            write_back(x, new)
-        for x, tag in zip(after, tags, strict=True):
-            if len(outer) == len(group):
-                x.tag = chosen(tag, outer)
-            x.chosen = tuple((y, as_traced(tag == k), True, y.version, x.version) for k, y in enumerate(before))
-        return before
-
-
-def _emitted_regions(*arguments: Any) -> list[TracedArray]:
-    """Emit a loop and return its results. Raises TraceError for a carry whose shapes are not those of an iteration."""
-    try:
-        return emit_regions(*arguments)
-    except TypeError as error:
-        raise TraceError("the variables of a loop on traced values change their shapes; start from their shapes") from error
-
-
-class _LoopRegion(BlockRegion):
-    """The region of the body of a loop."""
-
-    def __init__(self) -> None:
-        super().__init__("a loop")
-
-    def take(self, x: TracedArray, type: Any = None, readonly: str = "") -> TracedArray:
-        """Return a parameter for a carried array: a row-major copy."""
-        result = self.enter(x, type, x.weak if type is None else "")
-        result.readonly, result.layout_of, result.is_dense, result.origin = readonly, None, True, None
-        return result
-
-
-def _is_within(growth: Any, bound: int) -> bool:
-    """Return whether the growth of a list in an iteration is known to be within a bound."""
-    return type(growth) is int and growth <= bound
-
-
-def _is_alike(a: Any, b: Any) -> bool:
-    return bare(flatten(a)[1]) == bare(flatten(b)[1])
-
-
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return a tree with a function applied to its leaves."""
-    if value is UNBOUND:
-        return value
-    leaves, tree = flatten(value)
-    return rebuild(tree, [function(x) for x in leaves])
-
-
-def _truth(value: Any) -> TracedArray:
-    value = truth_of(value)
-    return cast(as_traced(value != 0 if isinstance(value, TracedArray) else bool(value)), bool)
-
-
-def _while_not_ended(ended: Completion | None, test: Callable[[], Any], names: Sequence[str]) -> Any:
-    """Return the value of a condition, or False after an iteration that left the loop."""
-    goes_on = is_code(ended, NEXT, CONTINUE)
-    if goes_on is True:
-        return _truth(test())
-    if goes_on is False:
-        return False
-    following = lambda: Completion(code=RETURN, value=_truth(test()))  # noqa: E731
-    result = branch(as_traced(goes_on), following, lambda: Completion(code=RETURN, value=_truth(False)), names, [test])
-    assert result is not None
-    return result.value

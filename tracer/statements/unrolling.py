@@ -15,6 +15,8 @@ The second is of loops over numbers and elements, and of loops that write parts 
 in one kernel."""
 LOOP_OPERATIONS = 100
 """Operations that take as long to compile as a loop that is rolled, besides those of its body."""
+MOST_EMPTY = 4
+"""Largest number of iterations at the start of a loop that are skipped to find one that computes something."""
 
 
 def is_long(iteration: Sequence[Instruction], count: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.tracer.statements import loops
+from pullback.tracer.statements import rolled_loops
 from pullback.tracer.trace import trace
 from tests.tracer.statements.test_branches import from_text
 
@@ -34,14 +34,14 @@ BODIES = (
 
 @pytest.mark.parametrize("body", BODIES)
 def test_the_traces_of_nested_loops_do_not_multiply(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, before = 0, loops.Rolled.attempt
+    count, before = 0, rolled_loops.Rolled.attempt
 
     def counted(*arguments: Any) -> Any:
         nonlocal count
         count += 1
         return before(*arguments)
 
-    monkeypatch.setattr(loops.Rolled, "attempt", counted)
+    monkeypatch.setattr(rolled_loops.Rolled, "attempt", counted)
     counts = []
     x = np.resize(X, 300)
     for depth in range(1, 6):
