@@ -499,6 +499,9 @@ class Engine:
         options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
         if passes == "full":
+            inlining = llvm.create_new_module_pass_manager()
+            inlining.add_always_inliner_pass()
+            run_passes(inlining, module, builder)
             run_passes(builder.getModulePassManager(), module, builder)
             return
         manager = llvm.create_new_module_pass_manager()
