@@ -29,7 +29,7 @@ _INTRINSICS = re.compile(
 )
 # The further intrinsics of x86 processors, by the vector width in bytes that they require.
 _X86_INTRINSICS_BY_WIDTH = {
-    16: r"x86\.(?:rdtsc|sse2\.pause|sse\.(?:st|ld)mxcsr)",
+    16: r"x86\.(?:rdtsc|sse2\.(?:pause|cvttsd2si(?:64)?)|sse\.(?:st|ld)mxcsr)",
     32: r"x86\.avx2\.permps",
     64: r"x86\.avx512\.(?:permvar\.[ds]f|"
     r"(?:vpermi2var|vfmadd|fpclass|r(?:cp|sqrt)14|mask\.(?:getexp|getmant|scalef))\.p[ds])\.512",

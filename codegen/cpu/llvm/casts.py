@@ -6,6 +6,9 @@ from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, ve
 from pullback.codegen.cpu.llvm.values import Values
 from pullback.ir.core.types import F32, F64, DType
 
+X86_REGISTER = 32
+"""Bytes of the vector registers that only x86 processors have."""
+
 
 def cast(e: Values, x: str, source: DType, target: DType, width: int, in_range: bool) -> str:
     """Convert ``x`` from ``source`` to ``target``. ``in_range``: a float is known to fit in the target integer type."""
@@ -133,7 +136,11 @@ def to_integer(e: Values, x: str, source: DType, target: DType, width: int, in_r
 
 
 def to_signed(e: Values, x: str, bits: int, width: int) -> str:
-    """Convert a float64 to i32 or i64; values out of range and NaN give the least integer."""
+    """Convert a float64 to i32 or i64; values out of range and NaN give the least integer. So does the instruction of x86, the
+    only processors whose vector registers have 32 bytes and more."""
+    if width == 1 and e.target.vector_bytes >= X86_REGISTER:
+        both = e.let(f"insertelement <2 x double> zeroinitializer, double {x}, i64 0")
+        return e.intrinsic(f"i{bits}", f"llvm.x86.sse2.cvttsd2si{'64' if bits == 64 else ''}", [("<2 x double>", both)])
     d, t, c = vector_of("double", width), vector_of(f"i{bits}", width), vector_of("i1", width)
     low = -(2.0 ** (bits - 1)) - (1.0 if bits == 32 else 0.0)
     above = e.let(f"fcmp {'ogt' if bits == 32 else 'oge'} {d} {x}, {double_constant(e, low, width)}")

@@ -373,6 +373,13 @@ def cast_to_same(b: Rewriter, x: Value, dtype: DType, **_: Any) -> Value | None:
     return x if x.type.dtype is dtype else None
 
 
+@rule("cast")
+def cast_of_trunc(b: Rewriter, x: Value, dtype: DType, **_: Any) -> Value | None:
+    # trunc x as an integer = x as an integer: a cast rounds to zero
+    inner = b.operand(x, "trunc")
+    return b.cast(inner, dtype=dtype) if inner is not None and dtype.is_integer else None
+
+
 MANTISSA = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 """Bits of the significand, the implicit one included."""
 EXPONENT = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
