@@ -300,21 +300,28 @@ class FunctionWriter(Values, ABC):
         self.line(f"ret i64 {self.let(f'load i64, ptr {self.status}')}")
 
     def leave_at_failures(self) -> None:
-        """Emit a branch for each condition in ``failing``; the function ends with the status of the first that holds."""
-        for condition, code in self.failing:
-            self.count += 1
-            failed, on = f"fails{self.count}", f"holds{self.count}"
-            self.declared[RARELY] = None
-            self.line(f"br i1 {condition}, label %{failed}, label %{on}, !prof !9000")
-            with self.conditional():
-                self.label(failed, follows=True)
-                self.leave(code)
-            self.label(on, follows=True)
+        """Emit a branch for all conditions in ``failing``; the function ends with the status of the first that holds."""
+        if not self.failing:
+            return
+        self.count += 1
+        failed, on = f"fails{self.count}", f"holds{self.count}"
+        self.declared[RARELY] = None
+        any_fails = self.failing[0][0]
+        for condition, _ in self.failing[1:]:
+            any_fails = self.let(f"or i1 {any_fails}, {condition}")
+        self.line(f"br i1 {any_fails}, label %{failed}, label %{on}, !prof !9000")
+        with self.conditional():
+            self.label(failed, follows=True)
+            status = str(self.failing[-1][1])
+            for condition, code in reversed(self.failing[:-1]):
+                status = self.let(f"select i1 {condition}, i64 {code}, i64 {status}")
+            self.leave(status)
+        self.label(on, follows=True)
         self.failing.clear()
 
-    def leave(self, status: int) -> None:
+    def leave(self, status: str) -> None:
         """Set the status, unless another is set, and branch to the end of the function."""
-        self.join_status(str(status))
+        self.join_status(status)
         self.line("br label %out")
         self.has_exit = True
 

@@ -310,7 +310,7 @@ class Accesses(FunctionWriter):
         self.line(f"br i1 {self.let(f'icmp eq ptr {allocated}, null')}, label %{failed}, label %{succeeded}")
         with self.conditional():
             self.label(failed, follows=True)
-            self.leave(NO_MEMORY)
+            self.leave(str(NO_MEMORY))
         self.label(succeeded, follows=True)
         last = self.let(f"add i64 {self.let(f'ptrtoint ptr {allocated} to i64')}, {LINE - 1}")
         return self.let(f"inttoptr i64 {self.let(f'and i64 {last}, {-LINE}')} to ptr")
