@@ -202,7 +202,7 @@ def keep_exact(
         return
     frame = frame_of(*xs)
     is_retraced = is_known and frame.parent is None and frame.sizes is None and _takes_short.get()
-    require(_is_exact(ufunc, xs, result), BEYOND if is_retraced else "OverflowError", MESSAGE, where)
+    require(_is_exact(ufunc, xs), BEYOND if is_retraced else "OverflowError", MESSAGE, where)
 
 
 def _is_carried(x: TracedArray) -> bool:
@@ -211,29 +211,28 @@ def _is_carried(x: TracedArray) -> bool:
     return x.literal is None and x.bounds is None and frame is not None and bool(frame.sealed) and x.value in frame.parameters
 
 
-def _is_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray) -> TracedArray:
+_FITS = {np.add: "add_fits", np.subtract: "sub_fits", np.multiply: "mul_fits"}
+"""The ops that tell whether an operation has not wrapped around."""
+
+
+def _is_exact(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> TracedArray:
     """Return whether an operation on int64 has not wrapped around.
 
-    Products and powers are compared with float ones, which reject some results that just fit.
+    Powers are compared with float ones, which reject some results that just fit.
     """
-    zero, least = literal(0, np.int64), literal(LEAST, np.int64)
+    least = literal(LEAST, np.int64)
     a, b = xs[0], xs[-1]
-    wraps: Any
-    if ufunc is np.add:
-        wraps = emit("lt", emit("bitand", emit("bitxor", a, result), emit("bitxor", b, result)), zero)
-    elif ufunc is np.subtract:
-        wraps = emit("lt", emit("bitand", emit("bitxor", a, b), emit("bitxor", a, result)), zero)
+    fits: TracedArray
+    if ufunc in _FITS:
+        fits = emit(_FITS[ufunc], a, b)
     elif ufunc in (np.negative, np.absolute):
-        wraps = emit("eq", a, least)
+        fits = emit("ne", a, least)
     elif ufunc is np.floor_divide:
-        wraps = emit("bitand", emit("eq", a, least), emit("eq", b, literal(-1, np.int64)))
+        fits = emit("bitnot", emit("bitand", emit("eq", a, least), emit("eq", b, literal(-1, np.int64))))
     else:
         x, y = (emit("cast", v, dtype=np.float64) for v in (a, b))
         if ufunc is np.left_shift:
             y = emit("exp2", y)
         size: Any = emit("pow" if ufunc is np.power else "mul", x, y)
-        limit = literal(2.0**63 * (1 - 2.0**-40), np.float64)
-        exact: TracedArray = emit("le", emit("abs", size), limit)
-        return exact
-    fits: TracedArray = emit("bitnot", wraps)
+        fits = emit("le", emit("abs", size), literal(2.0**63 * (1 - 2.0**-40), np.float64))
     return fits

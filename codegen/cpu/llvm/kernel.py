@@ -19,7 +19,7 @@ from pullback.codegen.cpu.llvm.casts import cast
 from pullback.codegen.cpu.llvm.division import REGISTER, divided, plan
 from pullback.codegen.cpu.llvm.float_parts import cold_call, expand_plain, part
 from pullback.codegen.cpu.llvm.function_writer import NO_KERNEL
-from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, vector_of
+from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, splat, vector_of
 from pullback.codegen.cpu.llvm.library_calls import argsort_row, fft_1d, library, resolve_ties, sort_row, ufunc
 from pullback.codegen.cpu.llvm.loops import loop
 from pullback.codegen.cpu.llvm.memory import Accesses
@@ -304,6 +304,8 @@ class Emitter(Accesses):
             text = divided(self, i, operands)
         elif spelling.startswith("ufunc:"):
             text = ufunc(self, spelling[6:], texts, dtype, width)
+        elif spelling.startswith("fits:"):
+            text = self.fits(spelling[5:], texts, dtype, width)
         else:
             text = self.emit_elementwise(op, spelling, texts, dtype, width)
         self.env[i.result] = Lanes(text, 0 if width == 1 else None)
@@ -361,6 +363,13 @@ class Emitter(Accesses):
         if declared:
             self.declared[declared] = None
         return self.let(text.format(*texts))
+
+    def fits(self, name: str, texts: list[str], dtype: DType, width: int) -> str:
+        """Emit whether integer arithmetic does not overflow."""
+        t, c, m = vector_of(element(dtype), width), vector_of("i1", width), mangled(element(dtype), width)
+        pair = self.intrinsic(f"{{ {t}, {c} }}", f"llvm.{name}.with.overflow.{m}", [(t, text) for text in texts])
+        overflows = self.let(f"extractvalue {{ {t}, {c} }} {pair}, 1")
+        return self.let(f"xor {c} {overflows}, {splat('i1', 'true', width)}")
 
     def half_fma(self, texts: list[str], dtype: DType, width: int) -> str:
         """Emit a 16-bit fma in float64: the product of two halves is exact there, and so is the sum wherever its rounding

@@ -535,6 +535,24 @@ template <class T> __device__ bool pb_below(T x, T n) {
 template <class T> __device__ bool pb_is_index(T x, T n) {
     return pb_below(x < 0 ? (T)((unsigned long long)x + (unsigned long long)n) : x, n);
 }""",
+    "pb_add_fits": """\
+template <class T> __device__ bool pb_add_fits(T x, T y) {
+    T total = (T)((unsigned long long)x + (unsigned long long)y);
+    return (T)((x ^ total) & (y ^ total)) >= T(0);
+}""",
+    "pb_sub_fits": """\
+template <class T> __device__ bool pb_sub_fits(T x, T y) {
+    T difference = (T)((unsigned long long)x - (unsigned long long)y);
+    return (T)((x ^ y) & (x ^ difference)) >= T(0);
+}""",
+    "pb_mul_fits": """\
+template <class T> __device__ bool pb_mul_fits(T x, T y) {
+    unsigned long long product = (unsigned long long)x * (unsigned long long)y;
+    if constexpr (sizeof(T) < 8) return (long long)(T)product == (long long)product;
+    unsigned long long high = pb_mulhi((unsigned long long)x, (unsigned long long)y);
+    high -= (x < 0 ? (unsigned long long)y : 0) + (y < 0 ? (unsigned long long)x : 0);
+    return (long long)high == (long long)product >> 63;
+}""",
     "pb_mulhi": """\
 template <class T> __device__ T pb_mulhi(T x, T y) {
     if constexpr (sizeof(T) == 8) {

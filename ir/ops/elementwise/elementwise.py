@@ -682,6 +682,17 @@ is_index = Elementwise(
     cuda="pb_is_index({0}, {1})", finite=True,
 )  # fmt: skip
 """Whether an integer is an index into an axis whose extent is the second operand: at least minus the extent, and less than it."""
+
+
+def _fits(name: str) -> Elementwise:
+    """Return the op that tells whether the exact result of integer arithmetic has the bits of its operands."""
+    return Elementwise(
+        name=f"{name}_fits", reference=getattr(semantics, f"{name}_fits"), arity=2, kinds="i", gives="bool",
+        pullback=each(no, no), cheap=True, llvm=f"fits:s{name}", cuda=f"pb_{name}_fits({{0}}, {{1}})", finite=True,
+    )  # fmt: skip
+
+
+add_fits, sub_fits, mul_fits = _fits("add"), _fits("sub"), _fits("mul")
 select = Elementwise(
     name="select", reference="numpy.where", arity=3, kinds="bifuc", gives="select", linear=True, cheap=True,
     pullback=each(

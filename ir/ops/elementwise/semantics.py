@@ -343,6 +343,30 @@ def is_index(x: Array, n: Array) -> Array:
         return below(np.where(np.asarray(x) < 0, np.add(x, n), x), n)
 
 
+def add_fits(x: Array, y: Array) -> Array:
+    """Return whether sums do not wrap around: where both numbers have the sign that their sum lacks, it has."""
+    with np.errstate(all="ignore"):
+        total = np.add(x, y)
+    return (np.bitwise_xor(x, total) & np.bitwise_xor(y, total)) >= 0
+
+
+def sub_fits(x: Array, y: Array) -> Array:
+    """Return whether differences do not wrap around."""
+    with np.errstate(all="ignore"):
+        difference = np.subtract(x, y)
+    return (np.bitwise_xor(x, y) & np.bitwise_xor(x, difference)) >= 0
+
+
+def mul_fits(x: Array, y: Array) -> Array:
+    """Return whether products do not wrap around: divided by one factor they are the other. The least integer times -1 wraps,
+    and so does its quotient by -1."""
+    x, y = np.asarray(x), np.asarray(y)
+    with np.errstate(all="ignore"):
+        product = np.multiply(x, y)
+        quotient = np.floor_divide(product, np.where(x == 0, np.ones_like(x), x))
+    return (x == 0) | ((quotient == y) & ~((x == -1) & (y == np.iinfo(y.dtype).min)))
+
+
 def div_in_range(x: Array, y: Array) -> Array:
     """Return x / y for positive y, and x that is 0, NaN or so large that a remainder of the division is a normal number."""
     return np.true_divide(x, y)

@@ -47,6 +47,7 @@ from pullback.ir.passes.loops.integer_intervals import (
     Interval,
     compared,
     computed,
+    fits,
     is_within,
     join,
     limited,
@@ -60,6 +61,8 @@ STEP: Interval = (-LONGEST_STEP, LONGEST_STEP)
 CARRIED: Interval = (-(2**62), 2**62)
 DEEPEST = 24
 """Largest number of instructions from a condition, or from the next value of a carry, to a value that it is computed from."""
+FITS = {"add_fits": "add", "sub_fits": "sub", "mul_fits": "mul"}
+"""The ops that tell whether the result of another one has 64 bits."""
 Fact = tuple[str, Value, Value]
 """A comparison of two i64 scalars that holds."""
 
@@ -298,6 +301,8 @@ class _Ranges:
         intervals = [self.of(v) for v in operands]
         if name in NEGATED:
             return compared(name, *intervals)
+        if name in FITS:
+            return fits(FITS[name], intervals)
         if name == "select":
             return self.selected(*operands)
         if name == "cast":
@@ -345,11 +350,12 @@ class _Ranges:
         parameters, following = body.parameters[1 : 1 + count], body.results[:count]
         initial = [self.of(v) if _is_tracked(v) else ANY for v in i.operands[first : first + count]]
         length = i.params.get("length", ())
-        last = length[0] - 1 if length and isinstance(length[0], int) else CARRIED[1]
+        last = max(length[0] - 1 if length and isinstance(length[0], int) else CARRIED[1], 0)
         for region in i.regions:
-            self.intervals[region.parameters[0]] = (0, max(last, 0))
+            self.intervals[region.parameters[0]] = (0, last)
         carried = [k for k, p in enumerate(parameters) if _is_tracked(p) and p.type.dtype is I64]
-        assumed = {k: self.monotonic(parameters[k], following[k], initial[k]) for k in carried}
+        changes = {k: self.steps(following[k], parameters[k], {}) for k in carried}
+        assumed = {k: self.reached(initial[k], changes[k], last) for k in carried}
         unknown = [k for k in carried if assumed[k] is None]
         between = join([initial[k] for k in unknown]) if unknown else ANY
         bounds = {k: between if assumed[k] is None else assumed[k] for k in carried}
@@ -361,7 +367,8 @@ class _Ranges:
             bounds.update(dict.fromkeys(unknown, ANY))
             unknown = []
         for k in carried:
-            self.intervals[i.results[k]] = meet(join([initial[k], ends[k]]), bounds[k] or ANY)
+            limits = self.reached(initial[k], changes[k], last + 1) or bounds[k] or ANY
+            self.intervals[i.results[k]] = meet(join([initial[k], ends[k]]), limits)
         return replace(i, regions=tuple(regions))
 
     def body(
@@ -389,7 +396,9 @@ class _Ranges:
             return [f for f in facts if self.is_about(f, body.parameters[1 : 1 + count])]
         k = positions[test]
         ends = {self.root(v): j for j, v in enumerate(body.results[:count])}
-        entry = {(name, self.key(a), self.key(b)) for name, a, b in self.facts(i.operands[k], True)}
+        known = self.facts(i.operands[k], True)
+        known += [(SWAPPED[name], b, a) for name, a, b in known]
+        entry = {(name, self.key(a), self.key(b)) for name, a, b in known}
         facts = []
         for name, *sides in self.facts(body.results[k], True):
             inside = [body.parameters[1 + ends[v]] if v in ends else v for v in sides]
@@ -410,12 +419,16 @@ class _Ranges:
         later passes hoist out of the loop."""
         return fact[1] in carried or fact[2] in carried
 
-    def monotonic(self, parameter: Value, following: Value, initial: Interval) -> Interval | None:
-        """Return the interval of a carried integer that iterations change by constants; None for another one."""
-        steps = self.steps(following, parameter, {})
-        if steps is None or not is_within(initial, CARRIED):
+    def reached(self, initial: Interval, change: tuple[float, float] | None, most: int) -> Interval | None:
+        """Return the interval of a carried integer after at most ``most`` iterations, each of which changes it by constants,
+        see ``steps``; None if they change it in another way."""
+        if change is None or not is_within(initial, CARRIED):
             return None
-        return initial[0] if steps[0] >= 0 else CARRIED[0], initial[1] if steps[1] <= 0 else CARRIED[1]
+        low, high = min(change[0], 0), max(change[1], 0)
+        return (
+            initial[0] if not low else max(CARRIED[0], initial[0] + int(low) * most) if math.isfinite(low) else CARRIED[0],
+            initial[1] if not high else min(CARRIED[1], initial[1] + int(high) * most) if math.isfinite(high) else CARRIED[1],
+        )
 
     def steps(
         self, value: Value, start: Value, memo: dict[Value, tuple[float, float] | None], depth: int = 0

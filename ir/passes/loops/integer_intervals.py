@@ -120,3 +120,8 @@ def computed(name: str, operands: Sequence[Interval]) -> Interval:
         return ANY
     low, high = ARITHMETIC[name](*operands)
     return (low, high) if low >= LEAST and high <= GREATEST else ANY
+
+
+def fits(name: str, operands: Sequence[Interval]) -> Interval:
+    """Return the interval of whether the exact result of an op on i64 scalars has 64 bits."""
+    return (1, 1) if is_within(ARITHMETIC[name](*operands), ANY) else BOOL
