@@ -15,8 +15,10 @@ import numpy as np
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import any_value, known_value
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.make import as_traced
+from pullback.tracer.arrays.make import as_traced, cast, emit, literal
+from pullback.tracer.arrays.python_floats import require
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
+from pullback.tracer.arrays.python_scalars import integer
 from pullback.tracer.arrays.replacements import library_twin
 from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
@@ -57,6 +59,7 @@ class Items:
 
 
 Sequences = Callable[..., "Items | None"]
+ZERO_STEP = "range() arg 3 must not be zero"
 MOST_CHOSEN = 4
 """The most items in a tuple of ``itertools.combinations`` for which there is a table of indices."""
 MOST_TUPLES = 2**20
@@ -354,17 +357,17 @@ def _range(start: Any, stop: Any, step: Any) -> Items:
     if all(isinstance(x, int) for x in (start, stop, step)):
         values = range(start, stop, step)
         return Items(len(values), lambda k: values[k] if isinstance(k, int) else _bounded(start + k * step, values))
-    if isinstance(step, int) and step == 1:
-        count = _ahead(start, stop)
-    elif isinstance(step, int) and step:
-        count = (_ahead(*((start, stop) if step > 0 else (stop, start))) + abs(step) - 1) // abs(step)
-    else:
+    if isinstance(step, int):
         range(0, 1, step)  # raises Python's errors
-        raise AssertionError(step)
+    count = _length(start, stop, step)
     bounds = _item_bounds(start, stop, step)
 
     def at(k: Any) -> Any:
-        item = as_traced(start + k * step)
+        if isinstance(step, int):
+            item = as_traced(start + k * step)
+        else:  # an item has 64 bits; a product that has more wraps around, and so does the sum, to the item
+            offset = emit("mul", *(cast(as_traced(x), np.int64) for x in (k, step)))
+            item = emit("add", cast(as_traced(start), np.int64), offset)
         item.weak, item.bounds = "int", bounds
         return item
 
@@ -372,14 +375,36 @@ def _range(start: Any, stop: Any, step: Any) -> Items:
     return Items(counted, at)
 
 
-def _item_bounds(start: Any, stop: Any, step: int) -> tuple[int, int] | None:
+def _length(start: Any, stop: Any, step: Any) -> Any:
+    """Return the number of items of a range. The program raises ValueError for a step of 0."""
+    if isinstance(step, int):
+        ahead, size = _ahead(*((start, stop) if step > 0 else (stop, start))), abs(step)
+        return ahead if size == 1 else (ahead - 1) // size + 1
+    start, stop, step = (x if x.weak == "int" else integer(x) for x in map(as_traced, (start, stop, step)))
+    low, high = bounds_of(step)
+    if low <= 0 <= high:
+        require(emit("ne", step, literal(0, np.int64)), "ValueError", ZERO_STEP)
+    if low >= 0 or high <= 0:
+        ahead = _ahead(start, stop) if high > 0 else _ahead(stop, start)
+    else:
+        ahead = np.where(step > 0, _ahead(start, stop), _ahead(stop, start))
+    size = abs(np.maximum(step, 1 - 2**63))  # no two numbers of 64 bits are so far apart that one more makes a difference
+    return (ahead - 1) // size + 1
+
+
+def _item_bounds(start: Any, stop: Any, step: Any) -> tuple[int, int] | None:
     """Return the bounds of the items of a range; None if they are no better than those of 64 bits. Those that follow from the end
     hold if the number of items is computed without an overflow."""
-    (low, high), (least, greatest) = (bounds_of(as_traced(x)) for x in (start, stop))
-    trips = MAX_TRIP_COUNT * abs(step)
-    bounds = (low, high + trips) if step > 0 else (low - trips, high)
-    if max(abs(least - high), abs(greatest - low)) + abs(step) < 2**63:
-        bounds = (low, min(bounds[1], greatest - 1)) if step > 0 else (max(bounds[0], least + 1), high)
+    (low, high), (least, greatest), steps = (bounds_of(as_traced(x)) for x in (start, stop, step))
+    size = max(map(abs, steps))
+    trips = MAX_TRIP_COUNT * size
+    may_fall, may_rise = steps[0] < 0, steps[1] > 0
+    bounds = (low - trips if may_fall else low, high + trips if may_rise else high)
+    if max(abs(least - high), abs(greatest - low)) + size < 2**63:
+        if may_fall and may_rise:
+            bounds = (min(low, least + 1), max(high, greatest - 1))
+        else:
+            bounds = (max(bounds[0], least + 1), high) if may_fall else (low, min(bounds[1], greatest - 1))
     return bounds if abs(bounds[0]) < 2**63 and abs(bounds[1]) < 2**63 else None
 
 

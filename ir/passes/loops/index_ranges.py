@@ -12,7 +12,7 @@ which the end of the body must confirm.
 
 (in the body of a ``while`` that goes on if i < 50 and starts with i = 0).
 
-A check of both ends of an axis becomes ``is_index``, whose code is that of the access: LLVM keeps one of the two.
+A check of both ends of an axis becomes ``is_index`` of the axis, whose code is that of the access: LLVM keeps one of the two.
 
     %low: i64[] = const {value=-50}                       %n: i64[] = count %x {axes=[0], shape=[50]}
     %a: bool[] = ge %i, %low                              %ok: bool[] = is_index %i, %n
@@ -268,6 +268,10 @@ class _Ranges:
         definition = self.definitions.get(condition)
         if definition is None:
             return None
+        extent = self.constant(definition.operands[1]) if definition.op.name == "is_index" else None
+        if extent is not None:
+            past = int(extent.params["value"])
+            return definition.operands[0], -past, past
         sides = [self.definitions.get(v) for v in definition.operands] if definition.op.name == "bitand" else [definition]
         ends: dict[str, int] = {}
         for side in sides:
@@ -303,6 +307,9 @@ class _Ranges:
             return compared(name, *intervals)
         if name in FITS:
             return fits(FITS[name], intervals)
+        if name == "is_index":
+            least = intervals[1][0]
+            return (1, 1) if is_within(intervals[0], (-least, least - 1)) else BOOL
         if name == "select":
             return self.selected(*operands)
         if name == "cast":

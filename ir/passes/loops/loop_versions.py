@@ -1,6 +1,6 @@
 """loop_versions: write innermost counted loops twice, without their checks of indices for the case that all of them hold.
 
-An index that grows or shrinks with the iterations by a constant is in range in all of them if it is in the first and the last.
+An index that grows or shrinks with the iterations by the same step is in range in all of them if it is in the first and the last.
 A branch before the loop tests that, and chooses the loop without the checks, in which these indices are proved:
 
     %s: f64[] = scan %n, %0, %x, %a {...} (%j, ...) {          ...
@@ -13,7 +13,8 @@ A branch before the loop tests that, and chooses the loop without the checks, in
     }
 
 (%c: %a and %a + (%n - 1) are at least 0 and less than m). If it is false, the loop with the checks raises the error of the first
-iteration that fails, or counts negative indices from the end.
+iteration that fails, or counts negative indices from the end. A step that a value from outside the loop decides, as in
+``x[a + j * step]``, is tested too: the index does not wrap around between the first iteration and the last if it is short.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ MOST_ENDS = 8
 """Largest number of indices that are tested before a loop."""
 DEEPEST = 12
 """Largest number of additions and subtractions from the number of an iteration to an index."""
-LONGEST_STEP, MOST_ITERATIONS = 2**16, 2**45
-"""Largest step of an index, and largest number of iterations: the first and the last value of an index in range differ by what
-64 bits hold, so that those between them do not wrap around."""
+LONGEST_STEP, FARTHEST = 2**16, 2**61
+"""Largest step of an index, or factor of it, and largest product of a step and the number of iterations: the first and the last
+value of an index in range differ by what 64 bits hold, so that those between them do not wrap around."""
+Step = tuple[int, int]
+"""The least and the greatest change of a scalar from one iteration to the next; it is the same in all iterations."""
+NO_STEP: Step = (0, 0)
 Access = tuple[Value, Extent]
 """An index and the extent of an axis that it is into."""
 
@@ -95,13 +99,15 @@ def proved_axes(i: Instruction) -> tuple[int, ...]:
 @dataclass(eq=False)
 class _Loop:
     """A counted loop without loops inside. ``sources``: the values outside branches that parameters of their regions are;
-    ``definitions``: the instructions of values of the body; ``steps``: see ``step``; ``captures``: the operands that parameters
-    of the body are in all iterations."""
+    ``definitions``: the instructions of values of the body; ``steps``: see ``step``; ``factors``: of each value that has one of these
+    steps, the values that are taken to be at most ``LONGEST_STEP``; ``captures``: the operands that parameters of the body are in
+    all iterations."""
 
     loop: Instruction
     sources: dict[Value, Value] = field(default_factory=dict)
     definitions: dict[Value, Instruction] = field(default_factory=dict)
-    steps: dict[Value, int | None] = field(default_factory=dict)
+    steps: dict[Value, Step | None] = field(default_factory=dict)
+    factors: dict[Value, frozenset[Value]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         (body,) = self.loop.regions
@@ -113,9 +119,9 @@ class _Loop:
         first = self.loop.op.first(self.loop.params)  # type: ignore[attr-defined]
         taken = self.loop.params["carried"] + self.loop.params["sliced"]
         self.captures = dict(zip(body.parameters[1 + taken :], self.loop.operands[first + taken :], strict=True))
-        self.steps[body.parameters[0]] = -1 if self.loop.params["reverse"] else 1
+        self.steps[body.parameters[0]] = (-1, -1) if self.loop.params["reverse"] else (1, 1)
         self.steps.update((v, None) for v in body.parameters[1 : 1 + taken])
-        self.steps.update((v, 0) for v in self.captures)
+        self.steps.update((v, NO_STEP) for v in self.captures)
 
     def root(self, value: Value) -> Value:
         """Return the value outside branches that a parameter of their regions is."""
@@ -123,8 +129,8 @@ class _Loop:
             value = self.sources[value]
         return value
 
-    def step(self, value: Value, depth: int = 0) -> int | None:
-        """Return by what a scalar changes from one iteration to the next, if that is a constant; else None."""
+    def step(self, value: Value, depth: int = 0) -> Step | None:
+        """Return by what a scalar changes from one iteration to the next, if that is the same in all; else None."""
         value = self.root(value)
         if value not in self.steps:
             i = self.definitions.get(value)
@@ -132,32 +138,40 @@ class _Loop:
             self.steps[value] = None if i is None or is_deep else self.computed_step(i, depth + 1)
         return self.steps[value]
 
-    def computed_step(self, i: Instruction, depth: int) -> int | None:
+    def computed_step(self, i: Instruction, depth: int) -> Step | None:
         """See ``step``."""
         if not isinstance(i.op, Elementwise | Gather | Constant | Count) or not is_pure(i) or i.result.type.shape:
             return None
         is_proved = isinstance(i.op, Gather) and set(i.params["axes"]) <= set(proved_axes(i))
         if isinstance(i.op, Gather) and not (is_proved and i in self.loop.regions[0].instructions):
             return None
-        steps = [self.step(v, depth) for v in i.operands]
-        if None in steps:
+        known = [step for step in (self.step(v, depth) for v in i.operands) if step is not None]
+        if len(known) < len(i.operands):
             return None
-        known = [step for step in steps if step is not None]
-        if not any(known):
-            return 0
+        if all(step == NO_STEP for step in known):
+            return NO_STEP
         if i.result.type != ArrayType(I64):
             return None
-        if i.op.name in ("add", "sub"):
-            total = known[0] + known[1] * (1 if i.op.name == "add" else -1)
-        elif i.op.name == "mul":
-            factors = [self.definitions.get(self.root(v)) for v in i.operands]
-            constant = next((k for k, f in enumerate(factors) if f is not None and isinstance(f.op, Constant)), None)
-            if constant is None:
-                return None
-            total = known[1 - constant] * int(factors[constant].params["value"])  # type: ignore[union-attr]
+        factors = frozenset[Value]().union(*(self.factors.get(self.root(v), frozenset()) for v in i.operands))
+        if i.op.name == "add":
+            total = known[0][0] + known[1][0], known[0][1] + known[1][1]
+        elif i.op.name == "sub":
+            total = known[0][0] - known[1][1], known[0][1] - known[1][0]
+        elif i.op.name == "mul" and NO_STEP in known:
+            fixed = known.index(NO_STEP)
+            factor, step = self.root(i.operands[fixed]), known[1 - fixed]
+            definition = self.definitions.get(factor)
+            if definition is not None and isinstance(definition.op, Constant):
+                size = abs(int(definition.params["value"]))
+            else:
+                size, factors = LONGEST_STEP, factors | {factor}
+            total = -size * max(map(abs, step)), size * max(map(abs, step))
         else:
             return None
-        return total if abs(total) <= LONGEST_STEP else None
+        if max(map(abs, total)) > LONGEST_STEP * (LONGEST_STEP if factors else 1):
+            return None
+        self.factors[i.result] = factors
+        return total
 
     def accesses(self) -> Iterator[tuple[Instruction, int, Access]]:
         """Yield the reads and writes at indices that are not proved, each with the axis, and the index and the axis' extent."""
@@ -201,10 +215,15 @@ class _Loop:
         zero = inner.const(0, I64)
         counter = self.loop.regions[0].parameters[0]
         ends = [{counter: zero}, {counter: last}]
-        test: Value = inner.lt(last, inner.const(MOST_ITERATIONS, I64))
+        longest = max(max(map(abs, self.step(index) or NO_STEP)) for index, _ in proved)
+        test: Value = inner.lt(last, inner.const(FARTHEST // max(longest, LONGEST_STEP), I64))
+        for factor in {f: None for index, _ in proved for f in self.factors.get(index, ())}:
+            value = self.emitted(inner, factor, ends[0], outer)
+            inside = inner.bitand(inner.ge(value, inner.const(-LONGEST_STEP, I64)), inner.le(value, inner.const(LONGEST_STEP, I64)))
+            test = inner.bitand(test, inside)
         for index, extent in proved:
             size = inner.count(shape=(extent,))
-            for env in ends if self.step(index) else ends[:1]:
+            for env in ends[:1] if self.step(index) == NO_STEP else ends:
                 value = self.emitted(inner, index, env, outer)
                 test = inner.bitand(test, inner.bitand(inner.ge(value, zero), inner.lt(value, size)))
         none = Builder(self.loop.loc)

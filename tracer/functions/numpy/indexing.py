@@ -479,6 +479,8 @@ def check_range(index: TracedArray, axis: int, n: int, bounds: tuple[int, int] =
     sides += [] if is_fixed and bounds[1] < n else [("lt", n)]
     if bounds[0] >= 0:
         sides = [side for side in sides if side[0] != "ge"]
+    if [op for op, _ in sides] == ["lt"]:  # the lower end is known to the tracer alone
+        sides = [("is_index", n)]
     conditions = [emit(op, index, full(index.shape, end, np.int64)) for op, end in sides]
     if conditions:
         inside = conditions[0] if len(conditions) == 1 else emit("bitand", *conditions)
