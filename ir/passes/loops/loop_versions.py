@@ -99,8 +99,8 @@ def proved_axes(i: Instruction) -> tuple[int, ...]:
 @dataclass(eq=False)
 class _Loop:
     """A counted loop without loops inside. ``sources``: the values outside branches that parameters of their regions are;
-    ``definitions``: the instructions of values of the body; ``steps``: see ``step``; ``factors``: of each value that has one of these
-    steps, the values that are taken to be at most ``LONGEST_STEP``; ``captures``: the operands that parameters of the body are in
+    ``definitions``: the instructions of values of the body; ``steps``: see ``step``; ``factors``: of the values with such a step,
+    the factors of it that are taken to be at most ``LONGEST_STEP``; ``captures``: the operands that parameters of the body are in
     all iterations."""
 
     loop: Instruction
@@ -219,8 +219,8 @@ class _Loop:
         test: Value = inner.lt(last, inner.const(FARTHEST // max(longest, LONGEST_STEP), I64))
         for factor in {f: None for index, _ in proved for f in self.factors.get(index, ())}:
             value = self.emitted(inner, factor, ends[0], outer)
-            inside = inner.bitand(inner.ge(value, inner.const(-LONGEST_STEP, I64)), inner.le(value, inner.const(LONGEST_STEP, I64)))
-            test = inner.bitand(test, inside)
+            is_short = inner.ge(value, inner.const(-LONGEST_STEP, I64)), inner.le(value, inner.const(LONGEST_STEP, I64))
+            test = inner.bitand(test, inner.bitand(*is_short))
         for index, extent in proved:
             size = inner.count(shape=(extent,))
             for env in ends[:1] if self.step(index) == NO_STEP else ends:

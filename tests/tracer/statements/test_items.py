@@ -176,3 +176,69 @@ def test_pairs_of_other_lengths_are_an_error_if_they_are_strict() -> None:
         pairs(x)
     with pytest.raises(ValueError, match=r"zip\(\) argument 2 is shorter than argument 1"):
         pb.jit(pairs)(x)
+
+
+def strided(starts: Any, stops: Any, steps: Any) -> Any:
+    total, count = 0, 0
+    for k in range(len(steps)):
+        for j in range(starts[k], stops[k], steps[k]):
+            total = (3 * total + j) % 1000003
+            count += 1
+    return total, count
+
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "step", [1, 2, 7, -1, -3, 2**40, -(2**40), 2**62, LEAST, GREATEST], ids=lambda step: f"{step}"
+)
+def test_steps_that_values_decide(step: int) -> None:
+    ends = [-9, -1, 0, 1, 4, 10, 2**50, -(2**50), 2**62, -(2**62) + 1]
+    pairs = [(a, b) for a, b in product(ends, ends) if abs(b - a) // abs(step) < 300]
+    starts, stops = (np.array(x) for x in zip(*pairs, strict=True))
+    steps = np.full(len(pairs), step)
+    compiled = pb.jit(strided, loops="roll")
+    assert compiled(starts, stops, steps) == strided(starts.tolist(), stops.tolist(), steps.tolist())
+    assert "rolled: as many iterations as values decide" in " ".join(str(compiled.explain(starts, stops, steps)).split())
+
+
+def test_a_step_of_0_that_values_decide_raises() -> None:
+    compiled = pb.jit(strided, loops="roll")
+    with pytest.raises(ValueError, match=r"range\(\) arg 3 must not be zero"):
+        compiled(np.array([1, 1]), np.array([5, 5]), np.array([1, 0]))
+
+
+def sieve(n: int) -> Any:
+    is_prime = np.ones(n + 1, np.bool_)
+    is_prime[:2] = False
+    for i in range(2, int(n**0.5) + 1):
+        if is_prime[i]:
+            for j in range(i * i, n + 1, i):
+                is_prime[j] = False
+    return is_prime
+
+
+def test_a_step_that_is_the_variable_of_a_loop_is_one_loop() -> None:
+    compiled = pb.jit(sieve)
+    for n in (300, 1000):
+        assert (compiled(n) == sieve(n)).all()
+    report = str(compiled.explain(1000))
+    assert report.count("rolled: ") == 2
+    assert "unrolled" not in report
+
+
+def scaled_sum(x: Any, steps: Any) -> Any:
+    s = 0.0
+    for step in steps:
+        for j in range(0, len(x), step):
+            s = s * 0.5 + np.sin(x[j])
+    return s
+
+
+def test_derivatives_through_steps_that_values_decide() -> None:
+    x, steps = np.random.default_rng(0).normal(size=20), np.array([1, 3, 7, 20, 50])
+    gradient = pb.grad(scaled_sum)(x, steps)
+    direction = np.cos(np.arange(20))
+    slope = (scaled_sum(x + 1e-6 * direction, steps) - scaled_sum(x - 1e-6 * direction, steps)) / 2e-6
+    assert abs(gradient @ direction - slope) < 1e-8
