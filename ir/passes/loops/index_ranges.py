@@ -308,8 +308,8 @@ class _Ranges:
         if name in FITS:
             return fits(FITS[name], intervals)
         if name == "is_index":
-            least = intervals[1][0]
-            return (1, 1) if is_within(intervals[0], (-least, least - 1)) else BOOL
+            extent = intervals[1][0]
+            return (1, 1) if is_within(intervals[0], (-extent, extent - 1)) else BOOL
         if name == "select":
             return self.selected(*operands)
         if name == "cast":
