@@ -155,10 +155,11 @@ class _ChunkedLoop:
         return start_values
 
     def join(self, chunk_count: Value, initial: Sequence[Value], partials: Sequence[Value]) -> None:
-        """Emit the loop that combines the chunks' results in order."""
+        """Emit the loop that combines the chunks' results in order, one by one: there is mostly a single one, which has just been
+        stored, and a vector could not be loaded before that is in memory."""
         inner, at = Builder(self.i.loc), Value(scalar(I64), "c")
         body = inner.block([at], [inner.load(partial, at) for partial in partials])
-        params = {name: value for name, value in self.i.params.items() if name != "hot"}
+        params = {name: value for name, value in self.i.params.items() if name != "hot"} | {"map": "serial"}
         self.b.append(Instruction(self.i.op, (chunk_count, *initial), self.i.results, params, (body,), self.i.loc))
 
     # the number of chunks

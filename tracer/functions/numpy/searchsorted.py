@@ -20,6 +20,8 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     """Count, for each value, the entries of a sorted vector below it (``side`` "right": or equal to it). NaN sorts last."""
     n: Any = a.size
     count: Any = full(v.shape, 0, np.int64)
+    if type(n) is int and n:
+        return _count_in_halves(a, v, side, n, count)
     is_by_value = is_value_size(n)
     if is_by_value:
         step = 1 << (most_of(n).bit_length() - 1)
@@ -30,11 +32,28 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
         step = 1 << (int(lifted(int.bit_length, n)) - 1)
     while step:
         next_ = count + step
-        entry: Any = xp.take(a, xp.maximum(xp.minimum(next_, n) - 1, 0) if is_by_value else xp.minimum(next_, n) - 1)
-        below = _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
-        count = xp.where((next_ <= n) & below, next_, count)
+        position = xp.maximum(xp.minimum(next_, n) - 1, 0) if is_by_value else xp.minimum(next_, n) - 1
+        count = xp.where((next_ <= n) & _is_before(a, position, v, side), next_, count)
         step >>= 1
     return count
+
+
+def _count_in_halves(a: TracedArray, v: TracedArray, side: str, n: int, least: Any) -> Any:
+    """Return ``count_before`` for a vector of ``n`` entries, at least one, by Shar's uniform search (Knuth, The Art of Computer
+    Programming 3, 6.2.1): the count is at least ``least``, and less than ``size`` more after each comparison. ``size`` is a power
+    of two, so that no position is beyond the end."""
+    size = 1 << (n.bit_length() - 1)
+    least = xp.where(_is_before(a, size - 1, v, side), n - size + 1, least)
+    while size > 1:
+        size >>= 1
+        least = xp.where(_is_before(a, least + (size - 1), v, side), least + size, least)
+    return least
+
+
+def _is_before(a: TracedArray, position: Any, v: TracedArray, side: str) -> Any:
+    """Return whether the entry at a position counts for ``v``."""
+    entry: Any = xp.take(a, position)
+    return _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
 
 
 def padded(x: TracedArray) -> TracedArray:
@@ -47,7 +66,7 @@ def _sorts_before(a: Any, b: Any) -> Any:
     if a.dtype.kind not in "fc":
         return a < b
     if a.dtype.kind == "f":
-        return (a < b) | (xp.isnan(b) & ~xp.isnan(a))
+        return ~(a >= b) & (a == a)
     lower, higher = a.real < b.real, a.real > b.real
     is_equal = (a.real == b.real) | (xp.isnan(a.real) & xp.isnan(b.real))
     has_a, has_b = ~xp.isnan(a.imag), ~xp.isnan(b.imag)
