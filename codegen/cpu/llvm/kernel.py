@@ -367,8 +367,8 @@ class Emitter(Accesses):
     def fits(self, name: str, texts: list[str], dtype: DType, width: int) -> str:
         """Emit whether integer arithmetic does not overflow."""
         t, c, m = vector_of(element(dtype), width), vector_of("i1", width), mangled(element(dtype), width)
-        pair = self.intrinsic(f"{{ {t}, {c} }}", f"llvm.{name}.with.overflow.{m}", [(t, text) for text in texts])
-        overflows = self.let(f"extractvalue {{ {t}, {c} }} {pair}, 1")
+        pair = self.intrinsic(f"{{{t}, {c}}}", f"llvm.{name}.with.overflow.{m}", [(t, text) for text in texts])
+        overflows = self.let(f"extractvalue {{{t}, {c}}} {pair}, 1")
         return self.let(f"xor {c} {overflows}, {splat('i1', 'true', width)}")
 
     def half_fma(self, texts: list[str], dtype: DType, width: int) -> str:

@@ -535,6 +535,16 @@ template <class T> __device__ bool pb_below(T x, T n) {
 template <class T> __device__ bool pb_is_index(T x, T n) {
     return pb_below(x < 0 ? (T)((unsigned long long)x + (unsigned long long)n) : x, n);
 }""",
+    "pb_mulhi": """\
+template <class T> __device__ T pb_mulhi(T x, T y) {
+    if constexpr (sizeof(T) == 8) {
+        unsigned long long low = 0xFFFFFFFFULL, x0 = x & low, x1 = x >> 32, y0 = y & low, y1 = y >> 32;
+        unsigned long long first = x1 * y0 + (x0 * y0 >> 32), second = x0 * y1 + (first & low);
+        return x1 * y1 + (first >> 32) + (second >> 32);
+    } else {
+        return (T)((unsigned long long)x * (unsigned long long)y >> 8 * sizeof(T));
+    }
+}""",
     "pb_add_fits": """\
 template <class T> __device__ bool pb_add_fits(T x, T y) {
     T total = (T)((unsigned long long)x + (unsigned long long)y);
@@ -552,16 +562,6 @@ template <class T> __device__ bool pb_mul_fits(T x, T y) {
     unsigned long long high = pb_mulhi((unsigned long long)x, (unsigned long long)y);
     high -= (x < 0 ? (unsigned long long)y : 0) + (y < 0 ? (unsigned long long)x : 0);
     return (long long)high == (long long)product >> 63;
-}""",
-    "pb_mulhi": """\
-template <class T> __device__ T pb_mulhi(T x, T y) {
-    if constexpr (sizeof(T) == 8) {
-        unsigned long long low = 0xFFFFFFFFULL, x0 = x & low, x1 = x >> 32, y0 = y & low, y1 = y >> 32;
-        unsigned long long first = x1 * y0 + (x0 * y0 >> 32), second = x0 * y1 + (first & low);
-        return x1 * y1 + (first >> 32) + (second >> 32);
-    } else {
-        return (T)((unsigned long long)x * (unsigned long long)y >> 8 * sizeof(T));
-    }
 }""",
     "pb_philox": """\
 // A word of a block of Philox4x64-10.

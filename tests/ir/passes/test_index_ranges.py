@@ -188,6 +188,34 @@ def packed(x):
     return x[0] * 2 + p
 
 
+def packed_from_one(x):
+    p = 1
+    for k in range(len(x)):
+        if x[k] > 0:
+            x[p] = x[k]
+            p += 1
+    return x[0] * 2 + p
+
+
+def packed_by_twos(x):
+    p = 0
+    for k in range(len(x)):
+        if x[k] > 0:
+            x[p] = x[k]
+            p += 2
+    return x[0] * 2 + p
+
+
+def unpacked_downwards(x):
+    p = len(x) - 1
+    s = 0.0
+    for k in range(len(x)):
+        s += x[p] * k
+        if x[k] > -0.5:
+            p -= 1
+    return s
+
+
 def stacked(x):
     s = 0.0
     p = -1
@@ -224,12 +252,13 @@ def three_at_a_time(x):
 
 PROVED = (
     bisected, doubled_in_place, left_by_break, nested_counters, reversed_in_place, clipped,
-    continued,
+    continued, packed, unpacked_downwards,
 )  # fmt: skip
 """Programs whose accesses are all in range."""
 OTHERS = (
     one_too_far, from_the_end, down_in_a_branch, read_after_the_loop, read_after_the_step, either_condition, until_equal,
-    next_in_a_branch, packed, stacked, three_at_a_time, up_to_an_argument, steps_of_a_branch, doubled_counter,
+    next_in_a_branch, packed_from_one, packed_by_twos, stacked, three_at_a_time, up_to_an_argument, steps_of_a_branch,
+    doubled_counter,
 )  # fmt: skip
 
 
@@ -289,7 +318,10 @@ def test_no_check_of_an_index_is_left(f: Any) -> None:
     assert accesses and all("in_range" in line for line in accesses)
 
 
-@pytest.mark.parametrize("f", [one_too_far, read_after_the_step, until_equal, packed], ids=lambda f: f.__name__)
+CHECKED = [one_too_far, read_after_the_step, until_equal, packed_from_one, packed_by_twos]
+
+
+@pytest.mark.parametrize("f", CHECKED, ids=lambda f: f.__name__)
 def test_other_indices_stay_checked(f: Any) -> None:
     assert "IndexError" in pb.jit(f).stages(*arguments_of(f, 400, 0))["simplify"]
 
