@@ -212,7 +212,7 @@ def _is_carried(x: TracedArray) -> bool:
 
 
 _FITS = {np.add: "add_fits", np.subtract: "sub_fits", np.multiply: "mul_fits"}
-"""The ops that tell whether an operation has not wrapped around."""
+"""The ops of whether an operation has not wrapped around."""
 
 
 def _is_exact(ufunc: np.ufunc, xs: Sequence[TracedArray]) -> TracedArray:

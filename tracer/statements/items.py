@@ -388,7 +388,7 @@ def _length(start: Any, stop: Any, step: Any) -> Any:
         ahead = _ahead(start, stop) if high > 0 else _ahead(stop, start)
     else:
         ahead = np.where(step > 0, _ahead(start, stop), _ahead(stop, start))
-    size = abs(np.maximum(step, 1 - 2**63))  # no two numbers of 64 bits are so far apart that one more makes a difference
+    size = abs(np.maximum(step, 1 - 2**63))  # a step that is longer by 1 has as many items
     return (ahead - 1) // size + 1
 
 

@@ -685,7 +685,7 @@ is_index = Elementwise(
 
 
 def _fits(name: str) -> Elementwise:
-    """Return the op that tells whether the exact result of integer arithmetic has the bits of its operands."""
+    """Return the op of whether the exact result of integer arithmetic has the bits of its operands."""
     return Elementwise(
         name=f"{name}_fits", reference=getattr(semantics, f"{name}_fits"), arity=2, kinds="i", gives="bool",
         pullback=each(no, no), cheap=True, llvm=f"fits:s{name}", cuda=f"pb_{name}_fits({{0}}, {{1}})", finite=True,

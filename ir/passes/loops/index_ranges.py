@@ -62,7 +62,7 @@ CARRIED: Interval = (-(2**62), 2**62)
 DEEPEST = 24
 """Largest number of instructions from a condition, or from the next value of a carry, to a value that it is computed from."""
 FITS = {"add_fits": "add", "sub_fits": "sub", "mul_fits": "mul"}
-"""The ops that tell whether the result of another one has 64 bits."""
+"""The ops of whether the result of another one has 64 bits."""
 Fact = tuple[str, Value, Value]
 """A comparison of two i64 scalars that holds."""
 
