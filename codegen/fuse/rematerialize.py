@@ -6,7 +6,9 @@ with a kernel of its own) is only read. Elementwise ops between values of one sh
 sixteenth of moving its result, a function (exp, tanh) one and a half times as much as moving it: it takes about as long as
 writing and reading a number in memory, and many times that if the number stays in a cache. Each op is counted once for each
 group that needs its result, directly or through other values: of a chain along which many groups read, only the end is
-recomputed. It is also counted once for each offset at which it is computed (``read_offsets``), twice if there are several
+recomputed. If these groups load more for its operands than for its result, the difference is added (``_more_loads``): a running
+sum to which each group adds a value of its own is stored by each group, since recomputing it loads all values again. An op is also
+counted once for each offset at which it is computed (``read_offsets``), twice if there are several
 offsets, to account for its loads there. Everything else is stored: results of reductions, contractions, sorts and
 factorisations, and sources of broadcasts. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is
 cut.
@@ -161,12 +163,24 @@ class Graph:
             if operands[value] and chain.bit_count() + (HEAVY - 1) * (chain & heavy).bit_count() <= MOST_RECOMPUTED:
                 times = max(needed[value].bit_count(), 1) * _cost_factor(offset_counts.get(value, 1))
                 node.recompute = recompute_cost(self.makers[value], size * times, FUNCTION)
+                node.recompute += UNIT * _more_loads(value, operands[value], own, counts, needed)
                 node.operands = [index[v] for v in operands[value]]
                 chains[value] = chain
             elif operands[value]:
                 self.why.setdefault(self.makers[value], "end of a long chain")
             nodes.append(node)
         return nodes
+
+
+def _more_loads(
+    value: Value, operands: Sequence[Value], own: Mapping[Value, int], counts: Mapping[Value, int], needed: Mapping[Value, int]
+) -> int:
+    """Return how many bytes more the groups that need a value load if they compute it from its operands, beyond the loads in the
+    costs of storing these. One load counts as much as writing the value: a group in a new place reads operands instead."""
+    groups = needed[value]
+    own_loads = nominal_bytes(value.type) * (1 + groups.bit_count() - counts[value])
+    loads = (nominal_bytes(v.type) * ((groups | own.get(v, 0)).bit_count() - counts[v]) for v in operands)
+    return max(0, sum(loads) - own_loads)
 
 
 def _cost_factor(offset_count: int) -> int:

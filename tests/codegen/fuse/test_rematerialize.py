@@ -235,3 +235,34 @@ def test_steps_that_each_wait_for_a_sum_share_one_kernel() -> None:
     text = pb.jit(steps).stages(x, a)["schedule"]
     # But for the last steps, which compute again what a few others computed, they are all of one text.
     assert text.count("launch") == 61 and text.count("\nkernel ") < 25
+
+
+def with_skips(ws: list[Array], x: Array) -> Array:
+    for w in ws:
+        x = x + np.tanh(x @ w)
+    return np.sum(x**2)
+
+
+def two_branches(ws: list[Array], x: Array) -> Array:
+    y = x
+    for w in ws:
+        x, y = x + np.tanh(y @ w), y - x * np.sin(x @ w)
+    return np.sum(x * y)
+
+
+def sums_of_all(ws: list[Array], x: Array) -> Array:
+    total = x
+    for w in ws:
+        x = np.sin(x @ w)
+        total = total + x
+    return np.sum(total**2)
+
+
+@pytest.mark.parametrize("network", [with_skips, two_branches, sums_of_all])
+def test_running_sums_of_layers_move_bytes_in_proportion(network: Callable[..., Array]) -> None:
+    """Each layer adds to a sum of all layers behind it: the sum is stored, not added again from all its terms."""
+    x = RNG.normal(size=(50, 4))
+    f = pb.value_and_grad(network, argnums=(0, 1))
+    small, large = (f.cost(list(RNG.normal(size=(n, 4, 4)) / 4), x).total.bytes for n in (10, 40))
+    assert large < 4.2 * small
+    pb.check_grad(network)(list(RNG.normal(size=(6, 4, 4)) / 4), x[:3])
