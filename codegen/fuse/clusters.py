@@ -29,6 +29,7 @@ class Cluster:
     ``phase`` of a member: the pass that computes it, ``ENDED`` if it is known after the last, ``NEVER`` for a view, which
     other groups read. ``needs``: the groups whose values it reads. ``readers``: the groups that read what it updates, which
     precede it where they can. ``has_only_scalars``: every member is a scalar function of scalars that the first pass computes.
+    ``part``: the part of a gradient that recomputes the first member, 0 if none does (``Loc.part``).
     """
 
     index: int
@@ -45,6 +46,7 @@ class Cluster:
     opaque: bool = False
     weight: int = 0
     has_only_scalars: bool = True
+    part: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Instructions are visited in program order. Each joins a group that it reads from, or one that reads the same values, if it has
 a *phase* in it; otherwise it starts a group. Groups that it reads from are merged with its own if all their members have
-phases in the merged group.
+phases in the merged group. What a gradient recomputes, as at a checkpoint, joins no group of other instructions: it would run
+earlier, and its results would be stored until the gradient reads them.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Grouping(Paths):
         for index in indices:
             self.store(index)
         reads = [Read(self.base(v), "other", v.type.rank) for v in indices] + self.reads(values) + self.extent_reads(instruction)
-        for cluster in self.candidates(reads, values.type.shape, scalar=False):
+        for cluster in self.candidates(instruction, reads, values.type.shape, scalar=False):
             phase = self.phase_in(cluster, instruction, reads)
             if isinstance(phase, int) and self.is_acyclic(cluster, reads):
                 self.add(cluster, instruction, reads, phase)
@@ -143,7 +144,8 @@ class Grouping(Paths):
         reads = self.reads_of(instruction)
         before = self.checked if isinstance(op, Check) else None
         along = [c for c in self.clusters if self.adds_up(c, instruction)] if isinstance(op, Reduce) else []
-        for cluster in [*along, *self.candidates(reads, space, scalar=isinstance(op, Elementwise | Interleave) and not space)]:
+        is_scalar = isinstance(op, Elementwise | Interleave) and not space
+        for cluster in [*along, *self.candidates(instruction, reads, space, is_scalar)]:
             phase = self.phase_in(cluster, instruction, reads)
             if isinstance(phase, int) and self.is_acyclic(cluster, reads, before):
                 self.add(cluster, instruction, reads, phase)
@@ -173,17 +175,21 @@ class Grouping(Paths):
         self.clusters.append(Cluster(len(self.clusters), space))
         return self.clusters[-1]
 
-    def candidates(self, reads: Sequence[Read], space: Shape, scalar: bool) -> list[Cluster]:
+    def candidates(self, instruction: Instruction, reads: Sequence[Read], space: Shape, scalar: bool) -> list[Cluster]:
         """Return the groups that might take an instruction: first those it reads from, of these first the ones with
         contractions, then the latest; then those that read the same values."""
         direct = {self.home[r.root].index for r in reads if r.root in self.home and r.way != "other"}
         direct_clusters = [self.clusters[n] for n in direct if not self.clusters[n].opaque]
         indices = [c.index for c in sorted(direct_clusters, key=lambda c: (c.product is None, -c.index))]
+        part = instruction.loc.part
+        if part:
+            indices = [n for n in indices if self.clusters[n].part == part]
         if not scalar:
             roots = {r.root for r in reads}
             sources = [roots, *(c.reads for c in {self.home[v] for v in roots if v in self.home})]
             for cluster in reversed(self.clusters[-24:]):
                 is_candidate = not cluster.opaque and cluster.space == space and cluster.index not in direct
+                is_candidate &= cluster.part == part
                 if is_candidate and cluster.product is None and (not roots or not all(map(cluster.reads.isdisjoint, sources))):
                     indices.append(cluster.index)
         return [self.clusters[n] for n in indices if self.clusters[n].weight < MOST_WEIGHT]
@@ -309,6 +315,8 @@ class Grouping(Paths):
         return False
 
     def add(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read], phase: int) -> None:
+        if not cluster.members:
+            cluster.part = instruction.loc.part
         cluster.members.append(instruction)
         cluster.has_only_scalars &= isinstance(instruction.op, Elementwise) and not instruction.result.type.shape and not phase
         cluster.weight += weight(instruction)
@@ -344,7 +352,7 @@ class Grouping(Paths):
         others = {self.home[r.root].index for r in reads if r.root in self.home and r.way != "other"}
         for index in sorted(others - {cluster.index}):
             other = self.clusters[index]
-            if other.opaque or not other.members or not self.are_alike(cluster, other):
+            if other.opaque or not other.members or other.part != cluster.part or not self.are_alike(cluster, other):
                 continue
             if other.weight + cluster.weight <= MOST_WEIGHT and not self.has_group_between(cluster, other):
                 self.merge(cluster, other)
@@ -452,7 +460,7 @@ class Grouping(Paths):
             return
         space = value.type.shape
         reads = self.reads_of_copy(value)
-        for cluster in self.candidates(reads, space, scalar=False):
+        for cluster in self.candidates(self.producer[value], reads, space, scalar=False):
             inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
             member_phases = [p for p in phases if isinstance(p, int)]

@@ -7,11 +7,10 @@ sixteenth of moving its result, a function (exp, tanh) one and a half times as m
 writing and reading a number in memory, and many times that if the number stays in a cache. Each op is counted once for each
 group that needs its result, directly or through other values: of a chain along which many groups read, only the end is
 recomputed. If these groups load more for its operands than for its result, the difference is added (``_more_loads``): a running
-sum to which each group adds a value of its own is stored by each group, since recomputing it loads all values again. An op is also
-counted once for each offset at which it is computed (``read_offsets``), twice if there are several
-offsets, to account for its loads there. Everything else is stored: results of reductions, contractions, sorts and
-factorisations, and sources of broadcasts. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is
-cut.
+sum to which each group adds a value of its own is stored by each group, since recomputing it loads all values again. An op is
+also counted once for each offset at which it is computed (``read_offsets``), twice if there are several offsets, to account for
+its loads there. Everything else is stored: results of reductions, contractions, sorts and factorisations, and sources of
+broadcasts. A chain of more than ``MOST_AGAIN`` machine instructions, about ten functions, is cut.
 
 Extents are names at this stage. Each counts as one number (``nominal_bytes``), so a program is decided once for all shapes.
 """

@@ -15,10 +15,14 @@ from pullback.ir.core.op import Op
 from pullback.ir.core.types import DType
 from pullback.ir.core.value import Value
 
+RECOMPUTED = "recomputed "
+"""The note of an instruction that a gradient recomputes, before the number of the part."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A location in the user's source. ``note`` describes the origin of a derived instruction, as in ``pullback(mul)``."""
+    """A location in the user's source. ``note`` describes the origin of a derived instruction, as in ``pullback(mul)``, and ends
+    with the number of the part of a gradient that recomputes it, if one does, as in ``recomputed 2``."""
 
     file: str = ""
     line: int = 0
@@ -34,6 +38,15 @@ class Loc:
     def noted(self, note: str) -> Loc:
         """Return the same location with a note."""
         return replace(self, note=note)
+
+    def recomputed_in(self, part: int) -> Loc:
+        """Return the location of an instruction that a part of a gradient recomputes."""
+        return self.noted(f"{self.note} {RECOMPUTED}{part}".strip())
+
+    @property
+    def part(self) -> int:
+        """Return the number of the part of a gradient that recomputes an instruction; 0 if none does."""
+        return int(self.note.rpartition(RECOMPUTED)[2]) if RECOMPUTED in self.note else 0
 
     def pullback_of(self, op: Op) -> Loc:
         """Return the location of an instruction emitted here by the gradient rule of ``op``."""

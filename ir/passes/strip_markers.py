@@ -20,8 +20,33 @@ def untap(function: Function) -> Function:
 
 
 def unbarrier(function: Function) -> Function:
-    """Replace each ``barrier`` by its first operand. Runs after the last pass that merges equal instructions."""
-    return without(function, Barrier)
+    """Replace each ``barrier`` by its first operand. Runs after the last pass that merges equal instructions, but for those that
+    respect the notes of the instructions behind a barrier (``Loc.part``)."""
+    if not any(isinstance(i.op, Barrier) for i in walk(function.body)):
+        return function
+    return without(replace(function, body=_noted(function.body)), Barrier)
+
+
+def _noted(block: Block) -> Block:
+    """Return a block whose instructions behind barriers have notes: those that depend on the result of a barrier, and on no value
+    that a barrier waits for."""
+    numbers: dict[Value, int] = {}
+    for i in block.instructions:
+        if isinstance(i.op, Barrier):
+            numbers.setdefault(i.operands[1], len(numbers) + 1)
+    late = set(numbers)
+    part: dict[Value, int] = {}
+    instructions = []
+    for i in block.instructions:
+        if isinstance(i.op, Barrier):
+            part[i.result] = numbers[i.operands[1]]
+        elif not late.isdisjoint(i.operands):
+            late.update(i.results)
+        elif k := max((part.get(v, 0) for v in i.operands), default=0):
+            part.update(dict.fromkeys(i.results, k))
+            i = replace(i, loc=i.loc.recomputed_in(k))
+        instructions.append(replace(i, regions=tuple(map(_noted, i.regions))) if i.regions else i)
+    return replace(block, instructions=tuple(instructions))
 
 
 def without(function: Function, kinds: Any) -> Function:

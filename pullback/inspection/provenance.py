@@ -256,6 +256,6 @@ def _sourced(block: Block, sources: list[Instruction]) -> Block:
 
 
 def _numbered(block: Block) -> tuple[Block, list[Loc]]:
-    """Return a block whose instructions have their positions as locations, and the original locations."""
-    instructions = [replace(i, loc=Loc(NUMBERED, k)) for k, i in enumerate(block.instructions)]
+    """Return a block whose instructions have their positions as locations, with their notes, and the original locations."""
+    instructions = [replace(i, loc=Loc(NUMBERED, k, i.loc.note)) for k, i in enumerate(block.instructions)]
     return replace(block, instructions=tuple(instructions)), [i.loc for i in block.instructions]

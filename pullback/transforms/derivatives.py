@@ -313,10 +313,10 @@ def checkpoint(function: Callable[P, Any] | None = None, *, policy: Policy = "no
     ``policy``: what is kept in addition to the arguments: "nothing", the results of "contractions" (matrix products),
     "everything" that would be kept without ``pb.checkpoint``, or a function of the name of an op and of its location, such as
     "model.py:12", that returns whether its results are kept. ``budget``: the largest size in bytes, at any time of the
-    gradient, of the results of matrix products, reductions, loops, sorts and ``np.linalg``, kept and recomputed ones together;
-    the arguments do not count. The function is divided into segments, each of which is recomputed when the reverse pass
-    reaches it. If no division stays within the budget, a ``pb.CheckpointWarning`` gives the smallest possible size. Raises
-    ValueError for other policies and budgets.
+    gradient, of the intermediate values that it holds, kept and recomputed ones together; arguments and cotangents do not
+    count. The function is divided into segments, each of which is recomputed when the reverse pass reaches it. If no division
+    stays within the budget, a ``pb.CheckpointWarning`` gives the smallest possible size. Raises ValueError for other policies
+    and budgets.
     """
     if not (callable(policy) or policy in POLICIES):
         raise ValueError(f"policy={policy!r}: takes {', '.join(map(repr, POLICIES))} or a function of an op's name and its place")

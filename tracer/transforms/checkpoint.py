@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pullback.ir import OPS, Block, Builder, Instruction, Value
+from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import copy_block
 from pullback.ir.core.types import ArrayType
 from pullback.ir.ops.array.contract import Contract
+from pullback.ir.ops.control.loops import Scan
 from pullback.ir.passes.transforms.checkpoint_segments import Cuts, cut, is_work, segments
 from pullback.ir.shapes.symbolic import extent_of
 from pullback.ir.text import print_file
@@ -29,6 +31,13 @@ from pullback.tracer.trace import parameters_of
 from pullback.tracer.transforms.region import Closed, Region, as_weak, follow, restore
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import user_frame
+
+if TYPE_CHECKING:
+    from pullback.ir.passes.transforms import checkpoint_chunks as chunks
+    from pullback.ir.passes.transforms import checkpoint_residuals as held
+else:
+    chunks = later("pullback.ir.passes.transforms.checkpoint_chunks")
+    held = later("pullback.ir.passes.transforms.checkpoint_residuals")
 
 Policy = str | Callable[[str, str], bool]
 POLICIES = ("nothing", "contractions", "everything")
@@ -65,25 +74,70 @@ class CheckpointWarning(UserWarning):
 
 
 def _emit_checkpoint(closed: Closed, policy: Policy, budget: int | None) -> list[TracedArray]:
-    kept = [v for i in closed.block.instructions if _is_kept(i, policy) for v in i.results]
+    kept = _kept(closed.block, policy)
     if budget is None or not closed.block.instructions:
         return _emit_custom(closed, kept)
-    dear = [v for i in closed.block.instructions if is_work(i) for v in i.results]
-    if sum(map(_bytes, dict.fromkeys((*kept, *dear)))) <= budget:
-        return _emit_custom(closed, list(dict.fromkeys((*kept, *dear))))
-    cuts = cut(closed.block, budget, set(kept), _bytes)
-    if cuts.total > budget:
-        _warn(cuts, budget)
     frame = frame_of()
-    known = dict(zip(closed.block.parameters, (frame.lift(x) for x in closed.operands), strict=True))
-    parts = segments(closed.block, cuts.after)
+    by = tuple(k for k in _inexact(closed.block.parameters) if not frame.is_outside(frame.lift(closed.operands[k])))
+    saving = replace(closed, block=_with_sums_in_loops(closed.block))
+    plan = _planned(saving.block, by, policy, budget)
+    if plan.whole <= budget:
+        return _emit_custom(closed if plan.whole + plan.sequences <= budget else saving, plan.results)
+    if plan.cuts.total > budget and chunks.has_long_scans(saving.block):
+        plan = min(plan, _planned(chunks.with_split_scans(saving.block), by, policy, budget), key=lambda p: p.cuts.total)
+    if plan.cuts.total > budget:
+        _warn(plan.cuts, budget)
+    known = dict(zip(plan.block.parameters, (frame.lift(x) for x in closed.operands), strict=True))
+    parts = segments(plan.block, plan.cuts.after)
     for part in parts:
         block = part.block
         crossing = () if part is parts[-1] else block.results
-        inside = dict.fromkeys(v for i in block.instructions for v in i.results if v in kept or v in crossing)
+        inside = dict.fromkeys(v for i in block.instructions for v in i.results if v in plan.kept or v in crossing)
         results = _emit_custom(Closed(block=block, operands=tuple(wrap(known[v]) for v in part.reads)), list(inside))
         known.update(zip(block.results, (frame.lift(x) for x in results), strict=True))
-    return [wrap(known[v]) for v in closed.block.results]
+    return [wrap(known[v]) for v in plan.block.results]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Plan:
+    """Cuts of a block. ``kept``: the values that the policy keeps; ``results``: these and all that are expensive to recompute.
+    ``whole``: the bytes that the gradient holds if it recomputes none of these; ``sequences``: those of residuals of loops."""
+
+    block: Block
+    kept: Collection[Value]
+    results: Sequence[Value]
+    whole: int
+    sequences: int
+    cuts: Cuts
+
+
+def _planned(block: Block, by: Sequence[int], policy: Policy, budget: int) -> _Plan:
+    kept = set(_kept(block, policy))
+    own = {v for i in block.instructions for v in i.results}
+    results = [v for i in block.instructions for v in i.results if v in kept or is_work(i)]
+    residuals = held.residuals_of(block, by, _inexact(block.results), _bytes)
+    return _Plan(
+        block=block,
+        kept=kept,
+        results=results,
+        whole=sum(map(_bytes, results)) + sum(r.bytes for v, r in residuals.items() if v not in set(results)),
+        sequences=sum(r.bytes for v, r in residuals.items() if v not in own),
+        cuts=cut(block, budget, kept, residuals, _bytes),
+    )
+
+
+def _kept(block: Block, policy: Policy) -> list[Value]:
+    return [v for i in block.instructions if _is_kept(i, policy) for v in i.results]
+
+
+def _with_sums_in_loops(block: Block) -> Block:
+    """Return the block with its scans marked: their gradients take the least memory for sums."""
+    instructions = []
+    for i in block.instructions:
+        if isinstance(i.op, Scan) and "checkpoint" not in i.params:
+            i = replace(i, params={**i.params, "checkpoint": "sums"})
+        instructions.append(replace(i, regions=tuple(map(_with_sums_in_loops, i.regions))) if i.regions else i)
+    return replace(block, instructions=tuple(instructions))
 
 
 def _warn(cuts: Cuts, budget: int) -> None:

@@ -11,7 +11,8 @@ the position.
 A ``while`` has carried values, and result sequences that are stacks; it also returns its trip count.
 
 A loop may have the param ``checkpoint=sqrt``: its gradient stores residuals of about sqrt(n) of its n iterations, and
-recomputes the others.
+recomputes the others; or ``checkpoint=sums``: its gradient stores the residuals of all iterations, but adds up products in the
+iterations, without storing their operands for one product after the loop.
 
     %h1: f64[3], %hs: f64[n,3] = scan %h, %xs, %w {carried=1, length=[n], reverse=false, sliced=1}
         (%i: i64[], %h0: f64[3], %x: f64[3], %w0: f64[3]) { ... yield %next, %y }

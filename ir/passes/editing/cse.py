@@ -18,8 +18,9 @@ def cse(function: Function) -> Function:
     """Merge equal pure instructions, and equal definitions of extents by value, into the first of them.
 
     Instructions are equal if op, operands, params and the canonical text of their regions are; operands of commutative ops may
-    be swapped. Requires: a func; other kinds are returned unchanged. Keeps: values bit by bit, the order of the remaining
-    instructions, and every instruction that can fail or has an effect.
+    be swapped. One that a gradient recomputes equals only others that it recomputes with it. Requires: a func; other kinds are
+    returned unchanged. Keeps: values bit by bit, the order of the remaining instructions, and every instruction that can fail or
+    has an effect.
     """
     return replace(function, body=_merged(function.body)) if function.kind == "func" else function
 
@@ -35,14 +36,15 @@ def key(op: Op, operands: Sequence[Value], params: Mapping[str, Any], regions: S
 
 def _merged(block: Block) -> Block:
     first: dict[Value, Value] = {}
-    by_key: dict[tuple[Any, ...], tuple[Value, ...]] = {}
+    by_key: dict[tuple[int, tuple[Any, ...]], tuple[Value, ...]] = {}
     kept: list[Instruction] = []
     for instruction in block.instructions:
         operands = tuple(first.get(v, v) for v in instruction.operands)
         regions = tuple(_merged(region) for region in instruction.regions)
         instruction = with_regions(instruction, regions, operands)
         if is_pure(instruction) or isinstance(instruction.op, DefineExtent):
-            earlier = by_key.setdefault(key(instruction.op, operands, instruction.params, regions), instruction.results)
+            full_key = instruction.loc.part, key(instruction.op, operands, instruction.params, regions)
+            earlier = by_key.setdefault(full_key, instruction.results)
             if earlier is not instruction.results:
                 first.update(zip(instruction.results, earlier, strict=True))
                 continue

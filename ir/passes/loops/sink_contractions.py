@@ -32,7 +32,8 @@ def fission(function: Function) -> Function:
     """Move sums of products out of scans of known length, including scans in regions.
 
     Requires: a func without transform instructions; other kinds are returned unchanged. Keeps: results up to the order of
-    these sums. A sum is moved if a row to stack has at most twice the bytes of the total.
+    these sums. A sum is moved if a row to stack has at most twice the bytes of the total, and the scan has no param
+    ``checkpoint=sums``.
     """
     if not any(isinstance(i.op, Scan) for i in walk(function.body)):
         return function
@@ -45,8 +46,7 @@ def _block(block: Block) -> Block:
     for old in block.instructions:
         i = with_regions(old, map(_block, old.regions))
         operands = tuple(env.get(v, v) for v in i.operands)
-        is_fixed = isinstance(i.op, Scan) and i.params["length"] and not definers(i.regions[0].instructions)
-        sums = _sums(i) if is_fixed else []
+        sums = _sums(i) if _may_be_split(i) else []
         if sums:
             results: Sequence[Value] = _split_loop(b.at(i.loc), i, operands, sums)
         else:
@@ -54,6 +54,12 @@ def _block(block: Block) -> Block:
             continue
         env.update(zip(i.results, results, strict=True))
     return with_contents(block, b.instructions, [env.get(v, v) for v in block.results])
+
+
+def _may_be_split(i: Instruction) -> bool:
+    """Return whether an instruction is a scan of known length whose gradient may store what its iterations add up."""
+    is_fixed = isinstance(i.op, Scan) and bool(i.params["length"]) and not definers(i.regions[0].instructions)
+    return is_fixed and i.params.get("checkpoint") != "sums"
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,6 +68,7 @@ class Rewriter(Builder):
         self.definitions: dict[Value, Instruction] = {}
         self.reads: dict[Value, int] = {}
         self.known: dict[tuple[Any, ...], tuple[Value, ...]] = {}
+        """The results of instructions, by their keys; separately for each part of a gradient that recomputes some."""
 
     def emit(
         self,
@@ -84,7 +85,7 @@ class Rewriter(Builder):
                 replacement = apply(self, *operands, op=op, **params)
                 if replacement is not None:
                     return (replacement,)
-            identity = key(op, operands, params)
+            identity = key(op, operands, params) if not self.loc.part else (self.loc.part, *key(op, operands, params))
             if identity in self.known:
                 return self.known[identity]
             self.known[identity] = self.append_unsimplified(op, operands, params, regions, original)

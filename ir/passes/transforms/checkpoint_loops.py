@@ -1,4 +1,4 @@
-"""Checkpoint loops: in reverse mode, a loop with the param ``checkpoint`` becomes a loop over chunks, each of about as many
+"""Checkpoint loops: in reverse mode, a loop with the param ``checkpoint=sqrt`` becomes a loop over chunks, each of about as many
 iterations as there are chunks, so that it saves fewer residuals.
 
 The size of a chunk is known at run time only, so the inner loop saves its residuals in stacks. Those are no residuals of the
@@ -24,7 +24,7 @@ from pullback.ir.passes.transforms.residuals import without_effects
 
 
 def chunk_loops(block: Block, active: Collection[Value]) -> Block:
-    """Return a block in which loops with the param ``checkpoint`` that return ``active`` values run in chunks."""
+    """Return a block in which loops with the param ``checkpoint=sqrt`` that return ``active`` values run in chunks."""
     if not any(_is_chunked(i, active) for i in block.instructions):
         return block
     b = Builder()
@@ -40,7 +40,7 @@ def chunk_loops(block: Block, active: Collection[Value]) -> Block:
 
 
 def _is_chunked(instruction: Instruction, active: Collection[Value]) -> bool:
-    if not isinstance(instruction.op, Loop) or "checkpoint" not in instruction.params:
+    if not isinstance(instruction.op, Loop) or instruction.params.get("checkpoint") != "sqrt":
         return False
     return not any(isinstance(v.type, StackType) for v in (*instruction.operands, *instruction.results)) and any(
         v in active for v in instruction.results

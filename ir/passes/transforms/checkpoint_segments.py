@@ -1,16 +1,17 @@
 """Divide straight-line code into segments for a gradient with few residuals: a value that crosses a cut is saved, and the
-inside of a segment is recomputed when the reverse pass reaches it. At any time the gradient holds the values at all cuts
-and those of one segment.
+inside of a segment is recomputed when the reverse pass reaches it. While it reverses a segment, the gradient holds the values
+that cross the cuts before it, and the residuals of the segment (``checkpoint_residuals``).
 
-``cut`` chooses the cuts for a budget of bytes. For ``n`` equal layers in ``k`` segments it holds about ``k + n / k`` layers at
-a time, which is least at the square root of ``n`` (Chen et al., Training deep nets with sublinear memory cost, 2016). Each
-instruction is recomputed at most once. Ops that are cheap to recompute are not counted: they fuse into their readers.
+``cut`` chooses the cuts for a budget of bytes. For ``n`` equal layers in ``k`` equal segments the gradient holds about
+``k + n / k`` layers at a time, which is least at the square root of ``n`` (Chen et al., Training deep nets with sublinear memory
+cost, 2016). Fewer values cross the cuts before earlier segments, which may be longer. Each instruction is recomputed at most
+once.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -22,34 +23,57 @@ from pullback.ir.passes.transforms.residuals import CHEAP
 SEGMENTS = 64
 """Every number of segments up to this one is tried; beyond it, the number grows by the fourth root of two per step, because
 the sum of bytes changes little near its minimum."""
+BISECTIONS = 20
+"""The number of budgets that are tried in search of the smallest that can be met: the last ones differ by a millionth."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual:
+    """A value that the gradient of a block holds: the ``position`` of the instruction that defines it, its ``bytes``, and whether
+    the derivative of this instruction reads it."""
+
+    position: int
+    bytes: int
+    is_read_by_own_rule: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cuts:
-    """Cuts after the instructions at the positions ``after``, in order. ``kept``: bytes that cross cuts. ``recomputed``: most
-    bytes that one segment recomputes."""
+    """Cuts after the instructions at the positions ``after``, in order. Of the bytes that the gradient holds when it holds most,
+    ``kept`` cross cuts and ``recomputed`` are recomputed in one segment. ``work``: the bytes of expensive results that are
+    recomputed in all."""
 
     after: tuple[int, ...]
     kept: int
     recomputed: int
+    work: int
 
     @property
     def total(self) -> int:
-        """The bytes that a gradient holds at a time."""
+        """The most bytes that a gradient holds at a time."""
         return self.kept + self.recomputed
 
 
-def cut(block: Block, budget: int, kept: Collection[Value], size: Callable[[Value], int]) -> Cuts:
-    """Return the largest set of cuts for which the gradient holds up to ``budget`` bytes of values of ``block`` at a time, or,
-    if there is none, the one with fewest bytes. The values of ``kept`` are saved in any case; ``size`` returns the bytes of
-    a value."""
-    line = _Line(block, kept, size)
-    best = line.cuts(sum(line.costs.values()))
-    for limit in line.limits():
-        candidate = line.cuts(limit)
-        if candidate.total <= budget:
-            return candidate
-        best = min(best, candidate, key=lambda c: c.total)
+def cut(
+    block: Block, budget: int, kept: Collection[Value], residuals: Mapping[Value, Residual], size: Callable[[Value], int]
+) -> Cuts:
+    """Return the set of cuts that recomputes least of those for which the gradient holds up to ``budget`` bytes at a time, or, if
+    there is none, the one with fewest bytes. The values of ``kept`` are saved in any case; ``residuals`` are those of the
+    gradient of the whole block; ``size`` returns the bytes of a value."""
+    line = _Line(block, kept, residuals, size)
+    candidates = [*line.candidates(budget), *map(line.equal, line.limits())]
+    fitting = [c for c in candidates if c.total <= budget]
+    if fitting:
+        return min(fitting, key=lambda c: (c.work, c.total))
+    best = min(candidates, key=lambda c: c.total)
+    least = 0
+    for _ in range(BISECTIONS):
+        middle = (least + best.total) // 2
+        candidate = min(line.candidates(middle), key=lambda c: c.total)
+        if candidate.total < best.total:
+            best = candidate
+        else:
+            least = middle
     return best
 
 
@@ -86,39 +110,81 @@ def _last_reads(block: Block) -> dict[Value, int]:
     return last
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Span:
+    """A value of the block: the positions of its instruction and of its first and last readers, its bytes, and whether the
+    gradient of a segment that ends before the first reader needs it."""
+
+    value: Value
+    defined: int
+    first: int
+    last: int
+    bytes: int
+    is_needed: bool
+
+
 class _Line:
     """The instructions of a block, with the costs of cuts between them."""
 
-    def __init__(self, block: Block, kept: Collection[Value], size: Callable[[Value], int]) -> None:
+    def __init__(
+        self, block: Block, kept: Collection[Value], residuals: Mapping[Value, Residual], size: Callable[[Value], int]
+    ) -> None:
+        self.length = len(block.instructions)
         self.always = sum(map(size, kept))
-        self.costs = {k: sum(size(v) for v in i.results if v not in kept) for k, i in enumerate(block.instructions) if is_work(i)}
-        last = _last_reads(block)
+        self.work = {k: [v for v in i.results if v not in kept] for k, i in enumerate(block.instructions) if is_work(i)}
+        self.costs = {k: sum(map(size, values)) for k, values in self.work.items()}
+        last, first = _last_reads(block), _first_reads(block)
         self.spans = [
-            (k, last[v], size(v)) for k, i in enumerate(block.instructions) for v in i.results if v in last and v not in kept
+            _Span(
+                value=v,
+                defined=k,
+                first=first[v],
+                last=last[v],
+                bytes=size(v),
+                is_needed=v in residuals and residuals[v].is_read_by_own_rule,
+            )
+            for k, i in enumerate(block.instructions)
+            for v in i.results
+            if v in last and v not in kept
         ]
-        steps = [0] * (len(block.instructions) + 1)
-        for defined, read, byte_count in self.spans:
-            steps[defined] += byte_count
-            steps[read] -= byte_count
-        self.crossing = list(accumulate(steps))
+        self.residuals: list[list[tuple[Value, int, int]]] = [[] for _ in block.instructions]
+        """By position: residuals, their bytes, and the positions of their last readers."""
+        for v, residual in residuals.items():
+            if v not in kept:
+                self.residuals[residual.position].append((v, residual.bytes, last.get(v, -1)))
+        self.crossing = self._sums_of_crossing([(s.defined, s.last, s.bytes) for s in self.spans])
         """The bytes of the values that cross a cut after each instruction."""
+        self.crossing_residuals = self._sums_of_crossing(
+            [(k, end, n) for k, values in enumerate(self.residuals) for _, n, end in values if end > k]
+        )
+        needed = [(s.defined if s.is_needed else s.first, s.last, s.bytes) for s in self.spans]
+        self.crossing_needed = self._sums_of_crossing([(start, end, n) for start, end, n in needed if start < end])
+        """Of these values, the bytes of those that the gradient of the segment before the cut needs."""
+
+    def _sums_of_crossing(self, spans: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Return, by position, the sum of the bytes of spans that begin there or before and end behind it."""
+        steps = [0] * (self.length + 1)
+        for start, end, byte_count in spans:
+            steps[start] += byte_count
+            steps[end] -= byte_count
+        return list(accumulate(steps))
 
     def limits(self) -> list[int]:
-        """Return the limits to try for the bytes that a segment recomputes, ascending: those of about equal segments."""
+        """Return the limits to try for the bytes of expensive results in a segment, ascending: those of about equal segments."""
         total, most = sum(self.costs.values()), len(self.costs)
         counts = {min(k, most) for k in range(1, SEGMENTS + 1)}
         k = float(SEGMENTS)
         while k < most:
             counts.add(int(k))
             k *= 2**0.25
-        return [0, *(-(-total // k) for k in sorted(counts, reverse=True) if k)]
+        return [0, *(-(-total // k) for k in sorted(counts, reverse=True) if k), total]
 
-    def cuts(self, limit: int) -> Cuts:
-        """Return the cuts into segments that recompute up to ``limit`` bytes, or one op's. Each cut follows the op in the
-        second half of the segment that fewest bytes cross. The last op of a segment is not recomputed: its result crosses
-        the cut."""
+    def equal(self, limit: int) -> Cuts:
+        """Return the cuts into segments that recompute up to ``limit`` bytes of expensive results, or one op's. Each cut follows
+        the expensive op in the second half of the segment that fewest bytes cross. The last op of a segment is not recomputed:
+        its result crosses the cut."""
         after: list[int] = []
-        most = before = 0
+        before = 0
         fits: list[tuple[int, int]] = []
         positions = list(self.costs)
         start = k = 0
@@ -128,20 +194,95 @@ class _Line:
                 before += self.costs[positions[k]]
                 k += 1
                 continue
-            position, recomputed = min((f for f in fits if 2 * f[1] >= fits[-1][1]), key=lambda f: (self.crossing[f[0]], -f[0]))
+            position, _ = min((f for f in fits if 2 * f[1] >= fits[-1][1]), key=lambda f: (self.crossing[f[0]], -f[0]))
             after.append(position)
-            most = max(most, recomputed)
             start = k = bisect_left(positions, position, start) + 1
             before, fits = 0, []
-        return Cuts(after=tuple(after), kept=self.always + self._kept(after), recomputed=max(most, before))
+        return self.with_bytes(after)
 
-    def _kept(self, after: Sequence[int]) -> int:
-        """Return the bytes of the values that cross at least one of the cuts."""
-        total = 0
-        for defined, read, byte_count in self.spans:
-            k = bisect_left(after, defined)
-            total += byte_count if k < len(after) and after[k] < read else 0
-        return total
+    def candidates(self, budget: int) -> Iterator[Cuts]:
+        """Yield cuts into the longest segments that stay within a budget: cuts after expensive ops, and cuts anywhere."""
+        yield self.with_bytes(self.longest(budget, sorted(self.costs)))
+        yield self.with_bytes(self.longest(budget, range(self.length)))
+
+    def longest(self, budget: int, positions: Sequence[int]) -> list[int]:
+        """Return cuts at some of ``positions`` into the longest segments for which the gradient holds up to ``budget`` bytes.
+        Each cut is the one in the second half of the longest segment that fewest bytes cross; a segment that exceeds the budget
+        by itself ends at the first position."""
+        after: list[int] = []
+        kept, start = self.always, 0
+        while start < self.length:
+            fits = self._fitting(budget - kept, start, positions)
+            if fits is None:
+                break
+            _, most = fits[-1]
+            end = min((k for k, held in fits if 2 * held >= most), key=lambda k: (self.crossing[k], -k))
+            after.append(end)
+            kept += self.crossing[end] - self._crossing_before(start, end, self.crossing_spans(start))
+            start = end + 1
+        return after
+
+    def crossing_spans(self, start: int) -> list[_Span]:
+        """Return the values that cross a cut before an instruction."""
+        return [s for s in self.spans if s.defined < start <= s.last] if start else []
+
+    @staticmethod
+    def _crossing_before(start: int, end: int, spans: Sequence[_Span]) -> int:
+        """Return the bytes of the values defined before ``start`` that cross a cut after ``end``."""
+        return sum(s.bytes for s in spans if s.last > end)
+
+    def _fitting(self, room: int, start: int, positions: Sequence[int]) -> list[tuple[int, int]] | None:
+        """Return the ends, of ``positions``, of segments from ``start`` for which the gradient holds up to ``room`` bytes more
+        than the values that cross the cut before, with the bytes of the residuals inside; None if the rest of the block fits."""
+        before = self.crossing_spans(start)
+        names = {s.value for s in before}
+        outer = [(n, end) for values in self.residuals[:start] for v, n, end in values if v in names]
+        needed = [s for s in before if s.is_needed or s.first < self.length]
+        fits: list[tuple[int, int]] = []
+        held = 0
+        k = bisect_left(positions, start)
+        for end in range(start, self.length):
+            held += sum(n for _, n, _ in self.residuals[end])
+            inside = held - self.crossing_residuals[end] + sum(n for n, last in outer if last > end)
+            if inside > room and fits:
+                return fits
+            if k < len(positions) and positions[k] == end:
+                k += 1
+                older = sum(s.bytes for s in needed if s.last > end and (s.is_needed or s.first <= end))
+                if not fits or inside + self.crossing_needed[end] - older <= room:
+                    fits.append((end, inside))
+        return None if held <= room or not fits or fits[-1][0] == self.length - 1 else fits
+
+    def with_bytes(self, after: Sequence[int]) -> Cuts:
+        """Return cuts with the bytes that the gradient holds and recomputes."""
+        after = [k for k in after if k < self.length - 1]
+        count = len(after) + 1
+        kept, inside = [0] * (count + 1), [0] * count
+        crossing: set[Value] = set()
+        for s in self.spans:
+            segment = bisect_left(after, s.defined)
+            if segment < len(after) and after[segment] < s.last:
+                crossing.add(s.value)
+                kept[segment + 1] += s.bytes
+                if s.is_needed or s.first <= after[segment]:
+                    inside[segment] += s.bytes
+        for k, values in enumerate(self.residuals):
+            inside[bisect_left(after, k)] += sum(n for v, n, _ in values if v not in crossing)
+        before = list(accumulate(kept[:count]))
+        k = max(range(count), key=lambda k: before[k] + inside[k])
+        return Cuts(
+            after=tuple(after),
+            kept=self.always + before[k],
+            recomputed=inside[k],
+            work=sum(self.costs[k] for k, values in self.work.items() if crossing.isdisjoint(values)),
+        )
+
+
+def _first_reads(block: Block) -> dict[Value, int]:
+    """Return, by value, the position of its first reader; for values that are results only the end of the block."""
+    first = dict.fromkeys(block.results, len(block.instructions))
+    first.update((v, k) for k, i in reversed([*enumerate(block.instructions)]) for v in i.operands)
+    return first
 
 
 def is_work(i: Instruction) -> bool:

@@ -50,7 +50,7 @@ def recomputed(function: Function) -> Function:
     """
     if function.kind != "func" or not any(_primitive(i) for i in function.instructions):
         return function
-    pairs = _pairs(function.body)
+    pairs = pairs_of(function.body)
     return replace(function, body=_Writer(pairs).run(function.body)) if pairs else function
 
 
@@ -64,7 +64,8 @@ def _is_late(i: Instruction) -> bool:
     return i.loc.note.startswith("pullback(")
 
 
-def _pairs(block: Block) -> list[Pair]:
+def pairs_of(block: Block) -> list[Pair]:
+    """Return the values and derivatives of a block that are computed from one residual."""
     uses = _Uses(block)
     readers = uses.readers
     pairs: list[Pair] = []

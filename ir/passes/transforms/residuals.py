@@ -30,9 +30,12 @@ FUNCTION = 12
 """The cost of computing a byte by a function, relative to ``UNIT`` for moving it. A loop saves a residual in every iteration."""
 
 
-def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -> list[Value]:
+def choose(
+    forward: Block, required: Iterable[Value], free: Collection[Value], stored: Collection[Value] = (), function: int = FUNCTION
+) -> list[Value]:
     """Return the values of ``forward`` to save so that ``required`` can be computed from them and ``free``, in the order of
-    their definition: those with fewest bytes. Stacks are not saved: the instructions that define them are run again."""
+    their definition: those with fewest bytes. Stacks are not saved: the instructions that define them are run again. Values of
+    ``stored`` are in memory for the forward part, and not recomputed. ``function``: the cost of a byte of a function."""
     definitions = {v: i for i in forward.instructions for v in i.results}
     extents = definers(forward.instructions)
     read = dict.fromkeys(required)
@@ -50,9 +53,10 @@ def choose(forward: Block, required: Iterable[Value], free: Collection[Value]) -
     nominal_extents = _split_extents(forward.instructions)
     for value in order:
         size = 0 if value in free else nominal_bytes(value.type, nominal_extents)
-        node = Node(2 * UNIT * size, is_read=value in read)
-        if value not in free and value in definitions and _runs_again(definitions[value], value, extents):
-            node.recompute = recompute_cost(definitions[value], size, FUNCTION)
+        node = Node((1 if value in stored else 2) * UNIT * size, is_read=value in read)
+        is_cheap = value in definitions and _runs_again(definitions[value], value, extents)
+        if value not in free and value not in stored and is_cheap:
+            node.recompute = recompute_cost(definitions[value], size, function)
             if isinstance(value.type, StackType) or _has_own_extents(value, definitions[value], extents):
                 node.keep, node.recompute = NEVER, 0
         node.operands = [positions[v] for v in _sources(value, definitions, free, extents)]

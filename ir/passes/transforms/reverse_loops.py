@@ -137,6 +137,7 @@ def reverse_loop(b: Builder, step: Step, cts: Cotangents, wants: Sequence[bool],
             loop.length,
             loop.count(step.inputs, step.outputs),
             not loop.reverse,
+            "sums" if step.instruction.params.get("checkpoint") == "sums" else None,
         )
     )
 

@@ -459,6 +459,110 @@ def test_a_budget_of_a_whole_function_bounds_the_peak(network: Callable[..., Any
     assert short.memory(weights).peak_bytes <= layers * LAYER + others < plain.memory(weights).peak_bytes
 
 
+def dense(ws: list[Array], x: Array) -> Any:
+    """Each layer reads the sum of all before it."""
+    total = x
+    for w in ws:
+        total = total + np.sin(total @ w) * 0.5
+    return np.sum(np.cos(total))
+
+
+def two_branches(ws: list[Array], x: Array) -> Any:
+    return np.sum(chain(x, ws[:6]) * chain(x, ws[6:]))
+
+
+def exchanging(ws: list[Array], x: Array) -> Any:
+    y = x
+    for w in ws:
+        x, y = x + np.tanh(y @ w), y
+        x, y = y, x
+    return np.sum(x * y)
+
+
+def gated(ws: list[Array], x: Array) -> Any:
+    for v, w in zip(ws[::2], ws[1::2], strict=True):
+        x = np.tanh(x @ v) / (1 + np.exp(-(x @ w)))
+    return np.sum(x**2)
+
+
+def recurrent(ws: list[Array], x: Array, places: tuple[int, ...], times: int) -> Any:
+    """Loops in front of the layers at ``places``."""
+    for k, w in enumerate(ws):
+        if k in places:
+            x = pb.fori_loop(0, times, lambda j, h, w=w: np.sin(h @ w) + j / times, x)
+        x = np.tanh(x @ w)
+    return np.sum(x**2)
+
+
+def slices(ws: list[Array], x: Array) -> Any:
+    """Each layer reads neighbouring rows, as a convolution does."""
+    for v, w in zip(ws[::2], ws[1::2], strict=True):
+        x = np.tanh(x[1:] @ v + x[:-1] @ w)
+    return np.sum(x**2)
+
+
+def complex_layers(ws: list[Array], x: Array) -> Any:
+    z = x[:128] + 0j
+    for w in ws:
+        z = np.exp(0.1j * (z @ w))
+    return np.sum(z.real**2 - z.imag)
+
+
+def sorted_layers(ws: list[Array], x: Array) -> Any:
+    for w in ws:
+        x = np.sort(np.tanh(x @ w), axis=0)
+    return np.sum(x**3)
+
+
+def scanned(ws: list[Array], x: Array) -> Any:
+    """A loop over rows that returns rows, backwards."""
+    h, rows = pb.scan(lambda h, row: (np.tanh(h @ ws[0] + row), h * row), x[0], chain(x, ws[:4]), reverse=True)
+    return np.sum(chain(rows, ws[4:]) ** 2) + np.sum(h)
+
+
+MORE_NETWORKS: dict[str, Callable[[list[Array], Array], Any]] = {
+    **NETWORKS,
+    "dense": dense,
+    "two branches": two_branches,
+    "exchanging": exchanging,
+    "gated": gated,
+    "slices": slices,
+    "complex": complex_layers,
+    "sorts": sorted_layers,
+    "rows": scanned,
+    "a loop first": lambda ws, x: recurrent(ws, x, (0,), 5),
+    "a loop last": lambda ws, x: np.sum(pb.fori_loop(0, 7, lambda k, h: np.tanh(h @ ws[0]), chain(x, ws[:8])) ** 2),
+    "two loops": lambda ws, x: recurrent(ws, x, (3, 9), 4),
+    "a long loop": lambda ws, x: recurrent(ws[:2], x, (1,), 30),
+}
+
+
+@pytest.mark.parametrize("network", MORE_NETWORKS.values(), ids=MORE_NETWORKS.keys())
+@pytest.mark.parametrize("layers", [3, 5, 8, 12])
+def test_a_budget_bounds_the_peak_or_a_warning_names_one_that_does(network: Callable[..., Any], layers: int) -> None:
+    weights, x = list(np.random.default_rng(3).normal(size=(12, 32, 32)) / 8), np.random.default_rng(4).normal(size=(256, 32))
+    plain = pb.value_and_grad(lambda ws: network(ws, x))
+    others = 5 * LAYER + 2 * 12 * 32 * 32 * 8 + 64
+
+    def with_budget(budget: int) -> tuple[int, list[str]]:
+        short = pb.value_and_grad(pb.checkpoint(lambda ws: network(ws, x), budget=budget))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", pb.CheckpointWarning)
+            results = short(weights)
+        for a, b in zip(tree_leaves(results), tree_leaves(plain(weights)), strict=True):
+            close(a, b)
+        return short.memory(weights).peak_bytes, [str(w.message) for w in said if w.category is pb.CheckpointWarning]
+
+    budget = layers * LAYER
+    peak, warned = with_budget(budget)
+    if warned:
+        needed = int(warned[0].partition("give budget=")[2].partition(",")[0])
+        assert needed > budget
+        budget = needed
+        peak, warned = with_budget(budget)
+    assert not warned and peak <= budget + others
+
+
 def test_a_budget_that_no_division_keeps_says_by_how_much() -> None:
     weights, x = list(RNG.normal(size=(12, 32, 32)) / 8), RNG.normal(size=(256, 32))
     f = pb.grad(pb.checkpoint(lambda ws: np.sum(chain(x, ws) ** 2), budget=2 * LAYER))
