@@ -479,12 +479,6 @@ def exchanging(ws: list[Array], x: Array) -> Any:
     return np.sum(x * y)
 
 
-def gated(ws: list[Array], x: Array) -> Any:
-    for v, w in zip(ws[::2], ws[1::2], strict=True):
-        x = np.tanh(x @ v) / (1 + np.exp(-(x @ w)))
-    return np.sum(x**2)
-
-
 def recurrent(ws: list[Array], x: Array, places: tuple[int, ...], times: int) -> Any:
     """Loops in front of the layers at ``places``."""
     for k, w in enumerate(ws):
@@ -492,20 +486,6 @@ def recurrent(ws: list[Array], x: Array, places: tuple[int, ...], times: int) ->
             x = pb.fori_loop(0, times, lambda j, h, w=w: np.sin(h @ w) + j / times, x)
         x = np.tanh(x @ w)
     return np.sum(x**2)
-
-
-def slices(ws: list[Array], x: Array) -> Any:
-    """Each layer reads neighbouring rows, as a convolution does."""
-    for v, w in zip(ws[::2], ws[1::2], strict=True):
-        x = np.tanh(x[1:] @ v + x[:-1] @ w)
-    return np.sum(x**2)
-
-
-def complex_layers(ws: list[Array], x: Array) -> Any:
-    z = x[:128] + 0j
-    for w in ws:
-        z = np.exp(0.1j * (z @ w))
-    return np.sum(z.real**2 - z.imag)
 
 
 def sorted_layers(ws: list[Array], x: Array) -> Any:
@@ -525,9 +505,6 @@ MORE_NETWORKS: dict[str, Callable[[list[Array], Array], Any]] = {
     "dense": dense,
     "two branches": two_branches,
     "exchanging": exchanging,
-    "gated": gated,
-    "slices": slices,
-    "complex": complex_layers,
     "sorts": sorted_layers,
     "rows": scanned,
     "a loop first": lambda ws, x: recurrent(ws, x, (0,), 5),
