@@ -133,6 +133,7 @@ class Selection(Gathers):
 
     The mask's axes are those of ``values`` from ``axis`` on; in the selection they are one axis. ``what`` describes the
     selecting expression for errors. If ``along`` is set, the values are the positions along that axis of the mask.
+    ``is_computed``: the values were computed under the mask, so that those that are not selected may be nan or infinite.
 
     ``_array`` is the array of the selected elements, once an operation has needed it; after a write into it, which is counted by
     ``_version``, it stands for the selection. ``_base``: the selection of which this one is a view, and the function that takes
@@ -142,12 +143,14 @@ class Selection(Gathers):
     stands_for = np.ndarray
     """The class that ``isinstance`` and ``type`` report in a traced function."""
 
-    __slots__ = ("_array", "_base", "_frame", "_site", "_version", "_viewed", "along", "axis", "mask", "values", "what")
+    __slots__ = (
+        "_array", "_base", "_frame", "_site", "_version", "_viewed", "along", "axis", "is_computed", "mask", "values", "what",
+    )  # fmt: skip
     __array_priority__ = 2000.0
 
     def __init__(self, values: TracedArray, mask: TracedArray, axis: int, what: str, site: Any = None, along: Any = None) -> None:
         self.values, self.mask, self.axis = fresh(values), fresh(mask), axis
-        self.what, self.along = what, along
+        self.what, self.along, self.is_computed = what, along, False
         self._site = site or user_site()
         self._frame = current()
         self._array: TracedArray | None = None
@@ -202,7 +205,7 @@ class Selection(Gathers):
 
     def _gathered(self) -> TracedArray:
         flat = self.line()
-        taken: TracedArray = emit("gather", flat.values, self.positions(), axes=(flat.axis,))
+        taken: TracedArray = emit("gather", flat.readable(), self.positions(), axes=(flat.axis,))
         if flat.axis:
             perm = [*range(1, flat.axis + 1), 0, *range(flat.axis + 1, taken.ndim)]
             taken = emit("transpose", taken, perm=tuple(perm))
@@ -263,9 +266,11 @@ class Selection(Gathers):
         others = math.prod(self.values.shape[: self.axis] + self.values.shape[self.axis + self.mask.ndim :])
         return (HOOKS["number_of_size"](others) if is_value_size(others) else others) * self.count
 
-    def like(self, values: TracedArray, axis: int | None = None) -> Selection:
+    def like(self, values: TracedArray, axis: int | None = None, is_computed: bool = True) -> Selection:
         """Return other values under the same mask."""
-        return Selection(values, self.mask, self.axis if axis is None else axis, self.what, self._site)
+        result = Selection(values, self.mask, self.axis if axis is None else axis, self.what, self._site)
+        result.is_computed = is_computed
+        return result
 
     def whole_mask(self) -> TracedArray:
         """Return the mask broadcast to the shape of the values."""
@@ -278,13 +283,19 @@ class Selection(Gathers):
         mask, x = self.whole_mask(), self.values
         return emit("select", mask, x, full(x.shape, value, x.dtype))
 
+    def readable(self) -> Any:
+        """Return all values, to be read where the mask holds: no derivative passes through the other ones, which may be nan."""
+        return self.filled(0) if self.is_computed and self.dtype.kind in "fc" else self.values
+
     def line(self) -> Selection:
         """Return the selection with a flattened mask."""
         if self.mask.ndim == 1:
             return self
         shape = self.values.shape
         flat = (*shape[: self.axis], self.mask.size, *shape[self.axis + self.mask.ndim :])
-        return Selection(self.values.reshape(flat), self.mask.reshape(-1), self.axis, self.what, self._site)
+        result = Selection(self.values.reshape(flat), self.mask.reshape(-1), self.axis, self.what, self._site)
+        result.is_computed = self.is_computed
+        return result
 
     def rank(self) -> Any:
         """Return, for each element of the flattened mask, the number of true elements before it."""
@@ -297,7 +308,7 @@ class Selection(Gathers):
         target = xp.where(flat.mask, flat.rank(), n)
         order = as_traced(lifted(np.arange, n))
         source = emit("scatter_set", full((n + 1,), 0, np.int64), cast(target, np.int64), order, axes=(0,))
-        return xp.take(flat.values, source[:n], axis=flat.axis), xp.sum(flat.mask)
+        return xp.take(flat.readable(), source[:n], axis=flat.axis), xp.sum(flat.mask)
 
     # elementwise
 
@@ -530,7 +541,9 @@ class Selection(Gathers):
                 and self.ndim == items[0].ndim == 1
             ):
                 inside = self.aligned(items[0])
-                return Selection(self.values, xp.logical_and(self.mask, inside), self.axis, self.what, self._site)
+                narrowed = Selection(self.values, xp.logical_and(self.mask, inside), self.axis, self.what, self._site)
+                narrowed.is_computed = self.is_computed
+                return narrowed
             self.unmask()
         if any(i is Ellipsis for i in items):
             at = next(k for k, i in enumerate(items) if i is Ellipsis)
@@ -547,7 +560,7 @@ class Selection(Gathers):
         if chosen == slice(None):
             value_index = [*items[:at], *[slice(None)] * self.mask.ndim, *items[at + 1 :]]
             axis = sum(i is None or isinstance(i, slice) for i in items[:at])
-            view = self.like(self.values[tuple(value_index)], axis)
+            view = self.like(self.values[tuple(value_index)], axis, self.is_computed)
             return self._view(view, operator.itemgetter(key))
         if items[:at] or items[at + 1 :] != [slice(None)] * (self.ndim - 1):
             self.unmask()
@@ -566,7 +579,7 @@ class Selection(Gathers):
             message=f"index {k} is out of bounds for axis 0 of the chosen elements",
         )
         ordinal = k + 1 if k >= 0 else count + k + 1
-        return flat.values[xp.argmax(flat.mask & (xp.cumsum(flat.mask) == ordinal))]
+        return flat.readable()[xp.argmax(flat.mask & (xp.cumsum(flat.mask) == ordinal))]
 
     def _slice(self, part: slice) -> Any:
         if any(map(HOOKS["is_computed"], (part.start, part.stop))):
@@ -585,13 +598,13 @@ class Selection(Gathers):
     def T(self) -> Any:
         if self.mask.ndim > 1 or self.is_written:
             return self.elements().T
-        return self._view(self.like(self.values.T, self.values.ndim - 1 - self.axis), operator.attrgetter("T"))
+        return self._view(self.like(self.values.T, self.values.ndim - 1 - self.axis, self.is_computed), operator.attrgetter("T"))
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
         return self.elements().astype(dtype, **kwargs) if self.is_written else self.like(self.values.astype(dtype))
 
     def copy(self, order: str = "C") -> Any:
-        return self.elements().copy(order) if self.is_written else self.like(self.values)
+        return self.elements().copy(order) if self.is_written else self.like(self.values, None, self.is_computed)
 
     __copy__ = copy
 

@@ -397,3 +397,27 @@ def test_all_dtypes(kind: str) -> None:
             for e, f in zip(flatten(plain(program, x, y))[0], flatten(pb.jit(program)(x, y))[0], strict=True):
                 assert (f.dtype, f.shape) == (e.dtype, e.shape)
                 np.testing.assert_array_equal(f, e)
+
+
+OF_COMPUTED_ELEMENTS: list[Any] = [
+    lambda v: v[1], lambda v: v[-1], lambda v: np.sum(np.diff(v) ** 2), lambda v: np.sum(v[1:] * v[:-1]), lambda v: v @ v[::-1],
+    lambda v: np.sum(np.sort(v)[1:] ** 3), lambda v: np.sum(v.reshape(-1, 1) * v),
+    lambda v: np.sum(np.concatenate([v, v]) ** 2 * v[0]), lambda v: v[v > 0.5][0] ** 2,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", OF_COMPUTED_ELEMENTS)
+def test_no_derivative_passes_through_nan_beside_the_chosen_elements(use: Any) -> None:
+    def program(x: Any) -> Any:
+        v = x[~np.isnan(x)]
+        return use((v - np.mean(v) * 0.1) / np.std(v))
+
+    x = np.array([1.0, np.nan, 2.0, 0.25, np.nan, 3.0])
+    rng = np.random.default_rng(0)
+    slope = pb.jit(pb.grad(program))
+    step = 1e-6 * rng.standard_normal(len(x))
+    np.testing.assert_allclose(np.sum(slope(x) * step), (program(x + step) - program(x - step)) / 2, rtol=1e-6, atol=1e-13)
+    second = pb.grad(lambda x: np.sum(slope(x) * np.arange(6.0)))(x)
+    change = np.sum((slope(x + step) - slope(x - step)) * np.arange(6.0)) / 2
+    np.testing.assert_allclose(np.sum(second * step), change, rtol=1e-5, atol=1e-11)
+    assert list(slope(x)[np.isnan(x)]) == [0.0, 0.0]
