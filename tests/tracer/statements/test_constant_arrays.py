@@ -99,8 +99,37 @@ def renamed_in_loop(x: float) -> Any:
     return a, b, x
 
 
+def index_grids(x: float) -> Any:
+    rows, columns = np.indices((3, 4))
+    rows[0, 1] = 7
+    for k in range(3):
+        if x > k:
+            columns[k, 0] = 9
+    return rows, columns * x
+
+
+def windows(x: float) -> Any:
+    w, total = np.hanning(9), 0.0
+    for k in range(9):
+        if x > k:
+            total += w[k]
+        w[k] = total
+    return w, np.hamming(3)[1] * x
+
+
+def positions_of_a_triangle(x: float) -> Any:
+    i, j = np.triu_indices(4)
+    a = np.arange(16.0).reshape(4, 4) * x
+    chosen = a[i, j] > 12
+    while x > 1:
+        i[0] += 1
+        x = x / 2
+    return i, i[chosen], j[chosen]
+
+
 PROGRAMS = [
     counted, written_in_branch, written_by_helper, in_list, until_close, renamed, chosen, from_helper, renamed_in_loop,
+    index_grids, windows, positions_of_a_triangle,
 ]  # fmt: skip
 
 
@@ -115,7 +144,7 @@ def test_values(program: Callable[..., Any], x: float) -> None:
         assert np.asarray(r).dtype == np.asarray(e).dtype
 
 
-@pytest.mark.parametrize("program", [counted, written_in_branch, written_by_helper, in_list, until_close])
+@pytest.mark.parametrize("program", [counted, written_in_branch, written_by_helper, in_list, until_close, windows])
 def test_one_program_for_all_paths(program: Callable[..., Any]) -> None:
     compiled = pb.jit(program, guards=False)
     for x in (0.5, 9.0, 200.0):

@@ -227,10 +227,11 @@ def cov(
             weights = as_traced(w) if weights is None else weights * as_traced(w)
     if not rows.shape[0]:
         return full((0, 0), 0, np.float64)
+    length = rows.shape[1]
     average, total = xp.average(rows, axis=1, weights=weights, returned=True)
     total = total[0]
     if weights is None:
-        free: Any = rows.shape[1] - ddof
+        free: Any = (number_of_extent(length) if is_value_size(length) else length) - ddof
     elif ddof == 0:
         free = total
     elif aweights is None:
@@ -239,6 +240,8 @@ def cov(
         free = total - ddof * xp.sum(weights * as_traced(aweights)) / total
     if not isinstance(free, TracedArray):
         free = max(free, 0)
+    elif weights is None:
+        free = xp.maximum(free, 0)
     deviation = rows - average[:, None]
     weighted = deviation if weights is None else deviation * weights
     scale = xp.true_divide(1.0, as_traced(free) if isinstance(free, TracedArray) else as_traced(float(free)))

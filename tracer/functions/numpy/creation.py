@@ -7,6 +7,7 @@ or space static numbers (arange, linspace) return a NumPy array, so that it can 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -216,6 +217,24 @@ def writable(array: Any) -> Any:
     traced = created(as_traced(array))
     traced.known = (array, frozenset())
     return traced
+
+
+def _of_static_values(function: Any) -> Any:
+    """Return a function of NumPy that makes arrays, whose results this trace may write traced values into."""
+
+    @functools.wraps(function)
+    def create(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return tuple(map(writable, result)) if type(result) is tuple else writable(result)
+
+    return create
+
+
+for _creation in (
+    np.bartlett, np.blackman, np.diag_indices, np.fft.fftfreq, np.fft.rfftfreq, np.hamming, np.hanning, np.kaiser,
+    np.tril_indices, np.triu_indices, np.vander,
+):  # fmt: skip
+    twin(_creation)(_of_static_values(_creation))
 
 
 class _ArrayMeta(type):
@@ -509,7 +528,8 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """Return ``np.indices``; of static dimensions it is a NumPy array."""
     dimensions = tuple(dimensions)
     if not any(map(is_computed, dimensions)):
-        return lifted(np.indices, static_ints(dimensions), dtype, sparse)
+        grid = lifted(np.indices, static_ints(dimensions), dtype, sparse)
+        return tuple(map(writable, grid)) if sparse else writable(grid)
     shape = shape_of(dimensions)
     if sparse:
         lines = (positions((n,), 0, np.int64) for n in shape)

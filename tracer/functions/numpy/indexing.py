@@ -46,7 +46,7 @@ from pullback.tracer.arrays.masked import DATA_DEPENDENT
 from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.python_ints import GREATEST, LEAST, index_bounds, serves_other_sizes
 from pullback.tracer.arrays.strides import Strides
-from pullback.tracer.arrays.tables import implements
+from pullback.tracer.arrays.tables import HOOKS, implements
 from pullback.tracer.arrays.traced import Recipe, TracedArray
 from pullback.tracer.arrays.value_extents import check_extents, check_greater, is_computed, value_extent
 from pullback.tracer.arrays.views import view
@@ -174,7 +174,10 @@ def _normal(item: Any) -> Any:
         return index
     if type(item) is SymbolicArray:
         return _normal_made(item)
-    if isinstance(item, list | tuple | np.ndarray):
+    flat: Any = HOOKS["flat"]
+    if isinstance(item, flat):
+        return _normal(item.copy())
+    if isinstance(item, list | tuple | np.ndarray | np.flatiter):
         array = np.asarray(item)
         if array.size == 0 and not isinstance(item, np.ndarray):
             array = array.astype(np.int64)

@@ -12,6 +12,7 @@ from pullback.ir.shapes.symbolic import lifted
 from pullback.tracer.arrays.arguments import reshaped, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, full
 from pullback.tracer.arrays.tables import implements
+from pullback.tracer.arrays.value_extents import check_extents
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -158,7 +159,9 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
         raise TypeError("expected non-empty vector for x")
     if values.ndim not in (1, 2):
         raise TypeError("expected 1D or 2D array for y")
-    if at.shape[0] != values.shape[0]:
+    if is_value_size(at.shape[0]) or is_value_size(values.shape[0]):
+        check_extents(at.shape[0], values.shape[0], "expected x and y to have same length", "TypeError")
+    elif at.shape[0] != values.shape[0]:
         raise TypeError("expected x and y to have same length")
     limit = at.shape[0] * np.finfo(at.dtype).eps if rcond is None else rcond
     powers = xp.vander(at, order)

@@ -7,10 +7,12 @@ are accumulated in float32. Statistics follow NumPy's formulas (``numpy/_core/_m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.arguments import (
     NOVALUE,
     Axes,
@@ -37,13 +39,14 @@ from pullback.tracer.arrays.make import (
     fresh,
     full,
     literal,
+    number_of_extent,
     promote,
     refuse_sequence,
 )
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.value_extents import check_some, reduced_extent
+from pullback.tracer.arrays.value_extents import check_extents, check_some, reduced_extent
 
 
 def reduced(op: str, x: TracedArray, axes: Axes, keepdims: bool = False) -> TracedArray:
@@ -328,8 +331,13 @@ def average(
     x, keep = as_traced(a), bool(or_default(keepdims, False))
     if weights is None:
         result = mean(x, axis, keepdims=keep)
+        if not returned:
+            return result
+        if is_value_size(x.size) or is_value_size(result.size):
+            total = as_traced(number_of_extent(x.size) / number_of_extent(result.size))
+            return result, broadcast_to(cast(total, result.dtype), result.shape)
         count = x.size / result.size  # NumPy divides here too, and raises for results without elements
-        return (result, full(result.shape, count, result.dtype)) if returned else result
+        return result, full(result.shape, count, result.dtype)
     w = _weights(x, axis, as_traced(weights))
     kinds = [x.dtype, w.dtype, *([np.dtype(np.float64)] if x.dtype.kind in "biu" else [])]
     dtype = np.result_type(*kinds)
@@ -339,9 +347,18 @@ def average(
     return (result, broadcast_to(scale, result.shape)) if returned else result
 
 
+def _has_extent_by_value(shape: Sequence[Any]) -> bool:
+    """Return whether an extent is by value."""
+    return bool([n for n in shape if is_value_size(n)])
+
+
 def _weights(x: TracedArray, axis: Any, w: TracedArray) -> TracedArray:
     """Broadcast weights to the shape of ``x``, as numpy.average does."""
     if w.shape == x.shape:
+        return w
+    if axis is None and w.ndim == x.ndim and _has_extent_by_value((*w.shape, *x.shape)):
+        for m, n in zip(w.shape, x.shape, strict=True):
+            check_extents(m, n, "Axis must be specified when shapes of a and weights differ.", "TypeError")
         return w
     if axis is None:
         raise TypeError("Axis must be specified when shapes of a and weights differ.")

@@ -1,5 +1,5 @@
-"""Python's builtins and its module math on traced numbers. Importing this package registers them."""
+"""Python's builtins and its modules math and bisect on traced numbers. Importing this package registers them."""
 
-from pullback.tracer.functions.python import builtins, math, sequences
+from pullback.tracer.functions.python import bisection, builtins, math, sequences
 
-__all__ = ["builtins", "math", "sequences"]
+__all__ = ["bisection", "builtins", "math", "sequences"]

@@ -24,7 +24,7 @@ from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
-from pullback.tracer.arrays.traced import TracedArray, has_rows
+from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.user_code.errors import TraceError
@@ -36,6 +36,7 @@ _RANK = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., Any]:
     def call(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
         options = {} if default is _MISSING else {"default": default}
+        args = args if len(args) > 1 else tuple(map(_narrowed, args))
         if len(args) == 1 and isinstance(args[0], TracedArray) and key is None and args[0].ndim == 1 and args[0].size:
             return _extreme_of(args[0], name)
         if len(args) > 1 and options:
@@ -46,7 +47,7 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
             if elements.ndim != 1:
                 raise TraceError(f"{name} of a list of arrays or sequences, whose length values decide; compare numbers")
             return args[0].row(_index_of_extreme(elements, name))
-        items = list(args[0]) if len(args) == 1 else list(args)
+        items = [x.proved() if isinstance(x, Tagged) else x for x in (args[0] if len(args) == 1 else args)]
         keys = items if key is None else [key(item) for item in items]
         if not holds_traced(keys) or not items:
             pairs = [_Pair(k, item) for k, item in zip(keys, items)]
@@ -73,6 +74,11 @@ def _known(function: Callable[[list[Any]], Any], items: list[Any]) -> Any:
     if builtins.any(k is None for k in values):
         return None
     return function([k[0] for k in values if k]), frozenset().union(*(k[1] for k in values if k))
+
+
+def _narrowed(x: Any) -> Any:
+    """Return the one value that a value of several cases has, if it is known."""
+    return x.narrowed() if isinstance(x, Tagged) else x
 
 
 class _Pair:
@@ -130,6 +136,7 @@ twin(builtins.min)(_extreme("min", builtins.min, np.less))
 @twin(builtins.sum)
 def sum_(iterable: Any, /, start: Any = 0) -> Any:
     """Sum a traced array along its first axis, as NumPy does, and any other iterable item by item."""
+    iterable = _narrowed(iterable)
     if has_rows(iterable):
         return iterable.total(start)
     if not isinstance(iterable, TracedArray) or not iterable.ndim or not len(iterable):
@@ -162,8 +169,9 @@ twin(builtins.all)(_truth("all", builtins.all))
 
 @twin(builtins.sorted)
 def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
+    iterable = _narrowed(iterable)
     if has_rows(iterable):
-        result = iterable.copy()
+        result = iterable.as_list()
         result.sort(key=key, reverse=reverse)
         return result
     items = list(iterable)
