@@ -129,6 +129,10 @@ class Tagged(ComesFirst):
         """Return the value, if it is known which one it is. Raises TraceError if not."""
         raise NotImplementedError
 
+    def narrowed(self) -> Any:
+        """Return the value, if it is known which one it is, else this."""
+        raise NotImplementedError
+
 
 class Gathers(ComesFirst):
     """Base of classes that stand for an array before it exists; ``elements`` returns it."""
@@ -152,6 +156,10 @@ class Listed(list[Any]):
 
     def contents(self) -> list[Any]:
         """Return what ``entries`` returns. Raises TraceError for what is no list."""
+        raise NotImplementedError
+
+    def as_list(self) -> Listed:
+        """Return a list, and no deque, of the same elements."""
         raise NotImplementedError
 
     def array(self) -> TracedArray:

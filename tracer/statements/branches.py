@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,20 +18,21 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.mixed_numbers import Tag, as_tag, mixed
 from pullback.tracer.arrays.python_ints import common_bounds
-from pullback.tracer.arrays.traced import TracedArray, has_rows
+from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
 from pullback.tracer.statements.aliases import forget_all
 from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
+from pullback.tracer.statements.comparisons import equality, inequality, ordering
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.growing import Grows, largest
+from pullback.tracer.statements.joined_lists import PackedLists, holds_rows
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.raising import check
-from pullback.tracer.statements.rebound import Packed, join_capacity, packed, share_lists, unpacked
 from pullback.tracer.statements.variables import (
     ALIAS,
     UNBOUND,
@@ -40,8 +42,9 @@ from pullback.tracer.statements.variables import (
     is_alias,
     is_same,
     note_partly_bound,
+    without_rows,
 )
-from pullback.tracer.syntax.table import operator
+from pullback.tracer.syntax import table
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
@@ -63,7 +66,7 @@ def is_undecided(value: Any) -> bool:
     return not value.shape and value.dtype.kind in "biufc" and root.rolls and not root.outcomes.follows
 
 
-@operator("if")
+@table.operator("if")
 def if_(test: Any, then: Block, orelse: Block | None, names: Sequence[str], live: Sequence[str] = ()) -> Completion | None:
     """Run one of two blocks, or trace both. Return how it ended."""
     other, test = orelse or _nothing, truth_of(test)
@@ -77,7 +80,7 @@ def _nothing() -> None:
     """Do nothing, as an absent ``else``."""
 
 
-@operator("choose")
+@table.operator("choose")
 def choose(test: Any, then: Block, orelse: Block, blocks: Sequence[Block] = ()) -> Any:
     """Return the value of ``then() if test else orelse()``. ``blocks``: the blocks of the expression that these call, if they are
     no blocks themselves; what they bind by ``:=`` may be unbound afterwards."""
@@ -101,7 +104,7 @@ def _returning(block: Block) -> Block:
     return run
 
 
-@operator("and")
+@table.operator("and")
 def and_(value: Any, *others: Block) -> Any:
     """Return the value of ``value and others[0]() and ...``."""
     if not others:
@@ -109,7 +112,7 @@ def and_(value: Any, *others: Block) -> Any:
     return _joined_tests(value, others, True, others)
 
 
-@operator("or")
+@table.operator("or")
 def or_(value: Any, *others: Block) -> Any:
     """Return the value of ``value or others[0]() or ...``."""
     if not others:
@@ -142,7 +145,7 @@ def _joined_tests(value: Any, others: Sequence[Block], is_and: bool, blocks: Seq
     return result
 
 
-@operator("not")
+@table.operator("not")
 def not_(value: Any) -> Any:
     """Return ``not value``."""
     value = truth_of(value)
@@ -155,13 +158,13 @@ def not_(value: Any) -> Any:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "Lt": lambda a, b: a < b, "LtE": lambda a, b: a <= b, "Gt": lambda a, b: a > b, "GtE": lambda a, b: a >= b,
-    "Eq": lambda a, b: a == b, "NotEq": lambda a, b: a != b, "Is": is_, "IsNot": lambda a, b: not_(is_(a, b)),
+    "Lt": ordering(operator.lt), "LtE": ordering(operator.le), "Gt": ordering(operator.gt), "GtE": ordering(operator.ge),
+    "Eq": equality, "NotEq": inequality, "Is": is_, "IsNot": lambda a, b: not_(is_(a, b)),
     "In": lambda a, b: contains(b, a), "NotIn": lambda a, b: not_(contains(b, a)),
 }  # fmt: skip
 
 
-@operator("compare")
+@table.operator("compare")
 def compare(left: Any, ops: Sequence[str], *others: Block) -> Any:
     """Return the value of a chained comparison."""
     right = others[0]()
@@ -171,7 +174,7 @@ def compare(left: Any, ops: Sequence[str], *others: Block) -> Any:
     return _joined_tests(result, [lambda: compare(right, ops[1:], *others[1:])], True, others[1:])
 
 
-@operator("assert")
+@table.operator("assert")
 def assert_(test: Any, message: Block | None = None) -> None:
     """Check an assertion, at run time if values decide it."""
     test = truth_of(test)
@@ -252,7 +255,7 @@ class _Join:
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
         self.copied: list[Any] = []
-        self.returned_capacity: Any = None
+        self.lists = PackedLists(self.paths, variables)
 
     def emit(self) -> Completion | None:
         """Emit the branch, set the variables and arrays that it changes, and return how it ended."""
@@ -260,11 +263,8 @@ class _Join:
         columns = list(zip(*(ran.variables for ran in self.sides), strict=True))
         results: list[Any] = [UNBOUND] * len(names)
         joined: dict[int, Joined] = {}
-        capacities: dict[int, Any] = {}
         for k, (a, b) in enumerate(columns):
-            if a is not b and (has_rows(a) or has_rows(b)) and a is not UNBOUND and b is not UNBOUND:
-                joined[k], capacities[k] = self.joined_lists([a, b], names[k])
-            elif a is b or is_same(*map(self.variables.state.referenced, (a, b))):
+            if a is b or is_same(*map(self.variables.state.referenced, (a, b))):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
                 joined[k] = self.joined([a, b], names[k])
@@ -280,11 +280,7 @@ class _Join:
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
         tagged = {position: next(emitted) for position in tags}
         for k, part in joined.items():
-            results[k] = dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns]))
-            if k in capacities:
-                results[k] = unpacked(results[k], capacities[k])
-                share_lists(columns[k], results[k])
-                continue
+            results[k] = self.lists.unpacked(dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns])))
             share_made(columns[k], results[k])
         for target in targets:
             write_back(target, next(emitted))
@@ -298,10 +294,10 @@ class _Join:
             self.forget()
             return None
         ended = next(emitted) if code else codes[0]
-        returned = dereferenced(rebuild(value[0].tree, [next(emitted) for _ in value[0].columns])) if value else UNBOUND
-        if isinstance(returned, Packed):
-            returned = unpacked(returned, self.returned_capacity)
-            share_lists(self.returned(), returned)
+        returned = UNBOUND
+        if value:
+            leaves = [next(emitted) for _ in value[0].columns]
+            returned = self.lists.unpacked(dereferenced(rebuild(value[0].tree, leaves)))
         for j, result in enumerate(arrays_in([returned])):
             rows = [_returned(ran) for ran in self.sides]
             for x in itertools.chain(*rows):
@@ -309,7 +305,7 @@ class _Join:
             if all(len(row) > j and len(row) == len(rows[0]) for row in rows):
                 self.note_choice(result, [row[j : j + 1] for row in rows])
         self.keep_copies([*columns, self.returned()], [*results, returned])
-        if value and not has_rows(returned):
+        if value:
             share_made(self.returned(), returned)
         self.forget()
         possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
@@ -386,14 +382,7 @@ class _Join:
         values = self.returned()
         if values[0] is UNBOUND and values[1] is UNBOUND:
             return code, []
-        if any(map(has_rows, values)) and all(v is not UNBOUND for v in values) and values[0] is not values[1]:
-            joined, self.returned_capacity = self.joined_lists(values, "what is returned")
-            return code, [joined]
-        for k in range(2):
-            if values[k] is UNBOUND:
-                with self.frames[k].active():
-                    values[k] = placeholder(values[1 - k])
-        return code, [self.joined(values, "what is returned")]
+        return code, [self.joined(values, "what is returned", is_filled=True)]
 
     def bound_lists(self) -> None:
         """Set the bounds of the lengths of lists."""
@@ -412,9 +401,15 @@ class _Join:
         if self.copied or any(shares_containers([pair[path] for pair in differing]) for path in range(2)):
             keep([*self.copied, *columns, results])
 
-    def joined(self, values: Sequence[Any], name: str) -> Joined:
+    def joined(self, values: Sequence[Any], name: str, is_filled: bool = False) -> Joined:
         """Return the join of two trees, in which containers of the state stand for themselves where both have the same ones; else
-        their contents are joined."""
+        their contents are joined. ``is_filled``: a tree that is ``UNBOUND`` is never read, and gets zeros."""
+        if any(map(holds_rows, values)):
+            values = self.lists.packed_in(values, name)
+        for k in range(2) if is_filled else ():
+            if values[k] is UNBOUND:
+                with self.frames[k].active():
+                    values = [placeholder(values[1 - j]) if j == k else v for j, v in enumerate(values)]
         referenced = [self.variables.state.referenced(v) for v in values]
         if all(a is b for a, b in zip(values, referenced, strict=True)):
             return Joined(values, self.paths, name)
@@ -425,21 +420,6 @@ class _Join:
             refuse_changed([value], ran.changed)
         self.copied.append(values)
         return Joined(values, self.paths, name)
-
-    def joined_lists(self, values: Sequence[Any], name: str) -> tuple[Joined, Any]:
-        """Return the join of two lists of lengths that values decide, and its number of rows."""
-        containers = self.variables.state.ids
-        changed = [containers[key].value for ran in self.sides for key in ran.changed if key in containers]
-        written = [*changed, *(t for ran in self.sides for t, _ in ran.written)]
-        capacity = join_capacity(values, written, self.frames)
-        samples = [x for v in values for x in v.samples()]
-        trees = []
-        for value, frame in zip(values, self.frames, strict=True):
-            with frame.active():
-                trees.append(packed(value, samples, capacity))
-        if trees[0].kind != trees[1].kind:
-            raise TraceError(f"{name} is a list of elements of other types on the paths of a branch on a traced value")
-        return Joined(trees, self.paths, name), capacity
 
     def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
         """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""
@@ -515,14 +495,14 @@ def share(arrays: Sequence[TracedArray], result: Any) -> None:
 def share_made(values: Sequence[Any], result: Any) -> None:
     """Refuse later writes into arrays of NumPy that the function created and that are leaves of values, and into ``result``,
     which may be one of them."""
-    created = [x for v in values if v is not UNBOUND for x in flatten(v)[0] if isinstance(x, np.ndarray)]
+    created = [x for v in values if v is not UNBOUND for x in flatten(without_rows(v))[0] if isinstance(x, np.ndarray)]
     if created:
         for x in arrays_in([result]):
             x.readonly = x.readonly or ALIAS
         keep(created)
 
 
-@operator("after")
+@table.operator("after")
 def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Completion | None:
     """Run the statements after a loop, unless it returned, or its ``else`` left a loop around it. Return how they ended."""
     if ended is None:
@@ -536,7 +516,7 @@ def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Comple
     return branch(as_traced(is_code(ended, NEXT)), rest, lambda: left, names, [rest])
 
 
-@operator("value")
+@table.operator("value")
 def value_of(completion: Completion | None) -> Any:
     """Return what a function returns whose body ended so: None on the paths that return nothing."""
     if completion is None or (completion.is_decided and completion.code == NEXT):

@@ -67,6 +67,10 @@ class Choice(Tagged):
         cases = self.possible()
         return self.cases[cases[0]] if len(cases) == 1 else self.refuse()
 
+    def narrowed(self) -> Any:
+        cases = self.possible()
+        return narrowed(self.cases[cases[0]]) if len(cases) == 1 else self
+
     def refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise TraceError."""
         kinds = " or ".join(described(self.cases[k]) for k in self.possible())
@@ -198,10 +202,7 @@ def proved_in(value: Any) -> Any:
 
 def narrowed(value: Any) -> Any:
     """Return a value, or, if it is a choice of which one case is possible here, this case."""
-    if not isinstance(value, Choice):
-        return value
-    cases = value.possible()
-    return narrowed(value.cases[cases[0]]) if len(cases) == 1 else value
+    return value.narrowed() if isinstance(value, Choice) else value
 
 
 def applied(function: Callable[..., Any], *operands: Any) -> Any:

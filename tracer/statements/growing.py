@@ -451,6 +451,20 @@ class GrowingList(Listed):
         rows.least -= 1
         return element
 
+    def __delitem__(self, k: Any) -> None:
+        if self.rows is None and is_undecided_index(k):
+            self.stack([], list.__len__(self))
+        if self.rows is None:
+            list.__delitem__(self, k)
+            return
+        if isinstance(k, slice):
+            self.refused("a slice that is deleted")
+        self.refuse_resized()
+        self.refuse_fixed()
+        self.shift(self.index_of(k, "list assignment index out of range"), -1)
+        self.rows.length = self.length() - 1
+        self.rows.least -= 1
+
     def clear(self) -> None:
         if self.rows is None:
             list.clear(self)
@@ -460,9 +474,16 @@ class GrowingList(Listed):
             self.stored().length, self.rows.least = 0, -math.inf
 
     def copy(self) -> GrowingList:
+        return self.copy_as(type(self))
+
+    def as_list(self) -> GrowingList:
+        return self.copy_as(GrowingList)
+
+    def copy_as(self, kind: type[GrowingList]) -> GrowingList:
+        """Return a list or deque of the same elements."""
         if self.rows is None:
-            return GrowingList(list.__iter__(self))
-        result, rows = GrowingList(), self.stored()
+            return kind(list.__iter__(self))
+        result, rows = kind(), self.stored()
         if rows.depth:
             raise TraceError("a copy of a nested list has the rows of the list; copy the rows, or make an array of it")
         result.rows = Rows(rows.tree, [fresh(x) for x in rows.buffers], rows.weak, rows.length, rows.capacity)
@@ -493,6 +514,8 @@ class GrowingList(Listed):
         return list.__reversed__(self) if self.rows is None else iter(self.entries()[::-1])
 
     def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, slice) and (self.rows is not None or _is_undecided_slice(k)):
+            return self.sliced(k)
         if self.rows is None and is_undecided_index(k):
             if not is_nested(self):
                 return self.copied().row_at(k, "list index out of range")
@@ -503,11 +526,28 @@ class GrowingList(Listed):
             with list_errors():
                 result = list.__getitem__(self, k)
             return GrowingList(result) if isinstance(k, slice) else result
-        if isinstance(k, slice):
-            if k == slice(None):
-                return self.copy()
-            return GrowingList(self.entries()[k])
         return self.row_at(k, "list index out of range")
+
+    def sliced(self, part: slice) -> GrowingList:
+        """Return the list of the elements of a slice, whose bounds and number values may decide."""
+        rows = self.rows
+        if rows is None:
+            return self.copied().sliced(part)
+        if part.start is None and part.stop is None and part.step is None:
+            return self.copy()
+        if type(rows.length) is int and not _is_undecided_slice(part):
+            return GrowingList(self.entries()[part])
+        if rows.depth:
+            raise TraceError("a slice of a nested list has the rows of the list; make an array of it")
+        if isinstance(part.step, TracedArray) and not decides(part.step):
+            raise TraceError("a slice of a list with a step that values decide; write a loop, or make an array of the list")
+        columns = [fresh(as_traced(self.column(k)[part])) for k in range(len(self.stored().buffers))]
+        count = columns[0].shape[0]
+        result = GrowingList()
+        result.rows = Rows(rows.tree, columns, rows.weak, number_of_extent(count) if is_value_size(count) else count, count)
+        result.rows.least = 0 if is_value_size(count) else count
+        result.rows.most = count
+        return result
 
     def copied(self) -> GrowingList:
         """Return a list with rows of the same elements."""
@@ -632,6 +672,15 @@ class GrowingList(Listed):
         for k, buffer in enumerate(self.stored().buffers):
             start, step = (0,) * buffer.ndim, (1,) * buffer.ndim
             buffer[...] = emit("slice_set", buffer, fresh(self.column(k)[order]), start=start, step=step)
+
+    def reverse(self) -> None:
+        if self.rows is None:
+            list.reverse(self)
+            return
+        self.refuse_fixed()
+        for k, buffer in enumerate(self.stored().buffers):
+            start, step = (0,) * buffer.ndim, (1,) * buffer.ndim
+            buffer[...] = emit("slice_set", buffer, fresh(as_traced(self.column(k)[::-1])), start=start, step=step)
 
     def mapped(self, function: Callable[[Any], Any]) -> GrowingList:
         """Return the list of what a function returns of the elements."""
@@ -797,7 +846,7 @@ def _unsupported(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in ("reverse", "__delitem__", "__imul__", "__lt__", "__le__", "__gt__", "__ge__"):
+for _name in ("__imul__", "__lt__", "__le__", "__gt__", "__ge__"):
     setattr(GrowingList, _name, _unsupported(_name))
 
 
@@ -823,6 +872,11 @@ def _additional(capacity: Any, count: Any) -> Any:
 def is_undecided_index(k: Any) -> bool:
     """Return whether an index is an integer that values decide."""
     return isinstance(k, TracedArray) and not k.shape and k.dtype.kind in "iu" and not decides(k)
+
+
+def _is_undecided_slice(part: slice) -> bool:
+    """Return whether values decide a bound or the step of a slice."""
+    return any(map(is_undecided_index, (part.start, part.stop, part.step)))
 
 
 def _like(x: TracedArray) -> TracedArray:
@@ -853,7 +907,7 @@ def _row_type(buffer: TracedArray, depth: int = 0) -> Any:
 def _kind(column: Sequence[TracedArray]) -> tuple[Any, str]:
     """Return the dtype of the elements of a list, and the name of their type of Python, or ``MIXED``. Raises TraceError if they
     have none in common."""
-    kind = common(column) if all(x.shape == column[0].shape for x in column) else None
+    kind = common(column) if all(x.type.shape == column[0].type.shape for x in column) else None
     if kind is None or any(not x.weak and x.dtype != kind[0] for x in column):
         raise TraceError("a list of elements of several shapes or dtypes grows in a branch or loop on traced values")
     return (kind[0], MIXED) if do_mix(column, kind[0]) else kind
@@ -957,9 +1011,16 @@ def new_list(kind: Any, *elements: Any) -> Any:
     frame.root.has_lists = True
     if not frame.root.grows:
         return kind(*elements)
-    if kind is list and elements and isinstance(elements[0], Listed) and elements[0].rows is not None:
-        return elements[0].copy()
-    return (GrowingList if kind is list else GrowingDeque)(list(*elements))
+    growing = GrowingList if kind is list else GrowingDeque
+    if len(elements) == 1 and isinstance(elements[0], GrowingList) and elements[0].rows is not None:
+        return elements[0].copy_as(growing)
+    return growing(list(*elements))
+
+
+@operator("slice")
+def slice_of(start: Any, stop: Any, step: Any) -> slice:
+    """Return a slice."""
+    return slice(start, stop, step)
 
 
 @operator("element")
@@ -968,6 +1029,8 @@ def element_of(value: Any, k: Any) -> Any:
     kind = type(value)
     if kind is dict and isinstance(k, Tagged):
         return k.item_in(value)
+    if type(k) is slice:
+        return GrowingList(value).sliced(k) if kind is list and value and _is_undecided_slice(k) else value[k]
     if (kind is list or kind is tuple) and value and is_undecided_index(k):
         return GrowingList(value).copied().row_at(k, f"{kind.__name__} index out of range")
     return value[k]
@@ -1015,4 +1078,4 @@ class GrowingDeque(GrowingList):
     def contents(self) -> list[Any]:
         return self.refused("this use of a deque")
 
-    result = copy = __copy__ = rotate = extendleft = __add__ = __mul__ = lambda self, *_: self.refused("this use of a deque")
+    result = rotate = extendleft = __add__ = __mul__ = lambda self, *_: self.refused("this use of a deque")

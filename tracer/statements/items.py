@@ -234,10 +234,20 @@ def _without_keywords(function: Any, arguments: Sequence[Any], keywords: dict[st
     if function is enumerate and keywords.keys() == {"start"} and len(arguments) == 1:
         return (*arguments, keywords["start"])
     if function is zip and keywords.keys() == {"strict"}:
-        counts = [None if x is None else x.count for x in map(items, arguments)]
-        is_equal = all(isinstance(n, int) and n == counts[0] for n in counts)
+        counts = list(map(_known_count, arguments))
+        is_equal = all(n is not None and type(n) is type(counts[0]) and n == counts[0] for n in counts)
         return arguments if is_equal or not keywords["strict"] else None
     return None
+
+
+def _known_count(value: Any) -> Any:
+    """Return the number of items of a value, an int or the extent by value of an array; None for a number that values decide."""
+    if isinstance(value, Gathers):
+        value = value.elements()
+    if isinstance(value, TracedArray) and value.shape and is_value_size(value.shape[0]):
+        return value.shape[0]
+    own = items(value)
+    return own.count if own is not None and own.is_counted else None
 
 
 def _least(a: Any, b: Any) -> Any:

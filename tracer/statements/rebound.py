@@ -151,21 +151,17 @@ def fix(entry: GrowingList, result: GrowingList) -> None:
         keep([entry])
 
 
-def join_capacity(values: Sequence[Any], written: Sequence[Any], frames: Sequence[Frame]) -> Any:
-    """Return the number of rows for the list that a branch binds to a variable, one of two. ``written``: arrays that the sides
-    wrote, and lists that they changed; ``frames``: of the sides.
+def join_capacity(values: Sequence[Any], frames: Sequence[Frame]) -> Any:
+    """Return the number of rows for the list that a branch chooses of some, which the paths have in one position. ``frames``: of
+    the paths.
 
-    Raises TraceError for values that are no lists, and for lists that are changed under another name, or whose capacity is known
-    on one side alone.
+    Raises TraceError for other containers, and for a list whose capacity is known on one path alone.
     """
     total: Any = 0
     for target in values:
         if type(target) is not GrowingList or is_of_nested(target):
-            raise TraceError("a variable is a list of a length that values decide on one path, and another value on the other")
+            raise TraceError("a deque or nested list of a length that values decide is chosen by a branch; make a list of it")
         rows = target.rows
-        buffers = [] if rows is None else rows.buffers
-        if any(x is target or any(x is b for b in buffers) for x in written):
-            raise TraceError(_CHANGED)
         if rows is not None and rows.frame in frames and type(rows.capacity) is not int:
             raise TraceError("a list whose length values decide is made on one path of a branch; make it before")
         total = total + base_capacity(target)

@@ -7,7 +7,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.statements.containers import Slot, State, bound_outside
@@ -103,7 +103,7 @@ def is_same(a: Any, b: Any) -> bool:
     """Return whether two contents of a variable are the same object, or equal trees of the same arrays and equal numbers."""
     if a is b:
         return True
-    if a is UNBOUND or b is UNBOUND or has_rows(a) or has_rows(b):
+    if a is UNBOUND or b is UNBOUND or without_rows(a) is not a or without_rows(b) is not b:
         return False
     (xs, one), (ys, other) = flatten(a), flatten(b)
     return one == other and all(_is_same_leaf(x, y) for x, y in zip(xs, ys, strict=True))
@@ -121,18 +121,22 @@ def arrays_in(values: Sequence[Any]) -> Iterator[TracedArray]:
     """Yield the arrays in the contents of variables that a statement could write into."""
     for value in values:
         if value is not UNBOUND:
-            yield from (x for x in flatten(_without_rows(value))[0] if isinstance(x, TracedArray) and (x.shape or x.is_cell))
+            yield from (x for x in flatten(without_rows(value))[0] if isinstance(x, TracedArray) and (x.shape or x.is_cell))
 
 
-def _without_rows(value: Any) -> Any:
+def without_rows(value: Any) -> Any:
     """Return a tree without the lists whose elements are rows of arrays; these have their own variables."""
     if has_rows(value):
         return None
+    if isinstance(value, Tagged):
+        cases = tuple(map(without_rows, value.cases))
+        return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else (value.tag, cases)
     if type(value) in (tuple, list) or isinstance(value, Listed):
-        inside = [_without_rows(x) for x in value]
+        inside = [without_rows(x) for x in value]
         return value if all(a is b for a, b in zip(inside, value, strict=True)) else tuple(inside)
     if type(value) is dict:
-        return {k: _without_rows(x) for k, x in value.items()}
+        pairs = {k: without_rows(x) for k, x in value.items()}
+        return value if all(pairs[k] is value[k] for k in value) else pairs
     return value
 
 

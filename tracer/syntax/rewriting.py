@@ -57,6 +57,8 @@ _SEQUENCES = (
 """The names of functions that return what loops go over."""
 _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)
 """The expressions of indices and keys that values may decide."""
+_SEQUENCE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
+"""Expressions that may be tuples or lists, besides displays."""
 _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
 
@@ -139,8 +141,14 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
 
 
 def _is_operator(node: ast.Compare) -> bool:
-    """Return whether a comparison becomes a call of an operator: a chained one, or a test of identity or membership."""
-    return len(node.ops) > 1 or isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
+    """Return whether a comparison becomes a call of an operator: a chained one, a test of identity or membership, or one of what
+    may be tuples or lists."""
+    if len(node.ops) > 1 or isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+        return True
+    sides = (node.left, *node.comparators)
+    if any(isinstance(side, ast.Tuple | ast.List) for side in sides):
+        return True
+    return isinstance(node.ops[0], ast.Eq | ast.NotEq) and all(isinstance(side, _SEQUENCE) for side in sides)
 
 
 class _Expression(ast.NodeTransformer):
@@ -225,12 +233,17 @@ class _Expression(ast.NodeTransformer):
         return call("comprehension", node, _deferred(node), _filling(node))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        is_item = isinstance(node.ctx, ast.Load) and isinstance(node.slice, _COMPUTED)
+        part = node.slice
+        is_part = isinstance(part, ast.Slice) and any(isinstance(x, _COMPUTED) for x in (part.lower, part.upper))
+        is_item = isinstance(node.ctx, ast.Load) and (is_part or isinstance(part, _COMPUTED))
         node.value = self.visit(node.value)
         if isinstance(node.slice, ast.Tuple):
             node.slice.elts = [self.index(x) for x in node.slice.elts]
         else:
             node.slice = self.index(node.slice)
+        if is_item and isinstance(node.slice, ast.Slice):
+            bounds = (node.slice.lower, node.slice.upper, node.slice.step)
+            node.slice = call("slice", node, *(ast.copy_location(ast.Constant(None), node) if x is None else x for x in bounds))
         return call("element", node, node.value, node.slice) if is_item else node
 
     def index(self, node: ast.expr) -> ast.expr:
@@ -259,8 +272,9 @@ class _Expression(ast.NodeTransformer):
         return call("not", node, node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        is_operator = _is_operator(node)
         self.generic_visit(node)
-        if not _is_operator(node) or self.is_fixed(*node.comparators):
+        if not is_operator or self.is_fixed(*node.comparators):
             return node
         names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
         return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(self.deferred, node.comparators))

@@ -74,7 +74,33 @@ def until(x: Any) -> Any:
     return total
 
 
-PROGRAMS = [rows, selected, pairs, negated, runs, first, until]
+def strict_pairs(x: Any) -> Any:
+    high = np.nonzero(x.reshape(5, 8) > 0.5)
+    if len(high[0]) == 0:
+        return -1.0
+    total = 0.0
+    for i, j in zip(*high, strict=True):
+        total += x[8 * i + j] * j
+    return total
+
+
+def grown_after_the_first(x: Any) -> Any:
+    best = None
+    for k in range(len(x)):
+        if x[k] > 0.5 and best is None:
+            best = k
+    return (2 * max(best, 1) + min(best, 7)) * x[0] if best is not None else x[1]
+
+
+def correlated(x: Any) -> Any:
+    total = 0.0
+    for k in np.flatnonzero(x[:3] > 0.1):
+        n = int(k) + 2
+        total += np.corrcoef(x[n:], x[: len(x) - n])[0, 1] + np.cov(x[n:]) + np.average(x[n:], weights=x[: len(x) - n] + 0.1)
+    return total
+
+
+PROGRAMS = [rows, selected, pairs, negated, runs, first, until, strict_pairs, grown_after_the_first, correlated]
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.4, 1.0, 2.0])

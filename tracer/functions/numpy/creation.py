@@ -231,7 +231,7 @@ def _of_static_values(function: Any) -> Any:
 
 
 for _creation in (
-    np.bartlett, np.blackman, np.diag_indices, np.fft.fftfreq, np.fft.rfftfreq, np.hamming, np.hanning, np.kaiser,
+    np.bartlett, np.blackman, np.diag_indices, np.fft.fftfreq, np.fft.rfftfreq, np.hamming, np.hanning,
     np.tril_indices, np.triu_indices, np.vander,
 ):  # fmt: skip
     twin(_creation)(_of_static_values(_creation))
