@@ -178,3 +178,35 @@ def derivatives_differ(seed: int) -> str:
         if np.allclose(values, values[0], rtol=1e-4, atol=1e-6, equal_nan=True):
             return ""
     return f"{seed}, f{(*points[:2], count, points[2], ints)}: {result!r}; differences: {expected}\n{text}"
+
+
+def rows_differ(seed: int, count: int = 4) -> str:
+    """Compare a program over rows of arguments, under ``pb.vmap``, with plain calls for each row. Return how they differ,
+    "refused" for a program that is, empty if they agree. Every other program has its ints in rows too."""
+    function, text = function_of(seed, is_loss=True)
+    columns = list(zip(*(arguments_of(1000 * seed + k) for k in range(count)), strict=True))
+    p, q = (np.array(column, np.float64) for column in columns[:2])
+    a, whole, ints = np.array(columns[3], np.float64), np.array(columns[2], np.int64), np.array(columns[4])
+    has_rows_of_ints = seed % 2 == 0
+    if not has_rows_of_ints:
+        whole, ints = np.full_like(whole, whole[0]), np.broadcast_to(ints[0], ints.shape)
+
+    def one(p: Any, q: Any, a: Any, n: Any, v: Any) -> Any:
+        return function(p, q, n, a.copy(), v.copy())
+
+    def rows(p: Any, q: Any, a: Any) -> Any:
+        if has_rows_of_ints:
+            return pb.vmap(one)(p, q, a, whole, ints)
+        return pb.vmap(lambda *x: one(*x, int(whole[0]), ints[0]))(p, q, a)
+
+    def plain(*x: Any) -> Any:
+        return np.array([float(function(p[k], q[k], whole[k], a[k].copy(), ints[k].copy())) for k in range(count)])
+
+    expected, result = outcome(plain, ()), outcome(lambda *x: interpreted(rows, x), (p, q, a))
+    if isinstance(result, pb.TraceError):
+        return "refused"
+    if isinstance(expected, Exception) or (isinstance(result, CheckFailed) and "except" in text):
+        return ""  # of several rows, which one raises its exception is not decided by Python's order
+    if not isinstance(result, Exception) and np.allclose(result, expected, rtol=1e-9, atol=1e-9, equal_nan=True):
+        return ""
+    return f"{seed}, f{(p, q, whole, a, ints)}: {result!r}; row by row: {expected!r}\n{text}"

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import pullback as pb
-from tests.fuzz.python_checks import Interpreted, derivatives_differ, difference
+from tests.fuzz.python_checks import Interpreted, derivatives_differ, difference, rows_differ
 from tests.fuzz.python_control import function_of
 
 DEFAULT, LONG, PARTS = 300, 20_000, 40
@@ -55,6 +55,13 @@ def test_a_seed_is_of_one_program() -> None:
     assert len(outputs) == 1
 
 
+def check_rows(seeds: range) -> None:
+    """Check programs under ``pb.vmap``. At most a share of them may be refused."""
+    results = [rows_differ(seed) for seed in seeds]
+    assert [r for r in results if r not in ("", "refused")] == []
+    assert results.count("refused") < 0.6 * len(seeds)
+
+
 @pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
 def test_programs_are_plain_pythons_to_the_bit() -> None:
     check(range(DEFAULT))
@@ -62,6 +69,10 @@ def test_programs_are_plain_pythons_to_the_bit() -> None:
 
 def test_derivatives_agree() -> None:
     check_derivatives(range(DEFAULT // DERIVED))
+
+
+def test_rows_agree() -> None:
+    check_rows(range(DEFAULT // DERIVED))
 
 
 @pytest.mark.long
@@ -77,3 +88,10 @@ def test_many_programs_are_plain_pythons_to_the_bit(part: int) -> None:
 def test_derivatives_of_many_programs_agree(part: int) -> None:
     count = LONG // PARTS // DERIVED
     check_derivatives(range(10_000 + part * count, 10_000 + (part + 1) * count))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_rows_of_many_programs_agree(part: int) -> None:
+    count = LONG // PARTS // DERIVED
+    check_rows(range(10_000 + part * count, 10_000 + (part + 1) * count))
