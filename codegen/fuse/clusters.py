@@ -76,7 +76,9 @@ class Order:
     base: Callable[[Value], Value]
 
     def run(self) -> list[Cluster]:
-        """Return the groups, each after those it needs, otherwise in the order in which they were created.
+        """Return the groups, each after those it needs, otherwise in the order in which they were created. A group that needs a
+        later one waits for it: if the other ran earlier, with all that it needs, what the groups between read would be in memory
+        for longer.
 
         Groups that read an array precede its update where they can, so that the update needs no copy.
         """
@@ -86,7 +88,8 @@ class Order:
         for cluster in self.clusters:
             for value in cluster.reads:
                 readers.setdefault(self.base(value), []).append(cluster.index)
-        for first in self.clusters:
+        last = self.last_needs()
+        for first in sorted(self.clusters, key=lambda c: last[c.index]):
             stack = [first.index]
             while stack:
                 index = stack[-1]
@@ -100,6 +103,21 @@ class Order:
                         done.add(n)
                         ordered.append(self.clusters[n])
         return ordered
+
+    def last_needs(self) -> list[int]:
+        """Return, for each group, the largest index among itself and the groups that must run before it."""
+        last = [-1] * len(self.clusters)
+        for first in range(len(last)):
+            stack = [first]
+            while stack:
+                index = stack[-1]
+                pending = [n for n in self.clusters[index].needs if last[n] < 0] if last[index] < 0 else []
+                if pending:
+                    stack += pending
+                    continue
+                stack.pop()
+                last[index] = max([index, *(last[n] for n in self.clusters[index].needs)])
+        return last
 
     def before_update(self, index: int, done: set[int], readers: Mapping[Value, Sequence[int]]) -> list[int]:
         """Return the groups to run before one that updates an array, because they read it; each after those it needs."""

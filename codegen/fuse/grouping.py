@@ -150,7 +150,7 @@ class Grouping(Paths):
             if isinstance(phase, int) and self.is_acyclic(cluster, reads, before):
                 self.add(cluster, instruction, reads, phase)
                 self.keep_checks_in_order(cluster, instruction)
-                self.merge_neighbours(cluster, reads)
+                self.merge_neighbours(cluster, reads, instruction.loc.part)
                 return
         cluster = self.new_cluster(space)
         phase = self.phase_in(cluster, instruction, reads)
@@ -189,7 +189,7 @@ class Grouping(Paths):
             sources = [roots, *(c.reads for c in {self.home[v] for v in roots if v in self.home})]
             for cluster in reversed(self.clusters[-24:]):
                 is_candidate = not cluster.opaque and cluster.space == space and cluster.index not in direct
-                is_candidate &= cluster.part == part
+                is_candidate &= part in (0, cluster.part)
                 if is_candidate and cluster.product is None and (not roots or not all(map(cluster.reads.isdisjoint, sources))):
                     indices.append(cluster.index)
         return [self.clusters[n] for n in indices if self.clusters[n].weight < MOST_WEIGHT]
@@ -347,12 +347,13 @@ class Grouping(Paths):
         if update is not None and update.index not in (cluster.index, *cluster.needs):
             update.readers.add(cluster.index)
 
-    def merge_neighbours(self, cluster: Cluster, reads: Sequence[Read]) -> None:
-        """Merge the other groups that an instruction just added reads from into its group, where they can be one kernel."""
+    def merge_neighbours(self, cluster: Cluster, reads: Sequence[Read], part: int) -> None:
+        """Merge the other groups that an instruction just added reads from into its group, where they can be one kernel.
+        ``part``: the part of a gradient that recomputes the instruction, or 0."""
         others = {self.home[r.root].index for r in reads if r.root in self.home and r.way != "other"}
         for index in sorted(others - {cluster.index}):
             other = self.clusters[index]
-            if other.opaque or not other.members or other.part != cluster.part or not self.are_alike(cluster, other):
+            if other.opaque or not other.members or not self.are_alike(cluster, other) or part not in (0, other.part):
                 continue
             if other.weight + cluster.weight <= MOST_WEIGHT and not self.has_group_between(cluster, other):
                 self.merge(cluster, other)

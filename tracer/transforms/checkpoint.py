@@ -100,8 +100,9 @@ def _emit_checkpoint(closed: Closed, policy: Policy, budget: int | None) -> list
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Plan:
-    """Cuts of a block. ``kept``: the values that the policy keeps; ``results``: these and all that are expensive to recompute.
-    ``whole``: the bytes that the gradient holds if it recomputes none of these; ``sequences``: those of residuals of loops."""
+    """Cuts of a block. ``kept``: the values that the policy keeps; ``results``: these, all that are expensive to recompute, and
+    all that the gradient holds. ``whole``: the bytes that it holds if it recomputes none of these; ``sequences``: those of
+    residuals of loops."""
 
     block: Block
     kept: Collection[Value]
@@ -114,8 +115,8 @@ class _Plan:
 def _planned(block: Block, by: Sequence[int], policy: Policy, budget: int) -> _Plan:
     kept = set(_kept(block, policy))
     own = {v for i in block.instructions for v in i.results}
-    results = [v for i in block.instructions for v in i.results if v in kept or is_work(i)]
     residuals = held.residuals_of(block, by, _inexact(block.results), _bytes)
+    results = [v for i in block.instructions for v in i.results if v in kept or v in residuals or is_work(i)]
     return _Plan(
         block=block,
         kept=kept,

@@ -3,12 +3,13 @@
     h = scan %x {length=[9]}   ->   h3 = scan %x {length=[3]}; h6 = scan %h3 {length=[3]}; h = scan %h6 {length=[3]}
 
 The gradient of a scan holds the residuals of all its iterations. Between two parts only the carried values are live. A scan of n
-iterations becomes about the square root of n parts.
+iterations becomes about the square root of n parts; those of up to three iterations become straight-line code.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
@@ -56,11 +57,22 @@ def _parts(b: Builder, i: Instruction) -> list[Value]:
     for start in reversed(starts) if loop.reverse else starts:
         count = min(size, length - start)
         slices = [_slice(b, x, start, count) for x in sequences]
-        body = _from(b, loop, start)
-        outputs = scan(b, body, carries, slices, captures, (count,), None, loop.reverse, i.params.get("checkpoint"))
+        if size == 1:
+            outputs = _iteration(b, loop, start, [*carries, *slices, *captures])
+        else:
+            body = _from(b, loop, start)
+            outputs = scan(b, body, carries, slices, captures, (count,), None, loop.reverse, i.params.get("checkpoint"))
         carries, rows[start] = list(outputs[: loop.carried]), list(outputs[loop.carried :])
     columns = zip(*(rows[start] for start in starts), strict=True)
     return [*carries, *(_concat(b, parts, tuple(starts), v) for parts, v in zip(columns, i.results[loop.carried :], strict=True))]
+
+
+def _iteration(b: Builder, loop: LoopParts, index: int, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Emit one iteration of a loop, on sequences of one row; its rows are returned as such sequences."""
+    carries, slices, captures = loop.parameters([b.const(index, I64), *operands])
+    rows = [b.squeeze(x, axes=(0,)) for x in slices]
+    carried, yielded = loop.rows(inline(b, loop.body, [b.const(index, I64), *carries, *rows, *captures]))
+    return (*carried, *(b.broadcast(v, axes=(0,), shape=(1, *v.type.shape)) for v in yielded))
 
 
 def _from(b: Builder, loop: LoopParts, start: int) -> Block:
