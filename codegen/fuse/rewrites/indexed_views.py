@@ -97,7 +97,8 @@ def _gathered(b: Builder, i: Instruction, producer: Producers, new: New) -> Valu
             continue
         start, step = params["start"], params["step"]
         indices = [
-            moved_index(b, x, extents[a], start[a], step[a], is_proved=a in proved) for a, x in zip(axes, indices, strict=True)
+            moved_index(b, x, extents[a], start[a], step[a], is_proved=a in proved)
+            for a, x in zip(axes, indices, strict=True)
         ]
         if any(start[k] is not None for k in rest):
             lead = indices[0].type.shape
