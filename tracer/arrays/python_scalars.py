@@ -54,13 +54,14 @@ def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> Traced
     if x.dtype.kind != "f":
         return weak(x if x.dtype.kind == "i" else cast(x, np.int64), "int")
     as_float = cast(x, np.float64)
-    size: Any = np.abs(as_float)
-    fits = size < 2.0**63  # all that is tested of a number that fits: each check holds for it
-    emit("check", fits | (as_float == as_float), error="ValueError", message="cannot convert float NaN to integer")
-    emit("check", fits | (size != np.inf), error="OverflowError", message="cannot convert float infinity to integer")
-    emit("check", fits, error="OverflowError", message="cannot convert float to a 64-bit integer")
     rounded: Any = rounding(as_float)
-    return weak(cast(rounded, np.int64), "int", known=rounded)
+    result = cast(rounded, np.int64)
+    fits: Any = result != literal(-(2**63), np.int64)  # to which a cast turns NaN and what has more than 64 bits
+    emit("check", fits | (as_float == as_float), error="ValueError", message="cannot convert float NaN to integer")
+    infinite: Any = np.abs(as_float) == np.inf
+    emit("check", fits | ~infinite, error="OverflowError", message="cannot convert float infinity to integer")
+    emit("check", fits, error="OverflowError", message="cannot convert float to a 64-bit integer")
+    return weak(result, "int", known=rounded)
 
 
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
