@@ -333,6 +333,99 @@ def insertion_sort(x):
     return s
 
 
+def binned(x, weights, n):
+    """The energy of a histogram of weights by value."""
+    h = np.zeros(n)
+    for i in range(len(x)):
+        h[int(x[i] * n)] += weights[i]
+    return (h * h).sum()
+
+
+def counted(labels, weights):
+    """The energy of sums of weights by label; the labels say how many there are."""
+    h = np.zeros(labels.max() + 1)
+    for i in range(len(labels)):
+        h[labels[i]] += weights[i]
+    return (h * h).sum()
+
+
+def sparse_in_place(data, columns, starts, x):
+    """The energy of a product by compressed rows, which is summed in the result."""
+    y = np.zeros(starts.shape[0] - 1)
+    for i in range(y.shape[0]):
+        for k in range(starts[i], starts[i + 1]):
+            y[i] += data[k] * x[columns[k]]
+    return (y * y).sum()
+
+
+def binary_search(a, queries, weights):
+    """The sum of weights at positions in a sorted array."""
+    s = 0.0
+    for i in range(len(queries)):
+        low = 0
+        high = len(a)
+        while low < high:
+            middle = (low + high) // 2
+            if a[middle] < queries[i]:
+                low = middle + 1
+            else:
+                high = middle
+        s += weights[low]
+    return s
+
+
+def interpolation(x, at, values):
+    """The sum of values between points, which a search finds."""
+    s = 0.0
+    for v in x:
+        k = min(max(np.searchsorted(at, v), 1), len(at) - 1)
+        w = (v - at[k - 1]) / (at[k] - at[k - 1])
+        s += (1 - w) * values[k - 1] + w * values[k]
+    return s
+
+
+def sieve(weights):
+    """The sum of weights at prime numbers."""
+    n = len(weights)
+    is_prime = np.ones(n, np.bool_)
+    for i in range(2, int(n**0.5) + 1):
+        if is_prime[i]:
+            for j in range(i * i, n, i):
+                is_prime[j] = False
+    s = 0.0
+    for i in range(2, n):
+        if is_prime[i]:
+            s += weights[i]
+    return s
+
+
+def patience(x):
+    """The sum of the piles' tops of patience sorting."""
+    tops = np.zeros(len(x))
+    piles = 0
+    for v in x:
+        low = 0
+        high = piles
+        while low < high:
+            middle = (low + high) // 2
+            if tops[middle] < v:
+                low = middle + 1
+            else:
+                high = middle
+        tops[low] = v
+        if low == piles:
+            piles += 1
+    return tops.sum()
+
+
+def window_means(x, k):
+    """The energy of means of windows."""
+    y = np.zeros(len(x) - k + 1)
+    for i in range(len(y)):
+        y[i] = x[i : i + k].mean()
+    return (y * y).sum()
+
+
 def positive_definite(rng, n):
     m = rng.normal(size=(n, n))
     return (m @ m.T + n * np.eye(n),)
@@ -363,6 +456,14 @@ def tridiagonal(rng):
 
 def sparse(rng):
     return rng.normal(size=2400), rng.integers(0, 300, 2400), np.arange(0, 2401, 8), rng.normal(size=300)
+
+
+def searched(rng):
+    return np.sort(rng.random(1000)), rng.random(300), rng.random(1001)
+
+
+def interpolated(rng):
+    return rng.random(2000), np.linspace(0, 1, 33), rng.random(33)
 
 
 def bodies(rng):
@@ -399,4 +500,13 @@ PROGRAMS = (
     Program(function=knapsack, arguments=lambda rng: (rng.integers(1, 30, 40), rng.random(40), 400), argnums=(1,),
             is_element_loop=True),
     Program(function=insertion_sort, arguments=lambda rng: (rng.random(200),), argnums=(0,), is_element_loop=True),
+    Program(function=binned, arguments=lambda rng: (rng.random(5000), rng.random(5000), 64), argnums=(1,), is_element_loop=True),
+    Program(function=counted, arguments=lambda rng: (rng.integers(0, 64, 5000), rng.random(5000)), argnums=(1,),
+            is_element_loop=True),
+    Program(function=sparse_in_place, arguments=sparse, argnums=(0, 3), is_element_loop=True),
+    Program(function=binary_search, arguments=searched, argnums=(2,), is_element_loop=True),
+    Program(function=interpolation, arguments=interpolated, argnums=(2,), is_element_loop=True),
+    Program(function=sieve, arguments=lambda rng: (rng.random(5000),), argnums=(0,), is_element_loop=True),
+    Program(function=patience, arguments=lambda rng: (rng.random(500),), argnums=(0,), is_element_loop=True),
+    Program(function=window_means, arguments=lambda rng: (rng.random(2000), 10), argnums=(0,)),
 )  # fmt: skip
