@@ -14,6 +14,7 @@ from pullback.ir.passes.editing.cse import cse
 from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.hoist_guards import guards_first
 from pullback.ir.passes.inline_custom import uncustom
+from pullback.ir.passes.loops.element_carries import element_carries
 from pullback.ir.passes.loops.final_elements import final_elements
 from pullback.ir.passes.loops.hoist_contractions import beforehand
 from pullback.ir.passes.loops.index_ranges import index_ranges
@@ -44,6 +45,7 @@ PASSES: dict[str, Pass] = {
     for p in (
         index_ranges,
         loop_versions,
+        element_carries,
         rolls,
         cuts,
         write_through,
@@ -75,10 +77,12 @@ PASSES: dict[str, Pass] = {
 }
 """Every pass by its name, as used in files and on the command line."""
 
-BEFORE_GRAD: list[Pass] = [simplify, parts, regions, cse, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce]
+BEFORE_GRAD: list[Pass] = [
+    *(simplify, parts, regions, cse, element_carries, even_powers, roots, norms, log_sums, spectral_sums, shifts, dce)
+]
 """The passes that a function runs through before transforms are expanded."""
 OPTIMIZE: list[Pass] = [
-    *(uncustom, untap, guards_first, simplify, regions, cse, write_through, components, mirrors, sums, dce),
+    *(uncustom, untap, guards_first, simplify, regions, cse, element_carries, write_through, components, mirrors, sums, dce),
     *(beforehand, fission, simplify, recomputed, tails, dce, unbarrier),
 ]
 """The passes that a function runs through after transforms are expanded."""
