@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -26,11 +27,13 @@ ARITHMETIC = ("vadd", "vsub", "vmul", "vdiv", "vfmadd", "vfnmadd", "vfmsub", "vs
 
 
 def hot_loops(name: str) -> list[Loop]:
-    """The innermost loops that compute with vectors."""
+    """Return the innermost loops that compute, but for those that combine the results of chunks, which are on the stack and
+    mostly one."""
     environment = {**os.environ, "PULLBACK_CPU": "avx512", "PULLBACK_CACHE_DIR": "off"}
     command = [sys.executable, "-m", "pullback", "dump", *DUMPS[name], "--stage", "asm"]
     text = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
-    return [loop for loop in loops(text) if any(line.lstrip().startswith(ARITHMETIC) for line in loop.lines)]
+    computing = [loop for loop in loops(text) if any(line.lstrip().startswith(ARITHMETIC) for line in loop.lines)]
+    return [loop for loop in computing if {*re.findall(r"\((%\w+)", "".join(loop.lines))} != {"%rsp"}]
 
 
 @WIDE
