@@ -500,9 +500,33 @@ def scanned(ws: list[Array], x: Array) -> Any:
     return np.sum(chain(rows, ws[4:]) ** 2) + np.sum(h)
 
 
+def gated(ws: list[Array], x: Array) -> Any:
+    for v, w in zip(ws[::2], ws[1::2], strict=True):
+        x = np.tanh(x @ v) / (1 + np.exp(-(x @ w)))
+    return np.sum(x**2)
+
+
+def tied(ws: list[Array], x: Array) -> Any:
+    """24 layers of three weights."""
+    for k in range(24):
+        x = np.tanh(x @ ws[k % 3])
+    return np.sum(x**2)
+
+
+def of_all(ws: list[Array], x: Array) -> Any:
+    """Each layer reads the results of all before it."""
+    hs = [x]
+    for w in ws:
+        hs.append(np.tanh(functools.reduce(np.add, hs) @ w))
+    return np.sum(hs[-1] ** 2)
+
+
 MORE_NETWORKS: dict[str, Callable[[list[Array], Array], Any]] = {
     **NETWORKS,
     "dense": dense,
+    "of all": of_all,
+    "gated": gated,
+    "tied weights": tied,
     "two branches": two_branches,
     "exchanging": exchanging,
     "sorts": sorted_layers,
