@@ -172,7 +172,7 @@ class Writer(Expressions):
             ),
             "comprehensions": (
                 f"a = np.array([w + {x} for w in a])", f"r = sum([w if w > {x} else 0.5 for w in b])",
-                "b = np.array([w * 0.5 for w in b])", f"p, q = [w - 0.5 for w in (p, {x})]",
+                "b = np.array([w * 0.5 for w in b])", f"p, q = [w - 0.5 * {x} for w in (p, q)]",
             ),
             "tuples": (f"f = (f[1][0], (f[0], {x}))", f"f = ({x}, f[1])", "p, (q, r) = f", "f = (r, (f[0], *f[1][:1]))"),
             "objects": (
