@@ -20,34 +20,32 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     """Count, for each value, the entries of a sorted vector below it (``side`` "right": or equal to it). NaN sorts last."""
     n: Any = a.size
     count: Any = full(v.shape, 0, np.int64)
-    if type(n) is int and n:
-        return _count_in_halves(a, v, side, n, count)
-    is_by_value = is_value_size(n)
-    if is_by_value:
-        step = 1 << (most_of(n).bit_length() - 1)
-        a, n = padded(a), number_of_extent(n)
-    elif not n:
-        return count
-    else:
-        step = 1 << (int(lifted(int.bit_length, n)) - 1)
-    while step:
-        next_ = count + step
-        position = xp.maximum(xp.minimum(next_, n) - 1, 0) if is_by_value else xp.minimum(next_, n) - 1
-        count = xp.where((next_ <= n) & _is_before(a, position, v, side), next_, count)
-        step >>= 1
-    return count
+    if is_value_size(n):
+        return _count_by_value(padded(a), v, side, n, count)
+    return _count_in_halves(a, v, side, n, count) if n else count
 
 
-def _count_in_halves(a: TracedArray, v: TracedArray, side: str, n: int, least: Any) -> Any:
+def _count_in_halves(a: TracedArray, v: TracedArray, side: str, n: Any, least: Any) -> Any:
     """Return ``count_before`` for a vector of ``n`` entries, at least one, by Shar's uniform search (Knuth, The Art of Computer
     Programming 3, 6.2.1): the count is at least ``least``, and less than ``size`` more after each comparison. ``size`` is a power
     of two, so that no position is beyond the end."""
-    size = 1 << (n.bit_length() - 1)
+    size = 1 << (int(lifted(int.bit_length, n)) - 1)
     least = xp.where(_is_before(a, size - 1, v, side), n - size + 1, least)
     while size > 1:
         size >>= 1
         least = xp.where(_is_before(a, least + (size - 1), v, side), least + size, least)
     return least
+
+
+def _count_by_value(a: TracedArray, v: TracedArray, side: str, extent: Any, count: Any) -> Any:
+    """Return ``count_before`` for a vector of a length by value, which has one more entry: ``count`` grows by powers of two."""
+    step, n = 1 << (most_of(extent).bit_length() - 1), number_of_extent(extent)
+    while step:
+        following = count + step
+        position = xp.maximum(xp.minimum(following, n) - 1, 0)
+        count = xp.where((following <= n) & _is_before(a, position, v, side), following, count)
+        step >>= 1
+    return count
 
 
 def _is_before(a: TracedArray, position: Any, v: TracedArray, side: str) -> Any:
