@@ -30,8 +30,8 @@ from pullback.tracer.statements.completions import NEXT, RETURN, Completion, cod
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.growing import Grows, largest
-from pullback.tracer.statements.joined_lists import PackedLists, holds_rows
 from pullback.tracer.statements.joins import Joined, placeholder
+from pullback.tracer.statements.packed_values import PackedValues
 from pullback.tracer.statements.raising import check
 from pullback.tracer.statements.variables import (
     ALIAS,
@@ -255,7 +255,7 @@ class _Join:
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
         self.copied: list[Any] = []
-        self.lists = PackedLists(self.paths, variables)
+        self.packed = PackedValues(self.paths, variables)
 
     def emit(self) -> Completion | None:
         """Emit the branch, set the variables and arrays that it changes, and return how it ended."""
@@ -280,7 +280,7 @@ class _Join:
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
         tagged = {position: next(emitted) for position in tags}
         for k, part in joined.items():
-            results[k] = self.lists.unpacked(dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns])))
+            results[k] = self.packed.unpacked(dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns])))
             share_made(columns[k], results[k])
         for target in targets:
             write_back(target, next(emitted))
@@ -297,7 +297,7 @@ class _Join:
         returned = UNBOUND
         if value:
             leaves = [next(emitted) for _ in value[0].columns]
-            returned = self.lists.unpacked(dereferenced(rebuild(value[0].tree, leaves)))
+            returned = self.packed.unpacked(dereferenced(rebuild(value[0].tree, leaves)))
         for j, result in enumerate(arrays_in([returned])):
             rows = [_returned(ran) for ran in self.sides]
             for x in itertools.chain(*rows):
@@ -404,8 +404,7 @@ class _Join:
     def joined(self, values: Sequence[Any], name: str, is_filled: bool = False) -> Joined:
         """Return the join of two trees, in which containers of the state stand for themselves where both have the same ones; else
         their contents are joined. ``is_filled``: a tree that is ``UNBOUND`` is never read, and gets zeros."""
-        if any(map(holds_rows, values)):
-            values = self.lists.packed_in(values, name)
+        values = self.packed.packed_in(values, name)
         for k in range(2) if is_filled else ():
             if values[k] is UNBOUND:
                 with self.frames[k].active():

@@ -5,17 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.tracer.arrays.frame import Frame
+from pullback.ir.shapes.by_value import is_value_size
+from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, full
 from pullback.tracer.arrays.mixed_numbers import Tag, do_mix, tag_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
+from pullback.tracer.arrays.value_extents import sizes_of
 from pullback.tracer.statements.blocks import Ran
 from pullback.tracer.statements.choices import narrowed
 from pullback.tracer.statements.structures import merged, spread
 from pullback.tracer.transforms.branches import common, kind_of
 from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import TraceError
+
+LENGTH = "an array of a length that values decide is made on one path of a branch, and no bound of its length is known before"
+
+
+def refuse_inner_extents(x: TracedArray) -> None:
+    """Raise TraceError if an extent of an array is defined in no frame around the current one."""
+    if any(map(is_inner, x.shape)):
+        raise TraceError(LENGTH)
+
+
+def is_inner(extent: Any) -> bool:
+    """Return whether an extent by value has atoms that no frame around the current one defines."""
+    return is_value_size(extent) and any(is_inner_atom(a) for atoms, _ in extent.terms for a in atoms)
+
+
+def is_inner_atom(atom: int) -> bool:
+    frame = frame_of()
+    number = sizes_of(frame).numbers[atom]
+    return number.frame is not None and not any(number.frame is f for f in frame.outward)
 
 
 class Column:
@@ -63,6 +84,9 @@ class Joined:
             with frame.active():
                 row[:] = [x if x is not None else placeholder(y) for x, y in zip(row, other, strict=True)]
         self.columns = [Column(column, name) for column in zip(*rows, strict=True)]
+        for column in self.columns:
+            for x in column.arrays:
+                refuse_inner_extents(x)
 
 
 def placeholder(value: Any) -> Any:

@@ -87,13 +87,13 @@ def packed(target: GrowingList, samples: Sequence[Any], capacity: Any) -> Packed
         copied = target.copy()
         copied.widen(samples, rows.capacity)
     rows = copied.stored()
-    columns = [_fitted(buffer, capacity) for buffer in rows.buffers]
+    columns = [fitted(buffer, capacity) for buffer in rows.buffers]
     length = as_traced(np.int64(rows.length) if type(rows.length) is int else rows.length)
     length = TracedArray(length.type, length.frame, None if length.literal is not None else length.value, literal=length.literal)
     return Packed(length, columns, (rows.tree, tuple(rows.weak)))
 
 
-def _fitted(buffer: TracedArray, capacity: Any) -> TracedArray:
+def fitted(buffer: TracedArray, capacity: Any) -> TracedArray:
     """Return the first ``capacity`` rows of a buffer, with zeros after its own."""
     padding = full((capacity, *buffer.shape[1:]), 0, buffer.dtype)
     longer = as_traced(np.concatenate([buffer, padding]))
