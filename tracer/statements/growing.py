@@ -22,7 +22,7 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
-from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray
+from pullback.tracer.arrays.traced import Gathers, Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of
@@ -1014,6 +1014,12 @@ def new_list(kind: Any, *elements: Any) -> Any:
     growing = GrowingList if kind is list else GrowingDeque
     if len(elements) == 1 and isinstance(elements[0], GrowingList) and elements[0].rows is not None:
         return elements[0].copy_as(growing)
+    own = elements[0].elements() if len(elements) == 1 and isinstance(elements[0], Gathers) else None
+    if own is not None and own.ndim == 1 and is_value_size(own.shape[0]):
+        result, count = growing(), own.shape[0]
+        result.rows = Rows(flatten(own)[1], [fresh(own)], [""], number_of_extent(count), count)
+        result.rows.least, result.rows.most = 0, count
+        return result
     return growing(list(*elements))
 
 

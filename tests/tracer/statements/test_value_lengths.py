@@ -100,7 +100,27 @@ def correlated(x: Any) -> Any:
     return total
 
 
-PROGRAMS = [rows, selected, pairs, negated, runs, first, until, strict_pairs, grown_after_the_first, correlated]
+def of_builtins(x: Any) -> Any:
+    high = np.flatnonzero(x > 0.5)
+    if len(high) > 0:
+        if any(x[high] > 0.95) and not all(x[high] > 0.9):
+            return max(x[high]) - min(x[x > 0.5]) + sum(x[high])
+    return x[0]
+
+
+def list_of_a_part(x: Any) -> Any:
+    high = list(x[x > 0.5])
+    high.append(x[0])
+    total = 0.0
+    while high:
+        total = 0.5 * total + high.pop()
+    return total
+
+
+PROGRAMS = [
+    rows, selected, pairs, negated, runs, first, until, strict_pairs, grown_after_the_first, correlated, of_builtins,
+    list_of_a_part,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.4, 1.0, 2.0])

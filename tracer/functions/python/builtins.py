@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.scalars import as_float, as_int
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
@@ -24,7 +25,7 @@ from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
-from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Gathers, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.user_code.errors import TraceError
@@ -37,8 +38,13 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
     def call(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
         options = {} if default is _MISSING else {"default": default}
         args = args if len(args) > 1 else tuple(map(_narrowed, args))
-        if len(args) == 1 and isinstance(args[0], TracedArray) and key is None and args[0].ndim == 1 and args[0].size:
-            return _extreme_of(args[0], name)
+        if len(args) == 1 and isinstance(args[0], TracedArray) and key is None and args[0].ndim == 1:
+            length = args[0].shape[0]
+            if is_value_size(length) and not options:
+                check_some(length, f"{name}() arg is an empty sequence")
+                return _extreme_of(args[0], name)
+            if not is_value_size(length) and length:
+                return _extreme_of(args[0], name)
         if len(args) > 1 and options:
             return real(*args, key=key, **options)
         if len(args) == 1 and has_rows(args[0]) and key is None and not options:
@@ -77,8 +83,9 @@ def _known(function: Callable[[list[Any]], Any], items: list[Any]) -> Any:
 
 
 def _narrowed(x: Any) -> Any:
-    """Return the one value that a value of several cases has, if it is known."""
-    return x.narrowed() if isinstance(x, Tagged) else x
+    """Return the one value that a value of several cases has, if it is known; of elements that a mask selects their array."""
+    x = x.narrowed() if isinstance(x, Tagged) else x
+    return x.elements() if isinstance(x, Gathers) else x
 
 
 class _Pair:
@@ -139,8 +146,10 @@ def sum_(iterable: Any, /, start: Any = 0) -> Any:
     iterable = _narrowed(iterable)
     if has_rows(iterable):
         return iterable.total(start)
-    if not isinstance(iterable, TracedArray) or not iterable.ndim or not len(iterable):
+    if not isinstance(iterable, TracedArray) or not iterable.ndim:
         return builtins.sum(iterable, start)
+    if not is_value_size(iterable.shape[0]) and not iterable.shape[0]:
+        return start
     dtype = np.dtype(np.int64) if iterable.dtype.kind == "b" else iterable.dtype
     return start + xp.sum(iterable, axis=0, dtype=dtype)
 
@@ -149,6 +158,7 @@ def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     combine = xp.logical_or if name == "any" else xp.logical_and
 
     def call(iterable: Any, /) -> Any:
+        iterable = _narrowed(iterable)
         if isinstance(iterable, TracedArray) and iterable.ndim == 1:
             return weak(getattr(np, name)(iterable), "bool")
         items = list(iterable)
