@@ -35,8 +35,8 @@ def is_inner(extent: Any) -> bool:
 
 def is_inner_atom(atom: int) -> bool:
     frame = frame_of()
-    number = sizes_of(frame).numbers[atom]
-    return number.frame is not None and not any(number.frame is f for f in frame.outward)
+    count = sizes_of(frame).numbers[atom]
+    return count.frame is not None and not any(count.frame is f for f in frame.outward)
 
 
 class Column:
