@@ -337,7 +337,7 @@ kernel k(%x: &f64[s0], %out: &f64[s0], %total: &f64[], %at: &i64[]) -> () {
 def test_a_chunked_kernel_means_the_same(n: int) -> None:
     kernel = parse_function(SUM)
     cut = verify(schedule(kernel))
-    assert [i.params["map"] for i in walk(cut.body) if "map" in i.params] == ["core", "vector", "vector"]
+    assert [i.params["map"] for i in walk(cut.body) if "map" in i.params] == ["core", "vector", "serial"]
     assert f"&f64[{MOST_CHUNKS}; stack] = local" in print_function(cut)
     x = np.random.default_rng(n).integers(-9, 9, n).astype(float)
     result = []

@@ -201,7 +201,8 @@ class _ScanKernel(GroupKernel):
         return list(self.b.close(chunk, count, started, after, None, before))
 
     def join(self, chunk: Value, count: Value, reductions: Reductions) -> Reductions:
-        """Close a loop over chunks; combine the chunks' reductions in order."""
+        """Close a loop over chunks; combine the chunks' reductions in order, one by one: of the single chunk that there mostly is,
+        they have just been stored, and no vector could be loaded before they are in memory."""
         b = self.b
         partials = {i: [self.memory("part", v.type.dtype, MOST_CHUNKS) for v in values] for i, values in reductions.items()}
         for i, values in reductions.items():
@@ -210,7 +211,7 @@ class _ScanKernel(GroupKernel):
         if not partials:
             return {}
         chunk = b.open("c")
-        return self.close_loop(chunk, count, {i: self.load_all(refs, chunk) for i, refs in partials.items()})[1]
+        return self.in_order(chunk, count, {i: self.load_all(refs, chunk) for i, refs in partials.items()})
 
     # interleaved columns
 

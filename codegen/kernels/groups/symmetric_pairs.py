@@ -126,7 +126,8 @@ class _Triangle(Elements):
         for i, value in self.chunk(c, chunks, shift, blocks).items():
             self.write(value, partials[i], (c,))
         b.close(c, chunks, way="core")
-        totals = self.loop(chunks, "c", lambda c: {i: self.read(out, (c,)) for i, out in partials.items()}) if partials else {}
+        terms = lambda c: {i: self.read(out, (c,)) for i, out in partials.items()}  # noqa: E731
+        totals = self.loop(chunks, "c", terms, ordered=True) if partials else {}
         self.join(chunks)
         self.finish({i: [v] for i, v in (totals | self.after_rows()).items()})
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes(), scratch=tuple(self.scratch))

@@ -111,11 +111,11 @@ def test_the_reason_for_unrolling() -> None:
         for k in range(3):
             x = x + k
         if x[0] > 100.0:
-            return x[:3]
+            return x[:3, None]
         return x
 
     report = f.explain(X)
-    assert report.not_rolled.startswith("what is returned is f64[3] and f64[40] on the paths of a branch on a traced value, at ")
+    assert report.not_rolled.startswith("what is returned is f64[3,1] and f64[40] on the paths of a branch on a traced value, at ")
     assert report.statements == ()
     assert "loops are unrolled, since" in str(report)
     with pytest.warns(pb.RetraceWarning, match="are no single program"):

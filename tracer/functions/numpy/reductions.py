@@ -46,7 +46,7 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.value_extents import check_extents, check_some, reduced_extent
+from pullback.tracer.arrays.value_extents import check_extents, check_least, check_some, reduced_extent
 
 
 def reduced(op: str, x: TracedArray, axes: Axes, keepdims: bool = False) -> TracedArray:
@@ -331,13 +331,13 @@ def average(
     x, keep = as_traced(a), bool(or_default(keepdims, False))
     if weights is None:
         result = mean(x, axis, keepdims=keep)
-        if not returned:
-            return result
+        # NumPy divides by the number of results, and raises if there are none.
         if is_value_size(x.size) or is_value_size(result.size):
-            total = as_traced(number_of_extent(x.size) / number_of_extent(result.size))
-            return result, broadcast_to(cast(total, result.dtype), result.shape)
-        count = x.size / result.size  # NumPy divides here too, and raises for results without elements
-        return result, full(result.shape, count, result.dtype)
+            check_least(result.size, 1, "division by zero", ZeroDivisionError)
+            count = as_traced(number_of_extent(x.size) / number_of_extent(result.size)) if returned else None
+            return (result, broadcast_to(cast(count, result.dtype), result.shape)) if returned else result
+        count = x.size / result.size
+        return (result, full(result.shape, count, result.dtype)) if returned else result
     w = _weights(x, axis, as_traced(weights))
     kinds = [x.dtype, w.dtype, *([np.dtype(np.float64)] if x.dtype.kind in "biu" else [])]
     dtype = np.result_type(*kinds)
