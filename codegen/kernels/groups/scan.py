@@ -201,8 +201,8 @@ class _ScanKernel(GroupKernel):
         return list(self.b.close(chunk, count, started, after, None, before))
 
     def join(self, chunk: Value, count: Value, reductions: Reductions) -> Reductions:
-        """Close a loop over chunks; combine the chunks' reductions in order, one by one: of the single chunk that there mostly is,
-        they have just been stored, and no vector could be loaded before they are in memory."""
+        """Close a loop over chunks; combine the chunks' reductions in order, one by one: there is mostly a single chunk, whose
+        results have just been stored, and no vector could be loaded before they are in memory."""
         b = self.b
         partials = {i: [self.memory("part", v.type.dtype, MOST_CHUNKS) for v in values] for i, values in reductions.items()}
         for i, values in reductions.items():
