@@ -334,8 +334,10 @@ def average(
         # NumPy divides by the number of results, and raises if there are none.
         if is_value_size(x.size) or is_value_size(result.size):
             check_least(result.size, 1, "division by zero", ZeroDivisionError)
-            count = as_traced(number_of_extent(x.size) / number_of_extent(result.size)) if returned else None
-            return (result, broadcast_to(cast(count, result.dtype), result.shape)) if returned else result
+            if not returned:
+                return result
+            total = as_traced(number_of_extent(x.size) / number_of_extent(result.size))
+            return result, broadcast_to(cast(total, result.dtype), result.shape)
         count = x.size / result.size
         return (result, full(result.shape, count, result.dtype)) if returned else result
     w = _weights(x, axis, as_traced(weights))
