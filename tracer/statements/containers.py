@@ -376,6 +376,9 @@ def dereferenced(value: Any) -> Any:
     if kind is dict:
         pairs = {k: dereferenced(x) for k, x in value.items()}
         return value if all(pairs[k] is value[k] for k in value) else pairs
+    if issubclass(kind, Tagged):
+        cases = [dereferenced(x) for x in value.cases]
+        return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else kind(value.tag, cases)
     return value
 
 

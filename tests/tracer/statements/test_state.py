@@ -321,3 +321,27 @@ def test_state_that_is_returned_is_one_object() -> None:
 
     assert both(2.0) == ([3.0, 4.0], [3.0, 4.0])
     assert both(0.5) == ([1.5, 0.0], [1.5, 0.0])
+
+
+def returned_by_the_first_iteration(p: Any, n: Any) -> Any:
+    table = {0: p, 1: 0.5}
+    for _ in range(n):
+        return p, table
+    return None
+
+
+def returned_beside_others(p: Any, n: Any) -> Any:
+    table, level = {0: p, "a": [p]}, Tank(p)
+    while n > 0:
+        n -= 1
+        if p > 1.0:
+            return p, [table, level.level]
+        p += 0.25
+    return "none", table
+
+
+@pytest.mark.parametrize("function", [returned_by_the_first_iteration, returned_beside_others])
+def test_containers_in_what_a_loop_may_return_are_containers(function: Callable[..., Any]) -> None:
+    compiled = pb.jit(function, guards=False)
+    for count in (0, 1, 4):
+        assert compiled(0.5, np.int64(count)) == function(0.5, count)
