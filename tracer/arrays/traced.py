@@ -125,6 +125,10 @@ class Tagged(ComesFirst):
         """Return the value of a key of a dict."""
         raise NotImplementedError
 
+    def with_cases(self, cases: Sequence[Any]) -> Any:
+        """Return a value with the same tag and other cases."""
+        raise NotImplementedError
+
     def proved(self) -> Any:
         """Return the value, if it is known which one it is. Raises TraceError if not."""
         raise NotImplementedError

@@ -62,6 +62,9 @@ class Choice(Tagged):
             frame = frame.parent
         return sorted(cases)
 
+    def with_cases(self, cases: Sequence[Any]) -> Choice:
+        return Choice(self.tag, cases)
+
     def proved(self) -> Any:
         """Return the value, if only one case is possible here. Raises TraceError if not."""
         cases = self.possible()

@@ -378,7 +378,7 @@ def dereferenced(value: Any) -> Any:
         return value if all(pairs[k] is value[k] for k in value) else pairs
     if issubclass(kind, Tagged):
         cases = [dereferenced(x) for x in value.cases]
-        return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else kind(value.tag, cases)
+        return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else value.with_cases(cases)
     return value
 
 
