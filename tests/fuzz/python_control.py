@@ -367,7 +367,7 @@ def arguments_of(seed: int) -> tuple[Any, ...]:
 
 def is_equal(a: Any, b: Any) -> bool:
     """Return whether two results are equal to the bit, but for the sign of zeros. A number may have the dtype that the
-    variable has on another path: float32, float64 instead of int64 or bool, or int64 instead of bool. The values of the key
+    variable has on another path: float32, a float instead of int64, float64 or int64 instead of bool. The values of the key
     "rough" are equal to rounding."""
     if isinstance(a, tuple | list):
         return type(a) is type(b) and len(a) == len(b) and all(map(is_equal, a, b))
@@ -379,7 +379,7 @@ def is_equal(a: Any, b: Any) -> bool:
     if b is None or isinstance(b, str | tuple | list | dict):
         return False
     x, y = np.asarray(a), np.asarray(b)
-    if {x.dtype.char, y.dtype.char} in ({"f", "d"}, {"l", "d"}, {"?", "l"}, {"?", "d"}):
+    if {x.dtype.char, y.dtype.char} in ({"f", "d"}, {"l", "d"}, {"l", "f"}, {"?", "l"}, {"?", "d"}):
         x, y = x.astype("f"), y.astype("f")
     return x.dtype == y.dtype and bool(np.array_equal(x, y, equal_nan=x.dtype.kind == "f"))
 

@@ -299,3 +299,22 @@ is_a, largest = isinstance, max
 
 def test_builtins_by_other_names() -> None:
     agrees(lambda x: (is_a(x, np.ndarray), is_a(x[0], float), is_a([x], list), largest(x[0], x[1])), np.array([1.5, 2.5]))
+
+
+CHOICES = [max, min, lambda *x: sorted(x)[0], lambda p, q: max([p, q], key=abs), lambda p, q: max((p, 1), (q, 2))[0]]
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_a_chosen_number_keeps_its_value_under_another_name(choose: Any) -> None:
+    def f(p: Any, q: Any) -> Any:
+        q = choose(p, q)
+        y = q
+        q -= 1.0
+        if y > q:
+            p *= 2
+        else:
+            q *= 3.0
+        return y, q, p
+
+    for arguments in ((np.float64(0.5), np.float64(-1.75)), (0.5, 3.0), (np.float64(0.5), 3.0), (0.5, np.float64(-2.0))):
+        assert pb.jit(f)(*arguments) == f(*arguments)

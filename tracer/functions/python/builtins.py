@@ -117,6 +117,8 @@ def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
     if a.shape != b.shape:
         raise TraceError(f"{name} by a traced key of arrays of several shapes; choose by np.argmax or np.argmin of an array")
     result = xp.where(better, a, b)
+    if not (a.is_cell or b.is_cell):
+        result = result[()]  # a number, which an augmented assignment binds anew
     if a.weak and b.weak:
         return weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__))
     return chosen(better, result, a, b)
