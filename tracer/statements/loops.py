@@ -60,13 +60,13 @@ def while_(
         if limits and (start is None or (count <= MOST_PEELED and not start.can_be_undone)):
             start = FirstIteration(body, names, temporary, test)
         if start is not None and limits and start.size > limits[-1]:
-            is_long = limits.pop() == MOST_UNROLLED or is_separate(walk_all(start.instructions))
-            if is_long and start.can_be_undone:
+            has_many_operations = limits.pop() == MOST_UNROLLED or is_separate(walk_all(start.instructions))
+            if has_many_operations and start.can_be_undone:
                 start.undo()
                 with attempt():
                     return loop.run(truth_of(test()), None)
                 start.repeat()
-            elif is_long:
+            elif has_many_operations:
                 with attempt():
                     return loop.run(holds, None)
         ended = body()

@@ -147,7 +147,8 @@ class _Triangle(Elements):
         return b.raw_shr(b.add(count, b.const(size - 1, I64)), b.const(size.bit_length() - 1, I64))
 
     def loop(self, count: Value, hint: str, body: Callable[[Value], Totals], ordered: bool = False) -> Totals:
-        """Emit a loop whose iterations yield terms of totals; ``ordered``: they also add to memory."""
+        """Emit a loop whose iterations yield terms of totals. ``ordered``: they run one by one, since they add to memory, or read
+        what has just been stored."""
         index = self.b.open(hint)
         terms = body(index)
         initial = [self.identity(i)[0] for i in terms]
