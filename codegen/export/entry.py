@@ -175,7 +175,7 @@ define internal void @give_room(ptr %state, ptr %block, i64 %bytes) nounwind {{
 define internal i64 @clock() nounwind {{
   ret i64 0
 }}
-@poll = internal constant {{ ptr, [5 x i64] }} {{ ptr @clock, [5 x i64] zeroinitializer }}
+@poll = internal constant {{ ptr, [7 x i64] }} {{ ptr @clock, [7 x i64] zeroinitializer }}
 {gemm}
 """
 

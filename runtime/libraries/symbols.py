@@ -7,7 +7,7 @@ with a signature that was read from, or checked against, the library itself. Not
 "blas.dgemm" and "lapack.dpotrf" come from `scipy.linalg.cython_blas` and `cython_lapack`: Fortran calls, every argument a
 pointer, 32-bit integers. "special.psi" comes from `scipy.special.cython_special`, the variant of doubles; such a function that
 returns a value takes one more argument last, the int `__pyx_skip_dispatch`, which it does not read (pass 0), while those that
-return through pointers do not. "libm.tan" is the C library's, as are "c.realloc", "c.free" and "c.clock".
+return through pointers do not. "libm.tan" is the C library's, as are "c.realloc", "c.free", "c.clock" and "c.clock_gettime".
 "python.PyThread_get_thread_ident" is Python's. "sort.float64" and "argsort.float64" are NumPy's; see `numpy_sorts`.
 """
 
@@ -54,6 +54,7 @@ _PLAIN_C = {
     "c.realloc": "void * (void *, size_t)",
     "c.free": "void (void *)",
     "c.clock": "clock_t (void)",
+    "c.clock_gettime": "int (clockid_t, struct timespec *)",
     "python.PyThread_get_thread_ident": "unsigned long (void)",
 }
 

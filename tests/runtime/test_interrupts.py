@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.runtime.program import interrupts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process of Windows cannot send itself a signal")
 
@@ -166,3 +169,13 @@ print("right")
 def test_what_is_interrupted_while_it_compiles_is_compiled_later() -> None:
     done = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the other clocks are those of the C library")
+def test_loops_read_a_clock_without_a_system_call() -> None:
+    table = dict(zip(interrupts.FIELDS, interrupts.table(), strict=True))
+    assert table["gettime"] and table["clock_id"] == interrupts.COARSE
+    seconds = np.zeros(2, np.int64)
+    read = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(int(table["gettime"]))
+    assert read(interrupts.COARSE, seconds.ctypes.data) == 0
+    assert abs(seconds @ [10**9, 1] - time.monotonic_ns()) < 10**9

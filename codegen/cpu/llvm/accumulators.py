@@ -177,3 +177,12 @@ class Accumulators:
         first = let(f"select {c} {a_none}, {c} {'zeroinitializer' if width > 1 else 'false'}, {c} {first}")
         first = let(f"or {c} {first}, {b_none}")
         return [let(f"select {c} {first}, {chosen} {a[0]}, {chosen} {b[0]}"), let(f"select {c} {first}, {i} {at}, {i} {other}")]
+
+
+def combined_with(
+    e: FunctionWriter, combine: Sequence[str], dtypes: Sequence[DType], start: list[str], values: list[str]
+) -> list[str]:
+    """Emit the results of a combining loop of one iteration: its start values, combined with the values that it yields."""
+    partial = Accumulators(e, combine, dtypes, 1, short=True)
+    partial.combine(values, None)
+    return partial.join(start, partial.total(), 1)

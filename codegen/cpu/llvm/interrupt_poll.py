@@ -3,7 +3,8 @@
 ``asked(table)`` polls at once if it runs in the thread that handles signals; it returns 0 to continue.
 
 ``tick(state, table)`` returns 0 to stop, else the number of loop iterations after which to call it again. ``state`` holds the
-time of the last call, 0 at first, and that number of iterations. ``table`` is the table of ``runtime.program.interrupts``.
+time of the last call, 0 at first, and that number of iterations. ``table`` is the table of ``runtime.program.interrupts``. The
+time is that of the table's ``clock_gettime``, in microseconds, or of its ``clock``, a system call, if it has no other.
 """
 
 ASKED = """
@@ -36,8 +37,28 @@ go:
 TICK = """
 define internal i64 @tick(ptr %state, i64 %table.bits) noinline {
   %table = inttoptr i64 %table.bits to ptr
+  %parts = alloca [2 x i64]
+  %gettime.at = getelementptr i64, ptr %table, i64 6
+  %gettime = load ptr, ptr %gettime.at
+  %is.absent = icmp eq ptr %gettime, null
+  br i1 %is.absent, label %slow, label %fast
+fast:
+  %id.at = getelementptr i64, ptr %table, i64 7
+  %id = load i32, ptr %id.at
+  %code = call i32 %gettime(i32 %id, ptr %parts)
+  %seconds = load i64, ptr %parts
+  %nanoseconds.at = getelementptr i64, ptr %parts, i64 1
+  %nanoseconds = load i64, ptr %nanoseconds.at
+  %whole = mul i64 %seconds, 1000000
+  %part = udiv i64 %nanoseconds, 1000
+  %microseconds = add i64 %whole, %part
+  br label %read
+slow:
   %clock = load ptr, ptr %table
-  %time = call i64 %clock()
+  %ticks = call i64 %clock()
+  br label %read
+read:
+  %time = phi i64 [ %microseconds, %fast ], [ %ticks, %slow ]
   %now = trunc i64 %time to i32
   %last = load i32, ptr %state
   store i32 %now, ptr %state

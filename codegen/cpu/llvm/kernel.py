@@ -24,7 +24,14 @@ from pullback.codegen.cpu.llvm.library_calls import argsort_row, fft_1d, library
 from pullback.codegen.cpu.llvm.loops import loop
 from pullback.codegen.cpu.llvm.memory import Accesses
 from pullback.codegen.cpu.llvm.overlapping_loads import read_only
-from pullback.codegen.cpu.llvm.parallel_loops import parallel_loop, private_memref, run_outlined_branch, thread_count
+from pullback.codegen.cpu.llvm.parallel_loops import (
+    is_reduction,
+    parallel_loop,
+    parallel_reduction,
+    private_memref,
+    run_outlined_branch,
+    thread_count,
+)
 from pullback.codegen.cpu.llvm.select import compare_positions, select_by_bits, selects_by_bits
 from pullback.codegen.cpu.llvm.shared_functions import call, define, function_address, module_of, only_calls
 from pullback.codegen.cpu.llvm.streaming import written_only
@@ -158,10 +165,13 @@ class Emitter(Accesses):
                 self.write_count += 1
             if self.failing and not isinstance(i.op, Elementwise | Constant | Extent | Fail):
                 self.leave_at_failures()
-            if not isinstance(i.op, Store):
-                self.instruction(i)
-            elif skipped:
+            if skipped:
                 skipped -= 1
+            elif k + 1 < len(block.instructions) and is_reduction(self, i, block.instructions[k + 1]):
+                parallel_reduction(self, i, block.instructions[k + 1])
+                skipped = 1
+            elif not isinstance(i.op, Store):
+                self.instruction(i)
             elif group := interleaved_group(self, block.instructions[k : k + MOST_COMPONENTS]):
                 store_interleaved(self, group)
                 skipped = len(group) - 1

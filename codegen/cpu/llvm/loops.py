@@ -35,6 +35,9 @@ MOST_WEIGHT_UNMASKED = 40
 
 For a heavier body, one masked copy is used: a mask with all lanes active until the last vector costs nothing.
 """
+MOST_MASKED = 8
+"""The greatest number of vectors whose sum is taken with masks alone in a kernel that a driver's loop has in place. The bits are
+those of full vectors before a masked one, since all are in the lowest tier, and short rows and windows take half the time."""
 
 
 def loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
@@ -270,6 +273,7 @@ def _vector_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
         e.mask = None
 
     rows: Rows | None = None
+    totals: list[str] | None = None
     e.prefetches_ahead = weight > MOST_WEIGHT and not e.inlined and not e.has_own_prefetches
     heavy = weight > MOST_WEIGHT_TWICE and masks_are_cheap(e, region)
     if is_whole and count.literal == width and not combine and not scans.count:
@@ -289,14 +293,44 @@ def _vector_loop(e: FunctionWriter, i: Instruction) -> list[Lanes]:
                     counted(e, slot, whole, streams.unroll * width, full)
             rows.run(slot, limit, lambda: counted(e, slot, limit, step, full))
 
-        _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
-        if not is_whole:
-            counted(e, slot, count.text, width, rest)
+        def whole() -> None:
+            _in_tiers(e, slot, e.let(f"and i64 {count.text}, {-step}"), step, sums, run)
+            if not is_whole:
+                counted(e, slot, count.text, width, rest)
+
+        if sums.sums and e.inlined and e.is_single_chunk and weight <= MOST_WEIGHT_UNMASKED and masks_are_cheap(e, region):
+            totals = _few_vectors(e, count.text, sums, lambda: counted(e, slot, count.text, width, rest), whole)
+        else:
+            whole()
     e.prefetches_ahead, e.part, e.bases, e.repeated, e.start, e.hoisted, e.index = False, 0, {}, set(), None, {}, None
-    totals = sums.across(sums.total()) if combine else []
+    if totals is None:
+        totals = sums.across(sums.total()) if combine else []
     scans.end()
     e.env, e.width = outer, 1
     return [Lanes(text) for text in (*scans.totals(), *sums.join([v.text for v in initial[scans.count :]], totals, 1))]
+
+
+def _few_vectors(
+    e: FunctionWriter, count: str, sums: Accumulators, few: Callable[[], None], whole: Callable[[], None]
+) -> list[str]:
+    """Emit a combining vector loop in two forms: ``few`` for at most ``MOST_MASKED`` vectors; return the combined values."""
+    slots = [e.slot(element(d)) for d in sums.dtypes]
+
+    def keep(values: list[str]) -> None:
+        for value, slot, dtype in zip(sums.across(values), slots, sums.dtypes, strict=True):
+            e.line(f"store {element(dtype)} {value}, ptr {slot}")
+
+    e.count += 1
+    short, long, end = (f"{word}{e.count}" for word in ("few", "more", "both"))
+    e.line(f"br i1 {e.let(f'icmp sle i64 {count}, {MOST_MASKED * e.width}')}, label %{short}, label %{long}")
+    for label, run, combined in ((short, few, sums.joined_parts), (long, whole, sums.total)):
+        with e.conditional():
+            e.label(label, follows=True)
+            run()
+            keep(combined())
+            e.line(f"br label %{end}")
+    e.label(end, follows=True)
+    return [e.let(f"load {element(d)}, ptr {slot}") for d, slot in zip(sums.dtypes, slots, strict=True)]
 
 
 def _ends_in_one_lane(e: FunctionWriter, i: Instruction) -> bool:

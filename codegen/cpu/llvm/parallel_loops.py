@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from pullback.codegen.cpu.llvm.accumulators import combined_with
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored
 from pullback.codegen.cpu.llvm.text import NAMELESS, THREADS, Writer, named
+from pullback.codegen.cpu.loops.parallelize import is_several, whole_range
 from pullback.codegen.cpu.loops.reachability import Path, Several
 from pullback.codegen.slots import Slot
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
-from pullback.ir.ops.kernel.kernel import MAX_PRIVATE_BYTES, If
+from pullback.ir.ops.kernel.kernel import MAX_PRIVATE_BYTES, For, If, Store
 
 LONG, LONG_LOOP, LONG_BRANCH = 250, 100, 150
 """Thresholds from which code becomes a separate module: lines of a function, and instructions of a loop over chunks and of a
@@ -64,23 +67,64 @@ class Captures:
 def parallel_loop(e: FunctionWriter, i: Instruction) -> None:
     """Emit a loop over chunks, whose count may be below 1."""
     assert e.width == 1 and e.mask is None
-    count = e.env[i.operands[0]].text
     if e.chunks is None:
-        run_chunks(e, *outlined(e, i), count)
-        return
+        run_chunks(e, *outlined(e, i), e.env[i.operands[0]].text)
+    else:
+        _few_chunks(e, i, lambda: None, lambda: None)
+
+
+def is_reduction(e: FunctionWriter, i: Instruction, following: Instruction) -> bool:
+    """Return whether two instructions are a loop over chunks of a driver's kernel and the loop that combines their results."""
+    is_join = isinstance(following.op, For) and following.params.get("combine") is not None
+    return e.chunks is not None and i.params.get("map") == "core" and is_join and following.operands[0] is i.operands[0]
+
+
+def parallel_reduction(e: FunctionWriter, i: Instruction, join: Instruction) -> None:
+    """Emit a loop over chunks and the loop that combines their results, where a single chunk's results stay in registers."""
+    dtypes = [v.type.dtype for v in join.results]
+    slots = [e.slot(element(d)) for d in dtypes]
+
+    def keep(values: Iterable[str]) -> None:
+        for value, slot, dtype in zip(values, slots, dtypes, strict=True):
+            e.line(f"store {element(dtype)} {value}, ptr {slot}")
+
+    def keep_of_loop() -> None:
+        e.loop(join)
+        keep(e.env[v].text for v in join.results)
+
+    def keep_of_chunk() -> None:
+        (chunk,), (region,) = i.regions, join.regions
+        stored_values = {k.operands[1]: k.operands[0] for k in chunk.instructions if isinstance(k.op, Store)}
+        e.env.update((k.result, e.env[stored_values[k.operands[0]]]) for k in region.instructions)
+        start = [e.env[v].text for v in join.operands[1:]]
+        keep(combined_with(e, join.params["combine"], dtypes, start, [e.env[v].text for v in region.results]))
+
+    keep(e.env[v].text for v in join.operands[1:])
+    _few_chunks(e, i, keep_of_loop, keep_of_chunk)
+    for value, slot, dtype in zip(join.results, slots, dtypes, strict=True):
+        e.env[value] = Lanes(e.let(f"load {element(dtype)}, ptr {slot}"))
+
+
+def _few_chunks(e: FunctionWriter, i: Instruction, after_several: Callable[[], None], after_one: Callable[[], None]) -> None:
+    """Emit a loop over chunks in a kernel of a driver, and what follows several chunks and what follows a single one."""
+    count = e.env[i.operands[0]].text
+    condition = is_several(i.operands[0], {v: k for k in e.kernel.body.instructions for v in k.results})
     e.count += 1
     parallel, at_most_one, single, after = (f"{word}{e.count}" for word in ("several", "one", "alone", "after"))
-    e.line(f"br i1 {e.let(f'icmp sgt i64 {count}, 1')}, label %{parallel}, label %{at_most_one}")
+    test = e.let(f"icmp sgt i64 {count}, 1") if condition is None else e.env[condition].text
+    e.line(f"br i1 {test}, label %{parallel}, label %{at_most_one if condition is None else single}")
     e.label(parallel)
     copies = _copy_small_buffers(e, i) if e.inlined else {}
     run_chunks(e, *e.chunks.function(e, i, copies), count)
     for value, pointer in copies.items():
         _copy(e, value.type, pointer, e.memrefs[value].pointer)
+    after_several()
     e.line(f"br label %{after}")
-    e.label(at_most_one)
-    e.line(f"br i1 {e.let(f'icmp eq i64 {count}, 1')}, label %{single}, label %{after}")
+    if condition is None:
+        e.label(at_most_one)
+        e.line(f"br i1 {e.let(f'icmp eq i64 {count}, 1')}, label %{single}, label %{after}")
     e.label(single)
-    _inline(e, i)
+    _inline(e, i, after_one)
     e.line(f"br label %{after}")
     e.label(after)
 
@@ -93,14 +137,19 @@ def run_chunks(e: FunctionWriter, function: str, captures: Captures, count: str)
     e.join_status(e.let(f"call i64 {run}(ptr {threads}, ptr {function}, ptr {context}, i64 {count})"))
 
 
-def _inline(e: FunctionWriter, i: Instruction) -> None:
-    """Emit the body of the loop in place, for chunk 0."""
+def _inline(e: FunctionWriter, i: Instruction, then: Callable[[], None]) -> None:
+    """Emit the body of the loop in place, for chunk 0, and what follows it."""
     (region,) = i.regions
     saved = e.env, e.splats, e.memrefs
     e.env, e.splats, e.memrefs = {**e.env, region.parameters[0]: Lanes("0")}, dict(e.splats), dict(e.memrefs)
+    if (iterations := whole_range(i)) is not None:
+        first, part, count = iterations
+        e.env.update({first: Lanes("0"), part: e.env[count]})
+        region = replace(region, instructions=tuple(k for k in region.instructions if not {first, part}.intersection(k.results)))
     e.is_single_chunk = True
     e.block(region)
     e.is_single_chunk = False
+    then()
     e.env, e.splats, e.memrefs = saved
 
 

@@ -78,6 +78,37 @@ def _fates(loops: Loops, i: Instruction) -> dict[Value, str] | None:
     return fates if fates is not None and set(fates.values()) <= {OWN, PRIVATE} else None
 
 
+def is_several(count: Value, producers: Mapping[Value, Instruction]) -> Value | None:
+    """Return the condition under which a number of chunks, which ``_ChunkedLoop.sizes`` emitted, is above one: the work is at
+    least the first threshold. None if that is not the only one. ``producers``: the instructions by their results."""
+    power = producers.get(count)
+    if power is None or power.op is not OPS["raw_shl"] or (shift := producers.get(power.operands[1])) is None:
+        return None
+    condition: Value | None = None
+    works = set[Value]()
+    while shift.op is OPS["select"]:
+        condition, _, smaller = shift.operands
+        test = producers.get(condition)
+        if test is None or test.op is not OPS["ge"] or smaller not in producers:
+            return None
+        works.add(test.operands[0])
+        shift = producers[smaller]
+    return condition if len(works) == 1 and isinstance(shift.op, Constant) and shift.params["value"] == 0 else None
+
+
+def whole_range(i: Instruction) -> tuple[Value, Value, Value] | None:
+    """Return the first iteration and the number of iterations of a chunk, in the body of a loop over chunks, and the number of
+    all iterations, which a single chunk has; None if they are computed otherwise than by ``_ChunkedLoop.run``."""
+    at = i.regions[0].parameters[0]
+    steps = [k for k in i.regions[0].instructions if not isinstance(k.op, Constant)][:4]
+    if [k.op.name for k in steps] != ["mul", "minimum", "sub", "minimum"]:
+        return None
+    start, first, rest, part = steps
+    size, count = start.operands[1], first.operands[1]
+    is_range = start.operands[0] is at and first.operands[0] is start.result and rest.operands == (count, first.result)
+    return (first.result, part.result, count) if is_range and part.operands == (size, rest.result) else None
+
+
 @dataclass
 class Cost:
     """A cost as a sum of products: a coefficient times the values of trip counts."""
