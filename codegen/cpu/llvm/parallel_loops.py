@@ -89,7 +89,7 @@ def parallel_reduction(e: FunctionWriter, i: Instruction, join: Instruction) -> 
             e.line(f"store {element(dtype)} {value}, ptr {slot}")
 
     def keep_of_loop() -> None:
-        e.loop(join)
+        e.block(Block((), (join,), ()))
         keep(e.env[v].text for v in join.results)
 
     def keep_of_chunk() -> None:
@@ -114,8 +114,10 @@ def _few_chunks(e: FunctionWriter, i: Instruction, after_several: Callable[[], N
     test = e.let(f"icmp sgt i64 {count}, 1") if condition is None else e.env[condition].text
     e.line(f"br i1 {test}, label %{parallel}, label %{at_most_one if condition is None else single}")
     e.label(parallel)
+    assert e.chunks is not None
     copies = _copy_small_buffers(e, i) if e.inlined else {}
-    run_chunks(e, *e.chunks.function(e, i, copies), count)
+    function, captures = e.chunks.function(e, i, copies)
+    run_chunks(e, function, captures, count)
     for value, pointer in copies.items():
         _copy(e, value.type, pointer, e.memrefs[value].pointer)
     after_several()

@@ -227,3 +227,21 @@ def test_where_numpy_gives_no_routine_python_sorts(monkeypatch: pytest.MonkeyPat
 def test_searches_among_complex_numbers_with_nan(side: str) -> None:
     values = np.array([complex(a, b) for a in (0.0, 1.0, -1.0, np.nan, np.inf) for b in (0.0, 1.0, np.nan)])
     agrees(lambda a, v: np.searchsorted(a, v, side=side), np.sort(values[:12]), values)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searches_for_infinities_zeros_subnormals_and_nan(side: str, dtype: type) -> None:
+    tiny, below_one = np.nextafter(dtype(0), dtype(1)), np.nextafter(dtype(1), dtype(0))
+    values = np.array([-np.inf, -1, -tiny, -0.0, 0.0, tiny, below_one, 1, np.finfo(dtype).max, np.inf, np.nan], dtype)
+    one = pb.jit(lambda a, v: np.searchsorted(a, v, side=side))
+    for n in (1, 2, 3, 8, 17):
+        a = np.sort(RNG.choice(values, n))
+        agrees(lambda a, v: np.searchsorted(a, v, side=side), a, values)
+        assert [one(a, v) for v in values] == np.searchsorted(a, values, side=side).tolist()
+
+
+def test_a_search_compares_an_entry_once() -> None:
+    traced = str(pb.jit(lambda a, v: np.searchsorted(a, v)).stages(np.arange(32.0), 3.5)["trace"])
+    assert sum(traced.count(f" = {comparison} ") for comparison in ("le", "lt", "ge", "gt")) <= 6 + 2 * traced.count("check ")
+    assert "bitnot" not in traced

@@ -20,9 +20,20 @@ def count_before(a: TracedArray, v: TracedArray, side: str) -> Any:
     """Count, for each value, the entries of a sorted vector below it (``side`` "right": or equal to it). NaN sorts last."""
     n: Any = a.size
     count: Any = full(v.shape, 0, np.int64)
+    is_least = None
+    if side == "left" and v.dtype.kind == "f":
+        v, side, is_least = _number_below(v), "at most", v == -math.inf
     if is_value_size(n):
-        return _count_by_value(padded(a), v, side, n, count)
-    return _count_in_halves(a, v, side, n, count) if n else count
+        result = _count_by_value(padded(a), v, side, n, count)
+    else:
+        result = _count_in_halves(a, v, side, n, count) if n else count
+    return result if is_least is None else xp.where(is_least, 0, result)
+
+
+def _number_below(v: TracedArray) -> Any:
+    """Return the largest number that sorts before each value, infinity for NaN: entries are compared with it once, while two
+    comparisons would be needed to find that they are before the value, or that it alone is NaN."""
+    return xp.where(v == v, emit("nextafter", v, full(v.shape, -math.inf, v.dtype)), full(v.shape, math.inf, v.dtype))
 
 
 def _count_in_halves(a: TracedArray, v: TracedArray, side: str, n: Any, least: Any) -> Any:
@@ -49,8 +60,10 @@ def _count_by_value(a: TracedArray, v: TracedArray, side: str, extent: Any, coun
 
 
 def _is_before(a: TracedArray, position: Any, v: TracedArray, side: str) -> Any:
-    """Return whether the entry at a position counts for ``v``."""
+    """Return whether the entry at a position counts for ``v``. ``side`` "at most": whether it is at most ``v``, not NaN."""
     entry: Any = xp.take(a, position)
+    if side == "at most":
+        return entry <= v
     return _sorts_before(entry, v) if side == "left" else ~_sorts_before(v, entry)
 
 
