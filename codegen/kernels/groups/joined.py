@@ -24,6 +24,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import concat
 from pullback.ir.ops.control.regions import Check
+from pullback.ir.passes.editing.activity import dependents
 
 BLOCK = 1 << 14
 """The least number of elements of a block of a long row, about 5 us of a copy."""
@@ -101,6 +102,8 @@ class JoinedKernel(GroupKernel):
                 results = self.over_part(prefix, inside, run.first, bounds, block, results)
                 continue
             before = dict(self.memo)
+            of_parts = dependents(self.space.region, run.tables, smooth=False)
+            self.memo = {key: value for key, value in before.items() if key[0] not in of_parts}
             position = self.b.open("p")
             bounds = self.select_part(run, position)
             inner = self.over_part(prefix, inside, run.first, bounds, block, None)

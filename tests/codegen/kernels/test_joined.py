@@ -106,3 +106,18 @@ def test_a_part_after_a_run_of_equal_numbers(count: int) -> None:
 
     np.testing.assert_array_equal(pb.jit(f)(1.5, -3.0), f(1.5, -3.0))
     np.testing.assert_array_equal(pb.grad(lambda p: np.sum(f(p, 2.0)))(1.5), count + 1.0)
+
+
+@pytest.mark.parametrize("count", [4, 20])
+def test_a_run_of_numbers_of_which_another_part_is_computed(count: int) -> None:
+    """The numbers that a run reads from its table are not those from which an earlier part was computed."""
+
+    def f(p: float, q: float, *rest: float) -> Any:
+        return np.array([np.where(p < q, p, q), q, *rest, p * q])
+
+    xs = np.arange(1.0, count + 3.0)
+    np.testing.assert_array_equal(pb.jit(f)(*xs), f(*xs))
+    cotangents = np.random.default_rng(0).normal(size=count + 3)
+    gradients = pb.grad(lambda *xs: np.sum(f(*xs) * cotangents), tuple(range(count + 2)))(*xs)
+    expected = [*([cotangents[0] + 2 * cotangents[-1]]), cotangents[1] + cotangents[-1], *cotangents[2:-1]]
+    np.testing.assert_allclose(gradients, expected, rtol=1e-14)
