@@ -47,7 +47,6 @@ from pullback.tracer.arrays.tree import (
     paths,
     real_class,
     static_key,
-    unflatten,
 )
 from pullback.tracer.attempts import FOLLOWED, ROLLED, Failures, next_attempt
 from pullback.tracer.branch_guards import Branch, Outcomes
@@ -58,6 +57,7 @@ from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.resolver import Names, is_filled
 from pullback.tracer.names.side_effects import line_by_line
 from pullback.tracer.names.user_classes import of_real_class
+from pullback.tracer.stores import ContainersOfCall, Stores
 from pullback.tracer.user_code.control_flow import Statement, in_source_order
 from pullback.tracer.user_code.defects import raise_defect
 from pullback.tracer.user_code.errors import Restart, TraceError, error_loc, foreign_error, user_loc
@@ -96,6 +96,16 @@ def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[
         title = getattr(function, "__name__", function)
         raise ValueError(f"static_argnames {sorted(unknown)} are no parameters of {title}, which has {[p.name for p in listed]}")
     return Parameters(names=names, variadic=variadic, static=static)
+
+
+class Leaves(list[Any]):
+    """The leaves of a call. ``arguments``: its arguments, by position and by keyword, in which they are."""
+
+    __slots__ = ("arguments",)
+
+    def __init__(self, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self.arguments = arguments
 
 
 class Signature:
@@ -142,7 +152,7 @@ class Signature:
 
 def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
     """Return the signature of a call. Raises TraceError for a static value that cannot be hashed."""
-    leaves: list[Any] = []
+    leaves = Leaves((args, kwargs))
     key: list[Any] = [len(args), *kwargs]
     if not parameters.static:
         for value in args:
@@ -171,9 +181,9 @@ def _child(value: Any, leaves: list[Any], is_static: bool) -> TreeDef:
 class Trace:
     """A traced function. ``inputs`` says what feeds each parameter of ``function``; it is valid while its ``guards`` hold.
 
-    The results fill the leaves of ``out_tree``. ``weak`` has, for each leaf, the name of its Python type ("bool", "int",
-    "float"), or is empty for a NumPy scalar or array. ``returned`` has, for each leaf, the index of the call's leaf that is
-    returned itself, or None.
+    The results fill the leaves of ``out_tree``, and then those of the containers that ``stores`` fills, if it is not None.
+    ``weak`` has, for each leaf, the name of its Python type ("bool", "int", "float"), or is empty for a NumPy scalar or array.
+    ``returned`` has, for each leaf, the index of the call's leaf that is returned itself, or None.
 
     After these, the results hold the final contents of the call's leaves ``writes``, which are arrays, and then of the outside
     arrays ``outside_writes``: ``writes_count`` in total. ``kept_readonly`` are leaves that the function tried to write and
@@ -192,6 +202,7 @@ class Trace:
     out_tree: TreeDef
     weak: tuple[str, ...]
     returned: tuple[int | None, ...]
+    stores: Stores | None = None
     writes: tuple[int, ...] = ()
     outside_writes: tuple[Captured, ...] = ()
     kept_readonly: tuple[int, ...] = ()
@@ -209,10 +220,12 @@ class Trace:
 
     @property
     def result_tree(self) -> TreeDef:
-        """The structure of all results: ``out_tree``, in a tuple with the written arrays if there are any."""
-        if not self.writes_count:
+        """The structure of all results: ``out_tree``, in a tuple with the contents of containers and the written arrays if there
+        are any."""
+        if not self.writes_count and self.stores is None:
             return self.out_tree
-        return TreeDef("tuple", tuple, children=[self.out_tree, *[LEAF] * self.writes_count])
+        contents = () if self.stores is None else self.stores.trees
+        return TreeDef("tuple", tuple, children=[self.out_tree, *contents, *[LEAF] * self.writes_count])
 
     @property
     def numbers(self) -> tuple[type | None, ...]:
@@ -223,6 +236,24 @@ class Trace:
     @property
     def writes_count(self) -> int:
         return len(self.writes) + len(self.outside_writes)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a call changes arrays or containers that the caller has."""
+        return bool(self.writes_count or self.changes)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The names of the containers that a call changes."""
+        return () if self.stores is None else self.stores.labels
+
+    @property
+    def stored_labels(self) -> list[str]:
+        """The description of each leaf that is stored in a container."""
+        if self.stores is None:
+            return []
+        named = zip(self.stores.trees, self.stores.names, strict=True)
+        return [f"{path} after the call" for tree, name in named for path in paths(tree, name)]
 
     @functools.cached_property
     def watch(self) -> Watch:
@@ -314,6 +345,7 @@ def _trace(
     loc = user_loc()
     names = frame.names = Names(frame, captured)
     frame.outcomes = Outcomes(frame, call.leaves, title)
+    frame.stores = ContainersOfCall(frame)
     sizes = frame.sizes = Sizes(user_loc) if symbolic else None
     tree = call.tree
     with closing(names):
@@ -321,25 +353,18 @@ def _trace(
             labels = _labels(tree, parameters)
             leaves = _arguments(frame, call, labels, loc, sizes)
             passed = [settled_truth(x) for x in leaves]
-            positional, keywords = unflatten(map_statics(tree, names.argument, names.shadow), passed)
-            for k, value in enumerate(positional):
-                names.effects.watch_argument(value, parameters.name(k))
-            for label, value in keywords.items():
-                names.effects.watch_argument(value, label)
+            positional, keywords = _copied(frame, call, map_statics(tree, names.argument, names.shadow), passed, parameters)
             with line_by_line(names.finish) if by_line else nullcontext():
                 result = _run(frame, names.follow(function), positional, keywords)
             names.finish()
             if sizes is not None and sizes.refused:
                 raise TraceError(sizes.refused)
-            results, out_tree = flatten(_with_lists(result), static_numbers=True)
-            out_tree = bare(out_tree)
-            for container in containers(out_tree):
-                names.same(functools.partial(container_of, container.type), container.type.__name__)
-            out_tree = map_statics(out_tree, lambda v: returned_static(v, names), real_class)
+            stores, out_tree, results = _results(frame, result, names)
             traced = [as_traced(r) for r in results]
             writes = [k for k, leaf in enumerate(leaves) if leaf.argument is not None and leaf.value is not frame.parameters[k]]
             outside = names.written()
             values = [frame.lift(t) for t in (*traced, *(leaves[k] for k in writes), *(t for _, t in outside))]
+        positions = {id(leaf): k for k, leaf in reversed(list(enumerate(leaves)))}
         _check_constants(frame)
         warn_unrolled(frame.builder.instructions, title, not_rolled)
         used, inputs, unread = _used(frame, values)
@@ -349,7 +374,8 @@ def _trace(
             guards=(*names.guards.values(), *unread),
             out_tree=out_tree,
             weak=tuple(t.weak for t in traced),
-            returned=tuple(next((k for k, leaf in enumerate(leaves) if leaf is r), None) for r in results),
+            stores=stores,
+            returned=tuple(positions.get(id(r)) for r in results),
             writes=tuple(writes),
             outside_writes=tuple(source for source, _ in outside),
             kept_readonly=tuple(sorted(frame.kept_readonly)),
@@ -364,6 +390,43 @@ def _trace(
             statements=in_source_order(frame.statements),
             not_rolled=not_rolled,
         )
+
+
+def _copied(
+    frame: Frame, call: Signature, tree: TreeDef, leaves: Sequence[Any], parameters: Parameters
+) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
+    """Return the arguments of a call with traced leaves, in copies of its containers."""
+    names, stores, remaining = frame.names, frame.stores, iter(leaves)
+    args, kwargs = call.arguments
+    positional, keyed = tree.children
+    values: list[Any] = []
+    labelled = [(f"args[{k}]", parameters.name(k), x) for k, x in enumerate(args)]
+    labelled += [(f"kwargs[{k!r}]", k, x) for k, x in kwargs.items()]
+    for (path, label, value), child in zip(labelled, (*positional.children, *keyed.children), strict=True):
+        values.append(stores.copied(child, value, remaining, path, label))
+    stores.begin()
+    for (_, label, _), value in zip(labelled, values, strict=True):
+        names.effects.watch_argument(value, label, stores.holds)
+    return values[: len(args)], dict(zip(kwargs, values[len(args) :], strict=True))
+
+
+def _results(frame: Frame, result: Any, names: Names) -> tuple[Stores | None, TreeDef, list[Any]]:
+    """Return what the function stores, the structure of its result, and the leaves of both."""
+    written = frame.stores.stores(result)
+    if written is None:
+        results, out_tree = flatten(_with_lists(result), static_numbers=True)
+        return None, _returned_tree(bare(out_tree), names), results
+    if frame.sizes is not None:
+        raise TraceError("a function with symbolic sizes changes or returns a list or dict among its arguments")
+    trees = tuple(_returned_tree(tree, names) for tree in written.stores.trees)
+    return replace(written.stores, trees=trees), _returned_tree(written.out_tree, names), written.leaves
+
+
+def _returned_tree(tree: TreeDef, names: Names) -> TreeDef:
+    """Return the structure of a result as the caller sees it."""
+    for container in containers(tree):
+        names.same(functools.partial(container_of, container.type), container.type.__name__)
+    return map_statics(tree, lambda v: returned_static(v, names), real_class)
 
 
 def returned_static(value: Any, names: Names) -> Any:

@@ -81,7 +81,7 @@ def difference(before: Trace, after: Trace) -> tuple[str, Loc] | None:
 
 
 def _results(trace: Trace) -> Any:
-    return trace.weak, trace.returned, trace.writes, [write.describe for write in trace.outside_writes]
+    return trace.weak, trace.returned, trace.writes, trace.changes, [write.describe for write in trace.outside_writes]
 
 
 def _instructions(before: Function, after: Function) -> tuple[str, Loc] | None:

@@ -110,7 +110,7 @@ def diverging_instruction(call: Call) -> Difference | None:
     nothing: tuple[int | None, ...] = (None,) * len(values)
     all_values = replace(
         call.trace, function=replace(run.function, body=block), out_tree=TreeDef("tuple", tuple, children=[LEAF] * len(values)),
-        weak=("",) * len(values), returned=nothing, writes=(), outside_writes=(),
+        weak=("",) * len(values), returned=nothing, stores=None, writes=(), outside_writes=(),
     )  # fmt: skip
     entry = Entry(all_values, program(all_values, call.leaves, call.device), call.leaves, Recorder().record(call.arguments))
     for value, actual in zip(values, entry(call.leaves), strict=True):

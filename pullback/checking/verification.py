@@ -19,6 +19,7 @@ import numpy as np
 from pullback.checking.control_flow_reference import in_python
 from pullback.checking.divergence import Difference, diverging_line
 from pullback.checking.rounding_noise import Interpreted, interpreted
+from pullback.checking.stored_contents import Unlike, stored_pairs
 from pullback.compiled.transform import Gradient
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import NOWHERE, Loc
@@ -26,6 +27,7 @@ from pullback.programs.call import Call
 from pullback.programs.entry import MISS
 from pullback.programs.report import location
 from pullback.tracer import TraceError, flatten
+from pullback.tracer.stores import Mutable, Stores
 from pullback.tracer.user_code.source import line_text
 from pullback.tracer.user_code.tracebacks import traceback_at
 from pullback.tree import leaf_paths
@@ -98,6 +100,7 @@ def compare(function: Jitted[..., Any], args: Sequence[Any], kwargs: Mapping[str
         raise traced
     written = [] if isinstance(traced, Exception) else [w.read() for w in traced.outside_writes]
     kept = [np.array(x) for x in written]
+    contents = [] if isinstance(traced, Exception) or traced.stores is None else mine.contents(traced.stores)
     result = _outcome(run, mine.args, mine.kwargs)
     if isinstance(result, TraceError):
         raise result
@@ -109,6 +112,8 @@ def compare(function: Jitted[..., Any], args: Sequence[Any], kwargs: Mapping[str
         _write(written, kept)
         error = check.error(wrong, result)
         mine.restore(before)
+        for container, record, items in contents:
+            record.fill(container, items)
         _write(written, kept)
         raise error
     _write(written, after if reuse else kept)
@@ -130,6 +135,13 @@ class _Arguments:
         for x, old in zip(self.leaves, before.leaves, strict=True):
             if isinstance(x, np.ndarray) and x.flags.writeable and x.tobytes() != old.tobytes():
                 x[...] = old
+
+
+    def contents(self, stores: Stores) -> list[tuple[Any, Mutable, Any]]:
+        """Return the containers that a call changes, each with its kind and a copy."""
+        containers = stores.containers((self.args, self.kwargs))
+        changed = [(containers[fill.index], fill.of) for fill in stores.fills if fill.index < len(containers)]
+        return [(container, record, copy.copy(container)) for container, record in changed]
 
 
 class _Copies(_Arguments):
@@ -242,7 +254,7 @@ class _Check:
         wrong = self.values("result", result if is_whole else result[0], expected, 0)
         if wrong is None and not is_whole:
             return self.interpreted(result)
-        return wrong or self.writes(written, after)
+        return wrong or self.stored() or self.writes(written, after)
 
     def values(self, name: str, result: Any, expected: Any, first_index: int) -> _Wrong | None:
         """Return the first leaf that differs; ``first_index`` is the index of the first leaf among the program's results."""
@@ -258,6 +270,21 @@ class _Check:
             wrong = self.leaf_difference(at, a, b, first_index + k)
             if wrong is not None:
                 return wrong
+        return None
+
+    def stored(self) -> _Wrong | None:
+        """Return the first difference of the containers of the arguments afterwards."""
+        trace = self.call.trace
+        if trace.stores is None:
+            return None
+        mine, plain = (self.mine.args, self.mine.kwargs), (self.plain.args, self.plain.kwargs)
+        try:
+            for at, a, b, ordinal in stored_pairs(trace.stores, trace.out_tree.count, mine, plain):
+                wrong = self.leaf_difference(at, a, b, ordinal)
+                if wrong is not None:
+                    return wrong
+        except Unlike as unlike:
+            return _Wrong(label=unlike.args[0], actual=unlike.args[1], expected=unlike.args[2])
         return None
 
     def writes(self, written: Sequence[Array], after: Sequence[Array]) -> _Wrong | None:

@@ -72,6 +72,7 @@ def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteR
         bad = [v for v in run.function.results if search.is_bad(v, "nan") or (inf and search.is_bad(v, "inf"))]
         events = search.events(dict.fromkeys(bad))
         names = [f"result{at}" for at in leaf_paths(call.trace.out_tree, "")]
+        names += call.trace.stored_labels
         names += [f"argument {call.trace.labels[k]} after the call" for k in call.trace.writes]
         names += [f"{write.describe} after the call" for write in call.trace.outside_writes]
         is_bad = set(bad)

@@ -191,6 +191,9 @@ class Export:
 
     def refuse(self, trace: Trace) -> None:
         """Raise ExportError for a function that needs Python at run time: writes into arguments, or branches on values."""
+        if trace.stores is not None:
+            what = f"changes {', '.join(trace.changes)}" if trace.changes else "returns a list or dict among its arguments"
+            raise ExportError(f"{self.title} {what}: return new ones instead")
         if trace.writes_count:
             names = [trace.labels[k] for k in trace.writes] + [write.describe for write in trace.outside_writes]
             raise ExportError(f"{self.title} writes into {', '.join(names)}: return what it writes instead")

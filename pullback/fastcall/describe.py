@@ -116,6 +116,7 @@ def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) ->
     NotNative."""
     template, instance = entry.program.template, entry.program.instance
     executable = None if template is None else template.executable
+    refuse_stores(entry)
     refuse_created(template)
     args, kwargs = call.arguments
     arguments = [*(() if out is None else (out,)), *args, *kwargs.values()]
@@ -123,6 +124,14 @@ def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) ->
     record = Record(entry, described, executable, instance, path.hash_of(arguments, len(kwargs)), path)
     prepare(record)
     return record
+
+
+def refuse_stores(entry: Entry) -> None:
+    """Raise NotNative for an entry that changes, or returns, containers of its call."""
+    if entry.trace.changes:
+        raise NotNative(f"it changes {', '.join(entry.trace.changes)}, which Python stores")
+    if entry.trace.stores is not None:
+        raise NotNative("it returns a list or dict that is an argument, or one is several arguments")
 
 
 def refuse_created(template: Template | None) -> None:
@@ -139,6 +148,7 @@ def path_of(entry: Entry, call: Signature) -> str:
     if template is not None and not template.is_native:
         return f"Python, since it runs on {template.device}"
     try:
+        refuse_stores(entry)
         refuse_created(template)
         described, flat = _flattened(entry, call, None)
         Record(entry, described, None if template is None else template.executable, instance, 0, None)

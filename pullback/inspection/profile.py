@@ -164,13 +164,13 @@ def profile(call: Call) -> Profile:
     timed = program.program if isinstance(program, TimedExecutable) else anatomy.program
     steps = [i for i in walk(timed.body) if isinstance(i.op, Launch | Host)]
     donated = set(reused_parameters(anatomy.module, call.over).values())
-    has_effects = bool(call.trace.writes_count or donated) or any(isinstance(i.op, Host) for i in steps)
+    has_effects = bool(call.trace.has_effects or donated) or any(isinstance(i.op, Host) for i in steps)
     timings, ordinary = _measured(call, anatomy, program, arguments, donated, has_effects)
     return _report(call, anatomy, steps, timings, ordinary, frozenset(f.kernel for f in getattr(program, "fallbacks", ())))
 
 
 def _empty(call: Call) -> Profile:
-    ordinary = None if call.trace.writes_count else _median([_timed(call) for _ in range(LEAST_CALLS)])
+    ordinary = None if call.trace.has_effects else _median([_timed(call) for _ in range(LEAST_CALLS)])
     return Profile(
         function=call.title, steps=(), seconds=0.0, control_seconds=0.0, outside_seconds=0.0, ordinary_seconds=ordinary,
         calls=0, footprint=0, limits=limits(call.device),

@@ -1,7 +1,8 @@
-"""Entries whose function writes into its arguments or into outside arrays, or depends on the memory layout of an argument.
+"""Entries whose function writes into its arguments or into outside arrays, changes lists and dicts among its arguments, or
+depends on the memory layout of an argument.
 
-The writes reach the arrays once, after the call, as NumPy would have left them, in any layout and byte order. A call that
-raises writes nothing.
+The writes reach the arrays and containers once, after the call, as NumPy and Python would have left them, in any layout and
+byte order. A call that raises writes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pullback.programs.overlap import overlaps_itself, shares_memory
 from pullback.programs.pipeline import Program
 from pullback.tracer import Trace, TraceError
 from pullback.tracer.arrays.strides import strides_in
+from pullback.tracer.trace import Leaves
 
 Array = np.ndarray[Any, Any]
 
@@ -62,15 +64,23 @@ class WritingEntry(Entry):
     def finish(self, results: list[Any], leaves: Sequence[Any], outside: Sequence[Any]) -> Any:
         return self._written_back(super().finish(results, leaves, outside), leaves)
 
+    def interpreted(self, leaves: list[Any], out: Out | None = None) -> Any:
+        result = super().interpreted(leaves, out)
+        return result if result is MISS else self._written_back(result, leaves)
+
     def _written_back(self, result: Any, leaves: Sequence[Any]) -> Any:
         """Write the trace's writes into the caller's arrays and return the function's own result."""
         if not self._trace.writes_count:
             return result
         returned, *values = result
+        self._write(values, leaves)
+        return returned
+
+    def _write(self, values: Sequence[Any], leaves: Sequence[Any]) -> None:
+        """Write the final contents of the arrays that the trace writes."""
         for (_, array), value in zip(self._written(leaves), values, strict=True):
             if value is not array:
                 write_to(array, value)
-        return returned
 
     def _written(self, leaves: Sequence[Any]) -> list[tuple[str, Array]]:
         """Return the arrays to write, with descriptions."""
@@ -91,6 +101,35 @@ class WritingEntry(Entry):
                     yield f"the function writes into {name}, which shares memory with {label}"
 
 
+class StoringEntry(WritingEntry):
+    """An entry that changes containers among the arguments of its call. Its leaves are those of a signature."""
+
+    __slots__ = ("_rebuild", "_stores")
+
+    def __init__(self, trace: Trace, program: Program, leaves: Sequence[Any], record: Record) -> None:
+        super().__init__(trace, program, leaves, record)
+        assert trace.stores is not None
+        self.tries = self.tries_into = 0
+        self._stores = trace.stores
+        self._rebuild, self._fill = self._fill, list
+
+    def _fits(self, leaves: Sequence[Any]) -> bool:
+        return super()._fits(leaves) and self._stores.fits(self._containers(leaves))
+
+    def _containers(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the containers of a call."""
+        assert isinstance(leaves, Leaves)
+        return self._stores.containers(leaves.arguments)
+
+    def _written_back(self, result: Any, leaves: Sequence[Any]) -> Any:
+        objects = self._stores.objects(self._containers(leaves))
+        returned, *values = self._rebuild(result, objects)
+        count = len(self._stores.fills)
+        self._write(values[count:], leaves)
+        self._stores.store(objects, values[:count])
+        return returned
+
+
 class DonatedEntry(Entry):
     """An entry whose results may reuse the memory of its call's leaves."""
 
@@ -105,4 +144,6 @@ def entry_of(trace: Trace, program: Program, leaves: Sequence[Any], record: Reco
     kind: type[Entry] = Entry if program.template is None or not program.template.home else DonatedEntry
     if trace.writes_count or trace.kept_readonly or trace.strides:
         kind = WritingEntry
+    if trace.stores is not None:
+        kind = StoringEntry
     return kind(trace, program, leaves, record)

@@ -14,7 +14,7 @@ from pullback.ir.shapes.symbolic_arrays import is_masked
 from pullback.programs.overlap import Array, overlapping, overlaps_itself, shares_memory
 from pullback.programs.pipeline import Outcome
 from pullback.runtime.program.plan import Plan
-from pullback.tracer import Trace
+from pullback.tracer import Trace, TraceError
 from pullback.tracer.arrays.tree import LEAF, TreeDef, flatten
 
 Out = list[Array | Remote | None]
@@ -25,8 +25,10 @@ def out_of(trace: Trace, out: Any) -> Out:
     """Return the arrays of ``out``, a tree like the result in which None stands for any part.
 
     Raises TypeError for another structure or anything that is not an array, ValueError for arrays that do not fit or cannot be
-    written.
+    written, TraceError for a function that changes or returns containers among its arguments.
     """
+    if trace.stores is not None:
+        raise TraceError("a function that changes or returns a list or dict among its arguments is called without out")
     leaves, tree = flatten(out)
     arrays: Out = []
     _match(trace.out_tree, tree, iter(leaves), "out", arrays)

@@ -159,11 +159,12 @@ class Frame:
     ``customs``: the functions with their own derivative rules whose rules are being traced. ``strides`` are the strides of a
     root's arguments, ``pinned_strides`` those on which the trace depends, and ``short`` the indices of arguments that are ints
     of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
-    ``outcomes`` are a root's interpreted values. ``traces_made``: in a root, arrays that functions create from static values
-    are traced too, and ``has_static_arrays``: there were such arrays, and they are not; ``follows_syntax``: functions are
-    rewritten, so that values may decide branches and loops (False: where that failed; None: it is not demanded),
-    ``is_rewritten``: there was such a function, ``rolls``: those that run now are to be compiled so, and ``follows_choices``:
-    choices that values decide are followed by guards, and, with ``follows_values``, all uses of values; ``counts_chosen``:
+    ``outcomes`` are a root's interpreted values; ``stores``: the copies of the containers of arguments (``tracer/stores.py``).
+    ``traces_made``: in a root, arrays that functions create from static values are traced too, and ``has_static_arrays``: there
+    were such arrays, and they are not; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops
+    (False: where that failed; None: it is not demanded), ``is_rewritten``: there was such a function, ``rolls``: those that run
+    now are to be compiled so, and ``follows_choices``: choices that values decide are followed by guards, and, with
+    ``follows_values``, all uses of values; ``counts_chosen``:
     elements selected by a mask are an array of as many elements as in this call. ``sizes``: the symbolic sizes of a root, or
     None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this
     frame defines, by their numbers; ``slices``: the slices with computed bounds, by these; ``selected``: the positions at which
@@ -235,6 +236,7 @@ class Frame:
         self.partly_bound: set[str] = set()
         self.loops: dict[Any, Any] = {}
         self.outcomes: Any = None
+        self.stores: Any = None
         self.sizes: Sizes | None = None
         self.arrays_read: set[int] = set()
         self.followed: list[Operand] = []

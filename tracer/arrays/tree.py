@@ -128,7 +128,8 @@ def container_of(kind: type) -> Container | None:
 
 
 class TreeDef:
-    """The structure of a tree. ``kind``: "leaf", "static", "named" (declared static by the user) or the kind of a container."""
+    """The structure of a tree. ``kind``: "leaf", "static", "named" (declared static by the user), the kind of a container, or
+    "same leaf" and "object" for an earlier leaf and a container, ``data`` in their lists, that are met again."""
 
     __slots__ = ("_hash", "children", "count", "data", "key", "kind", "type")
 
@@ -159,6 +160,8 @@ class TreeDef:
             return "*"
         if self.kind in ("static", "named"):
             return repr(self.data)
+        if self.kind in ("same leaf", "object"):
+            return f"{self.kind} {self.data}"
         if self.kind == "labelled":
             return f"{self.data}"
         is_named = self.kind in ("dict", "namedtuple", "dataclass")
@@ -278,10 +281,19 @@ def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any
     ``key`` returns the key of a static value; its default raises TraceError for one without a hash.
     """
     leaves: list[Any] = []
-    return leaves, _flatten(tree, leaves, static_numbers, key)
+
+    def structure(x: Any) -> TreeDef:
+        return structure_of(x, leaves, structure, static_numbers=static_numbers, key=key)
+
+    return leaves, structure(tree)
 
 
-def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any], Any]) -> TreeDef:
+def structure_of(
+    x: Any, leaves: list[Any], structure: Callable[[Any], TreeDef], *, static_numbers: bool = False,
+    key: Callable[[Any], Any] = static_key,
+) -> TreeDef:  # fmt: skip
+    """Return the structure of a value, of whose children ``structure`` returns it, and append the value to ``leaves`` if it is a
+    leaf. ``static_numbers`` and ``key``: see ``flatten``."""
     kind = type(x)
     if issubclass(kind, Listed):
         x, kind = x.contents(), list
@@ -289,16 +301,15 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
         leaves.append(x.elements() if isinstance(x, Gathers) else x)
         return LEAF
     if kind is tuple or kind is list:
-        return TreeDef(kind.__name__, kind, children=[_flatten(e, leaves, static_numbers, key) for e in x])
+        return TreeDef(kind.__name__, kind, children=[structure(e) for e in x])
     if kind in (dict, OrderedDict, defaultdict):
-        keys = tuple(x)
+        keys = tuple(map(_key_of, x))
         extra = x.default_factory if kind is defaultdict else None
         marks = keys if all(type(k) is str for k in keys) else key(keys)
-        children = [_flatten(x[k], leaves, static_numbers, key) for k in keys]
-        return TreeDef("dict", kind, (keys, extra), (marks, extra), children)
+        return TreeDef("dict", kind, (keys, extra), (marks, extra), [structure(e) for e in x.values()])
     if kind is Labelled:
         array, labels = parts_of(x)
-        return TreeDef("labelled", Labelled, labels, labels, [_flatten(array, leaves, static_numbers, key)])
+        return TreeDef("labelled", Labelled, labels, labels, [structure(array)])
     if key is static_key and library_of(kind) is not None:
         return _flatten_labelled(x, leaves)
     if key is static_key and (kind is memoryview or is_array_like(kind)):
@@ -308,15 +319,23 @@ def _flatten(x: Any, leaves: list[Any], static_numbers: bool, key: Callable[[Any
     container = container_of(kind)
     if container is not None:
         inside, data = container.children(x)
-        children = [_flatten(e, leaves, static_numbers, key) for e in inside]
-        return TreeDef("registered", container.type, (container, data), (container, key(data)), children)
+        return TreeDef("registered", container.type, (container, data), (container, key(data)), [structure(e) for e in inside])
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return TreeDef("namedtuple", kind, x._fields, children=[_flatten(e, leaves, static_numbers, key) for e in x])
+        return TreeDef("namedtuple", kind, x._fields, children=[structure(e) for e in x])
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = tuple(f.name for f in dataclasses.fields(x))
-        children = [_flatten(getattr(x, n), leaves, static_numbers, key) for n in names]
-        return TreeDef("dataclass", kind, names, names, children)
+        return TreeDef("dataclass", kind, names, names, [structure(getattr(x, n)) for n in names])
     return TreeDef("static", None, x, Identity(x) if is_size(x) else key(x))
+
+
+def _key_of(key: Any) -> Any:
+    """Return a key of a dict with the values of the traced numbers in it, which are static since the dict has their hashes."""
+    if type(key) is tuple:
+        return tuple(map(_key_of, key))
+    if type(key) is not TracedArray:
+        return key
+    known: Any = (key.literal,) if key.literal is not None else key.known
+    return known[0] if key.weak else key.dtype.type(known[0])
 
 
 def _flatten_labelled(x: Any, leaves: list[Any]) -> TreeDef:
@@ -372,17 +391,18 @@ def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:
 
 
 def _unflatten(tree: TreeDef, leaves: Any) -> Any:
+    return next(leaves) if tree.kind == "leaf" else assembled(tree, [_unflatten(c, leaves) for c in tree.children])
+
+
+def assembled(tree: TreeDef, children: Sequence[Any]) -> Any:
+    """Return the value of a structure, which is no leaf, with these children."""
     match tree.kind:
-        case "leaf":
-            return next(leaves)
         case "static" | "named":
             return tree.data
         case "tuple" | "list":
-            return tree.type(_unflatten(c, leaves) for c in tree.children)
+            return tree.type(children)
         case "labelled":
-            return rewrapped(tree.data, _unflatten(tree.children[0], leaves))
-    children = [_unflatten(c, leaves) for c in tree.children]
-    match tree.kind:
+            return rewrapped(tree.data, children[0])
         case "dict":
             keys, extra = tree.data
             pairs = zip(keys, children, strict=True)
@@ -392,10 +412,14 @@ def _unflatten(tree: TreeDef, leaves: Any) -> Any:
         case "registered":
             container, data = tree.data
             return container.unflatten(data, tuple(children))
-    instance = object.__new__(tree.type)
-    for name, child in zip(tree.data, children, strict=True):
-        object.__setattr__(instance, name, child)
-    return instance
+    return _put(object.__new__(tree.type), tree.data, children)
+
+
+def children_of(tree: TreeDef, value: Any) -> list[Any]:
+    """Return the children of a value that has a structure: a tuple, list, dict, namedtuple or dataclass."""
+    if tree.kind == "dict":
+        return [value[k] for k in tree.keys]
+    return [getattr(value, name) for name in tree.data] if tree.kind == "dataclass" else list(value)
 
 
 def paths(tree: TreeDef, prefix: str = "") -> list[str]:
@@ -519,16 +543,19 @@ ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 
 
 def generate_unflatten(tree: TreeDef) -> Any:
-    """Generate a function equivalent to ``unflatten(tree, leaves)`` for this structure; it takes a list of the right length."""
+    """Generate a function equivalent to ``unflatten(tree, leaves)`` for this structure; it takes a list of the right length, and
+    the containers that the structure has as objects."""
     values: dict[str, Any] = {"new": object.__new__, "put": _put}
     counter = itertools.count()
     text = _expression(tree, counter, values)
-    return eval(compile(f"lambda leaves: {text}", GENERATED, "eval"), values)
+    return eval(compile(f"lambda leaves, objects=(): {text}", GENERATED, "eval"), values)
 
 
 def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -> str:
     if tree.kind == "leaf":
         return f"leaves[{next(counter)}]"
+    if tree.kind in ("same leaf", "object"):
+        return f"{'objects' if tree.kind == 'object' else 'leaves'}[{tree.data}]"
     name = f"v{len(values)}"
     if tree.kind in ("static", "named"):
         values[name] = tree.data

@@ -66,15 +66,17 @@ class Effects:
             self.watch_random("np.random", _numpy_state)
             self.watch_random("random", random.getstate)
 
-    def watch_argument(self, value: Any, describe: str) -> None:
-        """Watch the containers of an argument, which are copies; arrays in them may be written."""
-        items = _items(value)
+    def watch_argument(self, value: Any, describe: str, may_change: Callable[[Any], bool] = lambda value: False) -> None:
+        """Watch the containers of an argument, which are copies, but those that ``may_change``; arrays in them may be written."""
+        items = items_of(value)
         if items is None:
             return
-        self.watch(lambda: _is_same(_items(value), items), f"the traced function changes the argument {describe}, {ARGUMENT}")
+        if not may_change(value):
+            message = f"the traced function changes the argument {describe}, {ARGUMENT}"
+            self.watch(lambda: is_same_contents(items_of(value), items), message)
         for key, item in items:
             label = f"{describe}[{key!r}]" if isinstance(value, Mapping | list | tuple) else f"{describe}.{key}"
-            self.watch_argument(item, label)
+            self.watch_argument(item, label, may_change)
 
     @contextmanager
     def within(self, function: Any, what: str) -> Iterator[None]:
@@ -145,7 +147,7 @@ def _contents(value: Any) -> Any:
         return list(vars(value).items())
     if is_users_object(value) and not issubclass(type(value), Outside) and not dataclasses.is_dataclass(value):
         return [(name, getattr(value, name)) for name in attribute_names(value)]
-    return _items(value)
+    return items_of(value)
 
 
 def watched_contents(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]:
@@ -161,10 +163,10 @@ def watched_contents(value: Any, seen: set[int]) -> Iterator[Callable[[], bool]]
 
 def _is_as_before(value: Any, before: Any) -> bool:
     now = _contents(value)
-    return bool(now == before) if isinstance(before, bytes) else _is_same(now, before)
+    return bool(now == before) if isinstance(before, bytes) else is_same_contents(now, before)
 
 
-def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
+def items_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     """Return the items of a container that is mutable, or may hold one that is, with their keys; None for any other value."""
     kind = type(value)
     if isinstance(value, Tagged):
@@ -182,7 +184,8 @@ def _items(value: Any) -> Sequence[tuple[Any, Any]] | None:
     return None
 
 
-def _is_same(a: Any, b: Any) -> bool:
+def is_same_contents(a: Any, b: Any) -> bool:
+    """Return whether two lists of items have the same keys and are the same objects."""
     return len(a) == len(b) and all(j is k or (type(j) in (str, int) and j == k) for (j, _), (k, _) in zip(a, b)) and all(
         x is y for (_, x), (_, y) in zip(a, b)
     )  # fmt: skip

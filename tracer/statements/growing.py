@@ -46,7 +46,8 @@ class Rows:
     Python's types in ``weak``, and then one for the tags of each leaf that is ``MIXED``; ``length``, the number of elements.
     ``capacity``: the number of rows; ``least`` and ``most``: bounds of the length, or, in a block, what they would be if it
     started with the bounds before the block. ``frame``: the frame of the buffers. ``counts``: elements are counted and not
-    stored. ``depth``: the elements are lists of one length, in one another as often as this (see ``nested``)."""
+    stored. ``depth``: the elements are lists of one length, in one another as often as this (see ``nested``). ``stacked``: the
+    buffers with their contents when they were made of the elements of a list; else empty."""
 
     depth = 0
 
@@ -54,6 +55,7 @@ class Rows:
         self.tree, self.buffers, self.weak, self.length, self.capacity = tree, buffers, weak, length, capacity
         self.least, self.most = length, length
         self.frame, self.counts = frame_of(), False
+        self.stacked: list[tuple[TracedArray, Any]] = []
 
     @property
     def leaves(self) -> list[tuple[TracedArray, str, TracedArray | None]]:
@@ -157,6 +159,8 @@ class GrowingList(Listed):
         rows = Rows(tree, buffers, [weak for _, weak in kinds], count, count + more)
         if self.rows is not None:
             rows.least, rows.most = self.rows.least, self.rows.most
+        else:
+            rows.stacked = [(b, b._value) for b in buffers]
         list.clear(self)
         self.rows = rows
 
@@ -256,7 +260,28 @@ class GrowingList(Listed):
         rows = self.stored()
         if type(rows.length) is int and not rows.depth:
             return self.entries()
+        return self.columns()
+
+    def columns(self) -> Result:
+        """Return the list as columns, of which a call makes a list."""
+        rows = self.stored()
         return Result([self.column(k) for k in range(len(rows.buffers))], (rows.tree, tuple(rows.weak), rows.depth))
+
+    def set_columns(self, like: Rows, columns: list[TracedArray]) -> None:
+        """Give a list the elements of columns of a known length, of the types of other rows."""
+        count = columns[0].shape[0]
+        self.rows = Rows(like.tree, list(map(fresh, columns)), like.weak, count, count)
+        list.clear(self)
+
+    def is_as_stacked(self) -> bool:
+        """Return whether the elements of a list with rows are those that it had before it had rows, in their order."""
+        rows = whole_of(self).stored()
+        return bool(rows.stacked) and all(b is a and b._value is v for b, (a, v) in zip(rows.buffers, rows.stacked, strict=True))
+
+    def holds_objects(self) -> bool:
+        """Return whether elements of a list with rows are, or hold, arrays or containers that may change."""
+        rows = self.stored()
+        return any(b.ndim > 1 + rows.depth for b in rows.buffers) or not _is_of_tuples(rows.tree)
 
     def column(self, k: int) -> TracedArray:
         """Return the elements' leaf ``k``, in an array."""
@@ -665,6 +690,7 @@ class GrowingList(Listed):
             list.__setitem__(self, slice(None), elements)
             return
         self.refuse_fixed()
+        self.refuse_nested()
         keyed = self if key is None else self.mapped(key)
         if keyed.stored().tree.kind not in ("leaf", "tuple") or any(b.ndim > 1 for b in keyed.stored().buffers):
             raise TraceError("a list is sorted by arrays or lists, as values decide; sort by numbers or tuples of them")
@@ -678,6 +704,7 @@ class GrowingList(Listed):
             list.reverse(self)
             return
         self.refuse_fixed()
+        self.refuse_nested()
         for k, buffer in enumerate(self.stored().buffers):
             start, step = (0,) * buffer.ndim, (1,) * buffer.ndim
             buffer[...] = emit("slice_set", buffer, fresh(as_traced(self.column(k)[::-1])), start=start, step=step)
@@ -697,6 +724,11 @@ class GrowingList(Listed):
         """Raise TraceError if the list may not be changed."""
         if self.fixed:
             raise TraceError(f"a list on traced values is changed: {self.fixed}")
+
+    def refuse_nested(self) -> None:
+        """Raise TraceError for a list of lists, whose elements would be other lists."""
+        if self.rows is not None and self.rows.depth:
+            raise TraceError("a list of lists gets another order in a branch or loop on traced values; make an array of it")
 
     def refused(self, what: str) -> NoReturn:
         """Raise TraceError for a change that is not supported."""
@@ -785,6 +817,7 @@ def nested_rows(whole: GrowingList, samples: Sequence[Any]) -> Rows:
     tags = [fresh(as_traced(np.stack([_tags(x) for x in lists])))] if weak == MIXED else []
     rows = Rows(inner[0].tree, [buffer, *tags], [weak], len(lists), len(lists))
     rows.depth = depth + 1
+    rows.stacked = [(b, b._value) for b in rows.buffers]
     list.clear(whole)
     whole.rows = rows
     for k, x in enumerate(lists):
@@ -825,6 +858,11 @@ def _numbers(column: Any, name: str, tags: Any, depth: int) -> list[Any]:
     if depth:
         return [_numbers(x, name, tag, depth - 1) for x, tag in zip(column, tags, strict=True)]
     return [x.item() if tag else x for x, tag in zip(column, tags, strict=True)]
+
+
+def _is_of_tuples(tree: TreeDef) -> bool:
+    """Return whether the containers in a structure are tuples."""
+    return tree.kind in ("leaf", "static", "tuple", "namedtuple") and all(map(_is_of_tuples, tree.children))
 
 
 def _nested_list(column: Any, depth: int) -> list[Any]:

@@ -57,7 +57,7 @@ def checkpoint_call(
 
     positional = [region.argument(x, parameters.name(k), enter)[0] for k, x in enumerate(args)]
     keywords = {name: region.argument(x, name, enter)[0] for name, x in kwargs.items()}
-    leaves, tree = flatten(region.call(function, positional, keywords))
+    leaves, tree = flatten(region.call_once(function, positional, keywords, "a function with a checkpoint"))
     written = region.written()
     names = {id(new) for _, new in written}
     kept = list({id(x): x for x in leaves if region.holds(x) and id(x) not in names}.values())

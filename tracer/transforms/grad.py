@@ -7,13 +7,13 @@ have the containers of their arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.tree import Identity, flatten, is_leaf, unflatten
+from pullback.tracer.arrays.tree import Identity, bare, flatten, is_leaf, paths, unflatten
 from pullback.tracer.trace import Parameters, parameters_of
+from pullback.tracer.transforms.container_arguments import ContainerArguments
 from pullback.tracer.transforms.region import Region, as_weak, enter_differentiated, restore, split_aux
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object
@@ -75,6 +75,7 @@ def gradient_call(
     parameters = parameters_of(function)
     chosen, single = selected(parameters, argnums, argnames, args, kwargs)
     region = Region()
+    containers = ContainerArguments(region)
     new_args, new_kwargs = list(args), dict(kwargs)
     trees = []
     for which in chosen:
@@ -83,25 +84,37 @@ def gradient_call(
         if flatten(value, key=Identity)[1].kind == "static":
             kind = type(value).__name__
             raise TraceError(f"argument {label} is of type {kind}: only floats can be differentiated; {_instead_of(value)}")
-        replaced, tree = region.argument(value, label, partial(enter_differentiated, region))
+        leaves, tree = flatten(value)
+        entered = [enter_differentiated(region, x, path) for x, path in zip(leaves, paths(tree, label), strict=True)]
+        replaced, tree = containers.copied(value, tree, entered, label), bare(tree)
         if isinstance(which, int):
             new_args[which] = replaced
         else:
             new_kwargs[which] = replaced
         trees.append(tree)
+    rest: list[tuple[int | str, str, Any]] = [(k, parameters.name(k), x) for k, x in enumerate(args) if k not in chosen]
+    rest += [(name, name, x) for name, x in kwargs.items() if name not in chosen]
+    for which, label, value in rest:
+        replaced = containers.passed(value, label)
+        if isinstance(which, int):
+            new_args[which] = replaced
+        else:
+            new_kwargs[which] = replaced
+    containers.begin()
     value, aux = split_aux(region.call(function, new_args, new_kwargs), has_aux)
-    aux_leaves, aux_tree = flatten(aux, static_numbers=True)
     with region.inner.active():
         value = _scalar(value)
     written = region.written()
-    names = {id(new) for _, new in written}
-    kept = [x for x in aux_leaves if region.holds(x) and id(x) not in names]
+    entered_values = {id(new): x for x, new in zip(region.operands, region.inside, strict=True)}
+    names = {id(new) for _, new in written} | entered_values.keys()
+    kept = [x for x in containers.values(aux) if id(x) not in names]
     closed = region.close([value, *kept, *(new for _, new in written)])
     count = 1 + len(kept)
     results = closed.emit("gradient", {"wrt": tuple(range(len(region.operands)))})
-    outside = restore(written, results[count : count + len(written)])
+    outside = entered_values | restore(written, results[count : count + len(written)])
     outside |= {id(x): as_weak(new, x) for x, new in zip(kept, results[1:])}
-    new_aux = unflatten(aux_tree, [outside.get(id(x), x) for x in aux_leaves])
+    containers.store(outside)
+    new_aux = containers.converted(aux)
     remaining = results[count + len(written) :]
     gradients = []
     for tree in trees:

@@ -56,7 +56,7 @@ class Linear:
             replaced.append(filled)
             self._trees.append(inside)
             self._inputs.append(positions_of_leaves)
-        value, aux = split_aux(region.call(function, replaced, {}), has_aux)
+        value, aux = split_aux(region.call_once(function, replaced, {}, "a function that is linearized"), has_aux)
         leaves, tree = flatten(value)
         self._tree = bare(tree)
         aux_leaves, aux_tree = flatten(aux)

@@ -25,6 +25,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
 from pullback.tracer.arrays.views import CONFLICT, is_chosen, root_of, write_back, written_in
 from pullback.tracer.names.resolver import Names
+from pullback.tracer.stores import refusing_changes
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.user_code.errors import TraceError, user_loc
 
@@ -178,6 +179,12 @@ class Region:
         """Trace the function in the region and return its result."""
         with self.inner.active():
             return gathered(follow(function)(*args, **kwargs))
+
+    def call_once(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Any:
+        """As ``call``, of a function, described by ``what``, of which plain Python makes several calls. Raises TraceError if it
+        changes a container among the arguments of the functions around it."""
+        with refusing_changes(self.outer, what):
+            return self.call(function, args, kwargs)
 
     def holds(self, x: Any) -> bool:
         """Return whether a value was defined in the region."""

@@ -10,6 +10,7 @@ from pullback.ir.passes.editing.activity import dependents
 from pullback.tracer.arrays.make import as_traced, broadcast_to, emit, expand
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import LEAF, TreeDef, bare, flatten, paths, unflatten
+from pullback.tracer.stores import refusing_changes
 from pullback.tracer.trace import parameters_of
 from pullback.tracer.transforms.region import Region, as_weak, restore
 from pullback.tracer.user_code.errors import TraceError
@@ -40,7 +41,7 @@ def over_axes(
     ]
     keywords = {name: rows.argument(value, 0, name, "in_axes") for name, value in kwargs.items()}
     rows.check()
-    return rows.map(lambda: rows.region.call(function, positional, keywords), out_axes)
+    return rows.map(lambda: rows.region.call_once(function, positional, keywords, "a function that is mapped"), out_axes)
 
 
 class _RowRegion:
@@ -185,7 +186,7 @@ def over_elements(function: Callable[..., Any], vectors: Sequence[TracedArray], 
     """
     region = Region()
     places = [region.enter(v, ArrayType(v.type.dtype), weak=kind) for v, kind in zip(vectors, kinds, strict=True)]
-    with region.inner.active():
+    with region.inner.active(), refusing_changes(region.outer, "a function that is called for each element"):
         result = function(*places)
         results = [as_traced(r) for r in (result if isinstance(result, tuple) else (result,))]
     written = region.written()

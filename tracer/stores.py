@@ -1,0 +1,339 @@
+"""Containers among the arguments of a call, which the traced function may change.
+
+The function runs on copies. What it leaves in them are results of the trace, and a call that succeeds gives the caller's
+containers these contents. A container is one object under all its names: in several arguments, in others, and in the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pullback.tracer.arrays.frame import Frame
+from pullback.tracer.arrays.traced import has_rows
+from pullback.tracer.arrays.tree import LEAF, TreeDef, assembled, bare, children_of, structure_of, unflatten
+from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
+from pullback.tracer.syntax.table import PREFIX, operator_called
+from pullback.tracer.user_code.errors import user_loc
+from pullback.tracer.user_code.ownership import GENERATED
+
+ROWS_OF_OBJECTS = (
+    "a branch or loop on traced values changes the argument {}, a list of arrays or containers, after which its elements would "
+    "be other objects; pass one array, or return a new list"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutable:
+    """A kind of containers whose changes reach the caller's.
+
+    ``classes``: the classes of the containers. ``empty`` returns a container of a structure without contents, and
+    ``fill(container, contents)`` gives one the contents of another.
+    """
+
+    classes: tuple[type, ...]
+    empty: Callable[[TreeDef], Any]
+    fill: Callable[[Any, Any], None]
+
+
+def _fill_list(target: Any, contents: Any) -> None:
+    target[:] = contents
+
+
+def _fill_dict(target: Any, contents: Any) -> None:
+    target.clear()
+    target.update(contents)
+
+
+def _empty_dict(tree: TreeDef) -> Any:
+    return defaultdict(tree.data[1]) if tree.type is defaultdict else tree.type()
+
+
+MUTABLE = (
+    Mutable(classes=(list,), empty=lambda tree: [], fill=_fill_list),
+    Mutable(classes=(dict, OrderedDict, defaultdict), empty=_empty_dict, fill=_fill_dict),
+)
+"""The kinds of containers that calls may change. A container of another kind is refused when it changes."""
+
+
+def mutable_of(kind: Any) -> Mutable | None:
+    """Return how containers of a class are changed; None for other classes."""
+    return next((record for record in MUTABLE if kind in record.classes), None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fill:
+    """A container that a call gives contents: number ``index`` of the objects, a container ``of`` a kind."""
+
+    index: int
+    of: Mutable
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stores:
+    """What a call stores in containers.
+
+    The objects are the caller's containers, in the order of the arguments, and then new ones, which are met more than once.
+    ``paths``: the expressions that read the former, with ``values`` for the names in them, and ``pattern``, for each, the first
+    object that it is. ``new``: the functions that make the latter, each with its structure. ``fills``: the containers that get
+    contents, whose structures are ``trees``, in their order; ``labels`` are the names of the caller's among them.
+    """
+
+    paths: tuple[str, ...]
+    values: Mapping[str, Any]
+    pattern: tuple[int, ...]
+    new: tuple[tuple[Mutable, TreeDef], ...]
+    fills: tuple[Fill, ...]
+    trees: tuple[TreeDef, ...]
+    labels: tuple[str, ...]
+
+    @cached_property
+    def _read(self) -> Callable[[Any, Any], tuple[Any, ...]]:
+        text = f"lambda args, kwargs: ({''.join(f'{path}, ' for path in self.paths)})"
+        read: Callable[[Any, Any], tuple[Any, ...]] = eval(compile(text, GENERATED, "eval"), dict(self.values))
+        return read
+
+    @property
+    def names(self) -> list[str]:
+        """The description of each container that gets contents."""
+        new = len(self.fills) - len(self.labels)
+        return [*(f"argument {label}" for label in self.labels), *["a new container"] * new]
+
+    def containers(self, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> tuple[Any, ...]:
+        """Return the containers of a call."""
+        return self._read(*arguments)
+
+    def fits(self, containers: Sequence[Any]) -> bool:
+        """Return whether the same containers of a call are one object as in the trace."""
+        return _pattern(containers) == self.pattern
+
+    def objects(self, containers: Sequence[Any]) -> list[Any]:
+        """Return the objects of a call: its containers and new empty ones."""
+        return [*containers, *(record.empty(tree) for record, tree in self.new)]
+
+    def store(self, objects: Sequence[Any], contents: Sequence[Any]) -> None:
+        """Give containers their contents."""
+        for fill, items in zip(self.fills, contents, strict=True):
+            fill.of.fill(objects[fill.index], items)
+
+
+def _pattern(containers: Sequence[Any]) -> tuple[int, ...]:
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(x), k) for k, x in enumerate(containers))
+
+
+class ContainersOfCall:
+    """The containers of a call's arguments in a trace: the copies on which the function runs.
+
+    ``copies`` has for each container, in the order of the arguments, its copy, which is one object for one container.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self.copies: list[Any] = []
+        self.paths: list[str] = []
+        self.labels: list[str] = []
+        self.values: dict[str, Any] = {}
+        self._records: list[Mutable] = []
+        self._copy_of: dict[int, Any] = {}
+        self._before: list[Any] = []
+        self._originals: list[Any] = []
+
+    # copies
+
+    def copied(self, tree: TreeDef, value: Any, leaves: Iterator[Any], path: str, label: str) -> Any:
+        """Return a copy of an argument, of a structure, with other leaves. ``path``: the expression that reads it in a call."""
+        if tree.kind == "leaf":
+            return next(leaves)
+        if tree.kind in ("static", "named", "labelled", "registered"):
+            return unflatten(tree, [next(leaves) for _ in range(tree.count)])
+        record = mutable_of(tree.type)
+        if record is not None and id(value) in self._copy_of:
+            for _ in range(tree.count):
+                next(leaves)
+            self._add(record, value, self._copy_of[id(value)], path, label)
+            return self._copy_of[id(value)]
+        at = len(self.copies)
+        if record is not None:
+            self._add(record, value, None, path, label)
+        step = ".{}" if tree.kind == "dataclass" else "[{!r}]"
+        children = []
+        for k, (key, child, inside) in enumerate(zip(tree.keys, tree.children, children_of(tree, value), strict=True)):
+            index = k if tree.kind == "namedtuple" else key
+            if type(index) not in (int, str):
+                index = self._named(index)
+                read = f"{path}[{index}]"
+            else:
+                read = path + step.format(index)
+            children.append(self.copied(child, inside, leaves, read, f"{label}{step.format(key)}"))
+        copy = assembled(tree, children)
+        if record is not None:
+            if tree.type is list and self._frame.rolls:
+                copy = operator_called(PREFIX + "list")(copy)
+            self.copies[at] = self._copy_of[id(value)] = copy
+        return copy
+
+    def _named(self, key: Any) -> str:
+        name = f"key{len(self.values)}"
+        self.values[name] = key
+        return name
+
+    def _add(self, record: Mutable, value: Any, copy: Any, path: str, label: str) -> None:
+        self._originals.append(value)
+        self.copies.append(copy)
+        self.paths.append(path)
+        self.labels.append(label)
+        self._records.append(record)
+
+    def begin(self) -> None:
+        """Note the contents before the function runs."""
+        self._before = [items_of(copy) for copy in self.copies]
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value is one of the copies."""
+        return any(copy is value for copy in self.copies)
+
+    def all_pairs(self) -> list[tuple[Any, Any]]:
+        """Return the containers, each with its copy."""
+        return list(zip(self._originals, self.copies, strict=True))
+
+    def pairs(self) -> list[tuple[Any, Any, Mutable]]:
+        """Return the containers that changed, each with its copy and its kind."""
+        return [(self._originals[k], self.copies[k], self._records[k]) for k in self.changed()]
+
+    # changes
+
+    def changed(self) -> list[int]:
+        """Return the containers that have other contents than before, by their numbers, each once."""
+        pattern = _pattern(self.copies)
+        return [k for k, copy in enumerate(self.copies) if pattern[k] == k and self._is_changed(copy, self._before[k])]
+
+    def _is_changed(self, copy: Any, before: Any) -> bool:
+        if not has_rows(copy):
+            return not is_same_contents(items_of(copy), before)
+        if copy.rows.depth:
+            return False  # it has the same lists, which may have other contents
+        return not (copy.is_as_stacked() and copy.length() == len(before))
+
+    def stores(self, result: Any) -> Written | None:
+        """Return what the function stores, with its result; None if it changed no container and returns none, and each is one
+        argument."""
+        changed = self.changed()
+        contents = Contents(self.copies)
+        is_met = self.copies and contents.count([result], [self.copies[k] for k in changed])
+        if not changed and not is_met and _pattern(self.copies) == tuple(range(len(self.copies))):
+            return None
+        for k in changed:
+            if has_rows(self.copies[k]) and self.copies[k].holds_objects():
+                error = effect(ROWS_OF_OBJECTS.format(self.labels[k]), user_loc())
+                error.wants_lists = True
+                raise error
+        out_tree = contents.tree(result)
+        fills = [Fill(index=k, of=self._records[k]) for k in changed]
+        trees = [contents.below(self.copies[k]) for k in changed]
+        new: list[tuple[Mutable, TreeDef]] = []
+        for value in contents.shared:  # the structure of one may add others
+            record = mutable_of(class_of(value))
+            assert record is not None
+            fills.append(Fill(index=len(self.copies) + len(new), of=record))
+            trees.append(contents.below(value))
+            new.append((record, trees[-1]))
+        stores = Stores(
+            paths=tuple(self.paths), values=self.values, pattern=_pattern(self.copies), new=tuple(new), fills=tuple(fills),
+            trees=tuple(trees), labels=tuple(self.labels[k] for k in changed),
+        )  # fmt: skip
+        return Written(stores=stores, out_tree=out_tree, leaves=contents.leaves)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Written:
+    """What a function stores, and the structure of its result; ``leaves``: those of the result and then of the contents."""
+
+    stores: Stores
+    out_tree: TreeDef
+    leaves: list[Any]
+
+
+class Contents:
+    """The structures of values that may have objects in common: ``copies`` and new containers. A leaf that is met again is the
+    same leaf. ``shared``: the new containers that are met more than once."""
+
+    def __init__(self, copies: Sequence[Any]) -> None:
+        self._numbers = {id(copy): k for k, copy in reversed(list(enumerate(copies)))}
+        self._first = len(copies)
+        self._times: Counter[int] = Counter()
+        self._places: dict[int, int] = {}
+        self._rows: dict[int, tuple[Any, Any]] = {}
+        self.leaves: list[Any] = []
+        self.shared: list[Any] = []
+
+    def count(self, values: Sequence[Any], contents: Sequence[Any]) -> bool:
+        """Count how often new containers are met in values and in the contents of containers; return whether copies are met."""
+        is_met = False
+
+        def structure(x: Any) -> TreeDef:
+            nonlocal is_met
+            if id(x) in self._numbers:
+                is_met = True
+                return LEAF
+            if mutable_of(class_of(x)) is not None:
+                self._times[id(x)] += 1
+                if self._times[id(x)] > 1:
+                    return LEAF
+            return below(x)
+
+        def below(x: Any) -> TreeDef:
+            return structure_of(self._without_rows(x), [], structure, static_numbers=True)
+
+        for value in values:
+            structure(value)
+        for value in contents:
+            below(value)
+        return is_met
+
+    def tree(self, x: Any) -> TreeDef:
+        """Return the structure of a value, and append the leaves of it that are new to ``leaves``."""
+        if id(x) not in self._numbers and self._times[id(x)] > 1:
+            self._numbers[id(x)] = self._first + len(self.shared)
+            self.shared.append(x)
+        if id(x) in self._numbers:
+            return TreeDef("object", data=self._numbers[id(x)], key=self._numbers[id(x)])
+        if id(x) in self._places:
+            return TreeDef("same leaf", data=self._places[id(x)], key=self._places[id(x)])
+        return self.below(x)
+
+    def below(self, x: Any) -> TreeDef:
+        """Return the structure of a value with its children as objects and leaves that may have been met."""
+        tree = structure_of(self._without_rows(x), self.leaves, self.tree, static_numbers=True)
+        if tree is LEAF:
+            self._places[id(x)] = len(self.leaves) - 1
+        return bare(tree)
+
+    def _without_rows(self, x: Any) -> Any:
+        """Return a value; for a list with rows, what makes a list in a call."""
+        if not has_rows(x):
+            return x
+        if id(x) not in self._rows:
+            self._rows[id(x)] = x, x.columns()
+        return self._rows[id(x)][1]
+
+
+@contextmanager
+def refusing_changes(frame: Frame, what: str) -> Iterator[None]:
+    """Raise TraceError if a function that is traced once, described by ``what``, changes a container of an argument of the
+    functions around it in this context."""
+    containers = [f.stores for f in frame.outward if f.stores is not None]
+    before = [(copy, label, items_of(copy)) for c in containers for copy, label in zip(c.copies, c.labels, strict=True)]
+    yield
+    for copy, label, items in before:
+        if not is_same_contents(items_of(copy), items):
+            raise effect(f"{what} changes the argument {label}; return what is new, and change the argument after it", user_loc())
+
+
+def class_of(value: Any) -> Any:
+    """Return the class that a container of a trace has in a call."""
+    return getattr(type(value), "stands_for", type(value))

@@ -1,0 +1,147 @@
+"""Containers among the arguments of a function that is traced in a region: the function runs on copies, and after the region the
+containers get the contents that the function left in these."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
+from pullback.tracer.arrays.tree import LEAF, Identity, TreeDef, assembled, flatten, map_statics, structure_of
+from pullback.tracer.stores import ContainersOfCall, class_of, mutable_of
+from pullback.tracer.transforms.region import Region, as_weak
+from pullback.tracer.user_code.errors import TraceError, user_loc
+
+BY_VALUE = (
+    "a list among the arguments of a function that is differentiated gets a length that values decide; return what is new by "
+    "has_aux=True"
+)
+
+
+def holds_mutable(tree: TreeDef) -> bool:
+    """Return whether a structure has containers that a function may change."""
+    return (mutable_of(tree.type) is not None and tree.kind in ("list", "dict")) or any(map(holds_mutable, tree.children))
+
+
+class ContainerArguments:
+    """The containers of a region's arguments."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.containers = region.inner.stores = ContainersOfCall(region.inner)
+        self._columns: dict[int, list[TracedArray]] = {}
+        self._converted: dict[int, tuple[Any, Any]] = {}
+        self._outside: Mapping[int, Any] = {}
+
+    def copied(self, value: Any, tree: TreeDef, leaves: Sequence[Any], label: str) -> Any:
+        """Return a copy of an argument of a structure, with these leaves."""
+        names = self.region.outer.root.names
+        with self.region.inner.active():
+            copy = self.containers.copied(map_statics(tree, names.argument, names.shadow), value, iter(leaves), label, label)
+        names.effects.watch_argument(copy, label, self.containers.holds)
+        return copy
+
+    def passed(self, value: Any, label: str) -> Any:
+        """Return an argument that the region reads as it is outside, with copies of its containers."""
+        if isinstance(value, TracedArray) or not _may_hold(value):
+            return value
+        leaves, tree = flatten(value, key=Identity)
+        return self.copied(value, tree, leaves, label) if holds_mutable(tree) else value
+
+    def begin(self) -> None:
+        """Note the contents before the function runs."""
+        self.containers.begin()
+
+    def values(self, aux: Any) -> list[TracedArray]:
+        """Return the values of the region that the containers and a tree hold after the function."""
+        values: dict[int, TracedArray] = {}
+        seen: dict[int, Any] = {}
+        for _, copy, _ in self.containers.pairs():
+            self._collect(copy, values, seen)
+        self._collect(aux, values, seen)
+        return list(values.values())
+
+    def _collect(self, x: Any, values: dict[int, TracedArray], seen: dict[int, Any]) -> None:
+        if id(x) in seen:
+            return
+        seen[id(x)] = x
+        if isinstance(x, TracedArray):
+            if self.region.holds(x):
+                values[id(x)] = x
+            return
+        for child in self._columns_of(x) if has_rows(x) else _parts(x)[1]:
+            self._collect(child, values, seen)
+
+    def _columns_of(self, x: Any) -> list[TracedArray]:
+        """Return the columns of a list with rows, none of a list of lists. Raises TraceError if values decide its length."""
+        if type(x.length()) is not int:
+            raise TraceError(BY_VALUE, user_loc())
+        if id(x) not in self._columns:
+            with self.region.inner.active():
+                count = 0 if x.rows.depth else len(x.rows.buffers)
+                self._columns[id(x)] = [x.column(k) for k in range(count)]
+        return self._columns[id(x)]
+
+    def store(self, outside: Mapping[int, Any]) -> None:
+        """Give the containers what the function left in their copies; ``outside`` has the values outside the region by the ids of
+        those inside."""
+        pairs = self.containers.pairs()
+        self._outside = outside
+        self._converted = {id(copy): (copy, value) for value, copy in self.containers.all_pairs()}
+        for value, copy, _ in pairs:
+            self._fill(value, copy)
+
+    def converted(self, x: Any) -> Any:
+        """Return a value of the region as one outside of it, with the containers themselves in place of their copies."""
+        if id(x) in self._converted:
+            return self._converted[id(x)][1]
+        if isinstance(x, TracedArray):
+            return as_weak(self._outside.get(id(x), x), x)
+        if mutable_of(class_of(x)) is not None:
+            self._converted[id(x)] = x, x
+            self._fill(x, x)
+            return x
+        tree, children = _parts(x)
+        new = list(map(self.converted, children))
+        result = x if all(a is b for a, b in zip(children, new, strict=True)) else assembled(tree, new)
+        self._converted[id(x)] = x, result
+        return result
+
+    def _fill(self, target: Any, source: Any) -> None:
+        """Give a container the contents of another, outside the region."""
+        if has_rows(source):
+            columns = [as_weak(self._outside.get(id(c), c), c) for c in self._columns_of(source)]
+            if source.rows.depth:
+                return
+            target.set_columns(source.rows, columns)
+        elif isinstance(source, list):
+            items = list(map(self.converted, list.__iter__(source)))
+            if isinstance(target, Listed):
+                target.rows = None
+            list.__setitem__(target, slice(None), items)
+        else:
+            pairs = [(k, self.converted(x)) for k, x in source.items()]
+            target.clear()
+            target.update(pairs)
+
+
+def _may_hold(value: Any) -> bool:
+    """Return whether a value is a container."""
+    return isinstance(value, list | tuple | dict) or dataclasses.is_dataclass(value)
+
+
+def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
+    """Return the structure of a value down to its children, and these."""
+    if isinstance(x, list) and class_of(x) is list:
+        return TreeDef("list", list), list(list.__iter__(x))
+    if type(x) in (dict, OrderedDict, defaultdict):
+        return TreeDef("dict", dict), list(x.values())
+    children: list[Any] = []
+
+    def structure(child: Any) -> TreeDef:
+        children.append(child)
+        return LEAF
+
+    return structure_of(x, [], structure, static_numbers=True), children
