@@ -126,6 +126,9 @@ class Flat:
 
     def pin(self, register: int, value: Any) -> None:
         """Require the number in a register to equal ``value``. Raises NotNative for an int of more than 64 bits."""
+        if isinstance(value, np.integer):
+            self.nodes[register] = NodeOf(kind=Node.EQUAL, type=type(value), a=value)
+            return
         if type(value) not in (int, bool) or not -(1 << 63) <= value < 1 << 63:
             raise NotNative("the value of an int is asked for that has more than 64 bits")
         self.nodes[register] = NodeOf(kind=Node.NUMBER, type=type(value), constant=int(value))

@@ -19,11 +19,11 @@ from pullback.fastcall.arguments import VALUES, Checks, Flat
 from pullback.fastcall.results import written_inputs, written_only
 from pullback.programs.entry import Entry
 from pullback.runtime.fastcall.record_layout import Guard, Reading
-from pullback.runtime.fastcall.records import NotNative
+from pullback.runtime.fastcall.records import NO_ITEM, NotNative
 from pullback.tracer.arrays.frame import Captured
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.guards import Guard as Guarded
-from pullback.tracer.names.guards import attribute_of, attribute_through, item_of
+from pullback.tracer.names.guards import are_absent, attribute_of, attribute_through, item_of
 
 GuardRow = tuple[Guard, Any, Any, Any, bool]
 ReadRow = tuple[Reading, Any, Any]
@@ -93,6 +93,10 @@ class Captures:
         if isinstance(read, functools.partial) and read.func is container_of and guard.holds():
             self.knows_classes = True
             return
+        if isinstance(read, functools.partial) and read.func is are_absent and type(read.args[0]) is dict and guard.holds():
+            items, names = read.args
+            self.guards += [(Guard.ITEM, items, name, NO_ITEM, False) for name in sorted(names)]
+            return
         is_own = isinstance(read, functools.partial) and read.func is attribute_of and read.args[1] == "__code__"
         if is_own:
             owner, _, last = read.args
@@ -133,12 +137,17 @@ def _is_item(read: Any) -> bool:
 
 
 def _look_up(read: Any) -> tuple[Reading, Any, Any]:
-    """Return the look-up that a read performs: (how, owner, name). Raises NotNative for any other read."""
+    """Return the look-up that a read performs: (how, owner, name). Raises NotNative for any other read.
+
+    A ``get`` of an item that is there is its look-up: without the item the native call finds nothing, and Python serves the call.
+    """
     if isinstance(read, functools.partial) and not read.keywords:
         function: Any = read.func
         args = read.args
         owner = getattr(function, "__self__", None)
         if type(owner) is dict and function.__name__ == "__getitem__" and type(args[0]) is str:
+            return Reading.ITEM, owner, args[0]
+        if type(owner) is dict and function.__name__ == "get" and type(args[0]) is str and args[0] in owner:
             return Reading.ITEM, owner, args[0]
         if function is getattr and len(args) == 2 and type(args[1]) is str:
             return Reading.ATTRIBUTE, args[0], args[1]

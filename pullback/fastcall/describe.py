@@ -19,7 +19,6 @@ from pullback.fastcall.captures import flattened
 from pullback.fastcall.results import Built, demands, first_unmet
 from pullback.programs.entry import Entry
 from pullback.programs.out import out_of
-from pullback.programs.pipeline import Template
 from pullback.runtime.compile.background import BackgroundTask
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.fastcall import abi
@@ -117,7 +116,8 @@ def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) ->
     template, instance = entry.program.template, entry.program.instance
     executable = None if template is None else template.executable
     refuse_stores(entry)
-    refuse_created(template)
+    if out is not None and executable is not None and executable.plan.created:
+        raise NotNative("values decide the lengths of its results, which are copied to out")
     args, kwargs = call.arguments
     arguments = [*(() if out is None else (out,)), *args, *kwargs.values()]
     described = _flattened(entry, call, out)[0]
@@ -134,12 +134,6 @@ def refuse_stores(entry: Entry) -> None:
         raise NotNative("it returns a list or dict that is an argument, or one is several arguments")
 
 
-def refuse_created(template: Template | None) -> None:
-    """Raise NotNative for a program that allocates results whose extents it computes."""
-    if template is not None and template.is_native and template.executable.plan.created:
-        raise NotNative("values decide the lengths of its results")
-
-
 def path_of(entry: Entry, call: Signature) -> str:
     """Return the path of calls like one of an entry's: "native", "native, but ...", or "Python, since ..."."""
     if problem := abi.problem():
@@ -149,7 +143,6 @@ def path_of(entry: Entry, call: Signature) -> str:
         return f"Python, since it runs on {template.device}"
     try:
         refuse_stores(entry)
-        refuse_created(template)
         described, flat = _flattened(entry, call, None)
         Record(entry, described, None if template is None else template.executable, instance, 0, None)
     except NotNative as reason:

@@ -20,7 +20,7 @@ GLOBALS = f"@{STATE} = internal global [{len(abi.ADDRESSES) + len(STATE_FIELDS)}
 _POINTERS = frozenset((
     "owner", "names", "nodes", "guards", "reads", "watch", "frame", "fills", "frame_fills", "functions", "offsets", "results",
     "context", "build", "finish", "failed", "leaves", "type", "dtype", "shape", "slots", "only", "arena_context", "arena_malloc",
-    "arena_free", "demands", "puts", "attempt", "warm", "state",
+    "arena_free", "demands", "puts", "attempt", "warm", "state", "created", "lacking", "record", "thread",
 ))  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from pullback.runtime.fastcall.checks import HASH, hash_of_call
 from pullback.runtime.fastcall.common import GLOBALS, NULL, STATE, STATE_FIELDS, Entrance, Word, function_at, part
 from pullback.runtime.fastcall.methods import GET, METHOD
 from pullback.runtime.fastcall.record_layout import SLOT, TABLE, size
-from pullback.runtime.fastcall.run import ATTEMPT, not_served
+from pullback.runtime.fastcall.run import ATTEMPT, CREATE, not_served
 from pullback.runtime.process import counters
 
 CALL, INIT = "pullback_call", "pullback_call_init"
@@ -165,13 +165,15 @@ def source() -> str:
 @dataclass(frozen=True, eq=False)
 class Entry:
     """``address``: the vectorcall function of callables, ``method`` that of bound methods, ``get`` the function that reads an
-    attribute whose value is a callable. ``attempt``: the initial function that serves a call of a record. ``state``: the
+    attribute whose value is a callable. ``attempt``: the initial function that serves a call of a record. ``create``:
+    the function that creates a result whose extents a program computes. ``state``: the
     table of addresses that native code reads. ``hash_of(arguments, keywords)``: the hash of a call."""
 
     address: int
     method: int
     get: int
     attempt: int
+    create: int
     state: int
     hash_of: Callable[[list[Any], int], int]
     has_clock: bool
@@ -201,7 +203,7 @@ def load(plain: Any, variable: Any, dispatch: type, get: Any, method: type) -> E
         raise Unavailable(reason)
     try:
         with counters.own():
-            code = default_engine().load(source(), symbols=[CALL, INIT, HASH, METHOD, GET, ATTEMPT], passes="full")
+            code = default_engine().load(source(), symbols=[CALL, INIT, HASH, METHOD, GET, ATTEMPT, CREATE], passes="full")
     except (CompileError, RuntimeError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     clock = _clock()
@@ -216,7 +218,7 @@ def load(plain: Any, variable: Any, dispatch: type, get: Any, method: type) -> E
         return int(native(ctypes.addressof(objects), len(arguments), keywords))
 
     state = ctypes.addressof(table)
-    return Entry(code[CALL], code[METHOD], code[GET], code[ATTEMPT], state, hash_of, clock != 0)
+    return Entry(code[CALL], code[METHOD], code[GET], code[ATTEMPT], code[CREATE], state, hash_of, clock != 0)
 
 
 _kept: list[Any] = []

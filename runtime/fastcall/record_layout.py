@@ -20,6 +20,7 @@ RECORD = (
     "results", "result_count", "first_result", "context",
     "build", "build_count", "finish", "failed", "leaves", "leaf_count",
     "demands", "demand_count", "puts", "put_count",
+    "creation", "created", "lacking",
 )  # fmt: skip
 """``owner``: the Python object that owns the tables. ``names``: of ``keywords`` arguments. ``watch``: the function that reads
 all captures in Python, or 0. ``attempt``: the function that serves a call. ``countdown``: the number of calls after which
@@ -28,7 +29,12 @@ while the program runs; above 0 too, and the run is timed; at 0 it is kept. ``to
 run. ``filled_bytes``: the bytes of a frame that are initialised before a call; the rest is for temporaries. ``has_inside``:
 0 without containers, 2 if their items are always held. ``arena_*``: memory for temporaries outside the frame. ``finish``:
 the function that builds the result in Python, or 0. ``failed``: the function called with a status. ``demands``:
-requirements on the memory of arrays. ``puts``: arrays that are filled when the result is built."""
+requirements on the memory of arrays. ``puts``: arrays that are filled when the result is built. ``creation``: the offset in
+the frame of a ``CREATION``, or 0; ``created``: the positions of the results that the program creates, in their order;
+``lacking``: the function called with the address of a table of extents for which no array could be created."""
+CREATION = ("record", "results", "thread")
+"""The state of a call whose program creates results: its record, the registers of its results, and, while Python's lock is
+released, the state of its thread."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
 GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
@@ -48,7 +54,7 @@ only one."""
 
 TABLES = {
     "record": RECORD, "node": NODE, "guard": GUARD, "read": READ, "fill": FILL, "result": RESULT, "build": BUILD, "table": TABLE,
-    "demand": DEMAND, "span": SPAN, "put": PUT,
+    "demand": DEMAND, "span": SPAN, "put": PUT, "creation": CREATION,
 }  # fmt: skip
 
 
@@ -86,7 +92,7 @@ class Guard(IntEnum):
     """The kinds of guards on captured objects, which must be ``expected``."""
 
     ITEM = 1
-    """item b of the dict a"""
+    """item b of the dict a; null is expected where it must have none"""
     CODE = 2
     """the code of the function that the weak reference a refers to; b if it is dead"""
     ATTRIBUTE = 3
@@ -138,6 +144,8 @@ class Result(IntEnum):
     """a Python bool"""
     COMPLEX = 7
     """a Python complex, created by ``allocate``"""
+    CREATED = 8
+    """an array that the program creates"""
 
 
 NUMBERS = (Result.NUMBER, Result.INT, Result.BOOL, Result.COMPLEX)

@@ -6,6 +6,7 @@ a ``Record`` holds that as words (``record_layout``), with all that they point t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.entry import Entry as Entrance
 from pullback.runtime.fastcall.record_layout import (
     CONTAINERS,
+    CREATION,
     RECORD,
     SLOT,
     TABLE,
@@ -31,6 +33,7 @@ from pullback.runtime.fastcall.record_layout import (
 from pullback.runtime.fastcall.run import SHORT_RUNS
 from pullback.runtime.memory import result_arrays
 from pullback.runtime.program.arena import ALIGNMENT, SMALL_ARENA
+from pullback.runtime.program.created_results import store_failure
 from pullback.runtime.program.executable import Executable, Instance
 from pullback.runtime.program.launcher import address_of
 
@@ -38,6 +41,10 @@ BOX_BYTES = 16
 """The bytes of a frame that a scalar takes."""
 LARGEST_STACK = 1 << 13
 """The largest number of registers of a record; they are on the stack of the calling thread."""
+
+
+NO_ITEM = object()
+"""What an item of a dict is expected to be that the dict must not have."""
 
 
 class NotNative(Exception):
@@ -130,7 +137,7 @@ class Record:
             self.words |= {"attempt": native.attempt, "state": native.state}
         self._checks(description)
         self._outside(description)
-        self._run(description, executable, instance, native is not None and native.has_clock)
+        self._run(description, executable, instance, native)
         self._results(description, instance)
         if self.words["registers"] > LARGEST_STACK:
             raise NotNative(f"{self.words['registers']:,} objects go in and out")
@@ -210,13 +217,15 @@ class Record:
         tagged = Guard.TAGGED if abi.dicts_are_tagged() else Guard.ITEM
         guards = []
         for kind, a, b, expected, by_value in description.guards:
-            last = id(None) if expected is None else self._id(expected)
+            last = 0 if expected is NO_ITEM else id(None) if expected is None else self._id(expected)
             guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0, by_value])
         reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in description.reads]
         self.words |= {"guards": self._named("guards", guards), "guard_count": len(guards), "watch": self._id(description.watch)}
         self.words |= {"reads": self._named("reads", reads), "read_count": description.outside}
 
-    def _run(self, description: Description, executable: Executable | None, instance: Instance | None, clock: bool) -> None:
+    def _run(
+        self, description: Description, executable: Executable | None, instance: Instance | None, native: Entrance | None
+    ) -> None:
         self.words["finish"], self.words["failed"] = self._id(description.finish), self._id(description.failed)
         if executable is None or instance is None:
             return
@@ -225,10 +234,11 @@ class Record:
         self._kept.append(frame)
         start = -address_of(frame) % ALIGNMENT
         frame = frame[start : start + layout.bytes]
-        layout.write(frame)
+        layout.write(frame, 0 if native is None else native.create)
         functions, starts = instance.tables[:2]
         self._kept.append(instance.tables)
         own, others = layout.fills(address_of(frame), frame)
+        clock = native is not None and native.has_clock
         waits = bool(instance.hosts) or bool(instance.looks) or executable.polls or not clock
         self.words |= {"mode": -1 if waits else SHORT_RUNS, "took": 1 << 62, "frame": address_of(frame)}
         self.words |= {"frame_bytes": layout.bytes, "filled_bytes": layout.arena}
@@ -240,10 +250,18 @@ class Record:
             assert pool is not None
             self.words |= {"arena_bytes": layout.arena_bytes, "arena_context": pool.address}
             self.words |= {"arena_malloc": pool.malloc, "arena_free": pool.free}
+        creations = {creation.position: creation for creation in executable.plan.created}
+        if creations:
+            self.words |= {"creation": layout.creation, "created": self._table([list(creations)])}
+            self.words["lacking"] = self._id(functools.partial(store_failure, executable.plan.created))
         rows = []
         for k, ((shape, dtype), offset, is_large) in enumerate(zip(instance.results, layout.results, layout.large, strict=True)):
             if k in description.caller_arrays:
                 rows.append([Result.GIVEN, 0, 0, 0, description.caller_arrays[k], 0])
+                continue
+            if k in creations:
+                rank = creations[k].rank - creations[k].has_parts
+                rows.append([Result.CREATED, self._id(dtype), rank, 0, 0, 0])
                 continue
             result_type = dtype.type if shape else description.numbers.get(k, dtype.type)
             kind = Result.LARGE if is_large else Result.SMALL if shape else _OF_PYTHON.get(result_type, Result.NUMBER)
@@ -316,6 +334,8 @@ class _FrameLayout:
             is_inside = not shape and k not in callers
             self.results.append(end if is_inside else 0)
             end += BOX_BYTES if is_inside else 0
+        self.creation = end
+        end += 8 * len(CREATION) if executable.plan.created else 0
         end += -end % ALIGNMENT
         self.arena = end
         has_pool = result_arrays.pool() is not None if instance.large or instance.arena_bytes > SMALL_ARENA else False
@@ -323,9 +343,12 @@ class _FrameLayout:
         self.bytes = end + (0 if self.arena_bytes else instance.arena_bytes)
         self.large = instance.large if has_pool and instance.large else (False,) * len(instance.results)
 
-    def write(self, frame: Any) -> None:
-        """Write the parts of a frame that are the same for all calls."""
-        frame[: 8 * len(self.instance.block)].view(np.int64)[:] = self.instance.block
+    def write(self, frame: Any, create: int) -> None:
+        """Write the parts of a frame that are the same for all calls. ``create``: the function that creates results."""
+        block = frame[: 8 * len(self.instance.block)].view(np.int64)
+        block[:] = self.instance.block
+        for position in self.instance.creation[:1]:
+            block[position] = create
         for name, position, k in self.instance.scalars:
             if self.sources[k].kind == "constant":
                 _put(frame, position * DTYPES[name].bytes, np.asarray(self.sources[k].value, DTYPES[name].numpy))
@@ -339,6 +362,9 @@ class _FrameLayout:
         own: list[list[int]] = []
         others: list[list[int]] = []
         count = len(self.sources)
+        for target in self.instance.creation[1:]:
+            others.append([Fill.FRAME, 0, 8 * target, self.creation])
+            _put(frame, 8 * target, np.array(address + self.creation, np.int64))
         for target, row, shift in zip(*(table.tolist() for table in self.instance.tables[2:5]), strict=True):
             inside = self._inside(row - count if row >= count else None, row)
             if inside is not None:

@@ -12,7 +12,7 @@ from pullback.runtime.fastcall.memory_checks import demands_hold, put_all
 from pullback.runtime.fastcall.objects import drop, make_object
 from pullback.runtime.fastcall.record_layout import CONTAINERS, Build, Fill, Result
 
-ATTEMPT = "pullback_call_attempt"
+ATTEMPT, CREATE = "pullback_call_attempt", "pullback_call_create"
 LONG_NS = 20_000
 """The duration in nanoseconds from which a run releases Python's lock in later calls."""
 SHORT_RUNS = 4
@@ -101,6 +101,36 @@ def make_results(f: Entrance, record: Word, registers: Word) -> None:
     f.ret(0)
 
 
+@part("i64", "ptr", "i64", symbol=CREATE)
+def create(f: Entrance, table: Word, state: Word) -> None:
+    """(table, state) -> the address of the elements of a result that the program creates, or 0 with the exception stored. The
+    table holds its ordinal and its extents."""
+    creation = f.as_pointer(state)
+    record, thread = f.field("creation", creation, "record"), f.field("creation", creation, "thread")
+    with f.unless(f.is_null(thread)):
+        f.python("void", "PyEval_RestoreThread", thread)
+    position = f.item(f.field("record", record, "created"), f.load(table))
+    spec = f.row("result", f.field("record", record, "results"), position)
+    dtype, rank = f.field("result", spec, "dtype"), f.narrowed(f.field("result", spec, "rank"), "i32")
+    f.incref(dtype)
+    shape, i32 = f.at(table, 8), Word("0", "i32")
+    array = f.python("ptr", "PyArray_NewFromDescr", f.api("ndarray"), dtype, rank, shape, NULL, NULL, i32, NULL)
+    address = f.variable(0)
+    with f.unless(f.is_null(array)):
+        address.set(f.load(array, abi.ARRAY_DATA))
+        f.put(array, f.pointer("creation", creation, "results"), position)
+    with f.when(f.is_null(array)):
+        f.python("void", "PyErr_Clear")
+        own = f.words(1)
+        f.store(f.python("ptr", "PyLong_FromLongLong", f.as_word(table)), own)
+        answer = f.python("ptr", "PyObject_Vectorcall", f.field("record", record, "lacking"), own, 1, NULL)
+        f.decref(f.load(own, 0, "ptr"))
+        f.decref(answer)
+    with f.unless(f.is_null(thread)):
+        f.python("ptr", "PyEval_SaveThread")
+    f.ret(address.get())
+
+
 @part("i64", "ptr", "ptr", is_inline=True)
 def run_steps(f: Entrance, record: Word, frame: Word) -> None:
     """(record, frame) -> the status, as the launcher's"""
@@ -111,6 +141,9 @@ def run_steps(f: Entrance, record: Word, frame: Word) -> None:
     is_timed = f.let(f"icmp sgt {mode}, 0", "i1")
     with f.unless(f.eq(mode, 0)):
         thread.set(f.python("ptr", "PyEval_SaveThread"))
+    creation = f.field("record", record, "creation")
+    with f.unless(f.eq(creation, 0)):
+        f.set_field("creation", f.at(frame, creation), "thread", thread.get())
     with f.when(is_timed):
         f.call("i32", clock, monotonic, before)
     status = f.variable(0)
@@ -368,6 +401,11 @@ def serve(f: Entrance, record: Word, registers: Word) -> None:
     with f.unless(lacks):
         fills = f.field("record", record, "fills"), f.field("record", record, "fill_count")
         with f.when(f.eq(f.use(fill_all, *fills, registers, frame, arena.get()), 0)):
+            creation = f.field("record", record, "creation")
+            with f.unless(f.eq(creation, 0)):
+                own = f.at(registers, f.scaled(f.field("record", record, "first_result")))
+                f.set_field("creation", f.at(frame, creation), "record", record)
+                f.set_field("creation", f.at(frame, creation), "results", own)
             status = f.use(run_steps, record, frame)
             result.set(f.use(outcome, record, registers, frame, status))
     with f.unless(f.is_null(arena.get())):
@@ -434,5 +472,5 @@ def first_attempt(f: Entrance, record: Word, arguments: Word, positional: Word, 
 
 
 PARTS: list[Part] = [
-    fill_one, fill_all, make_results, run_steps, collect, build, outcome, serve, attempt, first_attempt,
+    fill_one, fill_all, make_results, create, run_steps, collect, build, outcome, serve, attempt, first_attempt,
 ]  # fmt: skip

@@ -37,7 +37,7 @@ MOST_FRAME, MOST_STEPS, MOST_REGISTERS = 1 << 12, 8, 32
 _NUMBERS = (
     "positional", "keywords", "registers", "node_count", "has_inside", "guard_count", "read_count", "watch", "frame_bytes",
     "filled_bytes", "arena_bytes", "fill_count", "frame_fill_count", "steps", "result_count", "first_result", "build_count",
-    "finish", "leaf_count", "demand_count", "put_count",
+    "finish", "leaf_count", "demand_count", "put_count", "creation",
 )  # fmt: skip
 _FIELDS = {
     "nodes": ("kind", "b", "first", "count"), "guards": ("kind", "by_value"), "reads": ("kind",), "fills": TABLES["fill"],

@@ -100,7 +100,8 @@ def shared_with(emitted: Emitted | Driver) -> list[str]:
 @dataclass(frozen=True, eq=False)
 class Instance:
     """A program with its sizes, complete except for addresses and scalars. ``tables`` and ``hosts`` keep alive what ``header``
-    points to. ``looks``: the steps before which it polls for an interrupt."""
+    points to. ``looks``: the steps before which it polls for an interrupt. ``creation``: the positions in ``block`` of the
+    function that creates results and of its state, if there are."""
 
     block: Table
     header: Table
@@ -115,6 +116,7 @@ class Instance:
     frames: list[Frame]
     gives: tuple[ResultSource, ...]
     looks: tuple[int, ...]
+    creation: tuple[int, ...]
 
 
 class Frame:
@@ -325,6 +327,7 @@ class Executable:
         functions, starts, targets, sources, shifts = [], [], [], [], []
         strides: list[tuple[int, int, int]] = []
         scalars: list[tuple[str, int, int]] = []
+        creation: dict[str, int] = {}
         hosts: list[HostStep] = []
         homes = {self.program.parameters[k] for k in self.home.values()}
         looks = polling.polled_steps(self.plan, self.kernels, homes, sizes)
@@ -350,6 +353,9 @@ class Executable:
                     block[at] = address_of(interrupts.table())
                 elif kind == "create":
                     block[at] = created_results.address()
+                    creation[kind] = at
+                elif kind == "creation":
+                    creation[kind] = at
                 elif kind == "laps":
                     block[at] = address_of(self.laps)
                 elif kind == "host":
@@ -387,6 +393,7 @@ class Executable:
         return Instance(
             filled, header, tables, tuple(hosts), tuple(strides), tuple(scalars), results, large, places.arena_bytes, sizes, [],
             () if self.plan.gives_all else self.plan.gives(sizes, self.home), looks,
+            tuple(creation[kind] for kind in ("create", "creation") if creation),
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pullback.ir import Loc
 from pullback.tracer.arrays.matched_classes import matched
 from pullback.tracer.arrays.number_types import MARK, MATCHED
 from pullback.tracer.arrays.replacements import called
-from pullback.tracer.names.guards import ABSENT
+from pullback.tracer.names.guards import ABSENT, are_absent
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.names.side_effects import effect
 from pullback.tracer.syntax.table import operator_called
@@ -75,6 +75,6 @@ class Namespace(dict[str, Any]):
 
     def _miss(self, name: str) -> None:
         if not self.missed:
-            self.names.check(functools.partial(self.real.keys().isdisjoint, self.missed), True, "builtins are not hidden")
+            self.names.check(functools.partial(are_absent, self.real, self.missed), True, "builtins are not hidden")
         self.missed.add(name)
         self.names.same(functools.partial(vars(builtins).get, name, ABSENT), f"the builtin {name}", is_library=True)

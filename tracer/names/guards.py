@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import weakref
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,6 +77,11 @@ class Guard:
 def same_value(a: Any, b: Any) -> bool:
     """Return whether two values have the same type and are equal."""
     return type(a) is type(b) and bool(static_key(a) == static_key(b))
+
+
+def are_absent(items: dict[str, Any], names: Set[str]) -> bool:
+    """Return whether a dict has none of some names."""
+    return items.keys().isdisjoint(names)
 
 
 def item_of(read: Read, key: Any) -> Any:

@@ -284,7 +284,7 @@ class ProgramWriter(DriverText):
         for k, entry in enumerate((str(len(self.created)), *shape)):
             self.line(f"store i64 {entry}, ptr {self.let(f'getelementptr i64, ptr {table}, i64 {k}')}")
         self.created.append(i.result)
-        address = self.let(f"call i64 {self.callee('create')}(ptr {table})")
+        address = self.let(f"call i64 {self.callee('create')}(ptr {table}, i64 {self.native('creation')})")
         (created,) = self.labels("created")
         self.line(f"br i1 {self.let(f'icmp eq i64 {address}, 0')}, label %{self.exit_label(None)}, label %{created}")
         self.label(created)

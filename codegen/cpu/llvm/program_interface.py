@@ -24,7 +24,7 @@ class Driver:
 
     ``text``: a module that defines ``name``; ``slots``: its arguments, in the form of a kernel's, with ("host", k), ("poll",),
     ("laps",) in a driver that reads the clock, and ("create",): a function that allocates a result whose extents the program
-    computes.
+    computes, and takes ("creation",), the state of the call.
 
     ``buffers``: the values that ("pointer", k), ("stride", k, axis) and ("scalar", k, dtype) refer to; ``sizes``: the extents
     of ("size", k). ``limited``: the extents passed to BLAS and LAPACK. ``hosts``: the steps in Python. ``failures``: for each

@@ -1,5 +1,6 @@
 """Native calls: the same answers, errors and references as calls through Python, and which calls are native."""
 
+import builtins
 import dataclasses
 import functools
 import gc
@@ -170,6 +171,14 @@ NATIVE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = 
     "factorised": (lambda x: np.linalg.solve(x, x[0]), (np.eye(3) * 2,), {}),
     "loop": (lambda x: pb.fori_loop(0, 5, lambda i, c: c * 2, x), (np.ones(3),), {}),
     "while": (lambda x: pb.while_loop(lambda c: c < 100, lambda c: c * 2, x), (3.0,), {}),
+    "selected": (lambda x: (x[x > 1], np.flatnonzero(x > 0), np.sum(x)), (np.array([3.0, -1, 2]),), {}),
+    "nothing selected": (lambda x: x[x > 9], (np.arange(3.0),), {}),
+    "rows selected": (lambda x: {"rows": x[x[:, 0] > 1]}, (np.arange(6.0).reshape(3, 2),), {}),
+    "complex selected": (lambda x: x[x.real > 0] * 2, (np.array([1 + 2j, -3.0]),), {}),
+    "distinct": (lambda x: np.unique(x), (np.array([3, 1, 3, 2]),), {}),
+    "length of a value": (lambda x: np.zeros(x.max() + 1, np.int64), (np.array([3, 1]),), {}),
+    "static number of NumPy's": (lambda x, n: sum((x * k for k in range(n)), x), (np.ones(2), np.int64(4)), {}),
+    "builtins": (lambda x: x * len(x) + abs(x[0]) + max(2, int(x.size)), (np.ones(3),), {}),
 }
 
 
@@ -753,3 +762,75 @@ def test_threads_add_signatures_at_once() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_results_of_lengths_by_value_of_other_calls(tier: str) -> None:
+    def parts(x: Any) -> Any:
+        return x[x > 0], np.flatnonzero(x < 0), np.sum(x > 0)
+
+    compiled, rng = pb.jit(parts), np.random.default_rng(0)
+    assert compiled.explain(rng.normal(size=50)).path in ("", "native")
+    warm(compiled, rng.normal(size=50))
+    for shift in (-4, -1, 0, 1, 4):
+        for x in rng.normal(size=(20, 50)) + shift:
+            assert same(compiled(x), parts(x))
+
+
+def test_a_result_of_a_length_by_value_for_which_there_is_no_memory() -> None:
+    compiled = pb.jit(lambda x: np.zeros(x.max(), np.int64))
+    assert same(warm(compiled, np.array([3, 2])), np.zeros(3, np.int64))
+    for _ in range(3):
+        with pytest.raises(MemoryError, match="Unable to allocate"):
+            compiled(np.array([1 << 56, 2]))
+        assert same(compiled(np.array([4, 2])), np.zeros(4, np.int64))
+
+
+def test_threads_create_results_of_lengths_by_value() -> None:
+    """Long runs release Python's lock, which is held while an array is created."""
+
+    def selected(x: Any) -> Any:
+        return x[x > 0], np.cumsum(x[x < 0])
+
+    compiled, rng = pb.jit(selected), np.random.default_rng(1)
+    inputs = rng.normal(size=(8, 60_000)) + np.linspace(-1, 1, 8)[:, None]
+    expected = [compiled(x) for x in inputs]
+    warm(compiled, inputs[0])
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(30):
+            if not same(compiled(inputs[k]), expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_static_numbers_of_numpys_select_their_program() -> None:
+    compiled = pb.jit(lambda x, n: sum((x * k for k in range(n)), x))
+    for n in (np.int64(3), np.int32(3), 3, np.int64(2)):
+        expected = warm(compiled, np.ones(2), n)
+        assert same(expected, np.full(2, 1.0 + sum(range(n))))
+    assert same(compiled(np.ones(2), np.int64(3)), np.full(2, 4.0))
+
+
+def test_a_builtin_that_is_hidden_or_replaced_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtins, "builtin_of_test", lambda x: 3 * x, raising=False)
+    compiled = pb.jit(lambda x: builtin_of_test(x))  # type: ignore[name-defined]  # noqa: F821
+    assert same(warm(compiled, np.ones(3)), np.full(3, 3.0))
+    assert compiled.explain(np.ones(3)).path == "native"
+    with monkeypatch.context() as changed:
+        changed.setitem(globals(), "builtin_of_test", lambda x: 7 * x)
+        assert same(compiled(np.ones(3)), np.full(3, 7.0))
+    assert same(compiled(np.ones(3)), np.full(3, 3.0))
+    with monkeypatch.context() as changed:
+        changed.setattr(builtins, "builtin_of_test", lambda x: 5 * x)
+        assert same(compiled(np.ones(3)), np.full(3, 5.0))
+    assert same(compiled(np.ones(3)), np.full(3, 3.0))
+    monkeypatch.delattr(builtins, "builtin_of_test")
+    with pytest.raises(NameError):
+        compiled(np.ones(3))
