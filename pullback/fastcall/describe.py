@@ -116,7 +116,7 @@ def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) ->
     template, instance = entry.program.template, entry.program.instance
     executable = None if template is None else template.executable
     refuse_stores(entry)
-    if out is not None and executable is not None and executable.plan.created:
+    if out is not None and template is not None and template.is_native and template.executable.plan.created:
         raise NotNative("values decide the lengths of its results, which are copied to out")
     args, kwargs = call.arguments
     arguments = [*(() if out is None else (out,)), *args, *kwargs.values()]
