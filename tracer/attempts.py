@@ -29,13 +29,15 @@ class Failure:
 
     ``is_final``: it is the error of any other attempt too, since no function was rewritten, or since a check failed that the
     program has as well. ``has_lists``: rewritten functions made lists, ``has_nested``: they have lists of lists at indices that
-    values decide. ``has_static_arrays``: functions created arrays of static values, which may be traced.
+    values decide. ``has_keys``: rewritten functions made dicts or sets whose keys values may decide. ``has_static_arrays``:
+    functions created arrays of static values, which may be traced.
     """
 
     error: Exception | None
     is_final: bool
     has_lists: bool = False
     has_nested: bool = False
+    has_keys: bool = False
     has_static_arrays: bool = False
 
     def wants(self, *wishes: str) -> bool:
@@ -87,10 +89,13 @@ class Failures:
 
     @property
     def rolled(self) -> Exception | None:
-        """The error for which branches and loops are not compiled: that of the trace with lists as rows of arrays if there is one
-        with plain lists after it, else the one before, or the last if it is no TraceError."""
+        """The error for which branches and loops are not compiled: that of the trace with keys that values decide if one before
+        ended at such a key; that of the trace with lists as rows of arrays if there is one with plain lists after it; else the
+        one before, or the last if it is no TraceError."""
         if self.is_final:
             return None
+        if self.error(*KEYS) is not None and any(failure.wants("wants_keys") for failure in self.by_name.values()):
+            return self.error(*KEYS)
         first = self.error(*(LISTS_AS_ROWS if self.error(*PLAIN_LISTS) else LISTS_AS_THEY_ARE))
         last = self.error(*ROLLED)
         return first if isinstance(last, TraceError) else last
@@ -121,7 +126,7 @@ class Failures:
         is_final = attempt.name in ROLLED and (not frame.is_rewritten or failed_check)
         self.by_name[attempt.name] = Failure(
             error=error, is_final=is_final, has_lists=frame.has_lists, has_nested=frame.has_nested,
-            has_static_arrays=frame.has_static_arrays,
+            has_keys=frame.has_keys, has_static_arrays=frame.has_static_arrays,
         )  # fmt: skip
         self.defects += [*frame.defects, error]
 
@@ -203,10 +208,11 @@ class Attempt:
 
 
 def _rolled(
-    name: str, applies: Callable[[Failures], bool], grows: bool | None, traces_made: bool = False, nests: bool = False
+    name: str, applies: Callable[[Failures], bool], grows: bool | None, traces_made: bool = False, nests: bool = False,
+    is_keyed: bool = False,
 ) -> Attempt:  # fmt: skip
     """Return an attempt with the syntax of the functions rewritten."""
-    settings = {"follows_syntax": True, "grows": grows, "traces_made": traces_made, "nests": nests}
+    settings = {"follows_syntax": True, "grows": grows, "traces_made": traces_made, "nests": nests, "is_keyed": is_keyed}
     return Attempt(name=name, applies=applies, settings=lambda failures: settings)
 
 
@@ -219,7 +225,9 @@ LISTS_AS_THEY_ARE = "rolled", "rolled, arrays traced"
 LISTS_AS_ROWS = "lists as rows", "lists as rows, arrays traced"
 NESTED_LISTS = "nested lists as rows", "nested lists as rows, arrays traced"
 PLAIN_LISTS = "plain lists", "plain lists, arrays traced"
-ROLLED = LISTS_AS_THEY_ARE + LISTS_AS_ROWS + NESTED_LISTS + PLAIN_LISTS
+WITHOUT_KEYS = LISTS_AS_THEY_ARE + LISTS_AS_ROWS + NESTED_LISTS + PLAIN_LISTS
+KEYS = "keys by value", "keys by value, arrays traced"
+ROLLED = WITHOUT_KEYS + KEYS
 FOLLOWED = "followed", "followed, arrays traced"
 
 
@@ -231,6 +239,12 @@ def _makes_lists(failures: Failures) -> bool:
 def _has_nested(failures: Failures) -> bool:
     last = failures.last(LISTS_AS_ROWS)
     return last is not None and last.has_nested and not getattr(last.error, "wants_checks", False)
+
+
+def _has_keys(failures: Failures) -> bool:
+    last = failures.last(WITHOUT_KEYS)
+    has_keys = any(failure.has_keys for failure in failures.by_name.values())
+    return last is not None and has_keys and not getattr(last.error, "wants_checks", False)
 
 
 def _may_follow(failures: Failures) -> bool:
@@ -279,6 +293,14 @@ ATTEMPTS = (
         False,
         True,
     ),
+    _rolled("keys by value", _has_keys, True, is_keyed=True),
+    _rolled(
+        "keys by value, arrays traced",
+        lambda f: f.last(("keys by value",)) is not None and f.wants("keys by value", "wants_traced"),
+        True,
+        True,
+        is_keyed=True,
+    ),
     Attempt(
         name="unrolled",
         applies=lambda f: not f.is_final and (f.error(*ROLLED) is not None or not f.rolls),
@@ -293,7 +315,8 @@ ATTEMPTS = (
 
 Rewritten functions come first. If the error says so, arrays that the function creates are traced; if it makes lists, they may be
 rows of arrays, then lists of lists too, and if this fails and the first trace ended at a list that grows in a block, plain lists,
-whose loops may unroll. Then the function is traced as it is, and at last for the choices of the call, which become guards."""
+whose loops may unroll. If it makes dicts or sets, values may decide their keys. Then the function is traced as it is, and at last
+for the choices of the call, which become guards."""
 
 LAST = (
     Attempt(

@@ -32,7 +32,7 @@ from pullback.tracer.arrays.python_ints import argument_bounds
 from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.replacements import takes_traced
 from pullback.tracer.arrays.strides import Strides, strides_in
-from pullback.tracer.arrays.traced import READONLY, Origin, Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
     LEAF,
     TreeDef,
@@ -458,15 +458,16 @@ def returned_static(value: Any, names: Names) -> Any:
 
 def _with_lists(value: Any) -> Any:
     """Return a result in which lists of a length that values decide are trees."""
-    if has_rows(value):
+    if has_rows(value) or isinstance(value, Keyed):
         return value.result()
     if isinstance(value, Tagged):
         cases = list(map(_with_lists, value.cases))
         choice: Any = type(value)
         return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else choice(value.tag, cases)
-    if type(value) in (tuple, list):
+    if type(value) in (tuple, list) or isinstance(value, Listed):
         inside = [_with_lists(x) for x in value]
-        return value if all(a is b for a, b in zip(inside, value, strict=True)) else type(value)(inside)
+        is_same = all(a is b for a, b in zip(inside, value, strict=True))
+        return value if is_same else tuple(inside) if type(value) is tuple else inside
     return {k: _with_lists(x) for k, x in value.items()} if type(value) is dict else value
 
 

@@ -260,8 +260,8 @@ class _Check:
         """Return the first leaf that differs; ``first_index`` is the index of the first leaf among the program's results."""
         if hasattr(expected, "__array__") and not isinstance(expected, np.ndarray | np.generic):
             expected = np.asarray(expected)
-        leaves, tree = flatten(result)
-        expected_leaves, other = flatten(expected)
+        leaves, tree = flatten(_ordered(result))
+        expected_leaves, other = flatten(_ordered(expected))
         if tree != other:
             return _Wrong(label="the structure of the result", actual=str(tree), expected=str(other))
         for k, (at, a, b) in enumerate(zip(leaf_paths(tree, name), leaves, expected_leaves, strict=True)):
@@ -307,7 +307,7 @@ class _Check:
 
     def interpreted(self, result: Any) -> _Wrong | None:
         """Return the first leaf that differs from the interpreter's result."""
-        leaves, tree = flatten(result)
+        leaves, tree = flatten(_ordered(result))
         exact = self.rounding.exact
         for k, (at, a) in enumerate(zip(leaf_paths(tree, "result"), leaves, strict=True)):
             wrong = self.leaf_difference(at, a, exact[k], k)
@@ -428,3 +428,12 @@ def _outcome_text(outcome: Any) -> str:
 
 def _typed(x: Array) -> str:
     return f"{x.dtype}[{', '.join(map(str, x.shape))}]"
+
+
+def _ordered(value: Any) -> Any:
+    """Return a tree with sorted lists in place of sets."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_ordered, value))
+    if type(value) is dict:
+        return {k: _ordered(v) for k, v in value.items()}
+    return ("a set", sorted(value)) if type(value) is set else value

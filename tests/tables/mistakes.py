@@ -420,8 +420,8 @@ f(np.arange(3.0))
 === a key of a dict
 @pb.jit(guards=False)
 def f(x):
-    table = {0: 1.0, 1: 2.0, 2: 4.0}
-    return table[np.argmax(x)]
+    table = {0: np.sin, 1: np.cos, 2: np.tan}
+    return table[np.argmax(x)](x)
 
 f(np.arange(3.0))
 
@@ -477,10 +477,10 @@ def f(x):
 
 f(np.arange(3.0))
 
-=== a set of values
+=== the order of a set
 @pb.jit
 def f(x):
-    return len({x[0], x[1]})
+    return list({x[0], x[1]})
 
 f(np.arange(3.0))
 

@@ -66,21 +66,21 @@ def static_array(x: Any) -> Any:
     return order
 
 
-def grown_set(x: Any) -> Any:
-    seen = set()
+def used_iterator(x: Any) -> Any:
+    left = iter(range(9))
     while x > 1:
         x = x / 2
-        seen.add(len(seen))
-    return x, len(seen)
+        next(left)
+    return x, len(list(left))
 
 
-def grown_set_and_list(x: Any) -> Any:
-    seen, out = set(), []
+def used_iterator_and_list(x: Any) -> Any:
+    left, out = iter(range(9)), []
     while x > 1:
         x = x / 2
-        seen.add(len(seen))
+        next(left)
         out.append(x)
-    return x, len(seen), len(out)
+    return x, len(list(left)), len(out)
 
 
 def stack_of_indices(x: Any) -> Any:
@@ -144,7 +144,7 @@ def test_lists_that_grow_and_arrays_that_become_traced_take_one_more_trace(
 
 @pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
 @pytest.mark.parametrize(
-    ("function", "argument", "most"), [(grown_set, 8.0, 3), (grown_set_and_list, 8.0, 4), (stack_of_indices, X, 5)]
+    ("function", "argument", "most"), [(used_iterator, 8.0, 3), (used_iterator_and_list, 8.0, 4), (stack_of_indices, X, 5)]
 )
 def test_a_followed_function_is_traced_a_few_times(
     function: Callable[..., Any], argument: Any, most: int, frames: list[Frame]
@@ -155,7 +155,7 @@ def test_a_followed_function_is_traced_a_few_times(
 
 @pytest.mark.parametrize(
     ("function", "argument", "most"),
-    [(grown_set, 8.0, 2), (grown_set_and_list, 8.0, 3), (unknown_function, X, 1), (unknown_function_in_a_loop, X, 2)],
+    [(used_iterator, 8.0, 2), (used_iterator_and_list, 8.0, 3), (unknown_function, X, 1), (unknown_function_in_a_loop, X, 2)],
 )
 def test_a_refused_function_is_traced_a_few_times(
     function: Callable[..., Any], argument: Any, most: int, frames: list[Frame]

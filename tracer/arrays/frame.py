@@ -182,7 +182,9 @@ class Frame:
     exceptions of the user's that checks raise with values, and ``raised_again``: those of bare ``raise`` statements
     (``tracer/statements/raising.py``). ``grows``: in a root, lists may be rows of arrays (see ``tracer/statements/growing.py``;
     None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists; ``nests``: lists of
-    lists may be rows of one array, and ``has_nested``: values decide an index of such a list. ``defects``: in a root,
+    lists may be rows of one array, and ``has_nested``: values decide an index of such a list; ``is_keyed``: dicts and sets that
+    rewritten functions make may have keys that values decide, and ``has_keys``: they made some; ``keys_of``: the keys
+    that are rows of a dict. ``defects``: in a root,
     errors of this package itself that were turned into refusals. ``plain_loops``: in a root, the loops of functions without
     source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
     ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
@@ -229,6 +231,8 @@ class Frame:
         self.raised_again: list[BaseException] = []
         self.grows: bool | None = None
         self.has_lists = self.nests = self.has_nested = False
+        self.is_keyed = self.has_keys = False
+        self.keys_of: dict[int, tuple[Any, ...]] = {}
         self.defects: list[Exception] = []
         self.settles_truths = self.needs_truths = False
         self.plain_loops: frozenset[Any] = frozenset()

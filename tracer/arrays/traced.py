@@ -192,6 +192,46 @@ def has_rows(x: Any) -> bool:
     return issubclass(type(x), Listed) and x.rows is not None
 
 
+class Keyed:
+    """Base of the dicts and sets that traced functions make, whose keys values may decide. ``stands_for``: the class of Python's;
+    ``entries``: the list of its items."""
+
+    stands_for: type
+    entries: Listed
+
+    def contents(self) -> Any:
+        """Return what it stands for. Raises TraceError if values decide the number of items or the keys."""
+        raise NotImplementedError
+
+    def sequence(self) -> Listed:
+        """Return what a loop goes over: the keys. Raises TraceError for a set whose order values decide."""
+        raise NotImplementedError
+
+    def elements_of(self) -> Listed:
+        """Return the keys for a use that does not depend on their order."""
+        return self.sequence()
+
+    def include(self, element: Any) -> None:
+        """Add an element of a comprehension: a pair to a dict."""
+        raise NotImplementedError
+
+    def contains(self, key: Any) -> Any:
+        """Return whether there is a key, a bool or a traced one."""
+        raise NotImplementedError
+
+    def length(self) -> Any:
+        """Return the number of items, an int or a traced one."""
+        raise NotImplementedError
+
+    def extreme_keys(self, key: Any) -> Listed | None:
+        """Return what a function returns of the keys, for ``max`` and ``min``, if no call is needed; else None."""
+        return None
+
+    def result(self) -> Any:
+        """Return it as a result of the traced function: a tree, of which a call makes a dict or set."""
+        raise NotImplementedError
+
+
 UNKNOWN: Any = object()
 """The value of an array whose contents are not known, since they were written under another name of it (``views.forget``)."""
 
@@ -406,7 +446,11 @@ class TracedArray(Described):
     def __hash__(self) -> int:
         if self.type.shape:
             raise TypeError("unhashable type: 'numpy.ndarray'")
-        return int(static(self, hash, "a key of a dict or set from a traced value", instead_of_key))
+        try:
+            return int(static(self, hash, "a key of a dict or set from a traced value", instead_of_key))
+        except TraceError as error:
+            error.wants_keys = True
+            raise
 
     # sequence protocol
 

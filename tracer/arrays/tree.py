@@ -24,7 +24,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.shapes.symbolic import Number, Size, is_size
 from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
 from pullback.tracer.arrays.masked import Selection
-from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray
+from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, TracedArray
 from pullback.tracer.user_code.array_libraries import OTHER, class_title, library_of
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import GENERATED, is_users_class
@@ -297,6 +297,8 @@ def structure_of(
     kind = type(x)
     if issubclass(kind, Listed):
         x, kind = x.contents(), list
+    elif issubclass(kind, Keyed):
+        x, kind = x.contents(), x.stands_for
     if (kind in _LEAVES or is_leaf(x)) and not (kind in _NUMBERS and (static_numbers or is_large(x))):
         leaves.append(x.elements() if isinstance(x, Gathers) else x)
         return LEAF

@@ -40,7 +40,7 @@ from pullback.tracer.arrays.matched_classes import matched_builtins
 from pullback.tracer.arrays.number_types import catches, renamed
 from pullback.tracer.arrays.replacements import instance_twin, library_twin, real_function, traced_builtins
 from pullback.tracer.arrays.tables import CLASSES
-from pullback.tracer.arrays.traced import READONLY, Listed, Origin, Tagged, TracedArray
+from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagged, TracedArray
 from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
 from pullback.tracer.names.containers import container, item, mutable, same_items
 from pullback.tracer.names.globals import Namespace
@@ -297,6 +297,8 @@ class Names:
             return self._array_class
         if issubclass(kind, Listed):
             return list
+        if issubclass(kind, Keyed):
+            return value.stands_for
         if library_of(kind) is not None:
             return real_class(kind)
         result: type = self.shadow(self.class_of(object.__getattribute__(value, "_real")) if issubclass(kind, Outside) else kind)

@@ -21,7 +21,7 @@ import numpy as np
 
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.arrays.frame import digest
-from pullback.tracer.arrays.traced import Listed, Tagged
+from pullback.tracer.arrays.traced import Keyed, Listed, Tagged
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import RANDOM, Outside
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -171,6 +171,8 @@ def items_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     kind = type(value)
     if isinstance(value, Tagged):
         return list(enumerate(value.cases))
+    if issubclass(kind, Keyed):
+        return [("entries", value.entries)]
     if issubclass(kind, Listed):
         return [("rows", value.rows), ("length", value.rows.length)] if value.rows is not None else list(enumerate(value))
     if hasattr(kind, "__setitem__") and isinstance(value, Mapping):

@@ -1,8 +1,21 @@
 """Python's own branches and loops in a trace: the operators that rewritten functions call (``tracer/syntax``)."""
 
-from pullback.tracer.statements import branches, catching, completions, items, iterators, loops, matches, raising, texts
+from pullback.tracer.statements import (
+    branches,
+    catching,
+    completions,
+    items,
+    iterators,
+    keyed,
+    loops,
+    matches,
+    raising,
+    texts,
+)
 
-__all__ = ["branches", "catching", "completions", "items", "iterators", "loops", "matches", "raising", "register", "texts"]
+__all__ = [
+    "branches", "catching", "completions", "items", "iterators", "keyed", "loops", "matches", "raising", "register", "texts",
+]  # fmt: skip
 
 
 def register() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit
 from pullback.tracer.arrays.mixed_numbers import as_tag, chosen, tag_of
-from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import refuse_caught
 from pullback.tracer.statements.variables import UNBOUND
@@ -352,7 +352,7 @@ def _is_numpys_bool(x: Any) -> bool:
 def truth_of(value: Any) -> Any:
     """Return the truth of a choice, or of a list whose length values decide, a bool or a traced one; other values unchanged."""
     value = narrowed(value)
-    if has_rows(value):
+    if has_rows(value) or issubclass(type(value), Keyed):
         return value.length() != 0
     if not isinstance(value, Choice):
         return value
@@ -436,7 +436,7 @@ def contains(container: Any, item: Any) -> Any:
         return by_cases(item, lambda case: contains(container, case))
     if type(container) in (set, frozenset, dict) and isinstance(item, TracedArray) and not item.shape:
         container = list(container)
-    if has_rows(container):
+    if has_rows(container) or issubclass(type(container), Keyed):
         return container.contains(item)
     if isinstance(container, Listed):
         container = container.contents()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Keyed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.side_effects import effect, reached
@@ -161,6 +161,8 @@ def _kind(value: Any) -> str:
     kind = type(value)
     if issubclass(kind, TracedArray | Tagged | Outside):
         return ""
+    if issubclass(kind, Keyed):
+        return "keyed"
     if issubclass(kind, np.ndarray):
         return "array"
     if issubclass(kind, list):
@@ -188,6 +190,8 @@ def _items(value: Any, kind: str) -> list[tuple[Any, Any]]:
             return [(x, True) for x in value]
         case "object":
             return list({**vars(value), **_slots(value)}.items())
+        case "keyed":
+            return [("entries", value.entries)]
         case "slots":
             return list(_slots(value).items())
         case "array":
@@ -324,7 +328,7 @@ class Saved:
         for c, items in self.before:
             if not c.has(items, keys_only=True):
                 error = refusal(c.name)
-                error.wants_lists = c.kind in ("list", "deque")
+                error.wants_lists, error.wants_keys = c.kind in ("list", "deque"), c.kind in ("dict", "set")
                 raise error
 
     def refuse_changes(self) -> None:

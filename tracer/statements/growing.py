@@ -22,7 +22,7 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
-from pullback.tracer.arrays.traced import Gathers, Listed, Tagged, TracedArray
+from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of
@@ -418,6 +418,17 @@ class GrowingList(Listed):
         rows.length = length + 1
         rows.least, rows.most = rows.least + 1, rows.most + 1
 
+    def append_unless(self, is_present: TracedArray, element: Any) -> None:
+        """Append an element where a traced bool is false."""
+        before = self.length()
+        self.append(element)
+        rows = self.rows
+        assert rows is not None
+        more = as_traced(np.where(is_present, 0, 1))
+        more.weak, more.bounds = "int", (0, 1)
+        rows.length = before + more
+        rows.least -= 1
+
     def extend(self, elements: Iterable[Any], /) -> None:
         if self.rows is None and not (isinstance(elements, GrowingList) and elements.rows is not None):
             list.extend(self, elements)
@@ -489,6 +500,17 @@ class GrowingList(Listed):
         self.shift(self.index_of(k, "list assignment index out of range"), -1)
         self.rows.length = self.length() - 1
         self.rows.least -= 1
+
+    def delete_if(self, is_present: TracedArray, position: Any) -> None:
+        """Delete the element of an index where a traced bool is true."""
+        rows = self.stored()
+        self.refuse_resized()
+        self.refuse_fixed()
+        self.shift(_bounded(np.where(is_present, position, self.length()), rows.capacity), -1)
+        less = as_traced(np.where(is_present, 1, 0))
+        less.weak, less.bounds = "int", (0, 1)
+        rows.length = self.length() - less
+        rows.least -= 1
 
     def clear(self) -> None:
         if self.rows is None:
@@ -1035,21 +1057,34 @@ def list_of(elements: list[Any]) -> list[Any]:
 
 
 @operator("append")
-def append(out: list[Any], element: Any) -> None:
+def append(out: list[Any] | Keyed, element: Any) -> None:
     """Append an element of a comprehension."""
-    out.append(element)
+    out.include(element) if isinstance(out, Keyed) else out.append(element)
 
 
-@operator("new list")
-def new_list(kind: Any, *elements: Any) -> Any:
-    """Return ``kind(*elements)``: a list of the traced function if it is ``list`` or ``deque``, else what Python returns."""
+@operator("new")
+def new(kind: Any, *elements: Any) -> Any:
+    """Return ``kind(*elements)``: a list, dict or set of the traced function if it is a class of these, else what Python
+    returns."""
+    make = NEW.get(kind) if isinstance(kind, type) else None
+    return kind(*elements) if make is None else make(kind, *elements)
+
+
+NEW: dict[type, Callable[..., Any]] = {}
+"""The functions that make containers of the traced function, by the classes of Python's; they are passed the class and
+arguments."""
+
+
+def _new_list(kind: Any, *elements: Any) -> Any:
+    """Return a list or deque of the traced function if one is traced, else Python's."""
     frame = current()
-    if frame is None or kind not in (list, deque) or not frame.root.rolls:
+    if frame is None or not frame.root.rolls:
         return kind(*elements)
     frame.root.has_lists = True
     if not frame.root.grows:
         return kind(*elements)
     growing = GrowingList if kind is list else GrowingDeque
+    elements = tuple(x.sequence() if isinstance(x, Keyed) else x for x in elements)
     if len(elements) == 1 and isinstance(elements[0], GrowingList) and elements[0].rows is not None:
         return elements[0].copy_as(growing)
     own = elements[0].elements() if len(elements) == 1 and isinstance(elements[0], Gathers) else None
@@ -1059,6 +1094,9 @@ def new_list(kind: Any, *elements: Any) -> Any:
         result.rows.least, result.rows.most = 0, count
         return result
     return growing(list(*elements))
+
+
+NEW.update({list: _new_list, deque: _new_list})
 
 
 @operator("slice")
@@ -1073,6 +1111,8 @@ def element_of(value: Any, k: Any) -> Any:
     kind = type(value)
     if kind is dict and isinstance(k, Tagged):
         return k.item_in(value)
+    if kind is dict and is_undecided_index(k):
+        return OPERATORS[PREFIX + "looked up"](value, k)
     if type(k) is slice:
         return GrowingList(value).sliced(k) if kind is list and value and _is_undecided_slice(k) else value[k]
     if (kind is list or kind is tuple) and value and is_undecided_index(k):

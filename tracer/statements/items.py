@@ -20,7 +20,7 @@ from pullback.tracer.arrays.python_floats import require
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, bounds_of
 from pullback.tracer.arrays.python_scalars import integer
 from pullback.tracer.arrays.replacements import library_twin
-from pullback.tracer.arrays.traced import Gathers, Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import number_of
 from pullback.tracer.arrays.views import root_of
@@ -259,8 +259,12 @@ def items(value: Any) -> Items | None:
     """Return a range, an array or other items as items; None for an iterable of which only Python knows the items."""
     if isinstance(value, Items):
         return value
+    if issubclass(type(value), Keyed):
+        inner = items(value.sequence())
+        return None if inner is None else Items(inner.count, inner.at, (*inner.lists, value.entries), inner.length)
     if has_rows(value):
-        return Items(value.length(), value.row, (value,))
+        source = getattr(value, "source", None)
+        return Items(value.length(), value.row, (value,) if source is None else (value, source))
     if isinstance(value, range):
         return _range(value.start, value.stop, value.step)
     if isinstance(value, Gathers):

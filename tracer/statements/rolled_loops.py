@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.types import I64, scalar
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast
 from pullback.tracer.arrays.traced import TracedArray
@@ -33,7 +34,7 @@ from pullback.tracer.statements.counting import MOST_ATTEMPTS, Limits, Room, pro
 from pullback.tracer.statements.earlier_traces import EarlierCarry, earlier, kind_of, note_loop, takes_notes
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.items import Items
-from pullback.tracer.statements.joins import placeholder
+from pullback.tracer.statements.joins import is_inner, placeholder
 from pullback.tracer.statements.rebound import (
     OTHER_VALUE,
     Packed,
@@ -154,6 +155,10 @@ class LoopRoom:
         growth = grows.needed - grows.before
         if type(growth) is int and (self.loop.test is None or growth <= 0):
             grows.target.provide(grows, self.count)
+            return
+        if self.loop.test is None and is_value_size(growth) and not is_inner(grows.needed):
+            grows.target.refuse_other_frame(grows)
+            grows.target.stack(grows.samples, grows.needed)
             return
         again = lambda: driven(self.loop.traced(LoopRoom(self.loop), truth, ended), self.loop.body)  # noqa: E731
         signal: Grows | Rebinds = grows

@@ -7,7 +7,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.statements.containers import Slot, State, bound_outside
@@ -128,6 +128,8 @@ def without_rows(value: Any) -> Any:
     """Return a tree without the lists whose elements are rows of arrays; these have their own variables."""
     if has_rows(value):
         return None
+    if isinstance(value, Keyed):
+        return without_rows(value.entries)
     if isinstance(value, Tagged):
         cases = tuple(map(without_rows, value.cases))
         return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else (value.tag, cases)

@@ -59,20 +59,22 @@ def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.
 @functools.lru_cache(maxsize=4096)
 def has_flow(code: CodeType) -> bool:
     """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``,
-    ``raise``, f-strings."""
+    ``raise``, f-strings, sets, dicts."""
     if not _FLOW.isdisjoint(code.co_code[::2]) or not _NAMES.isdisjoint(code.co_names):
         return True
     return any(map(has_flow, _nested(code)))
 
 
 _FLOW = frozenset((*dis.hasjrel, *dis.hasjabs, *getattr(dis, "hasjump", ())))
-_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP", "RAISE_VARARGS")}
+_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP", "RAISE_VARARGS", "BUILD_SET", "BUILD_MAP")}
+_FLOW |= {dis.opmap[name] for name in ("BUILD_CONST_KEY_MAP",) if name in dis.opmap}
 _FLOW |= {dis.opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in dis.opmap}
-"""The opcodes of control flow, of ``not``, of tests that may be of values of several cases, of errors, and of f-strings."""
+"""The opcodes of control flow, of ``not``, of tests that may be of values of several cases, of errors, of f-strings, and of
+sets and dicts."""
 
 
-_NAMES = frozenset((*FUNCTIONS, *METHODS, "sort", "remove"))
-"""The functions and methods that make texts, and the methods of lists that compare elements."""
+_NAMES = frozenset((*FUNCTIONS, *METHODS, "sort", "remove", "set", "Counter"))
+"""The functions and methods that make texts, the methods of lists that compare elements, and the classes that do."""
 
 Key = tuple[str, int, int]
 

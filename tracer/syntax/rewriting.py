@@ -48,8 +48,9 @@ MOST_FORKS = 3
 in both sides of each, it would be traced ``2**k`` times."""
 _OUT = PREFIX + "out"
 """The list that a comprehension fills."""
-_LISTS = ("list", "deque")
-_CONSUMERS = ("sum", "min", "max", "list")
+_MADE = ("list", "deque", "set", "dict", "Counter", "defaultdict", "OrderedDict")
+"""The names of classes whose calls make containers of the traced function."""
+_CONSUMERS = ("sum", "min", "max", "list", "set", "dict", "sorted", "Counter")
 _SEQUENCES = (
     "range", "enumerate", "zip", "reversed", "pairwise", "product", "combinations", "combinations_with_replacement",
     "permutations", "ndindex", "ndenumerate",
@@ -132,7 +133,11 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 has_flow = True
             case ast.UnaryOp(op=ast.Not()) | ast.List(ctx=ast.Load()) | ast.ListComp():
                 has_flow = True
-            case ast.Call() if _called_name(inner) in _LISTS or _is_consumed(inner):
+            case ast.Set() | ast.SetComp() | ast.DictComp():
+                has_flow = True
+            case ast.Dict() if _has_computed_keys(inner):
+                has_flow = True
+            case ast.Call() if _called_name(inner) in _MADE or _is_consumed(inner):
                 has_flow = True
             case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
                 has_flow = True
@@ -200,15 +205,16 @@ class _Expression(ast.NodeTransformer):
         source = ast.Constant(ast.unparse(node)) if makes_text(node) else None
         arguments = node.args if isinstance(node.func, ast.Attribute) else []
         displays = [a for a in arguments if isinstance(a, ast.List)]
-        makes_list = _called_name(node) in _LISTS
+        makes_container = _called_name(node) in _MADE
         self.generic_visit(node)
         if _is_consumed(node):
             node.args[0] = call("comprehension", node.args[0], _deferred(node.args[0]), _filling(cast(Any, node.args[0])))
         if displays:
             node.args = [a.args[0] if isinstance(a, ast.Call) and a.args and a.args[0] in displays else a for a in node.args]
         if source is None:
-            if makes_list and len(node.args) < 2 and not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args):
-                return call("new list", node, node.func, *node.args)
+            is_plain = len(node.args) < 2 and not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
+            if makes_container and is_plain:
+                return call("new", node, node.func, *node.args)
             return node
         result = call("texted", node, source, *texts.text_function(node), *node.args)
         result.keywords = node.keywords
@@ -231,6 +237,35 @@ class _Expression(ast.NodeTransformer):
         if _binds(node) or any(g.is_async for g in node.generators):
             return call("list", node, node)
         return call("comprehension", node, _deferred(node), _filling(node))
+
+    def visit_Set(self, node: ast.Set) -> ast.expr:
+        self.generic_visit(node)
+        if _binds(node) or any(isinstance(e, ast.Starred) for e in node.elts):
+            return node
+        elements = ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)
+        return call("set", node, _deferred(node), _deferred(elements))
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        self.generic_visit(node)
+        if not _has_computed_keys(node) or _binds(node):
+            return node
+        keys = cast("list[ast.expr]", node.keys)
+        pairs: list[ast.expr] = [ast.copy_location(ast.Tuple([k, v], ast.Load()), k) for k, v in zip(keys, node.values)]
+        return call("dict", node, _deferred(node), _deferred(ast.copy_location(ast.Tuple(pairs, ast.Load()), node)))
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        self.generic_visit(node)
+        if _binds(node) or any(g.is_async for g in node.generators):
+            return node
+        return call("set comprehension", node, _deferred(node), _filling(cast(Any, node)))
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
+        self.generic_visit(node)
+        if _binds(node) or any(g.is_async for g in node.generators):
+            return node
+        pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node.key)
+        pairs = ast.copy_location(ast.ListComp(pair, node.generators), node)
+        return call("dict comprehension", node, _deferred(node), _filling(pairs))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         part = node.slice
@@ -278,6 +313,12 @@ class _Expression(ast.NodeTransformer):
             return node
         names: list[ast.expr] = [ast.Constant(type(op).__name__) for op in node.ops]
         return call("compare", node, node.left, ast.Tuple(names, ast.Load()), *map(self.deferred, node.comparators))
+
+
+def _has_computed_keys(node: ast.Dict) -> bool:
+    """Return whether the display of a dict has no items, or keys that values may decide."""
+    texts = [isinstance(k, ast.Constant) and isinstance(k.value, str) for k in node.keys]
+    return None not in node.keys and not (texts and all(texts))
 
 
 def _forks(s: ast.stmt) -> bool:

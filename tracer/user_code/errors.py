@@ -36,6 +36,7 @@ class TraceError(Exception):
     wants_guards = False
     wants_lists = False
     wants_checks = False
+    wants_keys = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)

@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,10 @@ def signed(x: Any) -> Any:
 
 
 def pair_or_not(x: Any) -> Any:
-    entries = {}
+    entries = SimpleNamespace()
     if x > 0:
-        entries["a"] = (x, 2 * x)
-    return entries.get("a", x)
+        entries.a = (x, 2 * x)
+    return getattr(entries, "a", x)
 
 
 def unrolled(function: Callable[..., Any]) -> Any:

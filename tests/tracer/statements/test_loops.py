@@ -317,7 +317,7 @@ def _appended(x: Any) -> Any:
     while total < 10:
         total = total + 1
         out.append(total)
-    return set(out)
+    return frozenset(out)
 
 
 def test_higher_orders_and_batches() -> None:

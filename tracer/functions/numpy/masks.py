@@ -24,7 +24,7 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.masked import FUNCTIONS, Selection, Unmasked, chosen_of, counted, gathered, unwritten
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
-from pullback.tracer.arrays.traced import Listed, Tagged, TracedArray
+from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.arrays.value_extents import seen
 from pullback.tracer.functions.numpy.assignment import setitem
 from pullback.tracer.functions.numpy.indexing import check_mask_shape, getitem, holds_bool, is_static_mask, without_bools
@@ -457,4 +457,4 @@ def length(x: Any, /) -> Any:
     if isinstance(x, Selection) or (isinstance(x, TracedArray | SymbolicArray) and x.ndim):
         return seen(x.shape[0])
     x = x.narrowed() if isinstance(x, Tagged) else x
-    return x.length() if isinstance(x, Listed) else builtins.len(x)
+    return x.length() if isinstance(x, Listed | Keyed) else builtins.len(x)

@@ -25,7 +25,7 @@ from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
-from pullback.tracer.arrays.traced import Gathers, Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Gathers, Keyed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.user_code.errors import TraceError
@@ -37,6 +37,9 @@ _RANK = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., Any]:
     def call(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
         options = {} if default is _MISSING else {"default": default}
+        keyed = args[0] if len(args) == 1 and isinstance(args[0], Keyed) else None
+        if keyed is not None and key is not None:
+            args = (keyed.sequence(),)
         args = args if len(args) > 1 else tuple(map(_narrowed, args))
         if len(args) == 1 and isinstance(args[0], TracedArray) and key is None and args[0].ndim == 1:
             length = args[0].shape[0]
@@ -47,8 +50,9 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
                 return _extreme_of(args[0], name)
         if len(args) > 1 and options:
             return real(*args, key=key, **options)
-        if len(args) == 1 and has_rows(args[0]) and key is None and not options:
-            elements = args[0].array()
+        if len(args) == 1 and has_rows(args[0]) and not options:
+            keyed_by = None if keyed is None or key is None else keyed.extreme_keys(key)
+            elements = (args[0] if key is None else args[0].mapped(key) if keyed_by is None else keyed_by).array()
             check_some(elements.shape[0], f"{name}() arg is an empty sequence")
             if elements.ndim != 1:
                 raise TraceError(f"{name} of a list of arrays or sequences, whose length values decide; compare numbers")
@@ -83,8 +87,11 @@ def _known(function: Callable[[list[Any]], Any], items: list[Any]) -> Any:
 
 
 def _narrowed(x: Any) -> Any:
-    """Return the one value that a value of several cases has, if it is known; of elements that a mask selects their array."""
+    """Return the one value that a value of several cases has, if it is known; of elements that a mask selects their array, and of
+    a dict or set the list of its keys."""
     x = x.narrowed() if isinstance(x, Tagged) else x
+    if isinstance(x, Keyed):
+        return x.elements_of()
     return x.elements() if isinstance(x, Gathers) else x
 
 
@@ -145,7 +152,7 @@ twin(builtins.min)(_extreme("min", builtins.min, np.less))
 @twin(builtins.sum)
 def sum_(iterable: Any, /, start: Any = 0) -> Any:
     """Sum a traced array along its first axis, as NumPy does, and any other iterable item by item."""
-    iterable = _narrowed(iterable)
+    iterable = _summed(_narrowed(iterable), iterable)
     if has_rows(iterable):
         return iterable.total(start)
     if not isinstance(iterable, TracedArray) or not iterable.ndim:
@@ -154,6 +161,15 @@ def sum_(iterable: Any, /, start: Any = 0) -> Any:
         return start
     dtype = np.dtype(np.int64) if iterable.dtype.kind == "b" else iterable.dtype
     return start + xp.sum(iterable, axis=0, dtype=dtype)
+
+
+def _summed(elements: Any, iterable: Any) -> Any:
+    """Return the elements of a sum. Raises TraceError for those of a set whose sum depends on their order."""
+    if isinstance(iterable, Keyed) and iterable.stands_for is set:
+        leaves = [b for b, *_ in elements.rows.leaves] if has_rows(elements) else map(as_traced, elements)
+        if builtins.any(x.dtype.kind not in "bi" for x in leaves):
+            raise TraceError("the sum of a set of floats, whose order depends on their hashes; sum sorted(...) of it")
+    return elements
 
 
 def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,7 +197,7 @@ twin(builtins.all)(_truth("all", builtins.all))
 
 @twin(builtins.sorted)
 def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
-    iterable = _narrowed(iterable)
+    iterable = iterable.sequence() if isinstance(iterable, Keyed) and key is not None else _narrowed(iterable)
     if has_rows(iterable):
         result = iterable.as_list()
         result.sort(key=key, reverse=reverse)
@@ -250,6 +266,8 @@ def int_(*args: Any, **kwargs: Any) -> Any:
 
 @call_of("bool")
 def bool_(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and (has_rows(args[0]) or isinstance(args[0], Keyed)):
+        return scalar(args[0].length() != 0, "bool")
     if not takes_traced(args, kwargs) or len(args) != 1:
         return bool(*args, **kwargs)
     x = args[0]
