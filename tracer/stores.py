@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
-from pullback.tracer.arrays.traced import has_rows
-from pullback.tracer.arrays.tree import LEAF, TreeDef, assembled, bare, children_of, structure_of, unflatten
+from pullback.tracer.arrays.traced import Appended, has_rows
+from pullback.tracer.arrays.tree import LEAF, OnlyAppended, TreeDef, assembled, bare, children_of, structure_of, unflatten
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import user_loc
@@ -40,6 +40,10 @@ class Mutable:
     fill: Callable[[Any, Any], None]
 
 
+Steps = tuple[Any, ...]
+"""The keyword or position of an argument, and the keys of the dicts in it that lead to a list."""
+
+
 def _fill_list(target: Any, contents: Any) -> None:
     target[:] = contents
 
@@ -58,11 +62,13 @@ MUTABLE = (
     Mutable(classes=(dict, OrderedDict, defaultdict), empty=_empty_dict, fill=_fill_dict),
 )
 """The kinds of containers that calls may change. A container of another kind is refused when it changes."""
+LONGER = Mutable(classes=(Appended,), empty=lambda tree: [], fill=list.extend)
+"""Lists that calls only make longer."""
 
 
 def mutable_of(kind: Any) -> Mutable | None:
     """Return how containers of a class are changed; None for other classes."""
-    return next((record for record in MUTABLE if kind in record.classes), None)
+    return next((record for record in (*MUTABLE, LONGER) if kind in record.classes), None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +87,7 @@ class Stores:
     ``paths``: the expressions that read the former, with ``values`` for the names in them, and ``pattern``, for each, the first
     object that it is. ``new``: the functions that make the latter, each with its structure. ``fills``: the containers that get
     contents, whose structures are ``trees``, in their order; ``labels`` are the names of the caller's among them.
+    ``appended``: the lists, in dicts, that got longer and are otherwise what they were.
     """
 
     paths: tuple[str, ...]
@@ -90,6 +97,7 @@ class Stores:
     fills: tuple[Fill, ...]
     trees: tuple[TreeDef, ...]
     labels: tuple[str, ...]
+    appended: tuple[Steps, ...] = ()
 
     @cached_property
     def _read(self) -> Callable[[Any, Any], tuple[Any, ...]]:
@@ -139,40 +147,46 @@ class ContainersOfCall:
         self.labels: list[str] = []
         self.values: dict[str, Any] = {}
         self._records: list[Mutable] = []
+        self._steps: list[Steps | None] = []
         self._copy_of: dict[int, Any] = {}
         self._before: list[Any] = []
         self._originals: list[Any] = []
 
     # copies
 
-    def copied(self, tree: TreeDef, value: Any, leaves: Iterator[Any], path: str, label: str) -> Any:
-        """Return a copy of an argument, of a structure, with other leaves. ``path``: the expression that reads it in a call."""
+    def copied(
+        self, tree: TreeDef, value: Any, leaves: Iterator[Any], path: str, label: str, steps: Steps | None = None
+    ) -> Any:
+        """Return a copy of an argument, of a structure, with other leaves. ``path``: the expression that reads it in a call, and
+        ``steps`` the same as steps, None if there are none."""
         if tree.kind == "leaf":
             return next(leaves)
         if tree.kind in ("static", "named", "labelled", "registered"):
             return unflatten(tree, [next(leaves) for _ in range(tree.count)])
-        record = mutable_of(tree.type)
+        record = LONGER if tree.kind == "appended" else mutable_of(tree.type)
         if record is not None and id(value) in self._copy_of:
             for _ in range(tree.count):
                 next(leaves)
-            self._add(record, value, self._copy_of[id(value)], path, label)
+            self._add(record, value, self._copy_of[id(value)], path, label, None)
             return self._copy_of[id(value)]
         at = len(self.copies)
         if record is not None:
-            self._add(record, value, None, path, label)
+            self._add(record, value, None, path, label, steps)
         step = ".{}" if tree.kind == "dataclass" else "[{!r}]"
         children = []
-        for k, (key, child, inside) in enumerate(zip(tree.keys, tree.children, children_of(tree, value), strict=True)):
+        inside_of = [] if tree.kind == "appended" else children_of(tree, value)
+        for k, (key, child, inside) in enumerate(zip(tree.keys, tree.children, inside_of, strict=True)):
             index = k if tree.kind == "namedtuple" else key
             if type(index) not in (int, str):
                 index = self._named(index)
                 read = f"{path}[{index}]"
             else:
                 read = path + step.format(index)
-            children.append(self.copied(child, inside, leaves, read, f"{label}{step.format(key)}"))
+            inner = (*steps, key) if steps is not None and tree.type is dict else None
+            children.append(self.copied(child, inside, leaves, read, f"{label}{step.format(key)}", inner))
         copy = assembled(tree, children)
         if record is not None:
-            if tree.type is list and self._frame.rolls:
+            if tree.kind == "list" and self._frame.root.rolls:
                 copy = operator_called(PREFIX + "list")(copy)
             self.copies[at] = self._copy_of[id(value)] = copy
         return copy
@@ -182,7 +196,8 @@ class ContainersOfCall:
         self.values[name] = key
         return name
 
-    def _add(self, record: Mutable, value: Any, copy: Any, path: str, label: str) -> None:
+    def _add(self, record: Mutable, value: Any, copy: Any, path: str, label: str, steps: Steps | None) -> None:
+        self._steps.append(steps)
         self._originals.append(value)
         self.copies.append(copy)
         self.paths.append(path)
@@ -219,6 +234,14 @@ class ContainersOfCall:
             return False  # it has the same lists, which may have other contents
         return not (copy.is_as_stacked() and copy.length() == len(before))
 
+    def _is_longer(self, k: int) -> bool:
+        """Return whether a list got longer and is otherwise what it was."""
+        copy, before = self.copies[k], self._before[k]
+        if not self._steps[k] or class_of(copy) is not list or has_rows(copy):
+            return False
+        items = items_of(copy)
+        return items is not None and len(items) > len(before) and is_same_contents(items[: len(before)], before)
+
     def stores(self, result: Any) -> Written | None:
         """Return what the function stores, with its result; None if it changed no container and returns none, and each is one
         argument."""
@@ -245,6 +268,7 @@ class ContainersOfCall:
         stores = Stores(
             paths=tuple(self.paths), values=self.values, pattern=_pattern(self.copies), new=tuple(new), fills=tuple(fills),
             trees=tuple(trees), labels=tuple(self.labels[k] for k in changed),
+            appended=tuple(self._steps[k] or () for k in changed if self._is_longer(k)),
         )  # fmt: skip
         return Written(stores=stores, out_tree=out_tree, leaves=contents.leaves)
 
@@ -314,7 +338,9 @@ class Contents:
         return bare(tree)
 
     def _without_rows(self, x: Any) -> Any:
-        """Return a value; for a list with rows, what makes a list in a call."""
+        """Return a value; for a list with rows, what makes a list in a call, and for one that gets longer what it gets."""
+        if type(x) is Appended:
+            return x.added()
         if not has_rows(x):
             return x
         if id(x) not in self._rows:
@@ -332,6 +358,53 @@ def refusing_changes(frame: Frame, what: str) -> Iterator[None]:
     for copy, label, items in before:
         if not is_same_contents(items_of(copy), items):
             raise effect(f"{what} changes the argument {label}; return what is new, and change the argument after it", user_loc())
+
+
+MOST_LENGTHS = 4
+"""Number of traces in which a list only got longer, after which its contents are no input any more."""
+
+
+class OnlyLonger:
+    """The lists, in calls of one function, that the function only makes longer.
+
+    A trace of a call with such a list knows nothing of its contents, and serves lists of all lengths. ``paths``: where these
+    lists are. A function that needs the contents of one is traced with those of all from then on.
+    """
+
+    def __init__(self) -> None:
+        self.paths: frozenset[Steps] = frozenset()
+        self._counts: Counter[Steps] = Counter()
+        self._is_closed = False
+
+    def note(self, stores: Stores | None) -> None:
+        """Note the lists that a trace made longer."""
+        if stores is None or self._is_closed:
+            return
+        self._counts.update(stores.appended)
+        self.paths = frozenset(steps for steps, count in self._counts.items() if count >= MOST_LENGTHS)
+
+    def close(self) -> None:
+        """Trace all calls with the contents of all lists from now on."""
+        self._is_closed, self.paths = True, frozenset()
+
+    def replaced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Return the arguments of a call with ``OnlyAppended`` in place of these lists."""
+        new_args, new_kwargs = list(args), dict(kwargs)
+        for first, *keys in self.paths:
+            where: Any = new_kwargs if isinstance(first, str) else new_args
+            if first in new_kwargs if isinstance(first, str) else first < len(new_args):
+                where[first] = _with_placeholder(where[first], keys)
+        return new_args, new_kwargs
+
+
+def _with_placeholder(value: Any, keys: Sequence[Any]) -> Any:
+    """Return a value with a list in it replaced; the value itself if there is none."""
+    if not keys:
+        return OnlyAppended() if type(value) is list else value
+    if type(value) is not dict or keys[0] not in value:
+        return value
+    inside = _with_placeholder(value[keys[0]], keys[1:])
+    return value if inside is value[keys[0]] else {k: inside if k == keys[0] else x for k, x in value.items()}
 
 
 def class_of(value: Any) -> Any:

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -57,7 +57,7 @@ from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.resolver import Names, is_filled
 from pullback.tracer.names.side_effects import line_by_line
 from pullback.tracer.names.user_classes import of_real_class
-from pullback.tracer.stores import ContainersOfCall, Stores
+from pullback.tracer.stores import ContainersOfCall, OnlyLonger, Stores
 from pullback.tracer.user_code.control_flow import Statement, in_source_order
 from pullback.tracer.user_code.defects import raise_defect
 from pullback.tracer.user_code.errors import Restart, TraceError, error_loc, foreign_error, user_loc
@@ -70,11 +70,13 @@ class Parameters:
     """The parameters of a user's function.
 
     ``names`` are by position, ``variadic`` is the name of ``*args``, ``static`` holds the names of static parameters.
+    ``longer``: the lists that the function only makes longer.
     """
 
     names: tuple[str, ...]
     variadic: str
     static: frozenset[str]
+    longer: OnlyLonger = field(default_factory=OnlyLonger, compare=False, repr=False)
 
     def name(self, position: int) -> str:
         return self.names[position] if position < len(self.names) else f"{self.variadic}_{position - len(self.names)}"
@@ -127,7 +129,12 @@ class Signature:
     @property
     def arguments(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The call's arguments, by position and by keyword."""
-        return self._args, self._kwargs
+        return self.leaves.arguments if isinstance(self.leaves, Leaves) else (self._args, self._kwargs)
+
+    @property
+    def has_longer_lists(self) -> bool:
+        """Whether there are lists whose contents are no input."""
+        return isinstance(self.leaves, Leaves) and self.leaves.arguments[0] is not self._args
 
     @property
     def static(self) -> tuple[bool, ...]:
@@ -150,9 +157,14 @@ class Signature:
         return TreeDef("tuple", tuple, children=[positional, keyed])
 
 
-def signature(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-    """Return the signature of a call. Raises TraceError for a static value that cannot be hashed."""
+def signature(
+    parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any], reads_all: bool = False
+) -> Signature:  # fmt: skip
+    """Return the signature of a call. ``reads_all``: with the contents of lists that the function only makes longer. Raises
+    TraceError for a static value that cannot be hashed."""
     leaves = Leaves((args, kwargs))
+    if parameters.longer.paths and not reads_all:
+        args, kwargs = parameters.longer.replaced(args, kwargs)
     key: list[Any] = [len(args), *kwargs]
     if not parameters.static:
         for value in args:
@@ -400,12 +412,13 @@ def _copied(
     args, kwargs = call.arguments
     positional, keyed = tree.children
     values: list[Any] = []
-    labelled = [(f"args[{k}]", parameters.name(k), x) for k, x in enumerate(args)]
-    labelled += [(f"kwargs[{k!r}]", k, x) for k, x in kwargs.items()]
-    for (path, label, value), child in zip(labelled, (*positional.children, *keyed.children), strict=True):
-        values.append(stores.copied(child, value, remaining, path, label))
+    labelled: list[tuple[int | str, str, str, Any]]
+    labelled = [(k, f"args[{k}]", parameters.name(k), x) for k, x in enumerate(args)]
+    labelled += [(k, f"kwargs[{k!r}]", k, x) for k, x in kwargs.items()]
+    for (key, path, label, value), child in zip(labelled, (*positional.children, *keyed.children), strict=True):
+        values.append(stores.copied(child, value, remaining, path, label, (key,)))
     stores.begin()
-    for (_, label, _), value in zip(labelled, values, strict=True):
+    for (_, _, label, _), value in zip(labelled, values, strict=True):
         names.effects.watch_argument(value, label, stores.holds)
     return values[: len(args)], dict(zip(kwargs, values[len(args) :], strict=True))
 

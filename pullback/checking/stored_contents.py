@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.tree import TreeDef, children_of
-from pullback.tracer.stores import Stores
+from pullback.tracer.stores import LONGER, Stores
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 Pair = tuple[str, Any, Any, int | None]
@@ -27,7 +27,12 @@ def stored_pairs(stores: Stores, first: int, mine: Arguments, plain: Arguments) 
     by_index = dict(enumerate(objects))
     for fill, tree, name in zip(stores.fills, stores.trees, stores.names, strict=True):
         if fill.index in by_index:
-            yield from _pairs(tree, *by_index[fill.index], f"{name} afterwards", ordinals)
+            a, b = by_index[fill.index]
+            if fill.of is LONGER:
+                if len(a) != len(b):
+                    raise Unlike(f"{name} afterwards", f"a list of {len(a)}", f"a list of {len(b)}")
+                a, b = (x[len(x) - len(tree.children) :] for x in (a, b))
+            yield from _pairs(tree, a, b, f"{name} afterwards", ordinals)
 
 
 def _pairs(tree: TreeDef, a: Any, b: Any, name: str, ordinals: Iterator[int]) -> Iterator[Pair]:

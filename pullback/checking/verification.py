@@ -27,7 +27,7 @@ from pullback.programs.call import Call
 from pullback.programs.entry import MISS
 from pullback.programs.report import location
 from pullback.tracer import TraceError, flatten
-from pullback.tracer.stores import Mutable, Stores
+from pullback.tracer.stores import Mutable, Stores, mutable_of
 from pullback.tracer.user_code.source import line_text
 from pullback.tracer.user_code.tracebacks import traceback_at
 from pullback.tree import leaf_paths
@@ -140,8 +140,9 @@ class _Arguments:
     def contents(self, stores: Stores) -> list[tuple[Any, Mutable, Any]]:
         """Return the containers that a call changes, each with its kind and a copy."""
         containers = stores.containers((self.args, self.kwargs))
-        changed = [(containers[fill.index], fill.of) for fill in stores.fills if fill.index < len(containers)]
-        return [(container, record, copy.copy(container)) for container, record in changed]
+        changed = [containers[fill.index] for fill in stores.fills if fill.index < len(containers)]
+        records = [mutable_of(type(container)) for container in changed]
+        return [(x, record, copy.copy(x)) for x, record in zip(changed, records, strict=True) if record is not None]
 
 
 class _Copies(_Arguments):

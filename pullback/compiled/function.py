@@ -188,7 +188,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     def _into(self, out: Any, args: Any, kwargs: Any) -> Any:
         if current() is not None:
             raise TraceError(f"{_title(self)}.into is for calls from outside; within a traced function write x[...] = f(x)")
-        call = signature(self._parameters, args, kwargs)
+        call = signature(self._parameters, args, kwargs, reads_all=True)
 
         def serve(entry: Entry | Paths) -> Any:
             return entry.serve(call.leaves, out_of(entry.trace, out))
@@ -272,6 +272,8 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
 
     def examine(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         call = signature(self._parameters, args, kwargs)
+        if call.has_longer_lists and not self._entries.of(call):
+            call = signature(self._parameters, args, kwargs, reads_all=True)
         return Call(
             title=self._described(),
             requested_device=self._device,
@@ -348,8 +350,17 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         changing: list[str] = []
         for _ in range(MOST_TRACES):
             with work.underway(), self._programs.locks.hold(call.key), ReportsExhaustion():
-                variants = self._entries.of(call)
-                fresh = with_reserved_stack(functools.partial(self._compile, call, args, kwargs)) if variants == tried else None
+                variants, is_read = self._entries.of(call), False
+                try:
+                    compiled = functools.partial(self._compile, call, args, kwargs)
+                    fresh = with_reserved_stack(compiled) if variants == tried else None
+                except Exception:
+                    if not call.has_longer_lists:
+                        raise
+                    call = signature(self._parameters, args, kwargs, reads_all=True)
+                    is_read = True
+            if is_read:
+                return self._first_call_reading(call, args, kwargs, serve, out)
             if fresh is not None:
                 variants = [fresh]
             for entry in variants:
@@ -370,6 +381,13 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             "bind it to a name once, or pass it as an argument"
         )
 
+    def _first_call_reading(self, call: Signature, args: Any, kwargs: Any, serve: Any, out: Any) -> Any:
+        """Make a first call with the contents of lists that were no input, since a trace without them failed. If it succeeds, the
+        contents are inputs of all calls."""
+        result = self._first_call(call, args, kwargs, serve, out)
+        self._parameters.longer.close()
+        return result
+
     def _compile(self, call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
         """Return a new program for a call, stored for the following calls."""
         for entry in self._entries.of(call):
@@ -386,6 +404,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
                 if instantiated is not None:
                     self._programs.variants.kind(call).reason = reason_of(instantiated)
         entry = entry_of(traced, compiled, call.leaves, recorder.record(arguments_of(self._parameters, call)))
+        self._parameters.longer.note(traced.stores)
         warn_followed(_title(self), traced)
         self._entries.store(call, entry, _title(self))
         return entry

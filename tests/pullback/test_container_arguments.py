@@ -826,3 +826,150 @@ def test_plain_python_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_unchanged_list_needs_no_python() -> None:
     report = pb.jit(lambda xs: xs[0] + xs[1]).explain([1.0, 2.0])
     assert "Python, since" not in str(report)
+
+
+# lists that only get longer
+
+
+def traces_of(function: Any) -> int:
+    return sum(map(len, function._entries.by_key.values()))
+
+
+def test_a_list_that_only_gets_longer_is_traced_a_few_times() -> None:
+    def step(w: Any, log: Any, *, state: Any) -> Any:
+        loss = np.sum(w**2)
+        log.append(float(loss))
+        state["losses"].append(loss)
+        state["losses"] += [w * 2, loss]
+        return log
+
+    mine: tuple[Any, Any] = ([], {"losses": [], "name": "a"})
+    plain: tuple[Any, Any] = ([], {"losses": [], "name": "a"})
+    compiled, counts = pb.jit(step), []
+    for k in range(50):
+        w = np.full(3, float(k))
+        assert compiled(w, mine[0], state=mine[1]) is mine[0]
+        step(w, plain[0], state=plain[1])
+        counts.append(traces_of(compiled))
+    refuse_unlike(mine, plain)
+    assert counts[-1] == counts[10]
+    for k in range(3):  # the same program, other lists
+        other: list[Any] = [k]
+        compiled(np.ones(3), other, state={"losses": [], "name": "a"})
+        assert other == [k, 3.0]
+    assert traces_of(compiled) == counts[-1]
+
+
+def by_length(log: Any) -> Any:
+    log.append(float(len(log)))
+    return log[-1]
+
+
+def by_contents(log: Any) -> Any:
+    log.append(1.0 + sum(log))
+    return log[0]
+
+
+def by_heap(log: Any) -> Any:
+    heapq.heappush(log, 3.0 - 2.0 * np.float64(0.0))
+    return None
+
+
+def by_truth(log: Any) -> Any:
+    if log:
+        log.append(2.0)
+    else:
+        log.append(1.0)
+
+
+def by_array(log: Any) -> Any:
+    log.append(1.0)
+    return np.mean(log)
+
+
+def by_copy(log: Any) -> Any:
+    log.append(2.0)
+    return [*log], list(log), log + [1.0], [1.0] + log, tuple(log)
+
+
+def by_loop(log: Any) -> Any:
+    total = 0.0
+    for x in log:
+        total += x
+    log.append(total)
+
+
+def in_a_loop(log: Any) -> Any:
+    for k in range(20):
+        log.append(float(k))
+
+
+def under_a_branch(log: Any) -> Any:
+    for k in range(2):
+        if np.sin(float(k)) > 0.5:
+            log.append(float(k))
+    log.append(-1.0)
+
+
+@pytest.mark.parametrize(
+    "function", [by_length, by_contents, by_heap, by_truth, by_array, by_copy, by_loop, in_a_loop, under_a_branch]
+)
+def test_a_list_that_is_read_is_traced_with_its_contents(function: Callable[..., Any]) -> None:
+    compiled, mine, plain = pb.jit(function), list[float](), list[float]()
+    for _ in range(8):
+        refuse_unlike(compiled(mine), function(plain))
+        refuse_unlike(mine, plain)
+
+
+def test_a_list_that_is_read_on_one_path() -> None:
+    def f(log: Any, n: Any) -> Any:
+        log.append(1.0)
+        return log[0] if n else 0.0
+
+    compiled, log = pb.jit(f), [5.0]
+    for k in range(12):
+        assert compiled(log, k % 9 == 8) == (5.0 if k % 9 == 8 else 0.0)
+    assert log == [5.0, *[1.0] * 12]
+
+
+def test_gradients_and_verified_calls_of_lists_that_get_longer() -> None:
+    gradient, verified, first, second = pb.value_and_grad(history), pb.jit(record, verify=20), list[float](), list[float]()
+    for k in range(10):
+        value, slope = gradient(np.array([1.0, float(k)]), first)
+        np.testing.assert_allclose(slope, [6.0, 6.0 * k])
+        verified(np.array([1.0, float(k)]), second)
+        assert first[-1] == value
+    assert first == [3.0 * (1 + k * k) for k in range(10)]
+    assert second == [1.0 + k * k for k in range(10)]
+
+
+def test_a_list_that_gets_longer_under_two_names() -> None:
+    def f(a: Any, b: Any) -> Any:
+        a.append(1.0)
+        b.append(2.0)
+        return a is b
+
+    compiled = pb.jit(f)
+    mine, plain = (list[float](), list[float]()), (list[float](), list[float]())
+    for k in range(8):
+        assert compiled(*mine) is f(*plain) is False
+        if k > 5:
+            assert compiled(mine[0], mine[0]) is f(plain[0], plain[0]) is True
+    assert mine == plain
+
+
+def test_an_error_of_a_call_keeps_the_list() -> None:
+    def f(x: Any, log: Any) -> Any:
+        log.append(x)
+        if x < 0:
+            raise ValueError("negative")
+        return x
+
+    compiled, log = pb.jit(f), list[float]()
+    for k in range(10):
+        if k % 3 == 2:
+            with pytest.raises(ValueError, match="negative"):
+                compiled(-1.0, log)
+        else:
+            compiled(float(k), log)
+    assert log == [0.0, 1.0, 3.0, 4.0, 6.0, 7.0, 9.0]

@@ -187,6 +187,49 @@ class Listed(list[Any]):
         raise NotImplementedError
 
 
+class Unread:
+    """The elements that a list has before a call, of which a trace knows nothing; every use raises TraceError."""
+
+    __slots__ = ()
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TraceError("a list among the arguments is read, of which a trace knows only what calls append")
+
+    __getattr__ = __call__ = __iter__ = __next__ = __getitem__ = __len__ = __bool__ = __float__ = __contains__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __add__ = __radd__ = __index__ = __int__ = _refuse
+    __array__ = __array_ufunc__ = __array_function__ = __repr__ = __str__ = __format__ = __copy__ = __deepcopy__ = _refuse
+
+    def __hash__(self) -> int:
+        return self._refuse()
+
+
+class Appended(Listed):
+    """A list among the arguments that the function only makes longer: ``UNREAD`` and the elements that it appends."""
+
+    __slots__ = ()
+    rows = None
+
+    def __init__(self) -> None:
+        super().__init__([UNREAD])
+
+    def added(self) -> list[Any]:
+        """Return the elements that were appended. Raises TraceError if the list was changed in another way."""
+        first, *added = list.__iter__(self)
+        return added if first is UNREAD else UNREAD._refuse()
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        return UNREAD._refuse()
+
+    entries = contents = as_list = array = length = row = total = result = copy = index = count = _refuse
+    insert = pop = remove = clear = sort = reverse = __delitem__ = __setitem__ = __getitem__ = _refuse
+    __iter__ = __len__ = __bool__ = __contains__ = __reversed__ = __add__ = __radd__ = __mul__ = __rmul__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __imul__ = __copy__ = __reduce_ex__ = __repr__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+UNREAD = Unread()
+
+
 def has_rows(x: Any) -> bool:
     """Return whether a value is a list whose elements are rows of arrays."""
     return issubclass(type(x), Listed) and x.rows is not None

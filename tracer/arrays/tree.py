@@ -24,7 +24,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.shapes.symbolic import Number, Size, is_size
 from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
 from pullback.tracer.arrays.masked import Selection
-from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, TracedArray
+from pullback.tracer.arrays.traced import Appended, Gathers, Keyed, Listed, TracedArray
 from pullback.tracer.user_code.array_libraries import OTHER, class_title, library_of
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import GENERATED, is_users_class
@@ -178,6 +178,14 @@ class TreeDef:
 
 
 LEAF = TreeDef("leaf")
+APPENDED = TreeDef("appended", list)
+"""The structure of a list that a function only makes longer, of any contents."""
+
+
+class OnlyAppended:
+    """Stands in a call for a list that the function only makes longer."""
+
+    __slots__ = ()
 
 
 EQUAL: set[type] = set()
@@ -295,6 +303,8 @@ def structure_of(
     """Return the structure of a value, of whose children ``structure`` returns it, and append the value to ``leaves`` if it is a
     leaf. ``static_numbers`` and ``key``: see ``flatten``."""
     kind = type(x)
+    if kind is Appended or kind is OnlyAppended:
+        return APPENDED
     if issubclass(kind, Listed):
         x, kind = x.contents(), list
     elif issubclass(kind, Keyed):
@@ -405,6 +415,8 @@ def assembled(tree: TreeDef, children: Sequence[Any]) -> Any:
             return tree.type(children)
         case "labelled":
             return rewrapped(tree.data, children[0])
+        case "appended":
+            return Appended()
         case "dict":
             keys, extra = tree.data
             pairs = zip(keys, children, strict=True)

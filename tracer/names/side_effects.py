@@ -174,7 +174,8 @@ def items_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     if issubclass(kind, Keyed):
         return [("entries", value.entries)]
     if issubclass(kind, Listed):
-        return [("rows", value.rows), ("length", value.rows.length)] if value.rows is not None else list(enumerate(value))
+        rows = value.rows
+        return [("rows", rows), ("length", rows.length)] if rows is not None else list(enumerate(list.__iter__(value)))
     if hasattr(kind, "__setitem__") and isinstance(value, Mapping):
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):

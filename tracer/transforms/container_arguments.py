@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Appended, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import LEAF, Identity, TreeDef, assembled, flatten, map_statics, structure_of
 from pullback.tracer.stores import ContainersOfCall, class_of, mutable_of
 from pullback.tracer.transforms.region import Region, as_weak
@@ -22,7 +22,8 @@ BY_VALUE = (
 
 def holds_mutable(tree: TreeDef) -> bool:
     """Return whether a structure has containers that a function may change."""
-    return (mutable_of(tree.type) is not None and tree.kind in ("list", "dict")) or any(map(holds_mutable, tree.children))
+    is_mutable = tree.kind in ("list", "dict", "appended") and mutable_of(tree.type) is not None
+    return is_mutable or any(map(holds_mutable, tree.children))
 
 
 class ContainerArguments:
@@ -71,7 +72,7 @@ class ContainerArguments:
             if self.region.holds(x):
                 values[id(x)] = x
             return
-        for child in self._columns_of(x) if has_rows(x) else _parts(x)[1]:
+        for child in self._columns_of(x) if has_rows(x) else x.added() if type(x) is Appended else _parts(x)[1]:
             self._collect(child, values, seen)
 
     def _columns_of(self, x: Any) -> list[TracedArray]:
@@ -116,6 +117,8 @@ class ContainerArguments:
             if source.rows.depth:
                 return
             target.set_columns(source.rows, columns)
+        elif type(source) is Appended:
+            list.extend(target, map(self.converted, source.added()))
         elif isinstance(source, list):
             items = list(map(self.converted, list.__iter__(source)))
             if isinstance(target, Listed):
