@@ -10,11 +10,11 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
-from pullback.tracer.arrays.traced import Appended, has_rows
+from pullback.tracer.arrays.traced import Appended, Keyed, has_rows
 from pullback.tracer.arrays.tree import LEAF, OnlyAppended, TreeDef, assembled, bare, children_of, structure_of, unflatten
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
@@ -66,6 +66,16 @@ LONGER = Mutable(classes=(Appended,), empty=lambda tree: [], fill=list.extend)
 """Lists that calls only make longer."""
 
 
+def _made_empty(value: Keyed) -> Callable[[], Any]:
+    """Return a function that makes an empty dict of the kind of one with keys by value."""
+    kind, factory = value.kind
+    return kind if factory is None else partial(kind, factory)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
 def mutable_of(kind: Any) -> Mutable | None:
     """Return how containers of a class are changed; None for other classes."""
     return next((record for record in (*MUTABLE, LONGER) if kind in record.classes), None)
@@ -85,15 +95,15 @@ class Stores:
 
     The objects are the caller's containers, in the order of the arguments, and then new ones, which are met more than once.
     ``paths``: the expressions that read the former, with ``values`` for the names in them, and ``pattern``, for each, the first
-    object that it is. ``new``: the functions that make the latter, each with its structure. ``fills``: the containers that get
-    contents, whose structures are ``trees``, in their order; ``labels`` are the names of the caller's among them.
+    object that it is. ``new``: the functions that make the latter. ``fills``: the containers that get contents, whose structures
+    are ``trees``, in their order; ``labels`` are the names of the caller's among them.
     ``appended``: the lists, in dicts, that got longer and are otherwise what they were.
     """
 
     paths: tuple[str, ...]
     values: Mapping[str, Any]
     pattern: tuple[int, ...]
-    new: tuple[tuple[Mutable, TreeDef], ...]
+    new: tuple[Callable[[], Any], ...]
     fills: tuple[Fill, ...]
     trees: tuple[TreeDef, ...]
     labels: tuple[str, ...]
@@ -121,12 +131,17 @@ class Stores:
 
     def objects(self, containers: Sequence[Any]) -> list[Any]:
         """Return the objects of a call: its containers and new empty ones."""
-        return [*containers, *(record.empty(tree) for record, tree in self.new)]
+        return [*containers, *(make() for make in self.new)]
 
     def store(self, objects: Sequence[Any], contents: Sequence[Any]) -> None:
         """Give containers their contents."""
         for fill, items in zip(self.fills, contents, strict=True):
             fill.of.fill(objects[fill.index], items)
+
+
+def _items_of(copy: Any) -> Any:
+    """Return the items of a container with their keys; for a dict with keys by value, those of the list of its items."""
+    return items_of(copy.entries if isinstance(copy, Keyed) else copy)
 
 
 def _pattern(containers: Sequence[Any]) -> tuple[int, ...]:
@@ -188,6 +203,8 @@ class ContainersOfCall:
         if record is not None:
             if tree.kind == "list" and self._frame.root.rolls:
                 copy = operator_called(PREFIX + "list")(copy)
+            if tree.type is dict and self._frame.root.rolls:
+                copy = operator_called(PREFIX + "dict")(partial(_same, copy), partial(tuple, copy.items()))
             self.copies[at] = self._copy_of[id(value)] = copy
         return copy
 
@@ -206,11 +223,11 @@ class ContainersOfCall:
 
     def begin(self) -> None:
         """Note the contents before the function runs."""
-        self._before = [items_of(copy) for copy in self.copies]
+        self._before = list(map(_items_of, self.copies))
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value is one of the copies."""
-        return any(copy is value for copy in self.copies)
+        """Return whether a value is one of the copies, or the list of the items of one."""
+        return any(copy is value or (isinstance(copy, Keyed) and copy.entries is value) for copy in self.copies)
 
     def all_pairs(self) -> list[tuple[Any, Any]]:
         """Return the containers, each with its copy."""
@@ -229,7 +246,7 @@ class ContainersOfCall:
 
     def _is_changed(self, copy: Any, before: Any) -> bool:
         if not has_rows(copy):
-            return not is_same_contents(items_of(copy), before)
+            return not is_same_contents(_items_of(copy), before)
         if copy.rows.depth:
             return False  # it has the same lists, which may have other contents
         return not (copy.is_as_stacked() and copy.length() == len(before))
@@ -251,20 +268,21 @@ class ContainersOfCall:
         if not changed and not is_met and _pattern(self.copies) == tuple(range(len(self.copies))):
             return None
         for k in changed:
-            if has_rows(self.copies[k]) and self.copies[k].holds_objects():
+            items = self.copies[k].entries if isinstance(self.copies[k], Keyed) else self.copies[k]
+            if has_rows(items) and items.holds_objects():
                 error = effect(ROWS_OF_OBJECTS.format(self.labels[k]), user_loc())
                 error.wants_lists = True
                 raise error
         out_tree = contents.tree(result)
         fills = [Fill(index=k, of=self._records[k]) for k in changed]
         trees = [contents.below(self.copies[k]) for k in changed]
-        new: list[tuple[Mutable, TreeDef]] = []
+        new: list[Callable[[], Any]] = []
         for value in contents.shared:  # the structure of one may add others
             record = mutable_of(class_of(value))
             assert record is not None
             fills.append(Fill(index=len(self.copies) + len(new), of=record))
             trees.append(contents.below(value))
-            new.append((record, trees[-1]))
+            new.append(_made_empty(value) if isinstance(value, Keyed) else partial(record.empty, trees[-1]))
         stores = Stores(
             paths=tuple(self.paths), values=self.values, pattern=_pattern(self.copies), new=tuple(new), fills=tuple(fills),
             trees=tuple(trees), labels=tuple(self.labels[k] for k in changed),
@@ -338,13 +356,14 @@ class Contents:
         return bare(tree)
 
     def _without_rows(self, x: Any) -> Any:
-        """Return a value; for a list with rows, what makes a list in a call, and for one that gets longer what it gets."""
+        """Return a value; for a list with rows, or a dict with keys by value, what makes one in a call, and for a list that gets
+        longer what it gets."""
         if type(x) is Appended:
             return x.added()
-        if not has_rows(x):
+        if not has_rows(x) and not isinstance(x, Keyed):
             return x
         if id(x) not in self._rows:
-            self._rows[id(x)] = x, x.columns()
+            self._rows[id(x)] = x, x.result() if isinstance(x, Keyed) else x.columns()
         return self._rows[id(x)][1]
 
 
@@ -353,10 +372,10 @@ def refusing_changes(frame: Frame, what: str) -> Iterator[None]:
     """Raise TraceError if a function that is traced once, described by ``what``, changes a container of an argument of the
     functions around it in this context."""
     containers = [f.stores for f in frame.outward if f.stores is not None]
-    before = [(copy, label, items_of(copy)) for c in containers for copy, label in zip(c.copies, c.labels, strict=True)]
+    before = [(copy, label, _items_of(copy)) for c in containers for copy, label in zip(c.copies, c.labels, strict=True)]
     yield
     for copy, label, items in before:
-        if not is_same_contents(items_of(copy), items):
+        if not is_same_contents(_items_of(copy), items):
             raise effect(f"{what} changes the argument {label}; return what is new, and change the argument after it", user_loc())
 
 

@@ -320,6 +320,28 @@ def ordered_dict(d: Any, x: Any) -> None:
     d["z"] = x
 
 
+def counts_by_value(xs: Any, counts: Any) -> Any:
+    for x in xs:
+        k = int(x) % 3
+        counts[k] = counts.get(k, 0) + 1
+    return counts
+
+
+def memo_by_value(x: Any, memo: Any) -> Any:
+    if int(x) in memo:
+        return memo[int(x)]
+    memo[int(x)] = x * x
+    return x * x
+
+
+def last_by_value(xs: Any, out: Any) -> Any:
+    seen = {}
+    for x in xs:
+        seen[int(x)] = x
+    out["seen"], out["n"] = seen, len(seen)
+    return seen
+
+
 # identities
 
 
@@ -462,6 +484,9 @@ PROGRAMS: list[tuple[Callable[..., Any], list[Make]]] = [
     (clear, [lambda: ([3.0], {"a": 1})]),
     (default_dict, [lambda: (defaultdict(list), 1.0), lambda: (defaultdict(list, {3: [2.0]}), 1.0)]),
     (ordered_dict, [lambda: (OrderedDict(a=1.0, b=2.0), 3.0)]),
+    (counts_by_value, [lambda: (np.array(floats(20)), {}), lambda: (np.array(floats(20)), {1: 5})]),
+    (memo_by_value, [lambda: (3.5, {1: 9.0}), lambda: (1.5, {1: 9.0})]),
+    (last_by_value, [lambda: (np.array(floats(9)), {})]),
     (in_a_tuple, [lambda: (([1.0], 2.0),)]),
     (swapped_arrays, [lambda: ([RNG.random(2), RNG.random(3)],)]),
     (written_arrays, [lambda: ([RNG.random(2), RNG.random(3)],)]),
@@ -702,6 +727,18 @@ def test_arrays_of_a_list_that_a_loop_changes_keep_their_identity() -> None:
     xs = list(arrays)
     pb.jit(by_sums, guards=True)(xs)
     assert [next(k for k, a in enumerate(arrays) if a is x) for x in xs] == [2, 1, 0]
+
+
+def test_keys_by_value_in_a_function_that_is_differentiated_are_refused() -> None:
+    def f(x: Any, memo: Any) -> Any:
+        if x > 0.0:
+            memo[int(x)] = x * x
+        return x * x
+
+    memo: dict[int, float] = {}
+    with pytest.raises(pb.TraceError, match=r"a dict among the arguments|a traced value"):
+        pb.grad(f)(2.0, memo)
+    assert memo == {}
 
 
 @dataclass

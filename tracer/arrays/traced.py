@@ -242,6 +242,11 @@ class Keyed:
     stands_for: type
     entries: Listed
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """The class that it stands for, and the function of a default value or None."""
+        raise NotImplementedError
+
     def contents(self) -> Any:
         """Return what it stands for. Raises TraceError if values decide the number of items or the keys."""
         raise NotImplementedError

@@ -347,6 +347,8 @@ def _key_of(key: Any) -> Any:
     if type(key) is not TracedArray:
         return key
     known: Any = (key.literal,) if key.literal is not None else key.known
+    if known is None:
+        raise TraceError("a dict with a key that values decide is used as one of fixed keys")
     return known[0] if key.weak else key.dtype.type(known[0])
 
 

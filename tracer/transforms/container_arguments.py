@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.tracer.arrays.traced import Appended, Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Appended, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import LEAF, Identity, TreeDef, assembled, flatten, map_statics, structure_of
 from pullback.tracer.stores import ContainersOfCall, class_of, mutable_of
 from pullback.tracer.transforms.region import Region, as_weak
@@ -16,6 +16,10 @@ from pullback.tracer.user_code.errors import TraceError, user_loc
 
 BY_VALUE = (
     "a list among the arguments of a function that is differentiated gets a length that values decide; return what is new by "
+    "has_aux=True"
+)
+KEYS_BY_VALUE = (
+    "a dict among the arguments of a function that is differentiated gets keys that values decide; return what is new by "
     "has_aux=True"
 )
 
@@ -60,6 +64,8 @@ class ContainerArguments:
         values: dict[int, TracedArray] = {}
         seen: dict[int, Any] = {}
         for _, copy, _ in self.containers.pairs():
+            if isinstance(copy, Keyed):
+                raise TraceError(KEYS_BY_VALUE, user_loc())
             self._collect(copy, values, seen)
         self._collect(aux, values, seen)
         return list(values.values())
