@@ -19,6 +19,10 @@ from pullback.ir.core.types import DTYPES
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.semantics import PHILOX, PHILOX_ROUNDS
 
+WHOLE_QUOTIENTS = {64: 2.0**48, 32: 2.0**19}
+"""By bits of a float, quotients below which NumPy's floor of a quotient is exact: it rounds a difference and its quotient, an
+error of two units in the last place at most, and takes the nearest whole number, so that a 16th would do."""
+
 
 def _like(b: Any, value: Any, x: Value) -> Value:
     constant_like: Value = b.const(value, x.type.dtype)
@@ -67,6 +71,31 @@ def floordiv(b: Any, x: Value, y: Value) -> Value:
         down = b.cast(_rounds_down(b, remainder, y), dtype=x.type.dtype)
         floored: Value = b.sub(quotient, down)
         return floored
+    if x.type.dtype.bits == 16:
+        return _divided_by_remainder(b, x, y)[0]
+    floored, _, is_unusual = _floored(b, x, y)
+    return rarely(b, is_unusual, [floored], _divided_by_remainder, x, y)[0]
+
+
+def _floored(b: Any, x: Value, y: Value) -> tuple[Value, Value, Value]:
+    """Return the floor of a quotient of floats, the remainder ``x - floor * y``, and whether they are not NumPy's.
+
+    The floor of the rounded quotient is that of the quotient, or one more if it was rounded up to a whole number: then the
+    remainder and ``y`` have different signs. A sum of multiples of the least subnormal does not underflow, so its sign is right.
+    NumPy divides a rounded difference: beyond ``WHOLE_QUOTIENTS`` its result may be another.
+    """
+    quotient = b.div(x, y)
+    whole = b.floor(quotient)
+    remainder = b.fma(b.neg(whole), y, x)
+    down = _rounds_down(b, remainder, y)
+    floored = b.select(down, b.sub(whole, _like(b, 1, x)), whole)
+    corrected = b.select(down, b.fma(b.neg(floored), y, x), remainder)
+    is_whole = b.lt(b.abs(quotient), _like(b, WHOLE_QUOTIENTS[x.type.dtype.bits], x))
+    return floored, corrected, b.bitor(b.bitnot(is_whole), b.ne(remainder, remainder))
+
+
+def _divided_by_remainder(b: Any, x: Value, y: Value) -> tuple[Value]:
+    """Return NumPy's floor of a quotient of floats: by the exact remainder."""
     remainder, adjusted, zero = b.fmod(x, y), None, _zero(b, x)
     down = _rounds_down(b, remainder, y)
     adjusted = b.div(b.sub(x, remainder), y)
@@ -74,8 +103,7 @@ def floordiv(b: Any, x: Value, y: Value) -> Value:
     below = b.floor(adjusted)
     nearest = b.select(b.gt(b.sub(adjusted, below), _like(b, 0.5, x)), b.add(below, _like(b, 1, x)), below)
     whole = b.select(b.eq(adjusted, zero), b.copysign(zero, b.div(x, y)), nearest)
-    result: Value = b.select(b.eq(y, zero), b.div(x, y), whole)
-    return result
+    return (b.select(b.eq(y, zero), b.div(x, y), whole),)
 
 
 def mod(b: Any, x: Value, y: Value) -> Value:
@@ -83,11 +111,19 @@ def mod(b: Any, x: Value, y: Value) -> Value:
         _, remainder = _int_quotient(b, x, y)
         adjusted: Value = b.select(_rounds_down(b, remainder, y), b.add(remainder, y), remainder)
         return adjusted
+    if x.type.dtype.bits == 16:
+        return _remainder(b, x, y)[0]
+    _, remainder, is_unusual = _floored(b, x, y)
+    signed = b.select(b.eq(remainder, _zero(b, x)), b.copysign(_zero(b, x), y), remainder)
+    return rarely(b, is_unusual, [signed], _remainder, x, y)[0]
+
+
+def _remainder(b: Any, x: Value, y: Value) -> tuple[Value]:
+    """Return NumPy's remainder of floats, which has the sign of ``y``."""
     remainder, zero = b.fmod(x, y), _zero(b, x)
     moved = b.select(_rounds_down(b, remainder, y), b.add(remainder, y), remainder)
     signed = b.select(b.eq(remainder, zero), b.copysign(zero, y), moved)
-    result: Value = b.select(b.eq(y, zero), remainder, signed)
-    return result
+    return (b.select(b.eq(y, zero), remainder, signed),)
 
 
 def nextafter(b: Any, x: Value, y: Value) -> Value:
