@@ -97,7 +97,8 @@ class Stores:
     ``paths``: the expressions that read the former, with ``values`` for the names in them, and ``pattern``, for each, the first
     object that it is. ``new``: the functions that make the latter. ``fills``: the containers that get contents, whose structures
     are ``trees``, in their order; ``labels`` are the names of the caller's among them.
-    ``appended``: the lists, in dicts, that got longer and are otherwise what they were.
+    ``appended``: the lists, in dicts, that got longer and are otherwise what they were. ``repeated``: the leaves of the call that
+    are met again in a container that is met again.
     """
 
     paths: tuple[str, ...]
@@ -108,6 +109,7 @@ class Stores:
     trees: tuple[TreeDef, ...]
     labels: tuple[str, ...]
     appended: tuple[Steps, ...] = ()
+    repeated: frozenset[int] = frozenset()
 
     @cached_property
     def _read(self) -> Callable[[Any, Any], tuple[Any, ...]]:
@@ -163,6 +165,7 @@ class ContainersOfCall:
         self.values: dict[str, Any] = {}
         self._records: list[Mutable] = []
         self._steps: list[Steps | None] = []
+        self._leaf, self._repeated = 0, set[int]()
         self._copy_of: dict[int, Any] = {}
         self._before: list[Any] = []
         self._originals: list[Any] = []
@@ -175,11 +178,15 @@ class ContainersOfCall:
         """Return a copy of an argument, of a structure, with other leaves. ``path``: the expression that reads it in a call, and
         ``steps`` the same as steps, None if there are none."""
         if tree.kind == "leaf":
+            self._leaf += 1
             return next(leaves)
         if tree.kind in ("static", "named", "labelled", "registered"):
+            self._leaf += tree.count
             return unflatten(tree, [next(leaves) for _ in range(tree.count)])
         record = LONGER if tree.kind == "appended" else mutable_of(tree.type)
         if record is not None and id(value) in self._copy_of:
+            self._repeated.update(range(self._leaf, self._leaf + tree.count))
+            self._leaf += tree.count
             for _ in range(tree.count):
                 next(leaves)
             self._add(record, value, self._copy_of[id(value)], path, label, None)
@@ -287,6 +294,7 @@ class ContainersOfCall:
             paths=tuple(self.paths), values=self.values, pattern=_pattern(self.copies), new=tuple(new), fills=tuple(fills),
             trees=tuple(trees), labels=tuple(self.labels[k] for k in changed),
             appended=tuple(self._steps[k] or () for k in changed if self._is_longer(k)),
+            repeated=frozenset(self._repeated),
         )  # fmt: skip
         return Written(stores=stores, out_tree=out_tree, leaves=contents.leaves)
 

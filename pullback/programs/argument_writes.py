@@ -87,9 +87,13 @@ class WritingEntry(Entry):
         inside = [(f"argument {self._trace.labels[k]}", leaves[k]) for k in self._writes]
         return [*inside, *((target.describe, target.read()) for target in self._trace.outside_writes)]
 
+    def _others(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
+        """Return the leaves of a call, each once, with their names."""
+        return list(zip(self._trace.labels, leaves))
+
     def _shared(self, leaves: Sequence[Any], out: Out) -> Iterator[str]:
         """Yield the reasons why the arrays cannot be written: shared memory."""
-        others = [*zip(self._trace.labels, leaves), *self._trace.outside_arrays(), *(("an array of out", a) for a in out)]
+        others = [*self._others(leaves), *self._trace.outside_arrays(), *(("an array of out", a) for a in out)]
         for name, written in self._written(leaves):
             if not written.flags.forc and overlaps_itself(written):
                 yield f"the function writes into {name}, whose elements share memory with each other"
@@ -128,6 +132,9 @@ class StoringEntry(WritingEntry):
         self._write(values[count:], leaves)
         self._stores.store(objects, values[:count])
         return returned
+
+    def _others(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
+        return [named for k, named in enumerate(super()._others(leaves)) if k not in self._stores.repeated]
 
 
 class DonatedEntry(Entry):

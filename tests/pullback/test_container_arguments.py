@@ -401,6 +401,18 @@ def returned(xs: Any, d: Any) -> Any:
     return d, xs, [xs]
 
 
+def arrays_under_two_names(a: Any, b: Any) -> Any:
+    a[0] *= 2.0
+    b[0] += 1.0
+    b.append(a[0])
+    return a[0]
+
+
+def two_lists_of_arrays() -> tuple[Any, Any]:
+    xs = [RNG.random(3)]
+    return xs, xs
+
+
 # branches and errors
 
 
@@ -495,6 +507,7 @@ PROGRAMS: list[tuple[Callable[..., Any], list[Make]]] = [
     (exchanged_rows, [lambda: (rows(2, 2), 0, 1)]),
     (two_names, [lambda: ([1.0, 2.0], [1.0, 2.0]), twice, lambda: ([1.0, 2.0], [1.0, 2.0]), twice]),
     (two_names, [twice, lambda: ([1.0, 2.0], [1.0, 2.0])]),
+    (arrays_under_two_names, [two_lists_of_arrays, lambda: ([RNG.random(3)], [RNG.random(3)])]),
     (two_keys, [lambda: ({"x": [1.0], "y": [1.0]},), twice_in_a_dict]),
     (one_in_another, [lambda: ({}, [1.0])]),
     (returned, [lambda: ([1.0], {"a": [2.0]})]),
@@ -727,6 +740,25 @@ def test_arrays_of_a_list_that_a_loop_changes_keep_their_identity() -> None:
     xs = list(arrays)
     pb.jit(by_sums, guards=True)(xs)
     assert [next(k for k, a in enumerate(arrays) if a is x) for x in xs] == [2, 1, 0]
+
+
+def test_a_function_with_its_own_derivative_that_changes_a_list_is_refused() -> None:
+    @pb.custom_vjp
+    def f(xs: Any, v: Any) -> Any:
+        xs.append(v)
+        return v * v
+
+    f.defvjp(lambda xs, v: (f(xs, v), v), lambda v, seed: (None, 2 * v * seed))
+    xs = [1.0]
+    with pytest.raises(pb.TraceError, match="changes the argument 0 of a function with derivative rules"):
+        pb.grad(lambda v, xs: f(xs, v))(2.0, xs)
+    assert xs == [1.0]
+
+
+def test_checks_of_gradients_leave_the_arguments() -> None:
+    log: list[float] = []
+    pb.check_grad(history)(np.array([1.0, 2.0]), log)
+    assert log == []
 
 
 def test_keys_by_value_in_a_function_that_is_differentiated_are_refused() -> None:

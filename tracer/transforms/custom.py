@@ -62,9 +62,13 @@ class Arguments:
         return tuple(k for k, owner in enumerate(self.owners) if owner in indices)
 
     def filled(self, arrays: Sequence[Any]) -> list[Any]:
-        """Return the arguments with other arrays."""
+        """Return the arguments with other arrays, and watch their containers, which the function must not change."""
         remaining = iter(arrays)
-        return [tree.filled([next(remaining) for _ in tree.spots]) for tree in self.trees]
+        filled = [tree.filled([next(remaining) for _ in tree.spots]) for tree in self.trees]
+        effects = frame_of().root.names.effects
+        for k, value in enumerate(filled):
+            effects.watch_argument(value, f"{k} of a function with derivative rules")
+        return filled
 
     def tangents(self, by: Sequence[int], seeds: Arrays) -> list[Any]:
         """Return the arguments' tangents: ``seeds`` for the arrays at the positions ``by``, zeros for other floats, None for
