@@ -28,6 +28,7 @@ from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, In
 from pullback.tracer.arrays.labelled import holds_labelled
 from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
 from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
+from pullback.tracer.arrays.mixed_numbers import result_of
 from pullback.tracer.arrays.python_ints import argument_bounds
 from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.replacements import takes_traced
@@ -470,7 +471,10 @@ def returned_static(value: Any, names: Names) -> Any:
 
 
 def _with_lists(value: Any) -> Any:
-    """Return a result in which lists of a length that values decide are trees."""
+    """Return a result in which lists of a length that values decide are trees, and so are numbers of which values decide whether
+    they are Python's."""
+    if isinstance(value, TracedArray):
+        return result_of(value)
     if has_rows(value) or isinstance(value, Keyed):
         return value.result()
     if isinstance(value, Tagged):

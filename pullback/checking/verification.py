@@ -8,8 +8,9 @@ the reference.
 from __future__ import annotations
 
 import copy
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.programs.call import Call
 from pullback.programs.entry import MISS
 from pullback.programs.report import location
-from pullback.tracer import TraceError, flatten
+from pullback.tracer import TraceError, TreeDef, flatten
+from pullback.tracer.arrays.mixed_numbers import MixedResult
 from pullback.tracer.stores import Mutable, Stores, mutable_of
 from pullback.tracer.user_code.source import line_text
 from pullback.tracer.user_code.tracebacks import traceback_at
@@ -268,10 +270,19 @@ class _Check:
         for k, (at, a, b) in enumerate(zip(leaf_paths(tree, name), leaves, expected_leaves, strict=True)):
             if type(a) in PYTHON and type(a) is not type(b):
                 return _Wrong(label=at, actual=f"a Python {type(a).__name__}", expected=_typed(np.asarray(b)))
-            wrong = self.leaf_difference(at, a, b, first_index + k)
+            wrong = self.leaf_difference(at, a, b, self.ordinal(first_index + k))
             if wrong is not None:
                 return wrong
         return None
+
+    def ordinal(self, k: int) -> int:
+        """Return which result of the program leaf ``k`` of the result is: a number with a tag is two results."""
+        return self.ordinals[k] if k < len(self.ordinals) else k
+
+    @cached_property
+    def ordinals(self) -> list[int]:
+        """The index of the program's result for each leaf of the result."""
+        return _ordinals(self.call.trace.out_tree, itertools.count())
 
     def stored(self) -> _Wrong | None:
         """Return the first difference of the containers of the arguments afterwards."""
@@ -311,7 +322,7 @@ class _Check:
         leaves, tree = flatten(_ordered(result))
         exact = self.rounding.exact
         for k, (at, a) in enumerate(zip(leaf_paths(tree, "result"), leaves, strict=True)):
-            wrong = self.leaf_difference(at, a, exact[k], k)
+            wrong = self.leaf_difference(at, a, exact[self.ordinal(k)], self.ordinal(k))
             if wrong is not None:
                 return wrong
         return None
@@ -438,3 +449,11 @@ def _ordered(value: Any) -> Any:
     if type(value) is dict:
         return {k: _ordered(v) for k, v in value.items()}
     return ("a set", sorted(value)) if type(value) is set else value
+
+
+def _ordinals(tree: TreeDef, numbers: Iterator[int]) -> list[int]:
+    """Return the numbers of the leaves of a structure; of a number with a tag, that of the number."""
+    if tree.kind == "leaf":
+        return [next(numbers)]
+    inside = [k for child in tree.children for k in _ordinals(child, numbers)]
+    return inside[:1] if tree.kind == "registered" and tree.type is MixedResult else inside

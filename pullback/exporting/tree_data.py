@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pullback.tracer import TreeDef
+from pullback.tracer.arrays.mixed_numbers import MixedResult, number_of_path
 
 Data = Any
 PLAIN = (str, int, float, bool, type(None))
@@ -33,6 +34,8 @@ def tree_data(tree: TreeDef) -> Data:
             return ["dict", list(tree.keys), children]
         case "namedtuple":
             return ["namedtuple", tree.type.__name__, list(tree.keys), children]
+        case "registered" if tree.type is MixedResult:
+            return ["number", children]
         case "static" | "named" if type(tree.data) in PLAIN:
             return ["static", tree.data]
         case "static" | "named" if type(tree.data) is tuple:
@@ -49,6 +52,8 @@ def builder(data: Data) -> Callable[[Iterator[Any]], Any]:
             return next
         case ["static", value]:
             return lambda leaves: value
+        case ["number", _]:
+            return lambda leaves: number_of_path(next(leaves), next(leaves))
         case ["tuple", list(children)]:
             parts = [builder(c) for c in children]
             return lambda leaves: tuple([part(leaves) for part in parts])

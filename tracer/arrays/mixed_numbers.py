@@ -19,6 +19,7 @@ import numpy as np
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh
 from pullback.tracer.arrays.tables import hook
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.tree import Container, register
 
 Tag = bool | TracedArray
 """Whether a number is Python's: a bool that the trace knows, or a traced one."""
@@ -129,6 +130,32 @@ def _answer(x: TracedArray, test: Callable[[type], bool]) -> bool | TracedArray:
     result = fresh(x.is_python) if pythons else as_traced(emit("bitnot", x.is_python))
     result.weak = "bool"
     return result
+
+
+class MixedResult:
+    """A mixed number as a result of a traced function: its value, and whether a call returns a number of Python."""
+
+    def __init__(self, value: Any, tag: Any) -> None:
+        self.value, self.tag = value, tag
+
+
+def result_of(x: TracedArray) -> Any:
+    """Return a value as a result of the traced function: a mixed number as a tree, of which a call makes the number."""
+    return x if x.is_python is None else MixedResult(as_numpys(x), as_tag(x.is_python))
+
+
+def number_of_path(value: Any, tag: Any) -> Any:
+    """Return the number of a result, a mixed one in a trace. On a device, and of a batch, it is an array of NumPy's type."""
+    if isinstance(value, TracedArray):
+        return mixed(value, tag)
+    return value.item() if isinstance(tag, np.bool_ | bool) and tag else value
+
+
+register(
+    Container(
+        type=MixedResult, flatten=lambda r: ((r.value, r.tag), None), unflatten=lambda _, children: number_of_path(*children)
+    )
+)
 
 
 @hook("check_attribute")

@@ -34,7 +34,7 @@ def ints(*values: int) -> Any:
 
 
 BRANCH = """
-func inverse(%q: f64[], %a: f64[], %c: bool[]) -> (f64[]) {
+func inverse(%q: f64[], %a: f64[], %c: bool[]) -> (f64[], bool[]) {
   %0: i64[] = cast %c
   %1: i64[] = const {value=0}
   %2: bool[] = ne %0, %1
@@ -50,11 +50,11 @@ func inverse(%q: f64[], %a: f64[], %c: bool[]) -> (f64[]) {
   %12: bool[] = bitnot %7
   %13: bool[] = bitor %12, %11
   check %13 {error=ZeroDivisionError, message="float division by zero"}
-  return %9
+  return %9, %7
 }
 """
 LOOP = """
-func inverse_of_last(%q: f64[], %a: f64[3], %n: i64[]) -> (f64[]) {
+func inverse_of_last(%q: f64[], %a: f64[3], %n: i64[]) -> (f64[], bool[]) {
   %0: i64[] = const {value=0}
   %1: i64[] = sub %n, %0
   %2: i64[] = const {value=0}
@@ -80,7 +80,7 @@ func inverse_of_last(%q: f64[], %a: f64[3], %n: i64[]) -> (f64[]) {
   %22: bool[] = bitnot %8
   %23: bool[] = bitor %22, %21
   check %23 {error=ZeroDivisionError, message="float division by zero"}
-  return %19
+  return %19, %8
 }
 """
 

@@ -106,11 +106,32 @@ def test_values_beside_derivatives_have_the_types_of_plain_python() -> None:
         pb.jit(lambda x: 1 / pb.value_and_grad(f)(x)[0])(0.0)
 
 
-def test_a_variable_that_is_numpys_on_one_path_is_numpys() -> None:
+def test_a_result_that_is_numpys_on_one_path_has_the_type_of_the_path(tmp_path: Any) -> None:
     def f(x: float) -> Any:
         return np.sin(x) if x > 0 else x
 
-    assert typed(pb.jit(f)(-1.5)) == typed(np.float64(-1.5))
+    def in_trees(x: float, y: Any) -> Any:
+        level = 1.0
+        for v in y:
+            level = v if v > x else level
+        return level, {"level": [level, f(x)]}
+
+    for x in (-1.5, 1.5, -2.0, 2.0):
+        assert typed(pb.jit(f)(x)) == typed(f(x))
+        assert repr(pb.jit(in_trees)(x, X)) == repr(in_trees(x, X))
+    def rounded(x: float, y: Any) -> Any:
+        return f(x), np.sum(np.exp(y) * y), {"mean": np.mean(np.sin(y))}
+
+    verified = pb.jit(rounded, verify=4)
+    for x in (-1.5, 1.5):
+        np.testing.assert_allclose(verified(x, X)[1], rounded(x, X)[1])
+    outer = pb.jit(lambda x: (pb.jit(f)(x), pb.jit(f)(x) * np.float64(2)))
+    for x in (-1.5, 1.5):
+        assert repr(outer(x)) == repr((f(x), f(x) * np.float64(2)))
+    loaded = pb.load(pb.export(f, 1.0, path=tmp_path / "f").library, trust=True)
+    assert [repr(loaded(x)) for x in (-1.5, 1.5)] == [repr(f(x)) for x in (-1.5, 1.5)]
+    np.testing.assert_array_equal(pb.vmap(f)(np.array([-1.5, 1.5])), [-1.5, np.sin(1.5)])
+    assert [pb.grad(f)(x) for x in (-1.5, 1.5)] == [1.0, np.cos(1.5)]
 
 
 def test_a_loaded_function_returns_python_numbers(tmp_path: Any) -> None:
