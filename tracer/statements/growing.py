@@ -564,6 +564,9 @@ class GrowingList(Listed):
         if isinstance(k, slice) and (self.rows is not None or _is_undecided_slice(k)):
             return self.sliced(k)
         if self.rows is None and is_undecided_index(k):
+            if self.is_one_list():
+                _check_index(k, list.__len__(self), "list index out of range")
+                return list.__getitem__(self, 0)
             if not is_nested(self):
                 return self.copied().row_at(k, "list index out of range")
             if self.home is not frame_of():
@@ -574,6 +577,11 @@ class GrowingList(Listed):
                 result = list.__getitem__(self, k)
             return GrowingList(result) if isinstance(k, slice) else result
         return self.row_at(k, "list index out of range")
+
+    def is_one_list(self) -> bool:
+        """Return whether all elements are one list, as those of ``[row] * n``."""
+        elements = list(list.__iter__(self))
+        return bool(elements) and isinstance(elements[0], GrowingList) and all(x is elements[0] for x in elements)
 
     def sliced(self, part: slice) -> GrowingList:
         """Return the list of the elements of a slice, whose bounds and number values may decide."""
@@ -993,6 +1001,12 @@ def _as_index(k: Any) -> Any:
     return index
 
 
+def _check_index(k: Any, length: int, message: str) -> None:
+    """Emit the check that an index is one of a list."""
+    index = _as_index(k)
+    emit("check", as_traced(np.logical_and(index >= -length, index < length)), error="IndexError", message=message)
+
+
 def _bounded(position: Any, capacity: Any) -> Any:
     """Return an index of a row, with its bounds."""
     if isinstance(position, int):
@@ -1115,6 +1129,8 @@ def element_of(value: Any, k: Any) -> Any:
         return OPERATORS[PREFIX + "looked up"](value, k)
     if type(k) is slice:
         return GrowingList(value).sliced(k) if kind is list and value and _is_undecided_slice(k) else value[k]
+    if kind is np.ndarray and value.dtype.kind in "biufc" and any(map(is_undecided_index, k if type(k) is tuple else (k,))):
+        return as_traced(value)[k]  # a loop that reads static values at its index is rolled
     if (kind is list or kind is tuple) and value and is_undecided_index(k):
         return GrowingList(value).copied().row_at(k, f"{kind.__name__} index out of range")
     return value[k]

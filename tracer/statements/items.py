@@ -83,6 +83,8 @@ def sequence(*functions: Any) -> Callable[[Sequences], Sequences]:
 def items_of(function: Any, *arguments: Any, **keywords: Any) -> Any:
     """Return what a function returns that a loop goes over: ``Items`` if it is one of ``_SEQUENCES``, and its arguments are
     traced, or items themselves."""
+    if getattr(function, "__name__", "") == "prange" and str(getattr(function, "__module__", "")).startswith("numba"):
+        function = range  # which Numba's makes in plain Python
     make = _SEQUENCES.get(function) if isinstance(function, type | FunctionType) else None
     if make is not None and keywords:
         positional = _without_keywords(function, arguments, keywords)

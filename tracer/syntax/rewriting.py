@@ -52,8 +52,8 @@ _MADE = ("list", "deque", "set", "dict", "Counter", "defaultdict", "OrderedDict"
 """The names of classes whose calls make containers of the traced function."""
 _CONSUMERS = ("sum", "min", "max", "list", "set", "dict", "sorted", "Counter")
 _SEQUENCES = (
-    "range", "enumerate", "zip", "reversed", "pairwise", "product", "combinations", "combinations_with_replacement",
-    "permutations", "ndindex", "ndenumerate",
+    "range", "prange", "xrange", "enumerate", "zip", "reversed", "pairwise", "product", "combinations",
+    "combinations_with_replacement", "permutations", "ndindex", "ndenumerate",
 )  # fmt: skip
 """The names of functions that return what loops go over."""
 _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)
@@ -270,7 +270,9 @@ class _Expression(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         part = node.slice
         is_part = isinstance(part, ast.Slice) and any(isinstance(x, _COMPUTED) for x in (part.lower, part.upper))
-        is_item = isinstance(node.ctx, ast.Load) and (is_part or isinstance(part, _COMPUTED))
+        is_position = isinstance(part, ast.Tuple) and any(isinstance(x, _COMPUTED) for x in part.elts)
+        is_position = is_position and not any(isinstance(x, ast.Slice | ast.Starred) for x in cast(ast.Tuple, part).elts)
+        is_item = isinstance(node.ctx, ast.Load) and (is_part or is_position or isinstance(part, _COMPUTED))
         node.value = self.visit(node.value)
         if isinstance(node.slice, ast.Tuple):
             node.slice.elts = [self.index(x) for x in node.slice.elts]

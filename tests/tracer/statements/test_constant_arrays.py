@@ -154,3 +154,33 @@ def test_one_program_for_all_paths(program: Callable[..., Any]) -> None:
 
 def _flat(value: Any) -> Any:
     return value if isinstance(value, tuple) else (value, 0.0)
+
+
+def test_loops_that_read_static_arrays_at_their_index_are_rolled() -> None:
+    def legendre(x: Any, n: int) -> Any:
+        root, table = np.sqrt(np.arange(2 * n + 2)), np.outer(np.arange(n + 1.0), np.ones(3))
+        p = np.zeros((n + 1, n + 1))
+        p[0, 0] = 1.0
+        for k in range(1, n + 1):
+            p[k, k] = x * p[k - 1, k - 1] * root[2 * k] / table[k, 1]
+            for m in range(k):
+                p[k, m] = (root[k + m] * x * p[k - 1, m]) / root[k - m]
+        return np.sum(p)
+
+    compiled = pb.jit(legendre, guards=False)
+    np.testing.assert_allclose(compiled(0.3, 40), legendre(0.3, 40), rtol=1e-13)
+    assert "rolled: 40 iterations" in str(compiled.explain(0.3, 40).statements)
+    difference = (legendre(0.3 + 1e-6, 40) - legendre(0.3 - 1e-6, 40)) / 2e-6
+    np.testing.assert_allclose(pb.grad(compiled)(0.3, 40), difference, rtol=1e-6)
+
+    def written(x: Any) -> Any:
+        weights = np.arange(60.0)
+        total = 0.0
+        for k in range(60):
+            weights[k // 2] = 2.0
+            total += weights[k] * x[k]
+        weights[0] = 7.0
+        return total + weights[0]
+
+    x = np.linspace(-1, 2, 60)
+    assert pb.jit(written)(x) == written(x)

@@ -445,3 +445,20 @@ def test_while_loops_whose_first_iteration_has_other_types_roll() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-13)
     assert [type(v) for v in ours[2]] == [type(v) for v in theirs[2]]
     assert compiled.explain(x).statements[0].how == "rolled: values decide when it ends"
+
+
+def test_loops_over_other_names_of_range_are_rolled() -> None:
+    prange = range
+
+    def banded(x: Any, ends: Any) -> Any:
+        total = 0.0
+        for i in prange(len(x)):
+            for j in prange(ends[0, i], ends[1, i]):
+                total += (x[i] - x[j]) ** 2
+        return total
+
+    i = np.arange(60)
+    x, ends = np.sin(i), np.stack([np.maximum(i - 4, 0), np.minimum(i + 5, 60)])
+    compiled = pb.jit(banded, guards=False)
+    np.testing.assert_allclose(compiled(x, ends), banded(x, ends), rtol=1e-13)
+    assert "rolled: as many iterations as values decide" in str(compiled.explain(x, ends).statements)

@@ -197,3 +197,29 @@ def rows_of_a_copy(x: Any) -> Any:
 )  # fmt: skip
 def test_rows_under_several_names_are_those_of_python(function: Callable[..., Any]) -> None:
     check(function, pb.jit(function))
+
+
+def test_rows_that_are_one_list_are_read_and_set_at_indices_that_values_decide() -> None:
+    def longest(a: Any, b: Any) -> Any:
+        table = [[0] * (len(b) + 1)] * (len(a) + 1)
+        for i in range(1, len(a) + 1):
+            for j in range(1, len(b) + 1):
+                if a[i - 1] == b[j - 1]:
+                    table[i][j] = table[i - 1][j - 1] + 1
+                else:
+                    table[i][j] = max(table[i - 1][j], table[i][j - 1])
+        return table[len(a)][len(b)], table[0][1]
+
+    compiled = pb.jit(longest, guards=False)
+    for seed in range(3):
+        a, b = np.random.default_rng(seed).integers(0, 3, (2, 40))
+        assert compiled(a, b[:30]) == longest(a, b[:30])
+    assert "rolled: 40 iterations" in str(compiled.explain(a, b[:30]).statements)
+
+    def outside(x: Any, k: Any) -> Any:
+        rows = [[x, x]] * 3
+        return rows[k][0] + rows[-1][1]
+
+    assert pb.jit(outside, guards=False)(1.5, np.int64(-3)) == 3.0
+    with pytest.raises(IndexError, match="list index out of range"):
+        pb.jit(outside, guards=False)(1.5, np.int64(3))
