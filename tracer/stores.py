@@ -6,7 +6,7 @@ containers these contents. A container is one object under all its names: in sev
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from pullback.tracer.arrays.traced import Appended, Keyed, has_rows
 from pullback.tracer.arrays.tree import LEAF, OnlyAppended, TreeDef, assembled, bare, children_of, structure_of, unflatten
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
-from pullback.tracer.user_code.errors import user_loc
+from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import GENERATED
 
 ROWS_OF_OBJECTS = (
@@ -57,9 +57,22 @@ def _empty_dict(tree: TreeDef) -> Any:
     return defaultdict(tree.data[1]) if tree.type is defaultdict else tree.type()
 
 
+def _fill_deque(target: Any, contents: Any) -> None:
+    target.clear()
+    target.extend(contents)
+
+
+def _fill_set(target: Any, contents: Any) -> None:
+    target.intersection_update(contents)
+    for x in contents:  # in the order in which they were added
+        target.add(x)
+
+
 MUTABLE = (
     Mutable(classes=(list,), empty=lambda tree: [], fill=_fill_list),
     Mutable(classes=(dict, OrderedDict, defaultdict), empty=_empty_dict, fill=_fill_dict),
+    Mutable(classes=(deque,), empty=lambda tree: deque(maxlen=tree.data if tree.kind == "deque" else None), fill=_fill_deque),
+    Mutable(classes=(set,), empty=lambda tree: set[Any](), fill=_fill_set),
 )
 """The kinds of containers that calls may change. A container of another kind is refused when it changes."""
 LONGER = Mutable(classes=(Appended,), empty=lambda tree: [], fill=list.extend)
@@ -70,6 +83,11 @@ def _made_empty(value: Keyed) -> Callable[[], Any]:
     """Return a function that makes an empty dict of the kind of one with keys by value."""
     kind, factory = value.kind
     return kind if factory is None else partial(kind, factory)
+
+
+def _is_plain(x: Any) -> bool:
+    """Return whether an element of a set is the same in a trace."""
+    return x is None or type(x) in (bool, int, float, complex, str, bytes) or (type(x) is tuple and all(map(_is_plain, x)))
 
 
 def _same(value: Any) -> Any:
@@ -177,6 +195,10 @@ class ContainersOfCall:
     ) -> Any:
         """Return a copy of an argument, of a structure, with other leaves. ``path``: the expression that reads it in a call, and
         ``steps`` the same as steps, None if there are none."""
+        if isinstance(value, Keyed):  # of a function around this one
+            for _ in range(tree.count):
+                next(leaves)
+            return value
         if tree.kind == "leaf":
             self._leaf += 1
             return next(leaves)
@@ -210,6 +232,14 @@ class ContainersOfCall:
         if record is not None:
             if tree.kind == "list" and self._frame.root.rolls:
                 copy = operator_called(PREFIX + "list")(copy)
+            if tree.kind == "deque" and tree.data is None and self._frame.root.rolls:
+                copy = operator_called(PREFIX + "new")(deque, list(copy))
+            if tree.kind == "set":
+                if not all(map(_is_plain, value)):
+                    raise TraceError(f"the argument {label} is a set of objects; pass one of numbers, strings, or tuples of them")
+                copy = value.copy()
+                if self._frame.root.rolls:
+                    copy = operator_called(PREFIX + "set")(partial(_same, copy), partial(list, copy))
             if tree.type is dict and self._frame.root.rolls:
                 copy = operator_called(PREFIX + "dict")(partial(_same, copy), partial(tuple, copy.items()))
             self.copies[at] = self._copy_of[id(value)] = copy
@@ -369,7 +399,7 @@ class Contents:
         if type(x) is Appended:
             return x.added()
         if not has_rows(x) and not isinstance(x, Keyed):
-            return x
+            return deque(list.__iter__(x)) if class_of(x) is deque and isinstance(x, list) else x
         if id(x) not in self._rows:
             self._rows[id(x)] = x, x.result() if isinstance(x, Keyed) else x.columns()
         return self._rows[id(x)][1]

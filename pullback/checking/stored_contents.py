@@ -56,7 +56,10 @@ def _pairs(tree: TreeDef, a: Any, b: Any, name: str, ordinals: Iterator[int]) ->
                 raise Unlike(name, repr(a), repr(b))
             ordinal = columns[0] if len(columns) == 1 else None
             yield name, np.array(a), np.array(b), ordinal
-        case "tuple" | "list" | "dict" | "namedtuple" | "dataclass":
+        case "set":
+            if a != b:
+                raise Unlike(name, repr(a), repr(b))
+        case "tuple" | "list" | "dict" | "deque" | "namedtuple" | "dataclass":
             keys, others = _keys(tree, a), _keys(tree, b)
             if keys != others:
                 raise Unlike(name, f"{keys}", f"{others}")

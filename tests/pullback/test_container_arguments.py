@@ -3,7 +3,7 @@
 import copy
 import heapq
 import sys
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -342,6 +342,65 @@ def last_by_value(xs: Any, out: Any) -> Any:
     return seen
 
 
+def rolling_window(q: Any, x: Any) -> Any:
+    q.append(x)
+    q.popleft()
+    return q
+
+
+def bounded_window(q: Any, x: Any) -> Any:
+    q.append(x)
+    return sum(q) / len(q)
+
+
+def halves_in_a_deque(q: Any, x: Any) -> Any:
+    while x > 1.0:
+        x = x / 2
+        q.append(x)
+    return q
+
+
+def breadth_first(neighbours: Any, q: Any, distance: Any) -> None:
+    while q:
+        u = q.popleft()
+        for v in neighbours[u]:
+            if v not in distance:
+                distance[v] = distance[u] + 1
+                q.append(v)
+
+
+def depth_first(neighbours: Any, u: Any, seen: Any, order: Any) -> None:
+    seen.add(u)
+    for v in neighbours[u]:
+        if v not in seen:
+            depth_first(neighbours, v, seen, order)
+    order.append(u)
+
+
+def visit(seen: Any, u: Any) -> Any:
+    if u in seen:
+        return False
+    seen.add(u)
+    return True
+
+
+def elements_by_value(seen: Any, xs: Any) -> None:
+    for x in xs:
+        seen.add(int(x))
+
+
+def set_methods(s: Any, t: Any) -> Any:
+    s |= t
+    s.discard(1)
+    s.update([7])
+    t.clear()
+    return len(s), s
+
+
+def over_a_set(s: Any) -> Any:
+    return [2 * e for e in s], {1, 2}, deque([1.0])
+
+
 # identities
 
 
@@ -499,6 +558,15 @@ PROGRAMS: list[tuple[Callable[..., Any], list[Make]]] = [
     (counts_by_value, [lambda: (np.array(floats(20)), {}), lambda: (np.array(floats(20)), {1: 5})]),
     (memo_by_value, [lambda: (3.5, {1: 9.0}), lambda: (1.5, {1: 9.0})]),
     (last_by_value, [lambda: (np.array(floats(9)), {})]),
+    (rolling_window, [lambda: (deque([1.0, 2.0, 3.0]), 4.0)]),
+    (bounded_window, [lambda: (deque([1.0, 2.0, 3.0], 3), 4.0), lambda: (deque([1.0], 3), 4.0)]),
+    (halves_in_a_deque, [lambda: (deque([1.0]), 100.0), lambda: (deque([1.0]), 50.0)]),
+    (breadth_first, [lambda: ({0: [1, 2], 1: [3], 2: [3], 3: []}, deque([0]), {0: 0})]),
+    (depth_first, [lambda: ({0: [1, 2], 1: [3], 2: [3], 3: []}, 0, set(), [])]),
+    (visit, [lambda: ({1, 2}, 3), lambda: ({1, 2}, 2), lambda: (set(), 2)]),
+    (elements_by_value, [lambda: ({1, 2}, np.array(floats(20)))]),
+    (set_methods, [lambda: ({1, 2}, {3, "a"})]),
+    (over_a_set, [lambda: ({5, 1, 9},), lambda: ({9, 1, 5, 100},)]),
     (in_a_tuple, [lambda: (([1.0], 2.0),)]),
     (swapped_arrays, [lambda: ([RNG.random(2), RNG.random(3)],)]),
     (written_arrays, [lambda: ([RNG.random(2), RNG.random(3)],)]),
@@ -522,20 +590,21 @@ PROGRAMS: list[tuple[Callable[..., Any], list[Make]]] = [
 
 def names_of(value: Any, names: dict[int, int]) -> Iterator[int]:
     """Yield a number for each container and array in a value, the same for the same object."""
-    if isinstance(value, list | dict | np.ndarray):
+    if isinstance(value, list | dict | deque | set | np.ndarray):
         is_new = id(value) not in names
         yield names.setdefault(id(value), len(names))
         if not is_new:
             return
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | deque) else ():
         yield from names_of(item, names)
 
 
 def refuse_unlike(a: Any, b: Any) -> None:
     """Fail unless two values have the same types, keys and, to the last digits, numbers."""
     assert type(a) is type(b), (a, b)
-    if isinstance(a, list | tuple):
+    if isinstance(a, list | tuple | deque):
         assert len(a) == len(b), (a, b)
+        assert not isinstance(a, deque) or a.maxlen == b.maxlen
         for x, y in zip(a, b, strict=True):
             refuse_unlike(x, y)
     elif isinstance(a, dict):
@@ -704,6 +773,31 @@ def test_changes_in_functions_that_run_several_times_are_refused(k: int) -> None
     with pytest.raises(pb.TraceError, match=message):
         pb.jit(function)(xs, np.arange(1.0, 4.0))
     assert xs == [0.0]
+
+
+@pytest.mark.parametrize("container", [[1.0], {1: 1.0}, {1}, deque([1.0])])
+def test_maps_refuse_changes_of_whole_containers(container: Any) -> None:
+    def f(x: Any, c: Any) -> Any:
+        c.clear()
+        return x
+
+    before = copy.deepcopy(container)
+    with pytest.raises(pb.TraceError, match="changes the argument c"):
+        pb.vmap(f, (0, None))(np.arange(3.0), container)
+    assert container == before
+
+
+def test_gradients_with_deques_and_sets() -> None:
+    def f(q: Any, seen: Any) -> Any:
+        q.append(q[0] * q[1])
+        q.popleft()
+        seen.add(4)
+        return q[0] * q[1]
+
+    q, seen = deque([2.0, 3.0]), {1}
+    gradient = pb.grad(f)(q, seen)
+    assert list(gradient) == [9.0, 12.0]
+    assert (list(q), seen) == ([3.0, 6.0], {1, 4})
 
 
 def test_a_map_over_a_list_that_the_function_changes_is_refused() -> None:

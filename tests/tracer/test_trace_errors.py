@@ -209,7 +209,7 @@ def test_errors_at_the_users_line(function: Any, argument: Any, message: str) ->
         (np.array([1j], np.clongdouble), "argument x of dtype (clongdouble|complex256)"),
         (np.longdouble(1), "argument x of dtype (longdouble|float128)"),
         (np.ma.masked_array([1.0]), "argument x is a MaskedArray"),
-        ({1}, "type set cannot be a static argument"),
+        (bytearray(b"a"), "type bytearray cannot be a static argument"),
     ],
 )
 def test_arguments_that_cannot_be_traced(argument: Any, message: str) -> None:

@@ -1,6 +1,7 @@
 """Nested containers as a flat list of leaves and a structure that can be compared, hashed, and filled with other leaves.
 
-Containers are tuples, lists, dicts (with their order), namedtuples, dataclasses and registered classes. Leaves are NumPy
+Containers are tuples, lists, dicts (with their order), deques, namedtuples, dataclasses and registered classes; sets are part of
+the structure, in their order. Leaves are NumPy
 arrays and scalars, Python numbers and traced arrays; every other value is static and part of the structure. Static values are
 equal if they have the same type and value: 1, 1.0 and True are three values, 0.0 and -0.0 two.
 """
@@ -13,7 +14,7 @@ import functools
 import itertools
 import weakref
 from array import array
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any
@@ -319,6 +320,11 @@ def structure_of(
         extra = x.default_factory if kind is defaultdict else None
         marks = keys if all(type(k) is str for k in keys) else key(keys)
         return TreeDef("dict", kind, (keys, extra), (marks, extra), [structure(e) for e in x.values()])
+    if kind is deque:
+        return TreeDef("deque", deque, x.maxlen, x.maxlen, [structure(e) for e in x])
+    if kind is set and key is static_key:
+        elements = tuple(map(_key_of, x))
+        return TreeDef("set", set, elements, key(elements))
     if kind is Labelled:
         array, labels = parts_of(x)
         return TreeDef("labelled", Labelled, labels, labels, [structure(array)])
@@ -419,6 +425,10 @@ def assembled(tree: TreeDef, children: Sequence[Any]) -> Any:
             return rewrapped(tree.data, children[0])
         case "appended":
             return Appended()
+        case "deque":
+            return deque(children, tree.data)
+        case "set":
+            return set(tree.data)
         case "dict":
             keys, extra = tree.data
             pairs = zip(keys, children, strict=True)
@@ -432,9 +442,11 @@ def assembled(tree: TreeDef, children: Sequence[Any]) -> Any:
 
 
 def children_of(tree: TreeDef, value: Any) -> list[Any]:
-    """Return the children of a value that has a structure: a tuple, list, dict, namedtuple or dataclass."""
+    """Return the children of a value that has a structure: a tuple, list, dict, deque, set, namedtuple or dataclass."""
     if tree.kind == "dict":
         return [value[k] for k in tree.keys]
+    if tree.kind == "set":
+        return []
     return [getattr(value, name) for name in tree.data] if tree.kind == "dataclass" else list(value)
 
 
@@ -586,6 +598,11 @@ def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -
             return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
         case "list":
             return f"[{', '.join(inside)}]"
+        case "deque":
+            return f"{name}([{', '.join(inside)}], {tree.data!r})"
+        case "set":
+            values[f"{name}_elements"] = tree.data
+            return f"{name}({name}_elements)"
         case "namedtuple":
             return f"{name}({', '.join(inside)})"
         case "registered":

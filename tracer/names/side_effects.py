@@ -75,7 +75,7 @@ class Effects:
             message = f"the traced function changes the argument {describe}, {ARGUMENT}"
             self.watch(lambda: is_same_contents(items_of(value), items), message)
         for key, item in items:
-            label = f"{describe}[{key!r}]" if isinstance(value, Mapping | list | tuple) else f"{describe}.{key}"
+            label = f"{describe}[{key!r}]" if isinstance(value, Mapping | list | tuple | deque) else f"{describe}.{key}"
             self.watch_argument(item, label, may_change)
 
     @contextmanager
@@ -141,8 +141,6 @@ def _contents(value: Any) -> Any:
     """Return the mutable part of a value: a container's items, a hash of an array's numbers; None for any other value."""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return digest(value)
-    if type(value) in (set, deque):
-        return list(enumerate(value))
     if is_users_object(value) and not issubclass(type(value), Outside) and hasattr(value, "__dict__"):
         return list(vars(value).items())
     if is_users_object(value) and not issubclass(type(value), Outside) and not dataclasses.is_dataclass(value):
@@ -176,6 +174,8 @@ def items_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     if issubclass(kind, Listed):
         rows = value.rows
         return [("rows", rows), ("length", rows.length)] if rows is not None else list(enumerate(list.__iter__(value)))
+    if kind in (set, deque):
+        return list(enumerate(value))
     if hasattr(kind, "__setitem__") and isinstance(value, Mapping):
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):

@@ -4,7 +4,7 @@ containers get the contents that the function left in these."""
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +26,7 @@ KEYS_BY_VALUE = (
 
 def holds_mutable(tree: TreeDef) -> bool:
     """Return whether a structure has containers that a function may change."""
-    is_mutable = tree.kind in ("list", "dict", "appended") and mutable_of(tree.type) is not None
+    is_mutable = tree.kind in ("list", "dict", "deque", "set", "appended") and mutable_of(tree.type) is not None
     return is_mutable or any(map(holds_mutable, tree.children))
 
 
@@ -130,6 +130,10 @@ class ContainerArguments:
             if isinstance(target, Listed):
                 target.rows = None
             list.__setitem__(target, slice(None), items)
+        elif type(source) in (set, deque):
+            items = list(source) if type(source) is set else list(map(self.converted, source))
+            target.clear()
+            target.update(items) if type(source) is set else target.extend(items)
         else:
             pairs = [(k, self.converted(x)) for k, x in source.items()]
             target.clear()
@@ -138,12 +142,12 @@ class ContainerArguments:
 
 def _may_hold(value: Any) -> bool:
     """Return whether a value is a container."""
-    return isinstance(value, list | tuple | dict) or dataclasses.is_dataclass(value)
+    return isinstance(value, list | tuple | dict | deque | set) or dataclasses.is_dataclass(value)
 
 
 def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
     """Return the structure of a value down to its children, and these."""
-    if isinstance(x, list) and class_of(x) is list:
+    if isinstance(x, list) and class_of(x) in (list, deque):
         return TreeDef("list", list), list(list.__iter__(x))
     if type(x) in (dict, OrderedDict, defaultdict):
         return TreeDef("dict", dict), list(x.values())

@@ -305,8 +305,10 @@ def test_objects_from_outside_are_not_changed() -> None:
         return d["n"]
 
     with pytest.raises(pb.TraceError, match="changes"):
-        rolled(change)(state, 2.0)
+        rolled(lambda x: change(state, x))(2.0)
     assert state == {"n": 1.0}
+    assert rolled(change)(state, 2.0) == 2.0
+    assert state == {"n": 2.0}
 
 
 def test_state_that_is_returned_is_one_object() -> None:
