@@ -29,7 +29,7 @@ class Built:
     """The result of an entry's calls: ``rows`` build it; there are none if Python has to build it.
 
     ``caller_arrays`` are the caller's arrays in which results are computed, ``puts`` pairs of a register to write and its
-    source, ``numbers`` the types of the program's results that are Python numbers.
+    source, ``numbers`` the types of the native call's results that are Python numbers, by register from the first result's on.
     """
 
     def __init__(self, entry: Entry, flat: Flat, everything: Sequence[int], leaves: Sequence[Any]) -> None:
@@ -45,7 +45,9 @@ class Built:
         self.are_separate = True
         self.reads_registers = False
         kinds = {o.index: o.kind for o in entry.program.outcomes if o.source == "result"}
-        self.numbers = {k: kind for k, kind in kinds.items() if kind is not None}
+        self._kinds: dict[int, type] = {k: kind for k, kind in kinds.items() if kind is not None}
+        slots = {k: self._result_slots[k] for k in self._kinds}
+        self.numbers = {slot[1]: self._kinds[k] for k, slot in slots.items() if slot is not None and not slot[0]}
 
     def use(self, out: Out, registers: Sequence[int], are_separate: bool) -> None:
         """Write results into the arrays of ``out``, which are in these registers.
@@ -107,7 +109,7 @@ class Built:
         match outcome.source:
             case "leaf":
                 return Build.REGISTER, self._everything[outcome.index], None
-            case "repeat" if outcome.kind is not self.numbers.get(outcome.index):
+            case "repeat" if outcome.kind is not self._kinds.get(outcome.index):
                 return None
             case "result" | "repeat":
                 register = self._register_of(outcome)

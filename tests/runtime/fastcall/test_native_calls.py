@@ -107,6 +107,14 @@ def halves(x: Any) -> Any:
     return x / 2
 
 
+def exchanged(p: Any, q: Any, x: Any) -> Any:
+    pairs = (p, (q, 0.5))
+    for _ in range(4):
+        for _ in range(4):
+            pairs = (pairs[1][0], (pairs[0], sum(w for w in x)))
+    return p + x[0], pairs, np.sum(x)
+
+
 def closed(scale: Any) -> Callable[[Any], Any]:
     return lambda x: np.sum(x * scale) + SCALE
 
@@ -195,6 +203,13 @@ def test_calls_are_native(name: str, is_alone: bool, monkeypatch: pytest.MonkeyP
     with no_python(monkeypatch):
         for _ in range(10):
             assert same(compiled(*args, **kwargs), expected)
+
+
+def test_numbers_beside_numbers_that_are_arguments_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, arguments = pb.jit(exchanged), (2.5, 3.5, np.arange(4.0))
+    warm(compiled, *arguments)
+    with no_python(monkeypatch):
+        assert same(compiled(*arguments), exchanged(*arguments))
 
 
 def test_gradients_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
