@@ -52,7 +52,8 @@ class Interpreted:
         except CheckFailed as error:
             raise getattr(builtins, error.error)(str(error)) from None
         count = len(traced.returned)
-        own = map(scalar_of, map(np.asarray, results[:count]), traced.numbers)
+        # A result of the interpreter may be a view of an input, which is written below.
+        own = map(scalar_of, map(np.array, results[:count]), traced.numbers)
         leaves = [arguments[k] if k is not None else x for x, k in zip(own, traced.returned, strict=True)]
         for k, new in zip(traced.writes, results[count:], strict=False):
             arguments[k][...] = new

@@ -18,7 +18,7 @@ START = {
     "deque": "u = deque([p, 0.5, q])", "nothing": "o = None", "text": "z = 'low'", "views": "c = a[1:3]", "alias": "c = a",
     "walrus": "y = 0.25", "columns": "j = np.zeros((2, 4))", "library": "x, l = 0.5, np.ones(4)",
     "grid": "G = [[p, 0.5], [q, 0.25]]", "tuples": "f = (p, (q, 0.5))", "objects": "O = [Level(p), Level(0.5)]",
-    "keys": "D = {0: p, 1: 0.5}",
+    "keys": "D = {0: p, 1: 0.5}", "lengths": "L = a[:2].copy()",
 }  # fmt: skip
 """The statements that bind a theme's names."""
 FUNCTIONS = (
@@ -33,7 +33,7 @@ RESULTS = {
     "list": "s[0], s[1], s[2], t[0]", "dict": "d['x'], d['n']", "object": "g.x, g.n", "growing": "np.array(h), len(h), h[-1]",
     "deque": "list(u)", "nothing": "o", "text": "z", "views": "c[0]", "alias": "c.copy()", "walrus": "y", "columns": "j",
     "library": "{'rough': (x, l)}", "grid": "G[0][0], G[0][1], G[1][0], G[1][1]", "tuples": "f", "keys": "D",
-    "objects": "O[0].x, O[1].x, O[0].n",
+    "objects": "O[0].x, O[1].x, O[0].n", "lengths": "L, len(L)",
 }  # fmt: skip
 """What a theme's names add to the result."""
 MOST_DEPTH = 3
@@ -183,6 +183,14 @@ class Writer(Expressions):
                 "p, q = sorted((p, q))", "a = np.sort(a)", "a.sort()", "p, q = min(p, q), max(p, q)", "b = b[np.argsort(a)]",
             ),
             "keys": (f"D[{row}] {sign} {x}", "D[m % 2], D[k % 2] = p, q", f"D = {{0: {x}, 1: D[0]}}", "r += sum(D.values())"),
+            "lengths": (
+                f"L = a[a > {x}]", f"L = b[{low}:].copy()", "L = L[1:]", "L = L[:k % 4]", f"L = np.append(L[:3], {x})",
+                f"L = L + {x}", "L = L[::-1]", "L = np.zeros(abs(k) % 5)", "L = np.concatenate([L[:2], a[:m % 3]])",
+                "L = L[L > 0.25]", f"L = a[:{high}] - {x}", "L *= 0.5", f"L[:1] {sign} {x}", "L = a * 0.5", "L = np.array([])",
+                "L = np.repeat(p, m % 4)", f"L = np.array([w for w in a if w > {x}])", "b[:len(L[:3])] += L[:3]",
+                "L = b[np.nonzero(a)[0]]", f"L[{i}] {sign} {x}" if self.has("errors") else "r += sum(L)",
+                f"L = np.append(L, {x})[-4:]", f"L = L if len(L) > 6 else np.append(L, {x})", "L = np.sort(L)[::-1]",
+            ),
             "library": self.library(x, i),
             "raises": (f"assert {self.test()}, 'text'", f"assert {self.test()}"),
         }  # fmt: skip
@@ -333,7 +341,8 @@ class Writer(Expressions):
 
 _STATEMENTS = frozenset(
     ("list", "dict", "object", "growing", "deque", "nothing", "text", "unbound", "views", "alias", "ints", "wide", "walrus",
-     "columns", "raises", "library", "grid", "slices", "masks", "comprehensions", "tuples", "objects", "sorted", "keys")
+     "columns", "raises", "library", "grid", "slices", "masks", "comprehensions", "tuples", "objects", "sorted", "keys",
+     "lengths")
 )  # fmt: skip
 """The themes that have statements of their own."""
 

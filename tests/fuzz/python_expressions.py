@@ -10,7 +10,7 @@ LENGTH = 4
 THEMES = (
     "list", "dict", "object", "growing", "deque", "nothing", "text", "unbound", "function", "match", "views", "alias", "ints",
     "wide", "errors", "raises", "tries", "kinds", "rows", "walrus", "division", "columns", "library", "grid", "slices", "masks",
-    "comprehensions", "tuples", "objects", "sorted", "keys", "recursion",
+    "comprehensions", "tuples", "objects", "sorted", "keys", "recursion", "lengths",
 )  # fmt: skip
 """What a program may have besides branches and loops on numbers and arrays. A program has a few of these."""
 
@@ -89,6 +89,9 @@ class Expressions:
             options = [f"sorted([{a}, {b}, p])[m % 3]", f"sorted([{a}, {b}], reverse=True)[0]", "np.sort(a)[k % 4]"]
             options += [f"max(p, q, {a})", f"min([{a}, {b}, q])", f"max([p, q, r], key=lambda w: abs(w - {a}))", "max(a)"]
             options += ["a[int(np.argmin(a))]", f"(lambda w: w + {a})(q)"]
+        elif self.has("lengths", 0.4):
+            options = ["L.sum()", f"np.sum(L * {a})", f"float(len(L)) - {a}", f"(L[0] if len(L) else {a})", "sum(L)"]
+            options += [f"sum([w for w in L if w > {a}])", f"(L[-1] + {a} if L.size > 1 else {b})", f"np.sum(L > {a}) * 0.5"]
         elif self.has("recursion", 0.4):
             options = [f"down({a}, 3)", f"down({a}, m % 3)", f"down(0.5 * {a}, k % 4)"]
         elif self.has("division", 0.3):
@@ -132,4 +135,6 @@ class Expressions:
             simple = f"(y := {a}) > {b}"
         elif self.has("growing", 0.2):
             simple = self.pick("len(h) > 2", "len(h) % 2", f"h[-1] < {a}")
+        elif self.has("lengths", 0.3):
+            simple = self.pick("len(L) > 2", "L.size % 2", f"np.any(L > {a})", "len(L) == k", "len(L)")
         return self.pick(simple, simple, simple, f"{simple} and {other}", f"{simple} or {other}", f"not ({simple})")

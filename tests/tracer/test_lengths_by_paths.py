@@ -112,8 +112,6 @@ PROGRAMS = [
     none_or_a_part, none_or_several, empty_or_a_part, two_selections, replaced_if_empty, shortened_again, bound_in_one_iteration,
     replaced_in_iterations, rows, fixed_lengths, dict_of_one_path, number_or_a_part, nested, unbound,
 ]  # fmt: skip
-INSIDE = [bound_in_one_iteration, replaced_in_iterations, nested]
-"""Programs whose branches are inside other blocks: they are followed by guards."""
 INPUTS = [
     np.array([0.55, 1.25, -0.75, 0.35, 0.9, -0.2, 0.15, 0.7, 0.45]),
     np.array([-0.55, 0.25, 0.75, -0.35, 0.2, 0.6, -0.15, 0.85, 0.4]),
@@ -143,7 +141,7 @@ def parts(result: Any) -> list[Any]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_values(program: Callable[..., Any]) -> None:
-    compiled = pb.jit(program, guards=None if program in INSIDE else False)
+    compiled = pb.jit(program, guards=False)
     for x in INPUTS:
         with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
             expected, result = outcome(program, x), outcome(compiled, x)
@@ -214,3 +212,207 @@ def test_a_length_without_a_bound_is_refused() -> None:
         expected, result = program(x), pb.jit(program, guards=True)(x)
         assert (expected is None) == (result is None)
         np.testing.assert_array_equal(np.array(result, float), np.array(expected, float))
+
+
+def appended(x: Any, n: Any) -> Any:
+    out = np.array([])
+    for i in range(n):
+        out = np.append(out, x[i] ** 2)
+    return out
+
+
+def appended_if_positive(x: Any, n: Any) -> Any:
+    out = np.array([])
+    for i in range(n):
+        if x[i] > 0:
+            out = np.append(out, x[i] ** 2)
+    return out
+
+
+def two_by_sign(x: Any, n: Any) -> Any:
+    low, high = np.array([]), np.array([])
+    for v in x[:n]:
+        if v > 0:
+            high = np.append(high, v)
+        else:
+            low = np.append(low, v)
+    return low.sum(), high * 2, len(low)
+
+
+def steps_to(x: Any, n: Any) -> Any:
+    t, y = np.array([0.0]), np.array([[x[0], x[1]]])
+    while t[-1] < n:
+        h = 0.25 + abs(np.sin(t[-1]))
+        t = np.append(t, t[-1] + h)
+        y = np.vstack([y, y[-1] + h * np.array([y[-1, 1], -y[-1, 0]])])
+    return t, y
+
+
+def many_steps(x: Any, n: Any) -> Any:
+    t = np.array([x[0]])
+    while t[-1] < n:
+        t = np.append(t, t[-1] + 0.01)
+    return len(t), t.sum()
+
+
+def unknown_numbers(x: Any, n: Any) -> Any:
+    t = np.array([x[0]])
+    while True:
+        if t[-1] > n:
+            break
+        if len(t) > 50:
+            return t[:3]
+        t = np.concatenate([t, x[x > t[-1]][:2], [t[-1] + 1]])
+    return t * 2
+
+
+def written_before(x: Any, n: Any) -> Any:
+    t = x[:2].copy()
+    while len(t) < n:
+        t[0] += 1.0
+        t = np.append(t, t[0])
+        t[-1] *= 2
+    return t
+
+
+def exchanged(x: Any, n: Any) -> Any:
+    a, b = np.array([1.0]), np.array([])
+    while len(a) < n:
+        a, b = np.append(b, x[0]), np.append(a, x[1])
+        if len(b) > 12:
+            break
+    return a, b
+
+
+def other_dtype(x: Any, n: Any) -> Any:
+    p = np.array([2])
+    while len(p) < n:
+        p = np.append(p, p[-1] + 0.5 * (x[0] > 0) + 0.5)
+    return p
+
+
+class Path:
+    def __init__(self) -> None:
+        self.t = np.array([0.0])
+
+
+def attributes(x: Any, n: Any) -> Any:
+    path, ends = Path(), {"u": np.zeros(0)}
+    while path.t[-1] < n:
+        path.t = np.append(path.t, path.t[-1] + abs(x[0]) + 0.5)
+        ends["u"] = np.concatenate([ends["u"], x[:2]])
+    return path.t, ends["u"]
+
+
+def inner_loops(x: Any, n: Any) -> Any:
+    out = np.zeros(0)
+    for i in range(len(x)):
+        v = x[i : i + 1]
+        while v[-1] < n and len(v) < 5:
+            v = np.append(v, v[-1] * 1.5 + 1)
+        out = np.concatenate([out, v])
+    return out
+
+
+def queue(x: Any, n: Any) -> Any:
+    y = np.sort(x[:n])
+    while len(y) > 1:
+        y = np.sort(np.append(y[2:], y[0] + y[1]))
+    return y
+
+
+def roots(x: Any, n: Any) -> Any:
+    c = np.array([1.0])
+    for r in x[:n]:
+        c = np.append(c, 0.0) - r * np.insert(c, 0, 0.0)
+    return c
+
+
+LENGTHENING = [
+    appended, appended_if_positive, two_by_sign, steps_to, many_steps, unknown_numbers, written_before, exchanged, other_dtype,
+    attributes, inner_loops, queue, roots,
+]  # fmt: skip
+
+
+SECOND = [appended_if_positive, steps_to, written_before]
+"""Programs whose second derivatives are compared."""
+
+
+@pytest.mark.parametrize("program", LENGTHENING)
+def test_arrays_that_loops_lengthen(program: Callable[..., Any]) -> None:
+    x = np.linspace(-1, 1, 9) + 0.3
+    compiled = pb.jit(program, guards=False)
+    for n in map(np.int64, (4, 9, 1, 9)):
+        y = x.copy()
+        result, expected = parts(compiled(y, n)), parts(program(x, n))
+        assert list(map(type, result)) == list(map(type, expected))
+        for r, e in zip(result, expected, strict=True):
+            assert np.shape(r) == np.shape(e)
+            np.testing.assert_allclose(r, e, rtol=1e-13)
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("program", LENGTHENING)
+def test_gradients_of_arrays_that_loops_lengthen(program: Callable[..., Any]) -> None:
+    def loss(x: Any, n: Any) -> Any:
+        return sum([np.sum(np.sin(r)) for r in parts(program(x, n))])
+
+    rng, n, e = np.random.default_rng(0), np.int64(7), 1e-6
+    x, direction = rng.normal(size=9) + 0.4, rng.normal(size=9)
+    gradient = pb.grad(loss)
+    slope = (loss(x + e * direction, n) - loss(x - e * direction, n)) / (2 * e)
+    np.testing.assert_allclose(gradient(x, n) @ direction, slope, 1e-5, 1e-7)
+    np.testing.assert_allclose(pb.jvp(lambda y: loss(y, n), (x,), (direction,))[1], slope, 1e-5, 1e-7)
+    if program not in SECOND:
+        return
+    second = pb.jvp(lambda y: gradient(y, n), (x,), (direction,))[1]
+    change = (gradient(x + e * direction, n) - gradient(x - e * direction, n)) / (2 * e)
+    np.testing.assert_allclose(second, change, 1e-4, 1e-6)
+
+
+def test_long_loops_that_lengthen_arrays_roll() -> None:
+    x = np.linspace(-1, 1, 300)
+    for program in (appended, appended_if_positive, roots):
+        compiled = pb.jit(program)
+        np.testing.assert_allclose(compiled(x, 300), program(x, 300))
+        assert "  rolled" in str(compiled.explain(x, 300))
+
+
+def a_grown_argument(x: Any, n: Any) -> Any:
+    t = x
+    while t[-1] < n:
+        t = np.append(t, t[-1] + 1.0)
+    t[0] = 50.0
+    return t
+
+
+def a_grown_view(x: Any, n: Any) -> Any:
+    t = x[:2]
+    u = t
+    while t[-1] < n:
+        t = np.append(t, t[-1] + 1.0)
+    u[0] = 7.0
+    return t
+
+
+@pytest.mark.parametrize("program", [a_grown_argument, a_grown_view])
+def test_writes_into_arrays_that_a_loop_may_have_lengthened(program: Callable[..., Any]) -> None:
+    compiled = pb.jit(program)
+    for n in (4, 0, 4):
+        x, y = np.linspace(-1, 1, 9), np.linspace(-1, 1, 9)
+        with warnings.catch_warnings(action="ignore", category=pb.RetraceWarning):
+            np.testing.assert_array_equal(compiled(x, n), program(y, n))
+        np.testing.assert_array_equal(x, y)
+
+
+def test_an_index_error_in_a_loop_that_lengthens_an_array() -> None:
+    def program(x: Any, n: Any) -> Any:
+        t = np.array([0.0])
+        while t[-1] < n:
+            t = np.append(t, x[len(t)] + t[-1])
+        return t
+
+    compiled = pb.jit(program, guards=False)
+    np.testing.assert_array_equal(compiled(np.ones(9), np.int64(5)), program(np.ones(9), 5))
+    with pytest.raises(IndexError, match="index 9 is out of bounds for axis 0 with size 9"):
+        compiled(np.ones(9), np.int64(50))

@@ -1,9 +1,9 @@
-"""Numbers of elements of lists that no trip count bounds: the statement runs before, to find them.
+"""Lengths of lists and arrays that no trip count bounds: the statement runs before, to find them.
 
-If it does not read the lists, it counts what it appends. Else it runs with arrays for some iterations, and ends before they would
-be too short; it runs anew with arrays for four times as many until it ends by itself:
+If it only appends to lists and does not read them, it counts what it appends. Else it runs with room for some iterations, and ends
+before this would not suffice; it runs anew with room for four times as many until it ends by itself:
 
-    r = 64                                              the lists get room for what r iterations append
+    r = 64                                              there is room for what r iterations append, or for r rows more
     while not fits:                                     the loop ends before an iteration for which there may be no room
         fits = loop with room for r iterations
         r = r if fits else 4 * r
@@ -31,7 +31,7 @@ from pullback.tracer.statements.rebound import Rebinds
 from pullback.tracer.statements.unrolling import walk_all
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.transforms.region import emit_regions
-from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.errors import Restart, TraceError
 
 MOST_ATTEMPTS = 12
 """Largest number of traces of a block until its carry is known: variables join the carry, types widen, and lists grow."""
@@ -110,32 +110,49 @@ Rebound = dict[int, list[Any]]
 """Elements of the types of the lists that iterations bind to variables, by the indices of these."""
 
 
+class Lengthens(Restart):
+    """Signals a carried array whose length has no bound before a loop: ``position`` is the index of its variable, and that of
+    the array in it."""
+
+    def __init__(self, position: tuple[int, int]) -> None:
+        super().__init__("an array")
+        self.position = position
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a loop has room for: ``rooms`` of lists that it makes longer, and ``extent`` rows for what iterations bind to the
-    variables ``rebound``, more than these have before the loop."""
+    variables ``rebound``, and for the ``arrays`` at positions in variables, more than these have before the loop."""
 
     rooms: Rooms
     rebound: Rebound
+    arrays: set[tuple[int, int]]
     extent: Any
 
 
-def provide_rooms(signal: Grows | Rebinds, variables: Variables, run: Callable[[Limits], list[TracedArray]]) -> Limits:
-    """Stack the elements of the lists that a loop makes longer by numbers that values decide, with room for all iterations, and
-    return the limits. ``run`` traces the loop, which ends where there is no room for another iteration, and returns whether there
-    was room for what it did."""
+Signal = Grows | Rebinds | Lengthens
+
+
+def provide_rooms(signal: Signal, variables: Variables, run: Callable[[Limits], list[TracedArray]]) -> Limits:
+    """Return what a loop has to have room for: lists and arrays that it makes longer by numbers that values decide. The elements
+    of these lists are stacked. ``run`` traces the loop, which ends where there is no room for another iteration, and returns
+    whether there was room for what it did."""
     statements = frame_of().root.statements
     count = len(statements)
     rooms: Rooms = {}
     rebound: Rebound = {}
+    arrays: set[tuple[int, int]] = set()
+    limits = lambda extent: Limits(rooms=rooms, rebound=rebound, arrays=arrays, extent=extent)  # noqa: E731
     for _ in range(MOST_ATTEMPTS):
         if isinstance(signal, Rebinds):
             rebound.setdefault(signal.key, []).extend(signal.samples)
+        elif isinstance(signal, Lengthens):
+            arrays.add(signal.position)
         else:
             _add(rooms, signal)
         try:
-            iterations = _iterations(lambda extent: _fits(rooms, rebound, extent, variables, run))
-        except (Grows, Rebinds) as other:
+            iterations = _iterations(lambda extent: _fits(limits(extent), variables, run))
+        except (Grows, Rebinds, Lengthens) as other:
             signal = other
             continue
         finally:
@@ -143,7 +160,7 @@ def provide_rooms(signal: Grows | Rebinds, variables: Variables, run: Callable[[
         extent = value_extent(iterations, least=1, is_capacity=True)
         for room in rooms.values():
             room.stack(extent)
-        return Limits(rooms=rooms, rebound=rebound, extent=extent)
+        return limits(extent)
     raise TraceError("the lists of a loop on traced values grow in each trace")
 
 
@@ -178,19 +195,18 @@ def _iterations(has_room: Callable[[Any], TracedArray]) -> TracedArray:
     return result
 
 
-def _fits(
-    rooms: Rooms, rebound: Rebound, extent: Any, variables: Variables, run: Callable[[Limits], list[TracedArray]]
-) -> TracedArray:  # fmt: skip
-    """Return whether there is room enough for a number of iterations, an extent."""
+def _fits(limits: Limits, variables: Variables, run: Callable[[Limits], list[TracedArray]]) -> TracedArray:
+    """Return whether a loop ends within limits."""
     region = BlockRegion("a block")
     results: list[TracedArray] = []
 
     def block() -> None:
-        with _unchanged([room.target for room in rooms.values()]):
-            for room in rooms.values():
-                room.stack(extent)
-            left = run(Limits(rooms=rooms, rebound=rebound, extent=extent))
-            left += [room.is_left() for room in rooms.values()]
+        rooms = limits.rooms.values()
+        with _unchanged([room.target for room in rooms]):
+            for room in rooms:
+                room.stack(limits.extent)
+            left = run(limits)
+            left += [room.is_left() for room in rooms]
             fits: Any = left[0]
             for test in left[1:]:
                 fits = np.logical_and(fits, test)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.structure import Instruction
+from pullback.ir.shapes.by_value import same_extent, same_shape
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
 from pullback.tracer.statements.containers import Slot
 from pullback.tracer.statements.earlier_traces import EarlierFirst, kind_of
-from pullback.tracer.statements.unrolling import walk_all
+from pullback.tracer.statements.unrolling import Growth, is_long, most_unrolled, walk_all
 from pullback.tracer.statements.variables import UNBOUND, Variables, is_same
 from pullback.tracer.user_code.errors import TraceError
 
@@ -70,9 +71,35 @@ class FirstIteration:
             return False
         return any(x.serves(self.variables.names, self.before, self.temporary, count) for x in noted)
 
-    def record(self, most: int) -> EarlierFirst:
-        """Return what to note of the iteration, which was undone. ``most``: the number of operations that may be unrolled."""
+    @property
+    def lengthens(self) -> bool:
+        """Whether an array in a variable became longer or shorter."""
+        if self.variables is None:
+            return False
+        return any(
+            isinstance(y, TracedArray) and _is_other_length(x, y)
+            for a, b in zip(self.before, self.variables.read(), strict=True)
+            if UNBOUND is not a is not b is not UNBOUND
+            for x, y in zip(flatten(a)[0], flatten(b)[0], strict=False)
+        )
+
+    @property
+    def most_unrolled(self) -> int:
+        """The largest number of operations of all iterations like this one that stay unrolled."""
+        return most_unrolled(self.instructions, self.lengthens)
+
+    def is_long(self, count: int) -> bool:
+        """Return whether a loop of ``count`` iterations like this one is too long to be unrolled."""
+        return is_long(self.instructions, count, self.lengthens)
+
+    def is_too_much(self, growth: Growth, done: int, count: int) -> bool:
+        """Return whether a loop of ``count`` iterations is too long to be unrolled, of which ``done`` ran since this one."""
+        return growth.is_too_much(self.instructions, done, count, self.lengthens)
+
+    def record(self) -> EarlierFirst:
+        """Return what to note of the iteration, which was undone."""
         assert self.variables is not None
+        most = most_unrolled(self.removed, self.after_lengthens)
         entry, after = tuple(map(kind_of, self.before)), tuple(map(kind_of, self.after))
         size = len(walk_all(self.removed))
         return EarlierFirst(names=self.variables.names, entry=entry, after=after, instructions=size, most=most)
@@ -100,7 +127,7 @@ class FirstIteration:
     def undo(self) -> None:
         """Undo the iteration, which can be undone."""
         assert self.variables is not None
-        self.saved_after, self.after = self.variables.state.saved(), self.variables.read()
+        self.saved_after, self.after, self.after_lengthens = self.variables.state.saved(), self.variables.read(), self.lengthens
         self.writes = undo_writes_from(self.frame, self.first_write)
         linked = self.frame.root.linked
         self.aliases = [(x, x.aliases) for x, _ in linked[self.first_link :]]
@@ -139,13 +166,22 @@ def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:
     return bare(one) == bare(other) and all(_is_alike_leaf(x, y, is_wide) for x, y in zip(xs, ys, strict=True))
 
 
+def _is_other_length(x: Any, y: TracedArray) -> bool:
+    """Return whether an array becomes one that differs in its first extent alone."""
+    if not isinstance(x, TracedArray | np.ndarray) or not x.ndim or x.ndim != y.ndim or x.dtype != y.dtype:
+        return False
+    return same_shape(x.shape[1:], y.shape[1:]) and not same_extent(x.shape[0], y.shape[0])
+
+
 def _is_alike_leaf(x: Any, y: Any, is_wide: bool) -> bool:
     if isinstance(x, TracedArray):
-        if not isinstance(y, TracedArray) or x.type != y.type:
+        if not isinstance(y, TracedArray) or (x.type != y.type and not _is_other_length(x, y)):
             return False
         return x.weak == y.weak or (is_wide and x.weak == "float")
     if type(x) is type(y) and isinstance(x, int | float | complex):
         return True
+    if type(x) is np.ndarray:
+        return isinstance(y, TracedArray) and _is_other_length(x, y)
     if isinstance(x, np.generic):
         return isinstance(y, TracedArray) and not y.shape and not y.weak and y.dtype == x.dtype
     kind = {int: "i64", float: "f64", complex: "c128"}.get(type(x))

@@ -1038,9 +1038,12 @@ def capacity_of(count: Any, growth: int, most: Any) -> Any:
 
 def largest(a: Any, b: Any) -> Any:
     """Return an upper bound of two upper bounds of a length, which may be extents by value."""
-    if isinstance(a, int | float) and isinstance(b, int | float):
+    if {type(a), type(b)} <= {int, float}:
         return max(a, b)
-    return a if isinstance(a - b, int) and a - b >= 0 else b if isinstance(b - a, int) else math.inf
+    if float in (type(a), type(b)):
+        return math.inf
+    difference = a - b
+    return (a if difference >= 0 else b) if type(difference) is int else math.inf
 
 
 def list_error(message: str) -> IndexError:

@@ -89,12 +89,14 @@ class Joined:
                 refuse_inner_extents(x)
 
 
-def placeholder(value: Any) -> Any:
-    """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read."""
+def placeholder(value: Any, unknown: int | None = None) -> Any:
+    """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read. ``unknown``: the first
+    extent of those whose own is defined in no frame around the current one."""
     leaves, tree = flatten(value)
     zeros = []
     for x in map(as_traced, leaves):
-        zero = full(x.shape, 0, x.dtype)
+        is_unknown = unknown is not None and x.ndim and is_inner(x.shape[0])
+        zero = full((unknown, *x.shape[1:]) if is_unknown else x.shape, 0, x.dtype)
         zero.weak = x.weak
         zeros.append(zero)
     return rebuild(bare(tree), zeros)

@@ -16,16 +16,7 @@ from pullback.tracer.statements.first_iterations import FirstIteration
 from pullback.tracer.statements.growing import GrowingList, list_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.rolled_loops import LoopStatement, finished
-from pullback.tracer.statements.unrolling import (
-    MOST_EMPTY,
-    MOST_SEPARATE,
-    MOST_UNROLLED,
-    Growth,
-    is_long,
-    is_separate,
-    most_unrolled,
-    walk_all,
-)
+from pullback.tracer.statements.unrolling import LIMITS, MOST_EMPTY, Growth
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
@@ -43,7 +34,7 @@ def while_(
     parameters are those of ``LoopStatement``."""
     loop = LoopStatement(body=body, orelse=orelse, names=names, temporary=temporary, live=live, test=test)
     start: FirstIteration | None = None
-    limits = [MOST_UNROLLED, MOST_SEPARATE] if frame_of().root.rolls else []
+    limits = [*LIMITS] if frame_of().root.rolls else []
     count = 0
     while True:
         holds = truth_of(test())
@@ -60,7 +51,7 @@ def while_(
         if limits and (start is None or (count <= MOST_PEELED and not start.can_be_undone)):
             start = FirstIteration(body, names, temporary, test)
         if start is not None and limits and start.size > limits[-1]:
-            has_many_operations = limits.pop() == MOST_UNROLLED or is_separate(walk_all(start.instructions))
+            has_many_operations = start.most_unrolled <= limits.pop()
             if has_many_operations and start.can_be_undone:
                 start.undo()
                 with attempt():
@@ -140,18 +131,18 @@ def _for(
         is_decided = ended is None or ended.is_decided
         is_empty = first is not None and not first.size and k < MOST_EMPTY
         goes_on = is_decided and is_code(ended, NEXT, CONTINUE)
-        if first is not None and (not is_decided or (goes_on and is_long(first.instructions, sequence.count - k + 1))):
+        if first is not None and (not is_decided or (goes_on and first.is_long(sequence.count - k + 1))):
             if first.can_be_undone:
                 first.undo()
                 with attempt():
                     ended_by_loop = loop.start_at(k - 1).run(None, None)
                     if k == 1 and takes_notes(body):
-                        note_loop(body, first.record(most_unrolled(first.removed)))
+                        note_loop(body, first.record())
                     return ended_by_loop
                 first.repeat()
             with attempt(is_decided):
                 return _rest(loop, k, None if is_decided else ended)
-        elif goes_on and start is not None and k < sequence.count and growth.is_too_much(start.instructions, k, sequence.count):
+        elif goes_on and start is not None and k < sequence.count and start.is_too_much(growth, k, sequence.count):
             if start.can_be_undone:
                 start.undo()
                 with attempt():

@@ -8,6 +8,7 @@ before the branch, and a number of rows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +23,12 @@ from pullback.tracer.arrays.value_extents import sizes_of
 from pullback.tracer.statements.blocks import Ran
 from pullback.tracer.statements.choices import Choice, narrowed
 from pullback.tracer.statements.containers import Reference, Slot
-from pullback.tracer.statements.growing import GrowingList, Rows
+from pullback.tracer.statements.growing import GrowingList, Rows, largest
 from pullback.tracer.statements.joins import LENGTH, is_inner, is_inner_atom
 from pullback.tracer.statements.rebound import Packed, fitted, join_capacity, packed, share_lists, unpacked
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.transforms.branches import shortened
 from pullback.tracer.user_code.errors import TraceError
-
-NESTED = "an array has several lengths on the paths of a branch on a traced value inside another branch or loop; make it before"
 
 
 class PackedArray:
@@ -143,10 +142,9 @@ class PackedValues:
 
     def _buffers(self, arrays: Sequence[TracedArray], paths: Sequence[int]) -> list[PackedArray]:
         """Return arrays of one position as trees, with rows for each of them."""
-        if any(frame.takes_writes for frame in frame_of().outward):
-            raise TraceError(NESTED)
         bounds = [_bound(x.shape[0]) for x in arrays]
-        capacity = max(bounds) if all(type(n) is int for n in bounds) else sum(bounds)
+        capacity = functools.reduce(largest, bounds)
+        capacity = sum(bounds) if type(capacity) is float else capacity
         trees = []
         for x, path in zip(arrays, paths, strict=True):
             frame, ran = self.paths[path]

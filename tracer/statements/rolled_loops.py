@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.make import as_traced, cast
+from pullback.tracer.arrays.make import as_traced, cast, number_of_extent
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import write_back
@@ -30,7 +30,15 @@ from pullback.tracer.statements.containers import (
     refuse_changed,
     shares_containers,
 )
-from pullback.tracer.statements.counting import MOST_ATTEMPTS, Limits, Room, provide_counted, provide_rooms
+from pullback.tracer.statements.counting import (
+    MOST_ATTEMPTS,
+    Lengthens,
+    Limits,
+    Room,
+    Signal,
+    provide_counted,
+    provide_rooms,
+)
 from pullback.tracer.statements.earlier_traces import EarlierCarry, earlier, kind_of, note_loop, takes_notes
 from pullback.tracer.statements.growing import GrowingList, Grows, capacity_of
 from pullback.tracer.statements.items import Items
@@ -50,7 +58,7 @@ from pullback.tracer.statements.rebound import (
 )
 from pullback.tracer.statements.structures import merged, restructured
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
-from pullback.tracer.transforms.branches import Carry
+from pullback.tracer.transforms.branches import Carry, RowRoom
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
@@ -103,7 +111,7 @@ class LoopStatement:
             try:
                 rolled = yield from self.traced(room, truth, ended)
                 return finished(rolled.ended, self.orelse, self.names)
-            except Rebinds as signal:
+            except (Rebinds, Lengthens) as signal:
                 room.provide_for_rows(signal, truth, ended)
             except Grows as grows:
                 room.provide(grows, truth, ended)
@@ -127,8 +135,9 @@ class LoopRoom:
     """The room that the traces of a loop so far found to be necessary for the lists that its iterations make longer.
 
     ``sized``: the ids of the lists whose elements are stacked; ``growths``: how much longer an iteration makes those of ``rooms``
-    at most; ``rebound``: elements of the lists that iterations bind to variables, by the indices of these, for which there are
-    ``rows_extent`` rows more than before the loop. ``is_limited``: the loop ends where there is no room for another iteration.
+    at most; ``rebound``: elements of the lists that iterations bind to variables, by the indices of these, and ``arrays``: the
+    positions of arrays whose lengths have no bound, for which there are ``rows_extent`` rows more than before the loop.
+    ``is_limited``: the loop ends where there is no room for another iteration.
     """
 
     def __init__(self, loop: LoopStatement) -> None:
@@ -137,6 +146,7 @@ class LoopRoom:
         self.growths: Mapping[int, int] = {}
         self.rooms: Sequence[Room] = ()
         self.rebound: Mapping[int, list[Any]] = {}
+        self.arrays: Collection[Position] = ()
         self.rows_extent: Any = None
         self.is_limited = False
         self._count: Any = None
@@ -161,18 +171,18 @@ class LoopRoom:
             grows.target.stack(grows.samples, grows.needed)
             return
         again = lambda: driven(self.loop.traced(LoopRoom(self.loop), truth, ended), self.loop.body)  # noqa: E731
-        signal: Grows | Rebinds = grows
+        signal: Signal = grows
         try:
             with attempt(self.loop.test is not None):
                 self.sized |= provide_counted(grows, self.loop.read_variables(), again)
                 return
-        except Rebinds as rebinds:
-            signal = rebinds
+        except (Rebinds, Lengthens) as other:
+            signal = other
         self.provide_for_rows(signal, truth, ended)
 
-    def provide_for_rows(self, signal: Grows | Rebinds, truth: Any, ended: Completion | None) -> None:
-        """Provide for the lists that iterations make longer or bind anew, by numbers that values decide: find how many rows
-        suffice."""
+    def provide_for_rows(self, signal: Signal, truth: Any, ended: Completion | None) -> None:
+        """Provide for the lists and arrays that iterations make longer or bind anew, by numbers that values decide: find how many
+        rows suffice."""
 
         def run(limits: Limits) -> list[TracedArray]:
             limited = LoopRoom(self.loop)
@@ -186,8 +196,8 @@ class LoopRoom:
         """Set what the loop has room for."""
         self.sized |= {*limits.rooms}
         self.growths = {**self.growths, **{k: room.growth for k, room in limits.rooms.items()}}
-        if limits.rebound:
-            self.rebound, self.rows_extent = limits.rebound, limits.extent
+        if limits.rebound or limits.arrays:
+            self.rebound, self.arrays, self.rows_extent = limits.rebound, limits.arrays, limits.extent
 
 
 class Rolled:
@@ -249,7 +259,7 @@ class Rolled:
         """Trace the body until its carry is known, and emit the loop. The carry is ``noted`` first, or nothing. Raises Grows and
         Rebinds."""
         self.possible = possible_codes(ended)
-        self.may_leave |= self.room.is_limited and bool(self.room.rebound)
+        self.may_leave |= self.room.is_limited and bool(self.room.rebound or self.room.arrays)
         self.carried += [k for k in self.room.rebound if k not in self.carried]
         if ended is not None:
             self.may_leave, self.returned = True, ended.value
@@ -291,11 +301,11 @@ class Rolled:
             code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
             state += [self.goes_on(truth, ended), as_traced(np.int64(self.loop.first)), code]
             if self.returned is not UNBOUND:
-                state.append(placeholder(self.returned) if ended is None or ended.value is UNBOUND else ended.value)
+                state.append(placeholder(self.returned, 0) if ended is None or ended.value is UNBOUND else ended.value)
         for k in range(len(state)):
             state[k] = self.choices.get(self.key(k), state[k]) if k in (*range(len(self.carried)), len(state) - 1) else state[k]
         if len(state) != self.size:
-            self.carry, self.size = Carry("a loop", tuple(state), "the state"), len(state)
+            self.carry, self.size = _LoopCarry(state, self.positions(state), self.room), len(state)
         block = _LoopRegion()
         index = block.parameter(scalar(I64))
         with block.inner.active():
@@ -348,6 +358,10 @@ class Rolled:
             for target, least, most, length in bounds:
                 target.bound(least, most, length)
         return arrays is not None
+
+    def positions(self, state: Sequence[Any]) -> list[Position]:
+        """Return for each leaf of a carry the index of its variable, -1 for another part of the carry, and its own in that."""
+        return [(self.key(p), j) for p, value in enumerate(state) for j in range(len(flatten(value)[0]))]
 
     def refuse_unchanged(self, inside: list[Any], ran: Ran) -> None:
         """Raise TraceError if an iteration does not change all that an earlier trace of the loop carried."""
@@ -576,9 +590,19 @@ class Rolled:
         if self.room.is_limited:
             now = self.variables.read()
             tests += [fits(now[k], self.capacity(k)) for k in self.room.rebound if type(now[k]) is GrowingList]
+            tests += [self.has_rows_for(now[k], (k, j)) for k, j in self.room.arrays if k >= 0]
         for test in tests:
             goes_on = as_traced(np.logical_and(goes_on, test))
         return goes_on
+
+    def has_rows_for(self, value: Any, position: Position) -> TracedArray:
+        """Return whether the room of an array suffices for that of a variable's value. Raises TraceError for other structures."""
+        k, j = position
+        (before, tree), (after, other) = flatten(self.tree(k, self.entry[k])), flatten(self.tree(k, value))
+        if bare(tree) != bare(other):
+            raise TraceError("an array whose length values decide is another value in iterations of a loop")
+        capacity = number_of_extent(as_traced(before[j]).shape[0] + self.room.rows_extent)
+        return as_traced(number_of_extent(as_traced(after[j]).shape[0]) <= capacity)
 
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
@@ -617,6 +641,10 @@ class Rolled:
             operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
             results = _emitted_regions("scan", params, operands, [(block, arrays)])
         values = list(map(dereferenced, self.carry.rebuilt(results, self.runs)))
+        for leaf in self.carry.rooms:
+            ragged = self.carry.ragged.get(leaf)
+            if ragged is not None:
+                self.left.append(as_traced(ragged.left <= number_of_extent(ragged.buffer.shape[0])))
         final = list(self.entry)
         for k, value in zip(self.carried, values, strict=False):
             if k in self.room.rebound:
@@ -698,6 +726,20 @@ def _emitted_regions(*arguments: Any) -> list[TracedArray]:
         return emit_regions(*arguments)
     except TypeError as error:
         raise TraceError("the variables of a loop on traced values change their shapes; start from their shapes") from error
+
+
+class _LoopCarry(Carry):
+    """The carry of a loop. ``positions``: those of its arrays in variables; ``room``: that of the loop's lists and arrays."""
+
+    def __init__(self, state: Sequence[Any], positions: Sequence[Position], room: LoopRoom) -> None:
+        super().__init__("a loop", tuple(state), "the state", None if type(room.count) is float else room.count)
+        self.positions = positions
+        limited = RowRoom(extent=room.rows_extent, is_limited=room.is_limited)
+        self.rooms = {k: limited for k, position in enumerate(positions) if position in room.arrays}
+
+    def refuse_length(self, k: int, function: Any, entered: TracedArray, returned: TracedArray) -> NoReturn:
+        """Raise Lengthens."""
+        raise Lengthens(self.positions[k])
 
 
 class _LoopRegion(BlockRegion):

@@ -7,8 +7,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -95,6 +96,7 @@ class Carry:
         Raises TraceError for a leaf that is no array.
         """
         self.loop, self.label, self.count = loop, label, count
+        self.rooms: dict[int, RowRoom] = {}
         leaves, self.tree = flatten(init)
         self.paths = paths(self.tree, label)
         for leaf, path in zip(leaves, self.paths, strict=True):
@@ -131,10 +133,9 @@ class Carry:
         for k in grown:
             entered = self.ragged[k].entered if k in self.ragged else self.arrays[k]
             growth = most_growth(entered.shape[0], arrays[k].shape[0])
-            if growth is None or (growth and self.count is None):
-                rows = [(self.paths[k], kind_of(entered), kind_of(arrays[k]))]
-                raise self._changed(function, "length", rows, _UNBOUNDED)
-            self.ragged[k] = Ragged(self.arrays[k], growth, self.count)
+            if k not in self.rooms and (growth is None or (growth and self.count is None)):
+                self.refuse_length(k, function, entered, arrays[k])
+            self.ragged[k] = Ragged(self.arrays[k], growth or 0, self.count, self.rooms.get(k))
         if grown:
             return None
         with body.inner.active():
@@ -157,8 +158,13 @@ class Carry:
         widened = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
         before = zip(are_mixed, self.arrays, widened, strict=True)
         self.arrays = [mixed(new, tag_of(x)) if mixes else new for mixes, x, new in before]
-        self.ragged = {k: Ragged(self.arrays[k], each.growth, self.count) for k, each in self.ragged.items()}
+        self.ragged = {k: Ragged(self.arrays[k], each.growth, self.count, each.room) for k, each in self.ragged.items()}
         return None
+
+    def refuse_length(self, k: int, function: Any, entered: TracedArray, returned: TracedArray) -> NoReturn:
+        """Raise TraceError for array ``k`` of the carry, of whose length after an iteration no bound is known before the loop."""
+        rows = [(self.paths[k], kind_of(entered), kind_of(returned))]
+        raise self._changed(function, "length", rows, _UNBOUNDED)
 
     def _is_grown(self, k: int, x: TracedArray, y: TracedArray) -> bool:
         """Return whether an array has another length after an iteration than its type, or its buffer, provides for."""
@@ -166,6 +172,8 @@ class Carry:
             return False
         if k not in self.ragged:
             return not same_extent(x.shape[0], y.shape[0])
+        if self.ragged[k].room is not None:
+            return False
         growth = most_growth(self.ragged[k].entered.shape[0], y.shape[0])
         return growth is None or growth > self.ragged[k].growth
 
@@ -182,7 +190,8 @@ class Carry:
         for k, x in enumerate(self.arrays):
             new = next(remaining)
             if k in self.ragged:
-                new = shortened(new, next(remaining))
+                self.ragged[k].left = next(remaining)
+                new = shortened(new, self.ragged[k].left)
             new.weak = x.weak
             if x.is_python is not None:
                 tag = next(remaining)
@@ -205,23 +214,39 @@ def rows_error(message: str, rows: Sequence[str]) -> TraceError:
     return error
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowRoom:
+    """The rows that a carried array may have besides those before the loop. ``is_limited``: they may not suffice, and the loop
+    ends after the iteration for whose array they do not."""
+
+    extent: Any
+    is_limited: bool
+
+
 class Ragged:
     """A carried array whose length changes: a buffer, which holds the most rows that it can have, and the number of rows in use.
 
-    ``growth``: the most rows by which an iteration makes it longer; ``count``: the trip count, None if it is unknown.
-    ``entered``: the array in the body, ``inside`` its buffer there.
+    ``growth``: the most rows by which an iteration makes it longer; ``count``: the trip count, None if it is unknown. With a
+    ``room``, this is the number of rows whatever an iteration does. ``entered``: the array in the body, ``inside`` its buffer
+    there; ``left``: the number of rows after the loop.
     """
 
-    def __init__(self, x: TracedArray, growth: int, count: Any) -> None:
-        self.growth = growth
+    left: TracedArray
+
+    def __init__(self, x: TracedArray, growth: int, count: Any, room: RowRoom | None = None) -> None:
+        self.growth, self.room = growth, room
         self.entered = x
         rows = x.shape[0]
-        more = 0 if not growth else growth * count if isinstance(count, int) or is_value_size(count) else None
+        if room is not None:
+            more = room.extent
+        else:
+            more = 0 if not growth else growth * count if isinstance(count, int) or is_value_size(count) else None
         if more is None:
             more = value_extent(as_traced(growth * np.maximum(count, 0)), least=0)
         self.length = number_of_extent(rows)
         padding = full((more, *x.shape[1:]), 0, x.dtype)
-        self.buffer: TracedArray = np.concatenate([x, padding]) if growth else fresh(x)  # type: ignore[assignment]
+        is_longer = type(more) is not int or more > 0
+        self.buffer: TracedArray = np.concatenate([x, padding]) if is_longer else fresh(x)  # type: ignore[assignment]
 
     def enter(self, body: Body, readonly: str) -> TracedArray:
         """Return the array in the body of a loop, whose parameters are the buffer and the length."""
@@ -235,6 +260,12 @@ class Ragged:
     def leave(self, x: TracedArray, loop: str) -> list[TracedArray]:
         """Return the buffer and the length that hold an array after an iteration. Called in the body."""
         rows = number_of_extent(x.shape[0])
+        if self.room is not None and self.room.is_limited:
+            capacity = self.inside.shape[0]
+            kept = value_extent(as_traced(np.minimum(rows, number_of_extent(capacity))), least=0, most=capacity)
+            zeros, ones = (0,) * x.ndim, (1,) * x.ndim
+            x = emit("slice", x, start=zeros, step=ones, shape=(kept, *x.shape[1:]))
+            return [emit("slice_set", self.inside, x, start=zeros, step=ones), rows]
         fits = emit("le", rows, number_of_extent(self.inside.shape[0]))
         emit("check", fits, error="ValueError", message=f"the carry of {loop} becomes longer than its first iteration says")
         start, step = (0,) * x.ndim, (1,) * x.ndim

@@ -40,7 +40,7 @@ def _is_traced_position(obj: Any) -> bool:
 def _checked_position(obj: TracedArray, n: int, count: int) -> Any:
     """Return a traced position counted from the front of ``n``, checked to be below ``count``."""
     index: Any = cast(obj, np.int64)
-    size = "" if is_value_size(n) else f" with size {n}"
+    size = "" if is_value_size(n) or isinstance(n, TracedArray) else f" with size {n}"
     n = as_size(n)
     inside = as_traced((index >= -n) & (index < as_size(count)))
     emit("check", inside, error="IndexError", message=f"index is out of bounds for axis{size}")

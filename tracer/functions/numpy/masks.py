@@ -17,6 +17,7 @@ from pullback.tracer.arrays.make import (
     broadcast_to,
     cast,
     emit,
+    full,
     is_one,
     number_of_extent,
     static_array,
@@ -447,7 +448,7 @@ def concatenate(arrays: Any, axis: Any = 0) -> Any:
     if first.ndim > 1:
         raise Unmasked
     lines = [a.line() if isinstance(a, Selection) else as_traced(a) for a in arrays]
-    masks = [a.mask if isinstance(a, Selection) else xp.ones(a.shape, bool) for a in lines]
+    masks = [a.mask if isinstance(a, Selection) else full(a.shape, True, bool) for a in lines]
     values = xp.concatenate([a.values if isinstance(a, Selection) else a for a in lines])
     return Selection(values, xp.concatenate(masks), 0, first.what)
 
