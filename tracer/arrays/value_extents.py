@@ -7,8 +7,9 @@ are sizes; any other arithmetic, and every use as an array, is that of a traced 
 from __future__ import annotations
 
 import functools
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,58 @@ def reduced_extent(extent: Any, by: int) -> Any:
     if extent.sizes.is_positive(extent - (by - 1)):
         return extent - by
     return value_extent(as_traced(np.maximum(number_of(extent) - by, 0)), least=0)
+
+
+def is_inner(extent: Any) -> bool:
+    """Return whether an extent by value has atoms that no frame around the current one defines."""
+    return is_value_size(extent) and any(is_inner_atom(a) for atoms, _ in extent.terms for a in atoms)
+
+
+def is_inner_atom(atom: int) -> bool:
+    """Return whether no frame around the current one defines an atom of an extent."""
+    frame = frame_of()
+    count = sizes_of(frame).numbers[atom]
+    return count.frame is not None and not any(count.frame is f for f in frame.outward)
+
+
+def outer_bound(extent: Any, kept: Any = 0) -> Any:
+    """Return an upper bound of an extent, of what is known in the current frame and as small as is known; None if there is none.
+    ``kept``: an extent that stays in it, whose own bound does not count."""
+    if not is_value_size(extent):
+        return extent
+    sizes, total = sizes_of(frame_of()), 0
+    for atoms, factor in sizes.bound(extent.terms, kept):
+        if not any(map(is_inner_atom, atoms)):
+            term = factor
+            for a in atoms:
+                term = term * sizes.by_name[sizes.atom_name(a)]
+            total = total + term
+        elif factor > 0:
+            return None
+    return total
+
+
+def largest(a: Any, b: Any) -> Any:
+    """Return an upper bound of two upper bounds of a length, which may be extents by value; infinite if none is known."""
+    if {type(a), type(b)} <= {int, float}:
+        return max(a, b)
+    if float in (type(a), type(b)):
+        return math.inf
+    factors = [factor for _, factor in added(terms_of(a), terms_of(b), -1)]
+    return a if all(f >= 0 for f in factors) else b if all(f <= 0 for f in factors) else math.inf
+
+
+def capacity_for(extents: Sequence[Any]) -> Any:
+    """Return an upper bound of extents, of what is known in the current frame; None if there is none."""
+    own = [outer_bound(n) for n in extents]
+    if None in own:
+        return None
+    outer = [bound if is_inner(n) else n for n, bound in zip(extents, own, strict=True)]
+    for bounds in (outer, own):
+        capacity = functools.reduce(largest, bounds)
+        if type(capacity) is not float:
+            return capacity
+    return sum(outer)
 
 
 def most_growth(before: Any, after: Any) -> int | None:

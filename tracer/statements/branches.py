@@ -20,6 +20,7 @@ from pullback.tracer.arrays.mixed_numbers import Tag, as_tag, mixed
 from pullback.tracer.arrays.python_ints import common_bounds
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
+from pullback.tracer.arrays.value_extents import largest
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
 from pullback.tracer.statements.aliases import forget_all
 from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt
@@ -29,7 +30,7 @@ from pullback.tracer.statements.comparisons import equality, inequality, orderin
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
-from pullback.tracer.statements.growing import Grows, largest
+from pullback.tracer.statements.growing import Grows
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.packed_values import PackedValues
 from pullback.tracer.statements.raising import check

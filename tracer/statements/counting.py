@@ -1,7 +1,7 @@
 """Lengths of lists and arrays that no trip count bounds: the statement runs before, to find them.
 
-If it only appends to lists and does not read them, it counts what it appends. Else it runs with room for some iterations, and ends
-before this would not suffice; it runs anew with room for four times as many until it ends by itself:
+If it only appends to lists and does not read them, it counts what it appends. Else it runs with room for some iterations, and
+ends before this would not suffice; it runs anew with room for four times as many until it ends by itself:
 
     r = 64                                              there is room for what r iterations append, or for r rows more
     while not fits:                                     the loop ends before an iteration for which there may be no room

@@ -16,7 +16,7 @@ from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
 from pullback.tracer.statements.containers import Slot
 from pullback.tracer.statements.earlier_traces import EarlierFirst, kind_of
 from pullback.tracer.statements.unrolling import Growth, is_long, most_unrolled, walk_all
-from pullback.tracer.statements.variables import UNBOUND, Variables, is_same
+from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same
 from pullback.tracer.user_code.errors import TraceError
 
 _NARROW = ("f16", "f32", "c64")
@@ -76,12 +76,8 @@ class FirstIteration:
         """Whether an array in a variable became longer or shorter."""
         if self.variables is None:
             return False
-        return any(
-            isinstance(y, TracedArray) and _is_other_length(x, y)
-            for a, b in zip(self.before, self.variables.read(), strict=True)
-            if UNBOUND is not a is not b is not UNBOUND
-            for x, y in zip(flatten(a)[0], flatten(b)[0], strict=False)
-        )
+        pairs = ((a, b) for a, b in zip(self.before, self.variables.read(), strict=True) if a is not b)
+        return any(_is_other_length(x, y) for a, b in pairs for x, y in zip(arrays_in([a]), arrays_in([b]), strict=False))
 
     @property
     def most_unrolled(self) -> int:

@@ -1036,16 +1036,6 @@ def capacity_of(count: Any, growth: int, most: Any) -> Any:
     return most + growth * extent
 
 
-def largest(a: Any, b: Any) -> Any:
-    """Return an upper bound of two upper bounds of a length, which may be extents by value."""
-    if {type(a), type(b)} <= {int, float}:
-        return max(a, b)
-    if float in (type(a), type(b)):
-        return math.inf
-    difference = a - b
-    return (a if difference >= 0 else b) if type(difference) is int else math.inf
-
-
 def list_error(message: str) -> IndexError:
     """Return an error of an operation of a list, which compiled code raises in a block as one of a ``raise`` statement."""
     error: Any = IndexError(message)

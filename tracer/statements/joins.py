@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.ir.shapes.by_value import is_value_size
-from pullback.tracer.arrays.frame import Frame, frame_of
+from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.make import as_traced, cast, full
 from pullback.tracer.arrays.mixed_numbers import Tag, do_mix, tag_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
-from pullback.tracer.arrays.value_extents import sizes_of
+from pullback.tracer.arrays.value_extents import is_inner
 from pullback.tracer.statements.blocks import Ran
 from pullback.tracer.statements.choices import narrowed
 from pullback.tracer.statements.structures import merged, spread
@@ -26,17 +25,6 @@ def refuse_inner_extents(x: TracedArray) -> None:
     """Raise TraceError if an extent of an array is defined in no frame around the current one."""
     if any(map(is_inner, x.shape)):
         raise TraceError(LENGTH)
-
-
-def is_inner(extent: Any) -> bool:
-    """Return whether an extent by value has atoms that no frame around the current one defines."""
-    return is_value_size(extent) and any(is_inner_atom(a) for atoms, _ in extent.terms for a in atoms)
-
-
-def is_inner_atom(atom: int) -> bool:
-    frame = frame_of()
-    count = sizes_of(frame).numbers[atom]
-    return count.frame is not None and not any(count.frame is f for f in frame.outward)
 
 
 class Column:
@@ -90,8 +78,8 @@ class Joined:
 
 
 def placeholder(value: Any, unknown: int | None = None) -> Any:
-    """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read. ``unknown``: the first
-    extent of those whose own is defined in no frame around the current one."""
+    """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read. ``unknown``: the
+    first extent of those whose own is defined in no frame around the current one."""
     leaves, tree = flatten(value)
     zeros = []
     for x in map(as_traced, leaves):

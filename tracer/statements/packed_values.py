@@ -8,23 +8,22 @@ before the branch, and a number of rows.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.shapes.by_value import same_extent, same_shape
-from pullback.tracer.arrays.frame import Frame, frame_of
+from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.make import as_traced, fresh, number_of_extent
 from pullback.tracer.arrays.traced import Gathers, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
-from pullback.tracer.arrays.value_extents import sizes_of
+from pullback.tracer.arrays.value_extents import capacity_for, is_inner
 from pullback.tracer.statements.blocks import Ran
 from pullback.tracer.statements.choices import Choice, narrowed
 from pullback.tracer.statements.containers import Reference, Slot
-from pullback.tracer.statements.growing import GrowingList, Rows, largest
-from pullback.tracer.statements.joins import LENGTH, is_inner, is_inner_atom
+from pullback.tracer.statements.growing import GrowingList, Rows
+from pullback.tracer.statements.joins import LENGTH
 from pullback.tracer.statements.rebound import Packed, fitted, join_capacity, packed, share_lists, unpacked
 from pullback.tracer.statements.variables import Variables
 from pullback.tracer.transforms.branches import shortened
@@ -46,22 +45,6 @@ register(
         unflatten=lambda index, children: PackedArray(children[0], children[1], index),
     )
 )
-
-
-def _bound(extent: Any) -> Any:
-    """Return an upper bound of an extent, of what is known in the current frame. Raises TraceError if there is none."""
-    if not is_inner(extent):
-        return extent
-    sizes, total = sizes_of(frame_of()), 0
-    for atoms, factor in sizes.bound(extent.terms, 0):
-        if not any(map(is_inner_atom, atoms)):
-            term = factor
-            for a in atoms:
-                term = term * sizes.by_name[sizes.atom_name(a)]
-            total = total + term
-        elif factor > 0:
-            raise TraceError(LENGTH)
-    return total
 
 
 class PackedValues:
@@ -142,9 +125,9 @@ class PackedValues:
 
     def _buffers(self, arrays: Sequence[TracedArray], paths: Sequence[int]) -> list[PackedArray]:
         """Return arrays of one position as trees, with rows for each of them."""
-        bounds = [_bound(x.shape[0]) for x in arrays]
-        capacity = functools.reduce(largest, bounds)
-        capacity = sum(bounds) if type(capacity) is float else capacity
+        capacity = capacity_for([x.shape[0] for x in arrays])
+        if capacity is None:
+            raise TraceError(LENGTH)
         trees = []
         for x, path in zip(arrays, paths, strict=True):
             frame, ran = self.paths[path]

@@ -732,10 +732,15 @@ class _LoopCarry(Carry):
     """The carry of a loop. ``positions``: those of its arrays in variables; ``room``: that of the loop's lists and arrays."""
 
     def __init__(self, state: Sequence[Any], positions: Sequence[Position], room: LoopRoom) -> None:
-        super().__init__("a loop", tuple(state), "the state", None if type(room.count) is float else room.count)
-        self.positions = positions
+        super().__init__("a loop", tuple(state), "the state")
+        self.positions, self.room = positions, room
         limited = RowRoom(extent=room.rows_extent, is_limited=room.is_limited)
         self.rooms = {k: limited for k, position in enumerate(positions) if position in room.arrays}
+
+    @property
+    def trip_count(self) -> Any:
+        """The trip count, an int or an extent by value; None if it has no bound."""
+        return None if type(self.room.count) is float else self.room.count
 
     def refuse_length(self, k: int, function: Any, entered: TracedArray, returned: TracedArray) -> NoReturn:
         """Raise Lengthens."""

@@ -20,7 +20,7 @@ from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, numb
 from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, flatten, paths
-from pullback.tracer.arrays.value_extents import most_growth, value_extent
+from pullback.tracer.arrays.value_extents import capacity_for, largest, most_growth, outer_bound, value_extent
 from pullback.tracer.arrays.views import written_in
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.transforms.region import Region, follow, rebuild
@@ -95,7 +95,7 @@ class Carry:
 
         Raises TraceError for a leaf that is no array.
         """
-        self.loop, self.label, self.count = loop, label, count
+        self.loop, self.label, self._count = loop, label, count
         self.rooms: dict[int, RowRoom] = {}
         leaves, self.tree = flatten(init)
         self.paths = paths(self.tree, label)
@@ -105,6 +105,11 @@ class Carry:
         self.arrays = [as_traced(leaf) for leaf in leaves]
         self.ragged: dict[int, Ragged] = {}
         self.numpys: set[int] = set()
+
+    @property
+    def trip_count(self) -> Any:
+        """The trip count; None if it is unknown."""
+        return self._count
 
     def enter(self, body: Body, readonly: str = "") -> Any:
         """Return the carry as the function's argument, with parameters of the body in place of its arrays."""
@@ -129,13 +134,9 @@ class Carry:
             raise self._changed(function, "structure", rows, "return the containers that came in")
         with body.inner.active():
             arrays = [as_traced(leaf) for leaf in leaves]
-            grown = [k for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)) if self._is_grown(k, x, y)]
+        grown = [k for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)) if self._is_grown(k, x, y)]
         for k in grown:
-            entered = self.ragged[k].entered if k in self.ragged else self.arrays[k]
-            growth = most_growth(entered.shape[0], arrays[k].shape[0])
-            if k not in self.rooms and (growth is None or (growth and self.count is None)):
-                self.refuse_length(k, function, entered, arrays[k])
-            self.ragged[k] = Ragged(self.arrays[k], growth or 0, self.count, self.rooms.get(k))
+            self.ragged[k] = self._lengthened(k, arrays[k], function)
         if grown:
             return None
         with body.inner.active():
@@ -158,8 +159,28 @@ class Carry:
         widened = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
         before = zip(are_mixed, self.arrays, widened, strict=True)
         self.arrays = [mixed(new, tag_of(x)) if mixes else new for mixes, x, new in before]
-        self.ragged = {k: Ragged(self.arrays[k], each.growth, self.count, each.room) for k, each in self.ragged.items()}
+        self.ragged = {k: each.of(self.arrays[k]) for k, each in self.ragged.items()}
         return None
+
+    def _lengthened(self, k: int, after: TracedArray, function: Any) -> Ragged:
+        """Return array ``k`` of the carry as a buffer of the rows that it may have. ``after``: the array after an iteration."""
+        x = self.arrays[k]
+        entered = self.ragged[k].entered if k in self.ragged else x
+        growth = most_growth(entered.shape[0], after.shape[0])
+        if k in self.rooms:
+            return Ragged(x, x.shape[0] + self.rooms[k].extent, room=self.rooms[k])
+        if growth == 0:
+            return Ragged(x, x.shape[0])
+        bound = outer_bound(after.shape[0], entered.shape[0])
+        before = self.ragged.get(k)
+        attempts = 0 if before is None else before.attempts
+        is_bounded = bound is not None and attempts < _MOST_BOUNDS
+        if is_bounded and (before is not None or growth is None or self.trip_count is None):
+            capacity = capacity_for([x.shape[0] if before is None else before.capacity, bound])
+            return Ragged(x, capacity, attempts=attempts + 1)
+        if growth is None or self.trip_count is None:
+            self.refuse_length(k, function, entered, after)
+        return Ragged(x, _rows_after(x.shape[0], growth, self.trip_count), growth)
 
     def refuse_length(self, k: int, function: Any, entered: TracedArray, returned: TracedArray) -> NoReturn:
         """Raise TraceError for array ``k`` of the carry, of whose length after an iteration no bound is known before the loop."""
@@ -174,8 +195,12 @@ class Carry:
             return not same_extent(x.shape[0], y.shape[0])
         if self.ragged[k].room is not None:
             return False
-        growth = most_growth(self.ragged[k].entered.shape[0], y.shape[0])
-        return growth is None or growth > self.ragged[k].growth
+        ragged = self.ragged[k]
+        growth = most_growth(ragged.entered.shape[0], y.shape[0])
+        if growth is not None and growth <= ragged.growth:
+            return False
+        bound = outer_bound(y.shape[0], ragged.entered.shape[0])
+        return bound is None or largest(ragged.capacity, bound) is not ragged.capacity
 
     def _kind(self, k: int, x: TracedArray, y: TracedArray) -> tuple[Any, str] | None:
         """Return the dtype and weak kind of a carry; None if no type holds what goes in and what comes out."""
@@ -226,27 +251,26 @@ class RowRoom:
 class Ragged:
     """A carried array whose length changes: a buffer, which holds the most rows that it can have, and the number of rows in use.
 
-    ``growth``: the most rows by which an iteration makes it longer; ``count``: the trip count, None if it is unknown. With a
-    ``room``, this is the number of rows whatever an iteration does. ``entered``: the array in the body, ``inside`` its buffer
-    there; ``left``: the number of rows after the loop.
+    ``capacity``: that of the buffer, an int or an extent, which suffices for iterations that make the array longer by at most
+    ``growth`` rows, or as far as there is ``room``. ``entered``: the array in the body, ``inside`` its buffer there; ``left``:
+    the number of rows after the loop; ``attempts``: how many bounds of the capacity have been tried.
     """
 
     left: TracedArray
 
-    def __init__(self, x: TracedArray, growth: int, count: Any, room: RowRoom | None = None) -> None:
-        self.growth, self.room = growth, room
+    def __init__(
+        self, x: TracedArray, capacity: Any, growth: int = 0, room: RowRoom | None = None, attempts: int = 0
+    ) -> None:  # fmt: skip
+        self.capacity, self.growth, self.room, self.attempts = capacity, growth, room, attempts
         self.entered = x
-        rows = x.shape[0]
-        if room is not None:
-            more = room.extent
-        else:
-            more = 0 if not growth else growth * count if isinstance(count, int) or is_value_size(count) else None
-        if more is None:
-            more = value_extent(as_traced(growth * np.maximum(count, 0)), least=0)
-        self.length = number_of_extent(rows)
-        padding = full((more, *x.shape[1:]), 0, x.dtype)
-        is_longer = type(more) is not int or more > 0
-        self.buffer: TracedArray = np.concatenate([x, padding]) if is_longer else fresh(x)  # type: ignore[assignment]
+        self.length = number_of_extent(x.shape[0])
+        self.buffer = fresh(x)
+        if not same_extent(capacity, x.shape[0]):
+            self.buffer = as_traced(np.concatenate([x, full((capacity - x.shape[0], *x.shape[1:]), 0, x.dtype)]))
+
+    def of(self, x: TracedArray) -> Ragged:
+        """Return the buffer of an array of another type."""
+        return Ragged(x, self.capacity, self.growth, self.room, self.attempts)
 
     def enter(self, body: Body, readonly: str) -> TracedArray:
         """Return the array in the body of a loop, whose parameters are the buffer and the length."""
@@ -280,6 +304,15 @@ def shortened(buffer: TracedArray, length: TracedArray) -> TracedArray:
     return fresh(rows)
 
 
+def _rows_after(rows: Any, growth: int, count: Any) -> Any:
+    """Return the rows of an array that ``count`` iterations make longer by at most ``growth`` each."""
+    if isinstance(count, int) or is_value_size(count):
+        return rows + growth * count
+    return rows + value_extent(as_traced(growth * np.maximum(count, 0)), least=0)
+
+
+_MOST_BOUNDS = 3
+"""The number of upper bounds of a length that are tried: where each is one of the bound before it, there is none."""
 _UNBOUNDED = (
     "it may become longer by at most a fixed number of rows in each iteration of a counted loop; write into an array that is "
     "long enough, and carry the number of its rows in use"
