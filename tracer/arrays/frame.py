@@ -190,7 +190,8 @@ class Frame:
     ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
     two a value is (``needs_truths``). ``partly_bound``: in a root, variables that some paths bind, and that are unbound in the
     trace (``tracer/statements/catching.py``). ``loops``: what the traces of loops noted
-    (see ``tracer/statements/earlier_traces.py``).
+    (see ``tracer/statements/earlier_traces.py``). ``searches``: in a root, how many searches of the room for lists and arrays of
+    loops without a bound were traced (``tracer/statements/counting.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -203,6 +204,7 @@ class Frame:
         self.outer: list[Value] = []
         self.names: Any = None
         self.refusals: list[TraceError] = []
+        self.searches = 0
         self.statements: list[Any] = []
         self.written: dict[int, Operand] = {}
         self.overwritten: dict[int, tuple[Any, ...]] = {}

@@ -35,6 +35,9 @@ from pullback.tracer.user_code.errors import Restart, TraceError
 
 MOST_ATTEMPTS = 12
 """Largest number of traces of a block until its carry is known: variables join the carry, types widen, and lists grow."""
+MOST_SEARCHES = 40
+"""Largest number of searches in the trace of a function, each of which traces a loop at least twice: some ten seconds of trace.
+A loop in ``k`` others is searched some ``4**k`` times."""
 FIRST_ITERATIONS = 64
 """The number of iterations for which there is room at first: a few KiB for lists of numbers."""
 
@@ -137,7 +140,11 @@ def provide_rooms(signal: Signal, variables: Variables, run: Callable[[Limits], 
     """Return what a loop has to have room for: lists and arrays that it makes longer by numbers that values decide. The elements
     of these lists are stacked. ``run`` traces the loop, which ends where there is no room for another iteration, and returns
     whether there was room for what it did."""
-    statements = frame_of().root.statements
+    root = frame_of().root
+    root.searches += 1
+    if root.searches > MOST_SEARCHES:
+        raise TraceError("loops without a bound, one in another, make lists or arrays longer; bound the inner ones")
+    statements = root.statements
     count = len(statements)
     rooms: Rooms = {}
     rebound: Rebound = {}

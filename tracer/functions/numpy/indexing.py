@@ -397,6 +397,17 @@ def _formula(size: Any, frame: Frame, recent: Mapping[Value, Instruction]) -> An
     return expanded(frame.lift(size), 3)
 
 
+def _most_selected(item: slice, n: Any) -> Any:
+    """Return an upper bound of the number of elements of an axis of ``n`` that a slice selects: an int if its ends say one."""
+    start, stop, step = item.start, item.stop, 1 if item.step is None else item.step
+    first = 0 if start is None else start
+    last = 0 if stop is None and type(first) is int and first < 0 else stop
+    if not all(type(x) is int for x in (first, last, step)) or step <= 0 or (first < 0) != (last < 0 or stop is None):
+        return n
+    most = -(min(first - last, 0) // step)
+    return min(most, n) if type(n) is int else most
+
+
 def _new_slice(item: slice, n: int) -> _Axis:
     """Return such a slice with extents of its own."""
     start, stop, step = _slice_bounds(item, n)
@@ -404,7 +415,8 @@ def _new_slice(item: slice, n: int) -> _Axis:
     reach = last if as_traced(first).literal == 0 and _is_position(last, n) else last - first
     count: Any = reach if abs(step) == 1 else (reach + (abs(step) - 1)) // abs(step)
     is_all = item.stop is None and (item.start is None or (not is_computed(item.start) and item.start == 0)) and abs(step) == 1
-    extent = n if is_all else value_extent(as_traced(count if reach is last else np.maximum(count, 0)), least=0, most=n)
+    most = _most_selected(item, n)
+    extent = n if is_all else value_extent(as_traced(count if reach is last else np.maximum(count, 0)), least=0, most=most)
     if step > 0:
         is_first = item.start is None or (not is_computed(item.start) and item.start == 0)
         return _Axis(start=0 if is_first else value_extent(as_traced(start), least=0), step=step, count=extent)
