@@ -83,8 +83,8 @@ def placeholder(value: Any, unknown: int | None = None) -> Any:
     leaves, tree = flatten(value)
     zeros = []
     for x in map(as_traced, leaves):
-        is_unknown = unknown is not None and x.ndim and is_inner(x.shape[0])
-        zero = full((unknown, *x.shape[1:]) if is_unknown else x.shape, 0, x.dtype)
+        is_known = unknown is None or not x.ndim or not is_inner(x.shape[0])
+        zero = full(x.shape if is_known or unknown is None else (unknown, *x.shape[1:]), 0, x.dtype)
         zero.weak = x.weak
         zeros.append(zero)
     return rebuild(bare(tree), zeros)
