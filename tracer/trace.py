@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from pullback.ir.shapes.guards import Sizes
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.descriptions import REFUSED, shows_traced
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Input, Pinned, digest
+from pullback.tracer.arrays.keyed_results import result_of_counter
 from pullback.tracer.arrays.labelled import holds_labelled
 from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
 from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
@@ -462,7 +464,8 @@ def returned_static(value: Any, names: Names) -> Any:
         )
     if issubclass(kind, Outside):
         return object.__getattribute__(value, "_real")
-    if not isinstance(value, type | FunctionType) and any(map(holds_traced, getattr(value, "__dict__", {}).values())):
+    contents = [*getattr(value, "__dict__", {}).values(), *(dict.values(value) if isinstance(value, dict) else ())]
+    if not isinstance(value, type | FunctionType) and any(map(holds_traced, contents)):
         raise TraceError(
             f"the traced function returns an object of class {kind.__name__} that holds traced values; "
             "return them in a tuple, dict, namedtuple or dataclass"
@@ -485,6 +488,8 @@ def _with_lists(value: Any) -> Any:
         inside = [_with_lists(x) for x in value]
         is_same = all(a is b for a, b in zip(inside, value, strict=True))
         return value if is_same else tuple(inside) if type(value) is tuple else inside
+    if type(value) is Counter:
+        return result_of_counter(value)
     return {k: _with_lists(x) for k, x in value.items()} if type(value) is dict else value
 
 

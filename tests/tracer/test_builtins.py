@@ -318,3 +318,13 @@ def test_a_chosen_number_keeps_its_value_under_another_name(choose: Any) -> None
 
     for arguments in ((np.float64(0.5), np.float64(-1.75)), (0.5, 3.0), (np.float64(0.5), 3.0), (0.5, np.float64(-2.0))):
         assert pb.jit(f)(*arguments) == f(*arguments)
+
+
+def test_hasattr_is_that_of_an_instance() -> None:
+    names = ("__dict__", "__name__", "mro", "shape", "real", "is_integer", "__len__", "__module__")
+
+    def attributes(x: Any, y: Any, n: Any) -> Any:
+        return [hasattr(v, name) for v in (x, y, n, y[0], x > 1) for name in names]
+
+    arguments = 1.5, np.ones(2), 3
+    assert pb.jit(attributes)(*arguments) == attributes(*arguments)

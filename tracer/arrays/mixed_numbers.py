@@ -114,7 +114,7 @@ def is_instance(x: TracedArray, kinds: Any) -> bool | TracedArray:
 
 def has_attribute(x: TracedArray, name: str) -> bool | TracedArray:
     """Return whether the value for which a traced array stands has an attribute."""
-    return _answer(x, lambda kind: hasattr(kind, name))
+    return _answer(x, lambda kind: hasattr(np.zeros(0) if kind is np.ndarray else kind(0), name))
 
 
 def _answer(x: TracedArray, test: Callable[[type], bool]) -> bool | TracedArray:

@@ -19,10 +19,11 @@ from pullback.ir.core.types import I64
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import Frame, current, frame_of
+from pullback.tracer.arrays.keyed_results import KeyedResult, container_of_elements
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import as_tag, tag_of
 from pullback.tracer.arrays.traced import Gathers, Keyed, TracedArray
-from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
+from pullback.tracer.arrays.tree import TreeDef, bare, flatten
 from pullback.tracer.statements.choices import narrowed
 from pullback.tracer.statements.growing import NEW, GrowingList, Rows
 from pullback.tracer.statements.raising import check
@@ -146,7 +147,7 @@ class GrowingKeys(Keyed):
         return self.copy()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _container, (self.kind, self.entries.entries())
+        return container_of_elements, (self.kind, self.entries.entries())
 
     def __repr__(self) -> str:
         return repr(self.contents())
@@ -156,7 +157,7 @@ class GrowingKeys(Keyed):
         elements = self.entries.entries()
         if any(_is_undecided(self.key_of(e)) for e in elements):
             raise TraceError(f"a {self.stands_for.__name__} with keys that values decide is used as one of fixed keys")
-        return _container(self.kind, elements)
+        return container_of_elements(self.kind, elements)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -624,30 +625,6 @@ class View(GrowingList):
 def current_root() -> Frame:
     """Return the root of the current frame."""
     return frame_of().root
-
-
-class KeyedResult:
-    """A dict or set as a result of a traced function: a tree of its elements, of which a call makes it."""
-
-    def __init__(self, elements: Any, kind: Any) -> None:
-        self.elements, self.kind = elements, kind
-
-
-def _container(kind: Any, elements: Sequence[Any]) -> Any:
-    own, factory = kind
-    if own is defaultdict:
-        return defaultdict(factory, elements)
-    return own(dict(elements) if own is Counter else elements)
-
-
-def _result_of(kind: Any, children: Sequence[Any]) -> Any:
-    """Return the dict or set of a result. Raises TraceError in a trace."""
-    if any(isinstance(x, TracedArray) for x in flatten(list(children[0]))[0]):
-        raise TraceError("a dict or set whose keys values decide is a result inside a traced function; return arrays")
-    return _container(kind, children[0])
-
-
-register(Container(type=KeyedResult, flatten=lambda r: ((r.elements,), r.kind), unflatten=_result_of))
 
 
 def _hashable(key: Any) -> Any:

@@ -461,3 +461,28 @@ def test_keys_of_several_types_are_refused() -> None:
 
     with pytest.raises(pb.TraceError, match="keys of several types"):
         pb.jit(read, guards=False)(np.array([1.0, 2.0]), np.int64(1))
+
+
+def test_counters_with_traced_values_are_results() -> None:
+    def weighted(pairs: Any) -> Any:
+        total = Counter()
+        for key, weight in pairs:
+            total[key] += weight
+        return total, {"again": Counter(a=pairs[0][1], b=2)}
+
+    class Named(dict[str, Any]):
+        """A dict of the user's."""
+
+    def named(x: Any) -> Any:
+        result = Named()
+        result["a"] = x
+        return result
+
+    compiled = pb.jit(weighted)
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        pairs = [(int(k), float(w)) for k, w in zip(rng.integers(0, 5, 20), rng.normal(size=20), strict=True)]
+        assert compiled(pairs) == weighted(pairs)
+        assert types_of(compiled(pairs)) == types_of(weighted(pairs))
+    with pytest.raises(pb.TraceError, match="returns an object of class Named that holds traced values"):
+        pb.jit(named)(1.0)
