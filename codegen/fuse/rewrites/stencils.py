@@ -6,7 +6,8 @@ One kernel then computes it without storing the values of the parts, and index-s
 
 Not every update benefits: one that writes a few elements in place should stay. A chain is replaced if it adds to elements that
 the function computes itself, or if the values that it writes are computed from the same array, as in ``u[1:-1] += f(u)``,
-which cannot be done in place anyway.
+which cannot be done in place anyway. Parts whose start or extent is decided by values, such as the window that an iteration of a
+loop writes, stay where they are unless that holds for the array as well: a select would visit the whole array each time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, pad, roll, slice_, squeeze, transpose
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.replay import New, replaced
+from pullback.ir.shapes.extents import by_value_in
 
 MOST_UPDATES, MOST_NARROW_UPDATES = 32, 12
 """Most updates of a chain: in general, and if most of them write only slices of extent one. Each element selects among all of
@@ -109,6 +111,8 @@ def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping
     """Return whether a chain is to be replaced by selects."""
     root = chain[0].operands[0]
     if not root.type.shape or any(not e for i in chain for e in i.operands[1].type.shape):
+        return False
+    if not by_value_in(root.type.shape) and any(by_value_in((*i.params["start"], *i.operands[1].type.shape)) for i in chain):
         return False
     if sum(_count_leaves(i.operands[1], producer, uses) for i in chain) > MOST_LEAVES:
         return False

@@ -344,3 +344,53 @@ def test_elements_written_in_place_stay_so() -> None:
     traced = trace(few, (np.ones(20), np.ones(3)), {})
     scan = next(i for i in compiled(traced.function).fused.instructions if i.op.name == "scan")
     assert [i.op.name for i in scan.regions[0].instructions].count("slice_set") == 2
+
+
+def windows_added(x: Array, k: int) -> Array:
+    y = np.zeros(len(x) + 10)
+    for i in range(len(x)):
+        y[i : i + k] += x[i] / k
+    return y
+
+
+def windows_of_ten_scaled(x: Array, k: int) -> Array:
+    y = np.concatenate([x, x])
+    for i in range(0, len(x), k):
+        y[i : i + 10] = 0.5 * y[i : i + 10] - y[i]
+    return y
+
+
+def blocks_centred(x: Array, k: int) -> Array:
+    y = x.copy()
+    for i in range(0, len(x) - k + 1, k):
+        y[i : i + k] = y[i : i + k] - y[i : i + k].max()
+    return y
+
+
+def windows_shifted(x: Array, k: int) -> Array:
+    """The part that is read begins before the one that is written."""
+    y = x.copy()
+    for i in range(1, len(x) - k):
+        y[i : i + k] = 0.5 * (y[i - 1 : i + k - 1] + y[i + 1 : i + k + 1])
+    return y
+
+
+def eliminated(x: Array, k: int) -> Array:
+    a = np.outer(x, x[::-1]) + len(x) * np.eye(len(x))
+    for j in range(len(x) - 1):
+        a[j + 1 :, j] /= a[j, j]
+        a[j + 1 :, j + 1 :] -= np.outer(a[j + 1 :, j], a[j, j + 1 :])
+    return a
+
+
+@pytest.mark.parametrize("form", [windows_added, windows_of_ten_scaled, blocks_centred, windows_shifted, eliminated])
+def test_moving_parts_are_written_where_they_are(form: Callable[[Array, int], Array]) -> None:
+    rolled = pb.jit(form, loops="roll")
+    for n, k in ((30, 3), (50, 7), (41, 10)):
+        x = np.random.default_rng(n).normal(size=n)
+        assert np.allclose(rolled(x, k), form(x, k), rtol=1e-14, atol=1e-14)
+    text = str(rolled.stages(np.arange(1.0, 42.0), 10)["fuse"])
+    body = text[text.index(" scan ") :]
+    assert "slice_set" in body or "slice_add" in body
+    assert "pad " not in body
+    pb.check_grad(lambda x: np.sum(np.sin(form(x, 3))))(np.random.default_rng(1).normal(size=12))
