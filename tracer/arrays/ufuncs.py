@@ -10,6 +10,7 @@ import numpy as np
 
 from pullback.ir import Op
 from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays import promotion
 from pullback.tracer.arrays.concretize import Known, decides, known_value, not_traced
@@ -249,7 +250,8 @@ def _refuse_casting(ufunc: np.ufunc, xs: Sequence[TracedArray], dtype: Any, cast
 
 
 def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any], where: Any = True) -> None:
-    """Raise NumPy's ValueError for an output array that does not have the operands' common shape."""
+    """Raise NumPy's ValueError for an output array that does not have the operands' common shape. An extent by value is compared
+    with the common one where the result is written."""
     for out in outs:
         if not isinstance(out, TracedArray) or all(x.shape == out.shape for x in xs):
             continue
@@ -259,9 +261,14 @@ def _refuse_shapes(xs: Sequence[TracedArray], outs: Sequence[Any], where: Any = 
             masks = [] if where is True else [np.shape(where)]
             text = promotion.shapes_text([*(x.shape for x in (*xs, out)), *masks])
             raise ValueError(f"operands could not be broadcast together with shapes {text} ") from None
-        if shape != out.shape:
+        if len(shape) != out.ndim or not all(map(_may_be, out.shape, shape)):
             own, common = (promotion.shapes_text([s]) for s in (out.shape, shape))
             raise ValueError(f"non-broadcastable output operand with shape {own} doesn't match the broadcast shape {common}")
+
+
+def _may_be(own: Any, common: Any) -> bool:
+    """Return whether the extent of an output may be the common one: one by value and a number are compared as they are stored."""
+    return bool(own == common or (type(common) is int and is_value_size(own)))
 
 
 def _store_into(ufunc: np.ufunc, out: Any, result: TracedArray, where: Any, casting: str) -> TracedArray:

@@ -110,3 +110,27 @@ def test_extents_of_derived_lengths_have_names_of_their_own() -> None:
     np.testing.assert_array_equal(one, [1, 3, 2])
     np.testing.assert_array_equal(d_both, [1, 3, 1, 3, 0])
     np.testing.assert_array_equal(d_one, [1, 3, 0])
+
+
+def test_parts_are_changed_in_place_by_arrays_of_fixed_length() -> None:
+    def windows(x: Any, h: Any) -> Any:
+        y, z = np.zeros(len(x) + len(h) - 1), np.ones((len(x) + len(h), 2))
+        for i in range(len(x)):
+            y[i : i + len(h)] += x[i] * h
+            z[i : i + len(h)] *= 1 + 0.01 * h[:, None]
+        return y, z
+
+    def beyond(y: Any, x: Any, h: Any) -> Any:
+        for i in range(len(x)):
+            y[i : i + len(h)] += x[i] * h
+        return y
+
+    x, h = np.random.default_rng(0).normal(size=(2, 300))
+    compiled = pb.jit(windows)
+    for result, expected in zip(compiled(x, h[:10]), windows(x, h[:10]), strict=True):
+        assert np.array_equal(result, expected)
+    assert "rolled: 300 iterations" in str(compiled.explain(x, h[:10]))
+    y = np.zeros(300)
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        pb.jit(beyond)(y, x, h[:10])
+    assert not y.any()
