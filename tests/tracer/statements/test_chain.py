@@ -155,9 +155,9 @@ def test_a_float_is_not_followed() -> None:
         return [1.0 * k for k in range(3)][:2], f"{float(x[0]):.2f}"
 
     assert pb.jit(stretched)(X) == stretched(X)
-    for ask in (lambda x: x * next(map(float, x)), lambda x: sorted({float(x[0]): 1})):
-        with pytest.raises(pb.TraceError):
-            pb.jit(ask)(X)
+    assert pb.jit(lambda x: sorted({float(x[0]): 1}))(X) == [float(X[0])]
+    with pytest.raises(pb.TraceError):
+        pb.jit(lambda x: x * next(map(float, x)))(X)
 
 
 def test_a_followed_function_is_not_exported(tmp_path: Path) -> None:
