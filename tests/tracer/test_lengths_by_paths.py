@@ -416,3 +416,44 @@ def test_an_index_error_in_a_loop_that_lengthens_an_array() -> None:
     np.testing.assert_array_equal(compiled(np.ones(9), np.int64(5)), program(np.ones(9), 5))
     with pytest.raises(IndexError, match="index 9 is out of bounds for axis 0 with size 9"):
         compiled(np.ones(9), np.int64(50))
+
+
+def two_in_one_another(x: Any, n: Any) -> Any:
+    t, u = np.array([0.0]), np.array([0.0])
+    while t[-1] < n:
+        t = np.append(t, t[-1] + 1)
+        while u[-1] < 2 * n:
+            u = np.append(u, u[-1] + x[0])
+    return t, u
+
+
+def three_in_one_another(x: Any, n: Any) -> Any:
+    t, u, v = np.array([0.0]), np.array([0.0]), np.array([0.0])
+    while t[-1] < n:
+        t = np.append(t, t[-1] + 1)
+        while u[-1] < 2 * n:
+            u = np.append(u, u[-1] + x[0])
+            while v[-1] < 3 * n:
+                v = np.append(v, v[-1] + x[1])
+    return t, u, v
+
+
+def three_of_bounded_lengths(x: Any, n: Any) -> Any:
+    t, count = x[:2], 0
+    while count < n:
+        count += 1
+        for k in range(3):
+            while t[-1] < k:
+                t = np.concatenate([t[:2], x[: count % 3], [t[-1] + 1]])[-3:]
+    return t
+
+
+def test_loops_without_a_bound_in_one_another() -> None:
+    x = np.array([1.0, 1.5])
+    for program in (two_in_one_another, three_of_bounded_lengths):
+        compiled = pb.jit(program, guards=False)
+        for n in map(np.int64, (5, 2)):
+            for r, e in zip(parts(compiled(x, n)), parts(program(x, n)), strict=True):
+                np.testing.assert_array_equal(r, e)
+    with pytest.raises(pb.TraceError, match="loops without a bound, one in another"):
+        pb.jit(three_in_one_another, guards=False)(x, np.int64(5))
