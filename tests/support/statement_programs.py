@@ -49,4 +49,11 @@ def appended_list(x: Any, n: Any) -> Any:
     return np.sum(np.array(values)) * x
 
 
-PROGRAMS = {f.__name__: f for f in (rolled_loop, loop_that_leaves, checks, join, appended_list)}
+def appended_array(x: Any, n: Any) -> Any:
+    ends = np.array([0.25])
+    while ends[-1] < n[0]:
+        ends = np.append(ends, ends[-1] + 0.5)
+    return np.sum(np.sin(ends)) * x
+
+
+PROGRAMS = {f.__name__: f for f in (rolled_loop, loop_that_leaves, checks, join, appended_list, appended_array)}
