@@ -262,6 +262,12 @@ class ContainersOfCall:
         """Note the contents before the function runs."""
         self._before = list(map(_items_of, self.copies))
 
+    def close(self) -> None:
+        """Drop the references to the containers of the call, which is in cycles with the trace."""
+        for values in (self._originals, self.copies, self._before):
+            values.clear()
+        self._copy_of.clear()
+
     def holds(self, value: Any) -> bool:
         """Return whether a value is one of the copies, or the list of the items of one."""
         return any(copy is value or (isinstance(copy, Keyed) and copy.entries is value) for copy in self.copies)

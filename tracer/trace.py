@@ -359,11 +359,11 @@ def _trace(
     ``not_rolled``: why a trace with rewritten syntax failed before."""
     loc = user_loc()
     names = frame.names = Names(frame, captured)
-    frame.outcomes = Outcomes(frame, call.leaves, title)
+    frame.outcomes = Outcomes(frame, list(call.leaves), title)
     frame.stores = ContainersOfCall(frame)
     sizes = frame.sizes = Sizes(user_loc) if symbolic else None
     tree = call.tree
-    with closing(names):
+    with closing(names), closing(frame.stores):
         with frame.active():
             labels = _labels(tree, parameters)
             leaves = _arguments(frame, call, labels, loc, sizes)

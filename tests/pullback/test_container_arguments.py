@@ -971,7 +971,9 @@ def test_donated_arrays_and_a_list() -> None:
 
 
 def test_reports() -> None:
-    report = pb.jit(record).explain(np.ones(3), [])
+    compiled = pb.jit(record)
+    compiled(np.ones(3), [])
+    report = compiled.explain(np.ones(3), [])
     assert "Python, since it changes history, which Python stores" in str(report)
     found = pb.find_nan(record)(np.array([np.nan]), [])
     assert found.results == ("result",)  # what is stored is the result
