@@ -479,7 +479,8 @@ def _with_lists(value: Any) -> Any:
     if isinstance(value, TracedArray):
         return result_of(value)
     if has_rows(value) or isinstance(value, Keyed):
-        return value.result()
+        result = value.result()
+        return list(map(_with_lists, result)) if type(result) is list else result
     if isinstance(value, Tagged):
         cases = list(map(_with_lists, value.cases))
         choice: Any = type(value)

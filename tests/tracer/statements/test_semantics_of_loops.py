@@ -119,6 +119,15 @@ def test_a_result_that_is_numpys_on_one_path_has_the_type_of_the_path(tmp_path: 
     for x in (-1.5, 1.5, -2.0, 2.0):
         assert typed(pb.jit(f)(x)) == typed(f(x))
         assert repr(pb.jit(in_trees)(x, X)) == repr(in_trees(x, X))
+    def listed(x: float, y: Any) -> Any:
+        levels = [0.0]
+        for v in np.tile(y, 20):
+            levels.append(v * x)
+        levels.append(1.0)
+        return levels
+
+    assert [typed(v) for v in pb.jit(listed)(1.5, X)] == [typed(v) for v in listed(1.5, X)]
+
     def rounded(x: float, y: Any) -> Any:
         return f(x), np.sum(np.exp(y) * y), {"mean": np.mean(np.sin(y))}
 
