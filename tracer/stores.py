@@ -303,13 +303,12 @@ class ContainersOfCall:
         return items is not None and len(items) > len(before) and is_same_contents(items[: len(before)], before)
 
     def stores(self, result: Any) -> Written | None:
-        """Return what the function stores, with its result; None if it changed no container and returns none, and each is one
-        argument."""
+        """Return what the function stores, with its result; None if it changed no container, and each is one argument."""
         changed = self.changed()
         contents = Contents(self.copies)
-        is_met = self.copies and contents.count([result], [self.copies[k] for k in changed])
-        if not changed and not is_met and _pattern(self.copies) == tuple(range(len(self.copies))):
+        if not changed and _pattern(self.copies) == tuple(range(len(self.copies))):
             return None
+        contents.count([result], [self.copies[k] for k in changed])
         for k in changed:
             items = self.copies[k].entries if isinstance(self.copies[k], Keyed) else self.copies[k]
             if has_rows(items) and items.holds_objects():
@@ -357,14 +356,11 @@ class Contents:
         self.leaves: list[Any] = []
         self.shared: list[Any] = []
 
-    def count(self, values: Sequence[Any], contents: Sequence[Any]) -> bool:
-        """Count how often new containers are met in values and in the contents of containers; return whether copies are met."""
-        is_met = False
+    def count(self, values: Sequence[Any], contents: Sequence[Any]) -> None:
+        """Count how often new containers are met in values and in the contents of containers."""
 
         def structure(x: Any) -> TreeDef:
-            nonlocal is_met
             if id(x) in self._numbers:
-                is_met = True
                 return LEAF
             if mutable_of(class_of(x)) is not None:
                 self._times[id(x)] += 1
@@ -379,7 +375,6 @@ class Contents:
             structure(value)
         for value in contents:
             below(value)
-        return is_met
 
     def tree(self, x: Any) -> TreeDef:
         """Return the structure of a value, and append the leaves of it that are new to ``leaves``."""

@@ -127,11 +127,11 @@ def record_of(entry: Entry, call: Signature, path: Entrance, out: Any = None) ->
 
 
 def refuse_stores(entry: Entry) -> None:
-    """Raise NotNative for an entry that changes, or returns, containers of its call."""
+    """Raise NotNative for an entry that changes containers of its call."""
     if entry.trace.changes:
         raise NotNative(f"it changes {', '.join(entry.trace.changes)}, which Python stores")
     if entry.trace.stores is not None:
-        raise NotNative("it returns a list or dict that is an argument, or one is several arguments")
+        raise NotNative("a list or dict is several arguments")
 
 
 def path_of(entry: Entry, call: Signature) -> str:
