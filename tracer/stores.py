@@ -358,23 +358,23 @@ class Contents:
 
     def count(self, values: Sequence[Any], contents: Sequence[Any]) -> None:
         """Count how often new containers are met in values and in the contents of containers."""
-
-        def structure(x: Any) -> TreeDef:
-            if id(x) in self._numbers:
-                return LEAF
-            if mutable_of(class_of(x)) is not None:
-                self._times[id(x)] += 1
-                if self._times[id(x)] > 1:
-                    return LEAF
-            return below(x)
-
-        def below(x: Any) -> TreeDef:
-            return structure_of(self._without_rows(x), [], structure, static_numbers=True)
-
         for value in values:
-            structure(value)
+            self._counted(value)
         for value in contents:
-            below(value)
+            self._counted_below(value)
+
+    def _counted(self, x: Any) -> TreeDef:
+        """Count a value if it is a new container, and what is in it; return its structure up to containers met before."""
+        if id(x) in self._numbers:
+            return LEAF
+        if mutable_of(class_of(x)) is not None:
+            self._times[id(x)] += 1
+            if self._times[id(x)] > 1:
+                return LEAF
+        return self._counted_below(x)
+
+    def _counted_below(self, x: Any) -> TreeDef:
+        return structure_of(self._without_rows(x), [], self._counted, static_numbers=True)
 
     def tree(self, x: Any) -> TreeDef:
         """Return the structure of a value, and append the leaves of it that are new to ``leaves``."""

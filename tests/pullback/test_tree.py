@@ -1,5 +1,7 @@
 """Trees of arguments and results: flattened and filled again, compared and hashed."""
 
+import gc
+import weakref
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -134,3 +136,15 @@ def test_leaf_keys() -> None:
     assert leaf_key(x[:, ::2])[2] == "strided"
     assert leaf_key(x.astype(">f8"))[2] == "strided"
     assert len({leaf_key(1), leaf_key(True), leaf_key(1.0), leaf_key(np.float64(1.0)), leaf_key(np.float32(1))}) == 5
+
+
+def test_no_tree_keeps_its_leaves() -> None:
+    x = np.ones(3)
+    reference = weakref.ref(x)
+    gc.disable()
+    try:
+        flat = flatten([x, {"a": x}])
+        del flat, x
+        assert reference() is None
+    finally:
+        gc.enable()

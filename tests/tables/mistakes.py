@@ -970,12 +970,12 @@ def f(x):
 
 f(array("d", [1.0, 2.0]))
 
-=== a set
+=== a view of keys
 @pb.jit
 def f(x, names):
     return x * len(names)
 
-f(1.0, {"a", "b"})
+f(1.0, {"a": 1, "b": 2}.keys())
 
 === a static argument without a hash
 @pb.jit(static_argnames="config")

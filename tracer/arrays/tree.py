@@ -289,12 +289,22 @@ def flatten(tree: Any, *, static_numbers: bool = False, key: Callable[[Any], Any
 
     ``key`` returns the key of a static value; its default raises TraceError for one without a hash.
     """
-    leaves: list[Any] = []
+    flattened = _Flattened(static_numbers, key)
+    return flattened.leaves, flattened(tree)
 
-    def structure(x: Any) -> TreeDef:
-        return structure_of(x, leaves, structure, static_numbers=static_numbers, key=key)
 
-    return leaves, structure(tree)
+class _Flattened:
+    """The leaves of a tree. A call appends those of a value and returns its structure. It has no reference to itself, which would
+    keep the leaves."""
+
+    __slots__ = ("key", "leaves", "static_numbers")
+
+    def __init__(self, static_numbers: bool, key: Callable[[Any], Any]) -> None:
+        self.leaves: list[Any] = []
+        self.static_numbers, self.key = static_numbers, key
+
+    def __call__(self, x: Any) -> TreeDef:
+        return structure_of(x, self.leaves, self, static_numbers=self.static_numbers, key=self.key)
 
 
 def structure_of(

@@ -166,7 +166,10 @@ def test_a_loop_is_tested_before_it_and_has_no_tests_inside() -> None:
     text = pb.jit(between, loops="roll").stages(*arguments)["lower"]
     with_checks, without = text.split("loop %")[1:]
     assert "failures" in with_checks and "failures" not in without
-    assert "below" not in text.partition("kernel k8")[2]
+    kernels = {name: body for name, _, body in (kernel.partition("(") for kernel in text.split("kernel ")[1:])}
+    inside = set(re.findall(r"kernel=(\w+)", without.partition("kernel k0(")[0]))
+    assert inside and not any("below" in kernels[name] for name in inside)
+    assert any("below" in kernels[name] for name in re.findall(r"kernel=(\w+)", with_checks))
 
 
 def test_gradients_of_loops_of_two_versions() -> None:
