@@ -394,6 +394,8 @@ def is_equal(a: Any, b: Any) -> bool:
 
 
 def _is_close(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether numbers and arrays are equal to rounding."""
+    """Return whether numbers and arrays are equal to rounding, which is that of float32 for a number that the variable has in it
+    on another path."""
     tolerance = 1e-3 if any(np.asarray(x).dtype.char == "f" for x in (*a, *b)) else 1e-9
-    return all(np.allclose(x, y, rtol=tolerance, atol=tolerance, equal_nan=True) for x, y in zip(a, b, strict=True))
+    bounds = [max(tolerance, 1e-6 * (type(x) is float and np.float32(x) == x)) for x in a]
+    return all(np.allclose(x, y, rtol=e, atol=e, equal_nan=True) for x, y, e in zip(a, b, bounds, strict=True))
