@@ -251,6 +251,11 @@ def _may_follow(failures: Failures) -> bool:
     return failures.follows_choices and failures.is_refused("wants_guards")
 
 
+def _wants_traced(name: str) -> Callable[[Failures], bool]:
+    """Return whether an attempt was made that would have to trace arrays of static values too, as a function of the failures."""
+    return lambda f: f.last((name,)) is not None and f.wants(name, "wants_traced")
+
+
 ATTEMPTS = (
     _rolled("rolled", lambda f: f.rolls and not f.by_name, None),
     _rolled(
@@ -264,20 +269,9 @@ ATTEMPTS = (
         True,
     ),
     _rolled("lists as rows", _makes_lists, True),
-    _rolled(
-        "lists as rows, arrays traced",
-        lambda f: f.last(("lists as rows",)) is not None and f.wants("lists as rows", "wants_traced"),
-        True,
-        True,
-    ),
+    _rolled("lists as rows, arrays traced", _wants_traced("lists as rows"), True, True),
     _rolled("nested lists as rows", _has_nested, True, nests=True),
-    _rolled(
-        "nested lists as rows, arrays traced",
-        lambda f: f.last(("nested lists as rows",)) is not None and f.wants("nested lists as rows", "wants_traced"),
-        True,
-        True,
-        nests=True,
-    ),
+    _rolled("nested lists as rows, arrays traced", _wants_traced("nested lists as rows"), True, True, nests=True),
     _rolled(
         "plain lists",
         lambda f: f.last(LISTS_AS_ROWS + NESTED_LISTS) is not None and getattr(f.error(*LISTS_AS_THEY_ARE), "wants_lists", False),
@@ -294,13 +288,7 @@ ATTEMPTS = (
         True,
     ),
     _rolled("keys by value", _has_keys, True, is_keyed=True),
-    _rolled(
-        "keys by value, arrays traced",
-        lambda f: f.last(("keys by value",)) is not None and f.wants("keys by value", "wants_traced"),
-        True,
-        True,
-        is_keyed=True,
-    ),
+    _rolled("keys by value, arrays traced", _wants_traced("keys by value"), True, True, is_keyed=True),
     Attempt(
         name="unrolled",
         applies=lambda f: not f.is_final and (f.error(*ROLLED) is not None or not f.rolls),

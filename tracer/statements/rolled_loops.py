@@ -743,7 +743,7 @@ class _LoopCarry(Carry):
         return None if type(self.room.count) is float else self.room.count
 
     def refuse_length(self, k: int, function: Any, entered: TracedArray, returned: TracedArray) -> NoReturn:
-        """Raise Lengthens."""
+        """Raise Lengthens, after which the loop is traced again with room for array ``k``."""
         raise Lengthens(self.positions[k])
 
 

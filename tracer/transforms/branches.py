@@ -283,16 +283,14 @@ class Ragged:
 
     def leave(self, x: TracedArray, loop: str) -> list[TracedArray]:
         """Return the buffer and the length that hold an array after an iteration. Called in the body."""
-        rows = number_of_extent(x.shape[0])
-        if self.room is not None and self.room.is_limited:
-            capacity = self.inside.shape[0]
-            kept = value_extent(as_traced(np.minimum(rows, number_of_extent(capacity))), least=0, most=capacity)
-            zeros, ones = (0,) * x.ndim, (1,) * x.ndim
-            x = emit("slice", x, start=zeros, step=ones, shape=(kept, *x.shape[1:]))
-            return [emit("slice_set", self.inside, x, start=zeros, step=ones), rows]
-        fits = emit("le", rows, number_of_extent(self.inside.shape[0]))
-        emit("check", fits, error="ValueError", message=f"the carry of {loop} becomes longer than its first iteration says")
+        rows, capacity = number_of_extent(x.shape[0]), self.inside.shape[0]
         start, step = (0,) * x.ndim, (1,) * x.ndim
+        if self.room is not None and self.room.is_limited:
+            kept = value_extent(as_traced(np.minimum(rows, number_of_extent(capacity))), least=0, most=capacity)
+            x = emit("slice", x, start=start, step=step, shape=(kept, *x.shape[1:]))
+        else:
+            fits = emit("le", rows, number_of_extent(capacity))
+            emit("check", fits, error="ValueError", message=f"the carry of {loop} becomes longer than its first iteration says")
         return [emit("slice_set", self.inside, x, start=start, step=step), rows]
 
 
