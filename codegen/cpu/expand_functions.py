@@ -9,17 +9,34 @@ from pullback.codegen.math.expand import Expander, Functions, Known, expanded, n
 from pullback.codegen.targets import Processor
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Instruction, key_of, substitute_values
+from pullback.ir.core.types import I64, ArrayType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise
+
+BY_PARAMETER = {"floordiv": "floor_quotient", "mod": "floor_remainder"}
+"""The ops of divisions by a scalar parameter of a kernel."""
 
 
 def expand_body(body: Block, processor: Processor | None = None) -> Block:
     """Return a kernel's body in which every op has an LLVM lowering, preceded by the functions that it rarely calls."""
+    body = _by_parameters(body)
     spelling = BlockExpander(processor)
     if not spelling.needs_expansion(body):
         return spelling.reordered(body)
     expanded_body = spelling.block(body, {}, {})
     return replace(expanded_body, instructions=(*spelling.cold.values(), *expanded_body.instructions))
+
+
+def _by_parameters(body: Block) -> Block:
+    """Return a body whose 64-bit integers, outside its loops, are divided by scalar parameters by ops of their own."""
+    divisors = {v for v in body.parameters if v.type == ArrayType(I64)}
+    if not any(i.op.name in BY_PARAMETER and i.operands[1] in divisors for i in body.instructions):
+        return body
+    instructions = [
+        replace(i, op=OPS[BY_PARAMETER[i.op.name]]) if i.op.name in BY_PARAMETER and i.operands[1] in divisors else i
+        for i in body.instructions
+    ]
+    return replace(body, instructions=tuple(instructions))
 
 
 class BlockExpander:

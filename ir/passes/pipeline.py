@@ -15,6 +15,7 @@ from pullback.ir.passes.editing.dce import dce
 from pullback.ir.passes.hoist_guards import guards_first
 from pullback.ir.passes.inline_custom import uncustom
 from pullback.ir.passes.loops.element_carries import element_carries
+from pullback.ir.passes.loops.exit_selects import exit_selects
 from pullback.ir.passes.loops.final_elements import final_elements
 from pullback.ir.passes.loops.hoist_contractions import beforehand
 from pullback.ir.passes.loops.index_ranges import index_ranges
@@ -44,6 +45,7 @@ PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
         index_ranges,
+        exit_selects,
         loop_versions,
         element_carries,
         rolls,
@@ -86,7 +88,7 @@ OPTIMIZE: list[Pass] = [
     *(beforehand, fission, simplify, recomputed, tails, dce, unbarrier),
 ]
 """The passes that a function runs through after transforms are expanded."""
-ON_CPU: list[Pass] = [loop_versions]
+ON_CPU: list[Pass] = [exit_selects, loop_versions]
 """The passes that follow for a CPU, where a program branches at no cost."""
 
 

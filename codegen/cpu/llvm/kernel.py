@@ -18,6 +18,7 @@ from dataclasses import replace
 from pullback.codegen.cpu.llvm.casts import cast
 from pullback.codegen.cpu.llvm.division import REGISTER, divided, plan
 from pullback.codegen.cpu.llvm.float_parts import cold_call, expand_plain, part
+from pullback.codegen.cpu.llvm.floor_division import FUNCTIONS, floor_division
 from pullback.codegen.cpu.llvm.function_writer import NO_KERNEL
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, literal, mangled, splat, vector_of
 from pullback.codegen.cpu.llvm.library_calls import argsort_row, fft_1d, library, resolve_ties, sort_row, ufunc
@@ -314,6 +315,8 @@ class Emitter(Accesses):
             text = divided(self, i, operands)
         elif spelling.startswith("ufunc:"):
             text = ufunc(self, spelling[6:], texts, dtype, width)
+        elif spelling in FUNCTIONS:
+            text = floor_division(self, spelling, *texts, self.reciprocal(i.operands[1]))
         elif spelling.startswith("fits:"):
             text = self.fits(spelling[5:], texts, dtype, width)
         else:
@@ -380,6 +383,13 @@ class Emitter(Accesses):
         pair = self.intrinsic(f"{{{t}, {c}}}", f"llvm.{name}.with.overflow.{m}", [(t, text) for text in texts])
         overflows = self.let(f"extractvalue {{{t}, {c}}} {pair}, 1")
         return self.let(f"xor {c} {overflows}, {splat('i1', 'true', width)}")
+
+    def reciprocal(self, divisor: Value) -> str | None:
+        """Return the reciprocal of a scalar parameter, which the caller of an inlined function computes before its loops, or
+        None."""
+        if not self.inlined:
+            return None
+        return self.native("reciprocal", self.kernel.parameters.index(divisor))
 
     def half_fma(self, texts: list[str], dtype: DType, width: int) -> str:
         """Emit a 16-bit fma in float64: the product of two halves is exact there, and so is the sum wherever its rounding

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from pullback.codegen.cpu.llvm.floor_division import reciprocal
 from pullback.codegen.cpu.llvm.interrupt_poll import ASKED, TICK
 from pullback.codegen.cpu.llvm.kernel import Emitter
 from pullback.codegen.cpu.llvm.lanes import stored
@@ -360,6 +361,8 @@ class ProgramWriter(DriverText):
                     arguments.append(f"i64 {self.stride(i.operands[details[0]], details[1])}")
                 case "scalar":
                     arguments.append(f"i64 {self.scalars[i.operands[details[0]]]}")
+                case "reciprocal":
+                    arguments.append(f"i64 {self.reciprocal(i.operands[details[0]])}")
                 case "size":
                     arguments.append(f"i64 {self.extent(_product(i.params['sizes'][details[0]]))}")
                 case "chunks":
@@ -390,6 +393,12 @@ class ProgramWriter(DriverText):
                 copies[pointer] = self.slot(_small_type(self.small_buffers[pointer]))
                 self.copy_small(self.small_buffers[pointer], pointer, copies[pointer])
         return copies
+
+    def reciprocal(self, divisor: Value) -> str:
+        """Return the reciprocal of a scalar argument, computed at entry."""
+        if divisor not in self.reciprocals:
+            self.reciprocals[divisor] = reciprocal(self, self.scalars[divisor])
+        return self.reciprocals[divisor]
 
     def stride(self, value: Value, axis: int) -> str:
         """Return the byte stride of a parameter along an axis; parts of complex elements form a last axis."""

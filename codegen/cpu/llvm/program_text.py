@@ -62,6 +62,7 @@ class DriverText(Extents, ABC):
         self.failures: list[Failure] = []
         self.locations: dict[Value, Buffer] = {}
         self.scalars: dict[Value, str] = {}
+        self.reciprocals: dict[Value, str] = {}
         self.stacks: dict[Value, StackSlots] = {}
         self.cold: list[str] = []
         self.ticks = False

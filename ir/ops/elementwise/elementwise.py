@@ -237,6 +237,16 @@ idiv = Elementwise(
     name="idiv", reference=semantics.idiv, arity=2, kinds="iu", pullback=each(no, no),
     llvm={"i": "sdiv {t} {0}, {1}", "u": "udiv {t} {0}, {1}"}, cuda="{0} / {1}", vocabularies=frozenset({"kernel"}),
 )  # fmt: skip
+floor_quotient, floor_remainder = (
+    Elementwise(
+        name=name, reference=reference, arity=2, kinds="i", pullback=each(no, no), llvm=name, cuda=cuda,
+        vocabularies=frozenset({"kernel"}),
+    )
+    for name, reference, cuda in (
+        ("floor_quotient", semantics.floordiv, "pb_floordiv({0}, {1})"), ("floor_remainder", semantics.mod, "pb_mod({0}, {1})"),
+    )
+)  # fmt: skip
+"""``floordiv`` and ``mod`` of 64-bit integers by a scalar parameter of the kernel: a loop divides by it in all iterations."""
 neg = Elementwise(
     name="neg", reference="numpy.negative", kinds="ifuc", linear=True, pullback=each(lambda b, ct, out, x: b.neg(ct)),
     **_arith({"f": "fneg {t} {0}", "i": "sub {t} zeroinitializer, {0}", "u": "sub {t} zeroinitializer, {0}"}, "-{0}"),
