@@ -9,6 +9,7 @@ from typing import Any
 
 from pullback.codegen.kernels.builder import KernelBuilder
 from pullback.codegen.kernels.iteration_space import Space
+from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, scalar
 from pullback.ir.core.value import Value
@@ -408,7 +409,7 @@ def clamped(b: KernelBuilder, position: Value, extent: Value) -> Value:
     return result
 
 
-def wrapped(b: KernelBuilder, position: Value, extent: Value) -> Value:
+def wrapped(b: Builder, position: Value, extent: Value) -> Value:
     """Return an index into an axis: counted from the end if negative, and 0 if it is out of range. LLVM removes the test if it
     knows the outcome of ``is_index``, which computes the same."""
     zero = b.const(0, I64)

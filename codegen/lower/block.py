@@ -26,7 +26,7 @@ class BlockLowering(ABC):
 
     ``memory``: the buffer of each value, initially of the block's parameters. ``fixed``: the parameters whose buffers may not
     be written. ``kernels``, by canonical text, ``whole``, the buffer that each view shows a part of, and ``copies``, which
-    records copies of arrays, are shared by the whole program.
+    records copies of arrays, are shared by the whole program. ``written``: the updates that the groups before them have done.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class BlockLowering(ABC):
         self.homes: dict[Value, Value] = {}
         self.last_failing = -1
         self.position = 0
+        self.written: set[Instruction] = set()
 
     def run(self, over: Sequence[tuple[int, int]] = ()) -> None:
         self.find_live_ranges()

@@ -18,15 +18,19 @@ from pullback.codegen.lower.block import BlockLowering
 from pullback.codegen.lower.control_flow import lower_scan, lower_switch, lower_while
 from pullback.codegen.lower.copies import ArrayCopy, CopyLog
 from pullback.codegen.lower.donated_results import sunk
+from pullback.codegen.lower.written_parts import into_part, replaces_part
+from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Instruction, Module
 from pullback.ir.core.types import I64, RefType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Reinterpret
 from pullback.ir.ops.array.create import DefineExtent
+from pullback.ir.ops.array.index import Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.loops import Scan, StackLength, Switch, While
 from pullback.ir.ops.control.regions import Group
+from pullback.ir.ops.program import launch
 
 
 def lower(
@@ -66,6 +70,8 @@ class Lowering(BlockLowering):
                 is_parts = isinstance(op, Reinterpret) and not op.to_complex
                 source = self.memory[operand] if is_parts else self.dense(b, operand)
                 self.memory[result] = self.view_as(b.at(b.loc, result.name), source, result.type)
+            case Group() if self.is_written_in_place(b, instruction):
+                pass
             case Group():
                 layouts = tuple(self.layout(v) for v in instruction.operands)
                 over = self.overwritten(instruction)
@@ -92,6 +98,9 @@ class Lowering(BlockLowering):
                     self.memory[value] = self.buffer(b, value)
                 buffers = (*operands, *(self.memory[v] for v in instruction.results))
                 b.append(Instruction(op, buffers, (), instruction.params, (), instruction.loc))
+            case Place() | Scatter() if instruction in self.written:
+                self.memory[instruction.result] = self.memory[instruction.operands[0]]
+                self.share_buffer(instruction.result, instruction.operands[0])
             case _:
                 in_strided_layout = takes_strided(instruction, self.target)
                 operands = [self.memory[v] if in_strided_layout else self.dense(b, v) for v in instruction.operands]
@@ -104,6 +113,41 @@ class Lowering(BlockLowering):
                 self.launch(b, instruction, draft, instruction.operands, operands, {instruction.result: base} if in_place else {})
                 if draft.updates_first and not in_place:
                     self.log_copy(b, base)
+
+    def update_of(self, instruction: Instruction) -> Instruction | None:
+        """Return the update in place of which a group alone computes the value, into memory that nothing else reads or writes
+        until then."""
+        if self.target != "cpu" or len(instruction.results) != 1:
+            return None
+        value = instruction.result
+        following = self.block.instructions[self.position + 1 : self.last_use[value] + 1]
+        if not following or any(value in i.operands for i in following[:-1]) or value in self.block.results:
+            return None
+        update = following[-1]
+        if update.operands.count(value) != 1 or update.operands[-1] is not value or not replaces_part(update):
+            return None
+        own = self.holder(update.operands[0])
+        others = [v for i in (instruction, *following[:-1]) for v in (*i.operands, *i.results)]
+        others += update.operands[1:]
+        is_last = own not in self.fixed and self.last_use.get(own) == self.last_use[value] and own not in map(self.holder, others)
+        return update if is_last and self.holder(value) is value and all(v in self.memory for v in update.operands[:-1]) else None
+
+    def is_written_in_place(self, b: Builder, instruction: Instruction) -> bool:
+        """Launch the kernel of a group that writes the part of an array that an update replaces; return whether there is one."""
+        update = self.update_of(instruction)
+        if update is None or self.layout(update.operands[0]) != "c":
+            return False
+        base, *indices, value = update.operands
+        draft = group_draft(instruction, tuple(self.layout(v) for v in instruction.operands), {}, self.target)
+        moved = into_part(draft, update)
+        if moved is None:
+            return False
+        references = [*(self.memory[v] for v in instruction.operands), *(self.dense(b, v) for v in indices), self.memory[base]]
+        params = {"kernel": self.kernel_name(moved.kernel), "sizes": moved.sizes}
+        b.append(Instruction(launch, tuple(references), (), params, (), instruction.loc))
+        self.written.add(update)
+        del self.last_use[value]
+        return True
 
     def overwritten(self, instruction: Instruction) -> dict[Value, Value]:
         """Return the results of a group that are written over operands: element by element, each read before it is written."""

@@ -254,6 +254,27 @@ program(
     [np.arange(12.0).reshape(3, 4)],
 )
 program(
+    "parts of arrays, computed where they are written",
+    """func f(%x: f64[4,3], %s: f64[3]) -> (f64[4,3], f64[5]) {
+  %z: f64[] = const {value=0.0}
+  %o: f64[5] = broadcast %z {axes=[0]}
+  %y: f64[4,3], %w: f64[5] = scan %x, %o, %s {carried=2, length=[4], reverse=false, sliced=0} \
+(%i: i64[], %a: f64[4,3], %b: f64[5], %s0: f64[3]) {
+    %r: f64[3] = mul %s0, %s0
+    %c: f64[4,3] = scatter_set %a, %i, %r {axes=[0]}
+    %k: f64[] = cast %i {dtype=f64}
+    %v: f64[2] = broadcast %k {axes=[0]}
+    %d: f64[5] = slice_set %b, %v {start=[1], step=[2]}
+    %p: f64[2] = slice %d {start=[0], step=[1]}
+    %q: f64[2] = neg %p
+    %e: f64[5] = slice_set %d, %q {start=[1], step=[1]}
+    yield %c, %e
+  }
+  return %y, %w
+}""",
+    [np.arange(12.0).reshape(4, 3), f64(1.5, -2.0, 0.25)],
+)
+program(
     "loops in loops, sequences of sequences",
     """func f(%x: f64[3], %w: f64[2,4,3]) -> (f64[3], f64[2,4,3], f64[2]) {
   %a: f64[3], %p: f64[2,4,3], %q: f64[2] = scan %x, %w {carried=1, length=[2], reverse=false, sliced=1} \
@@ -729,6 +750,7 @@ SHOWN = {
     "while": "as long as the data say, what it went through read backwards",
     "switch": "a branch in a loop",
     "in_place": "a loop in a loop, written in place",
+    "parts": "parts of arrays, computed where they are written",
     "exchanged": "arrays exchanged, one of them written in place, and a new one",
 }
 

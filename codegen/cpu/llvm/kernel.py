@@ -316,7 +316,7 @@ class Emitter(Accesses):
         elif spelling.startswith("ufunc:"):
             text = ufunc(self, spelling[6:], texts, dtype, width)
         elif spelling in FUNCTIONS:
-            text = floor_division(self, spelling, *texts, self.reciprocal(i.operands[1]))
+            text = floor_division(self, spelling, texts[0], texts[1], self.reciprocal(i.operands[1]))
         elif spelling.startswith("fits:"):
             text = self.fits(spelling[5:], texts, dtype, width)
         else:
