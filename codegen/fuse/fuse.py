@@ -31,6 +31,7 @@ from pullback.codegen.fuse.rematerialize import Graph, Rematerialization, Use, j
 from pullback.codegen.fuse.rewrites.argreductions import argreductions_over_last_axis
 from pullback.codegen.fuse.rewrites.contractions import canonical_contractions
 from pullback.codegen.fuse.rewrites.decompose import decompose
+from pullback.codegen.fuse.rewrites.element_updates import element_updates
 from pullback.codegen.fuse.rewrites.indexed_views import indexed_views
 from pullback.codegen.fuse.rewrites.interleave import interleave_short_axes
 from pullback.codegen.fuse.rewrites.permutations import scatter_to_unsort, share_sorts
@@ -108,6 +109,8 @@ def fuse(function: Function, target: str = "cpu") -> Function:
 def fuse_with_decisions(function: Function, target: str = "cpu", written: Container[int] = ()) -> Fused:
     """Group as ``fuse`` does; return the decisions as well. ``written``: the positions of the parameters whose memory an update
     may overwrite."""
+    if target == "cpu":
+        function = element_updates(function, {p for k, p in enumerate(function.parameters) if k in written})
     canonical = canonical_contractions(reduce(lambda f, step: step(f), rewrites_before_contractions(target), function), target)
     prepared = flatten_batches(reduce(lambda f, step: step(f), REWRITES_AFTER_CONTRACTIONS, canonical), target)
     inside: list[_Kernels] = []

@@ -13,6 +13,7 @@
   are the indices.
 - An axis along which a program extracts or assembles components, and the positions, are constant up to
   ``short_axes.MOST_PARTS``: the components become separate values.
+- An extent of 1 is constant where a scalar is written into an array, as one element, in a loop or branch.
 - An extent of 1 is constant where a new axis of an array is the one along which it is joined to others, and where it makes a
   contraction a product with one row, one column or K of 1, since that is no matrix product.
 
@@ -32,6 +33,7 @@ from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, concat, flip, pad, reshape, roll, slice_, squeeze
+from pullback.ir.ops.control.loops import Loop, Switch
 from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
@@ -71,7 +73,7 @@ def templated(function: Function, *, exactly: bool = False) -> Abstract:
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in placed}
     split = constant_names(body, named.sizes)
     fixed |= {name: int(named.sizes[name]) for name in named.sizes if name in split}
-    fixed |= {name: 1 for name in _added(body) if named.sizes.get(name) == 1}
+    fixed |= {name: 1 for name in _added(body) | _elements(body) if named.sizes.get(name) == 1}
     multiplied = _multiplied(body, named.sizes)
     fixed |= {name: 1 for name in named.sizes if name in multiplied and named.sizes[name] == 1}
     if not fixed:
@@ -93,6 +95,15 @@ def _added(block: Block) -> set[str]:
     joins = [(v, i.params["axis"]) for i in block.instructions if i.op is concat for v in i.operands]
     names = {v.type.shape[axis] for v, axis in joins if axis in added.get(v, ())}
     return {e for e in names if isinstance(e, str)}.union(*(_added(r) for i in block.instructions for r in i.regions))
+
+
+def _elements(block: Block, is_inside: bool = False) -> set[str]:
+    """Return the names of the extents of scalars that are written, as parts of arrays, in loops and branches."""
+    scalars = {i.result for i in block.instructions if i.op is broadcast and not i.operands[0].type.shape and is_inside}
+    values = [i.operands[1] for i in block.instructions if isinstance(i.op, Place) and i.operands[1] in scalars]
+    names = {e for v in values for e in v.type.shape}
+    inner = (_elements(r, is_inside or isinstance(i.op, Loop | Switch)) for i in block.instructions for r in i.regions)
+    return {e for e in names if isinstance(e, str)}.union(*inner)
 
 
 def _multiplied(block: Block, sizes: Mapping[str, int]) -> set[str]:
