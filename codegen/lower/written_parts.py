@@ -57,7 +57,8 @@ class _Moved:
         rank = len(base.type.shape)
         start, step = update.params.get("start", (None,) * rank), update.params.get("step", (1,) * rank)
         self.axes: list[Value | tuple[Value | None, Value | None]] = [
-            self.position(at[k], k) if k in at else (self.number(step[k], 1), self.number(start[k], 0)) for k in range(rank)
+            self.position(at[k], k) if k in at else (self.extent_number(step[k], 1), self.extent_number(start[k], 0))
+            for k in range(rank)
         ]
         """For each axis of the array, the index at which the update writes, or the step and the start of the part."""
 
@@ -67,15 +68,15 @@ class _Moved:
             return extent
         return self.names.setdefault(extent, f"s{len(self.names)}")
 
-    def number(self, extent: Extent | None, neutral: int) -> Value | None:
+    def extent_number(self, extent: Extent | None, neutral: int) -> Value | None:
         """Return the number of a program extent in the kernel; None for one that changes no index."""
         if extent is None or extent == neutral:
             return None
         if isinstance(extent, int):
             return self.head.const(extent, I64)
-        return self.extent(extent)
+        return self.size_number(extent)
 
-    def extent(self, extent: Extent) -> Value:
+    def size_number(self, extent: Extent) -> Value:
         """Return the number of a program extent in the kernel."""
         result: Value = self.head.extent(size=self.size(extent))
         return result
@@ -85,7 +86,7 @@ class _Moved:
         position: Value = self.head.load(index)
         if axis in self.update.params.get("in_range", ()):
             return position
-        return wrapped(self.head, position, self.extent(self.update.operands[0].type.shape[axis]))
+        return wrapped(self.head, position, self.size_number(self.update.operands[0].type.shape[axis]))
 
     def draft(self) -> Draft:
         """Return the kernel and how to launch it."""
